@@ -10,7 +10,7 @@ MANDIR ?= $(HOME)/.local/share/man
 TARGET = $$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 CONTROL_PLANE = $$(tests/control-plane/build)
 
-.PHONY: help build demo test simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench instructions instructions-rules cel-answers fuzz fuzz-cel docker-build install-plugin
+.PHONY: help build demo test simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions instructions-rules cel-answers fuzz fuzz-cel docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -53,6 +53,10 @@ fmt: ## Format the code
 
 manifests: ## Generate the CRD from the Rust types; the catalogue's ClusterRoles and table from its rule sets
 	$(CARGO) run --locked $(FEATURES) --example manifests
+
+docs: ## Write the present output of commands into README.md and docs/
+	$(CARGO) build --locked --package kubectl-ifo
+	IFO_UPDATE_DOCS=1 $(CARGO) test --locked $(FEATURES) --package ifo --lib documentation
 
 bench: ## Run the benchmarks
 	$(CARGO) bench --locked $(FEATURES)

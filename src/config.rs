@@ -15,10 +15,11 @@ use crate::serve::Limits;
 use crate::telemetry::LogFormat;
 use clap::Parser as _;
 use flags::CliCommand;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use validate_settings::{common_settings, election, namespace, persistence, pod_ip};
+use validate_settings::{common_settings, election, namespace, persistence, pod_ip, registration};
 
 /// The configuration of the process.
 #[derive(Clone, Debug)]
@@ -108,6 +109,9 @@ pub struct Serve {
     pub namespace: String,
     /// Name of the server's Service.
     pub service_name: String,
+    /// The `APIService` that the server creates and repairs. `None` means that another client
+    /// creates it.
+    pub registration: Option<Box<RegistrationConfig>>,
     /// File to which the server writes its port. `None` means that it writes no file.
     pub port_file: Option<PathBuf>,
     /// IP address of the Pod from the environment variable `POD_IP`. It is part of the default of
@@ -117,6 +121,19 @@ pub struct Serve {
     pub election: Option<Box<ElectionConfig>>,
     /// Whether the server also writes operations to the cluster.
     pub persistence: Persistence,
+}
+
+/// The variable fields of the `APIService` that the server creates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistrationConfig {
+    /// Namespace of the server's Service.
+    pub namespace: String,
+    /// Name of the server's Service.
+    pub service_name: String,
+    /// Port of the server's Service.
+    pub service_port: u16,
+    /// Annotations of the `APIService`.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// Settings of the leader election among several replicas.
@@ -219,6 +236,7 @@ impl Config {
             None => Self {
                 mode: Mode::Serve(Serve {
                     election: election(&cli.serve, &env)?,
+                    registration: registration(&cli.serve)?,
                     kubeconfig: cli.serve.kubeconfig,
                     bind_address: cli.serve.bind_address,
                     secure_port: cli.serve.secure_port,

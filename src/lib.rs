@@ -5,24 +5,22 @@
 //! ```text
 //! On the leader:
 //!
-//! OperationRuleSet ──watch──▶ rules ──RuleBook(generation)──▶ observe: one feed per target
-//!                                                               │ raw JSON of one object
-//!                                                               ▼
-//!                                            ifo_engine::detect, with ifo_cel
-//!                                                               ▼
-//!                                    tracker_task: ifo_engine::track ──▶ index
-//!                                                                         │ Reader, Cursor
-//!                                 persist: custom resources (optional) ◀──┘
+//! OperationRuleSet ──watch──▶ rules ──RuleBook──▶ detection ◀──raw JSON of one object── observe
+//!                                                     │ ifo_engine::detect, with ifo_cel
+//!                                                     ▼
+//!                               tracker_task: ifo_engine::track ──▶ index
+//!                                                                     │ IndexReader, Cursor
+//!                            persist: custom resources (optional) ◀───┘
 //!
 //! On a follower:
 //!
-//! operations of the leader ──list, watch──▶ replicate: mirror ──▶ index
+//! operations of the leader ──list, watch──▶ replicate: Mirror ──▶ index
 //!
 //! On every replica:
 //!
-//! Lease ◀──read, renew──▶ replicate: election ──▶ this replica leads or follows
+//! Lease ◀──read, renew──▶ replicate: Election ──▶ this replica leads or follows
 //!
-//! requests ──▶ auth ──▶ serve: discovery, OpenAPI, get, list, watch ◀──Reader, Cursor── index
+//! HTTP requests ──▶ auth ──▶ serve: discovery, get, list, watch ◀──IndexReader, Cursor── index
 //! ```
 //!
 //! The terms in the drawing:
@@ -35,8 +33,8 @@
 //!   evaluates the rules.
 //! - The tracker (`ifo_engine::track`) turns the results of the rules into operations.
 //! - The index contains the operations in memory, and the records of completed operations. A
-//!   [`Reader`](index::IndexReader) lists these objects, and a [`Cursor`](index::Cursor) delivers
-//!   changes to a watch.
+//!   [`IndexReader`](index::IndexReader) lists these objects, and a [`Cursor`](index::Cursor)
+//!   delivers changes to a watch.
 //! - The mirror copies the operations of the leader into the index of a follower.
 //!
 //! The ifo server shares these crates in `crates/` with the kubectl plugin:

@@ -6,6 +6,7 @@
 
 mod log;
 mod metrics_macro;
+mod operation_problems;
 mod overdue_and_baselines;
 mod persistence;
 mod process;
@@ -20,6 +21,8 @@ use crate::index::{IndexEntry, TextField};
 pub use log::testing;
 pub use log::{ACCESS_LOG, LogFormat, log_panics, start_log};
 use metrics_macro::metrics;
+use operation_problems::ProblemMetrics;
+pub use operation_problems::ProblemSubject;
 use overdue_and_baselines::DurationMetrics;
 pub use persistence::PersistenceMetrics;
 use process::ProcessMetricsReader;
@@ -90,6 +93,9 @@ pub struct OperationSample {
     pub overdue: bool,
     /// True if the condition `Stalled` is `True`.
     pub stalled: bool,
+    /// The namespace and the subject of an operation that is blocked, failing, overdue or stalled.
+    /// `None` for all other operations.
+    pub problem_subject: Option<ProblemSubject>,
 }
 
 impl OperationSample {
@@ -100,13 +106,17 @@ impl OperationSample {
         let (facts, open) = (entry.facts(), entry.open());
         let texts = open.texts();
         let started = facts.started?;
+        let (overdue, stalled) = (facts.overdue == Some(true), facts.stalled == Some(true));
+        let state = facts.state?;
+        let has_problem = overdue || stalled || matches!(state, State::Blocked | State::Failing);
         Some(Self {
             component: (&*texts.text(TextField::Component)?).into(),
             operation: (&*texts.text(TextField::Operation)?).into(),
-            state: facts.state?,
+            state,
             age: (facts.phase? == Phase::Active).then(|| now.duration_since(started).as_secs_f64()),
-            overdue: facts.overdue == Some(true),
-            stalled: facts.stalled == Some(true),
+            overdue,
+            stalled,
+            problem_subject: has_problem.then(|| ProblemSubject::new(entry)).flatten(),
         })
     }
 }
@@ -202,6 +212,7 @@ pub struct Metrics {
     certificate_expires: Mutex<Option<i64>>,
     server: ServerMetrics,
     durations: DurationMetrics,
+    problems: ProblemMetrics,
     reviews: ReviewMetrics,
     persistence: Arc<PersistenceMetrics>,
     process: ProcessMetricsReader,
@@ -234,6 +245,7 @@ impl Metrics {
         Self {
             server,
             durations: DurationMetrics::new(&mut registry),
+            problems: ProblemMetrics::register(&mut registry),
             reviews: ReviewMetrics::register(&mut registry),
             persistence: Arc::new(PersistenceMetrics::new(&mut registry)),
             process: ProcessMetricsReader::new(&mut registry),
@@ -346,7 +358,7 @@ impl Metrics {
 
     /// Sets the gauge `ifo_ca_bundle_current`. The gauge is 1 if the `caBundle` of the `APIService`
     /// contains the CA of this server. The gauge is also 1 if the `APIService` does not exist. In a
-    /// cluster without this `APIService`, the alert `CaBundleOutdated` must not fire.
+    /// cluster without this `APIService`, the alert `IfoCaBundleOutdated` must not fire.
     ///
     /// The gauge has no series before the first call of this method. If the certificates come from
     /// files, this server does not check the `caBundle`, and this method is never called.
@@ -386,10 +398,14 @@ impl Metrics {
         self.server.operations.clear();
         self.server.oldest.clear();
         self.read_durations(&sample);
+        self.read_problems(&sample.operations);
         for operation in sample.operations {
             self.count_overdue_and_stalled(&operation);
             let mut labels = self.operation_labels(&operation.component, &operation.operation);
-            if let Some(age) = operation.age {
+            // A held operation is not work in flight. For example, a node can be cordoned for months.
+            if let Some(age) = operation.age
+                && operation.state != State::Held
+            {
                 let oldest = self.server.oldest.get_or_create(&labels);
                 oldest.set(oldest.get().max(age));
                 // `oldest` holds a lock on all series of its gauge, so `oldest` must be dropped

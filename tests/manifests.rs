@@ -6,7 +6,7 @@
 use ifo_api::ruleset::{AGGREGATE_LABEL, OperationRuleSet};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -138,6 +138,34 @@ fn files(folder: &str) -> Vec<String> {
     found
 }
 
+/// OLM reads the annotations of the bundle from the labels of its image.
+#[test]
+fn the_image_of_the_olm_bundle_has_its_annotations_as_labels_and_all_its_folders() {
+    let folder = repository().join("deploy/olm");
+    let annotations = &documents(&folder.join("metadata/annotations.yaml"))[0]["annotations"];
+    let dockerfile = fs::read_to_string(folder.join("bundle.Dockerfile")).unwrap();
+    let labels = dockerfile.lines().filter_map(|line| {
+        let label = line
+            .trim_start_matches("LABEL")
+            .trim_end_matches('\\')
+            .trim();
+        label
+            .starts_with("operators.")
+            .then(|| label.split_once('='))?
+    });
+    let labels: BTreeMap<_, _> = labels.collect();
+    let annotations = annotations.as_object().unwrap().iter();
+    let annotations = annotations.map(|(key, value)| (key.as_str(), value.as_str().unwrap()));
+    let annotations: BTreeMap<_, _> = annotations.collect();
+    assert_eq!(labels, annotations);
+    let folders = annotations.values().filter(|value| value.ends_with('/'));
+    for path in folders.map(|path| path.trim_end_matches('/')) {
+        assert!(folder.join(path).is_dir(), "{path}");
+        let copied = format!("COPY {path} /{path}/\n");
+        assert!(dockerfile.contains(&copied), "{copied}");
+    }
+}
+
 /// `make manifests` generates templates of the Helm chart, but does not delete them. If a
 /// contributor removes the source of a template, the contributor must also delete the template.
 /// Otherwise, this test fails.
@@ -151,8 +179,9 @@ fn the_chart_contains_only_generated_and_listed_files() {
         "tests/operations.yaml",
     ];
     let written = written.map(|file| format!("deploy/helm/ifo/templates/{file}"));
-    let values = ["values.schema.json", "values.yaml"];
+    let values = ["README.md", "values.schema.json", "values.yaml"];
     let values = values.map(|file| format!("deploy/helm/ifo/{file}"));
+    let rules = ["deploy/helm/ifo-rules/README.md".to_owned()];
     let generated = generator::manifests().unwrap();
     let known: BTreeSet<String> = generated
         .into_iter()
@@ -160,6 +189,8 @@ fn the_chart_contains_only_generated_and_listed_files() {
         .filter(|path| path.starts_with("deploy/helm/"))
         .chain(written)
         .chain(values)
+        .chain(rules)
+        .chain(["deploy/helm/artifacthub-repo.yml".to_owned()])
         .collect();
     assert_eq!(
         files("deploy/helm").into_iter().collect::<BTreeSet<_>>(),
@@ -167,13 +198,91 @@ fn the_chart_contains_only_generated_and_listed_files() {
     );
 }
 
+/// The folders at the top level of the repository. Users find the parts of the product by these
+/// names, so a contributor may not add or remove a folder without an agreement.
+const TOP_FOLDERS: [&str; 11] = [
+    "apiservice",
+    "benches",
+    "certs",
+    "crates",
+    "deploy",
+    "docs",
+    "examples",
+    "fuzz",
+    "rules",
+    "src",
+    "tests",
+];
+
+/// The files that the top level of the repository must have.
+const TOP_FILES: [&str; 10] = [
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "Dockerfile",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "SECURITY.md",
+    "build.rs",
+];
+
+#[test]
+fn the_top_level_has_exactly_the_agreed_folders_and_files() {
+    let (mut folders, mut files) = (BTreeSet::new(), BTreeSet::new());
+    for entry in fs::read_dir(repository()).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        // git ignores kubeconfigs and the folder `target`, which cargo creates.
+        let is_ignored = name == "target" || name.ends_with(".kubeconfig");
+        if name.starts_with('.') || is_ignored {
+            continue;
+        }
+        if entry.path().is_dir() {
+            folders.insert(name);
+        } else {
+            files.insert(name);
+        }
+    }
+    assert_eq!(folders, TOP_FOLDERS.map(str::to_owned).into());
+    // These files about the community of the project are optional here.
+    let community = [
+        "CODE_OF_CONDUCT.md",
+        "GOVERNANCE.md",
+        "MAINTAINERS.md",
+        "artifacthub-repo.yml",
+    ];
+    let known: BTreeSet<&str> = TOP_FILES.into_iter().chain(community).collect();
+    let unknown: Vec<_> = files.iter().filter(|it| !known.contains(&***it)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    for file in TOP_FILES {
+        assert!(files.contains(file), "{file} is missing");
+    }
+}
+
 #[test]
 fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
-    for folder in ["apiservice", "deploy", "rules"] {
+    for folder in ["apiservice", "certs", "deploy", "rules"] {
         let folder = repository().join(folder);
-        let mut installed = installed(&folder);
+        let mut installed = if folder.ends_with("certs") {
+            let mut all = BTreeSet::new();
+            for source in ["cert-manager", "openshift-service-ca"] {
+                all.extend(installed(&folder.join(source)));
+                all.extend(patches(&folder.join(source)));
+            }
+            all
+        } else {
+            installed(&folder)
+        };
         if folder.ends_with("deploy") {
-            for subfolder in ["crd", "crd-persistence", "persistence", "targets-default"] {
+            for subfolder in [
+                "crd",
+                "crd-persistence",
+                "persistence",
+                "register",
+                "targets-default",
+            ] {
                 installed.extend(self::installed(&folder.join(subfolder)));
             }
         }
@@ -199,7 +308,20 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
     }
 }
 
-/// The kustomizations `deploy` and `deploy/persistence` install the server. They must not install
+#[test]
+fn the_image_has_the_version_of_the_manifests() {
+    let version = format!("v{}", env!("CARGO_PKG_VERSION"));
+    let base = repository().join("deploy/base");
+    let images = &documents(&base.join("kustomization.yaml"))[0]["images"];
+    assert_eq!(images[0]["newTag"], version);
+    let deployment = deployed("Deployment", "ifo-apiserver");
+    assert_eq!(
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"],
+        format!("ghcr.io/kubevirt/ifo-apiserver:{version}")
+    );
+}
+
+/// Several kustomizations in `deploy` install the server. They must not install
 /// these objects, which are in other folders:
 ///
 /// - the CRDs: `kubectl delete -k deploy` would delete all rule sets.
@@ -209,7 +331,7 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
 #[test]
 fn crds_registration_and_target_roles_are_separate_from_the_server() {
     let repository = repository();
-    for folder in ["deploy", "deploy/persistence"] {
+    for folder in ["deploy", "deploy/persistence", "deploy/register"] {
         for path in installed(&repository.join(folder)) {
             for object in documents(&path) {
                 let kind = object["kind"].as_str().unwrap();
@@ -253,6 +375,41 @@ fn the_registration_is_owned_by_an_object_deleted_with_the_server() {
         role["rules"][1]["resourceNames"][0],
         role["metadata"]["name"]
     );
+}
+
+/// Without the component `register`, the server may create no APIService. RBAC cannot limit the
+/// right to create to a name, so the component adds an admission policy.
+#[test]
+fn only_the_component_register_lets_the_server_create_its_api_service() {
+    let mut registration = deployed("ClusterRole", "ifo-apiserver-registration");
+    let verbs = registration["rules"][0]["verbs"].take();
+    assert_eq!(verbs, json!(["get", "patch", "delete"]));
+    let own = server_rules("ClusterRole", "apiGroups", "apiregistration.k8s.io");
+    let watch = json!({
+        "apiGroups": ["apiregistration.k8s.io"], "resources": ["apiservices"],
+        "verbs": ["list", "watch"],
+    });
+    assert_eq!(own, [watch]);
+
+    let added = documents(&repository().join("deploy/components/register/rbac.yaml"));
+    let kinds: Vec<_> = added
+        .iter()
+        .map(|it| it["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding"
+        ]
+    );
+    let create = json!([{
+        "apiGroups": ["apiregistration.k8s.io"], "resources": ["apiservices"],
+        "verbs": ["create"],
+    }]);
+    assert_eq!(added[0]["rules"], create);
 }
 
 #[test]

@@ -10,6 +10,8 @@
 mod compare_with_expected_operations;
 #[path = "rules/coverage.rs"]
 mod coverage;
+#[path = "rules/deletions_succeed.rs"]
+mod deletions_succeed;
 #[path = "rules/expression_mutants.rs"]
 mod expression_mutants;
 #[path = "rules/incomplete_objects.rs"]

@@ -7,6 +7,8 @@
 
 use super::{parse, read, repository};
 use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ifo_api::ruleset;
 use serde_json::{Value, json};
 
@@ -146,13 +148,14 @@ fn cluster_service_version() -> anyhow::Result<Value> {
             "name": format!("ifo.v{version}"),
             "annotations": {
                 "alm-examples": serde_json::to_string(&[example])?,
-                "capabilities": "Seamless Upgrades",
+                // The level of an operator that installs its own software and manages no other.
+                "capabilities": "Basic Install",
                 "categories": "Monitoring",
                 "containerImage": image,
                 "description": "Shows which operations are in flight in a cluster.",
                 "operatorframework.io/suggested-namespace": NAMESPACE,
                 "repository": "https://github.com/kubevirt/ifo",
-                "support": "KubeVirt community",
+                "support": "https://github.com/kubevirt/ifo/issues",
             },
         },
         "spec": {
@@ -162,6 +165,10 @@ fn cluster_service_version() -> anyhow::Result<Value> {
             "maturity": "alpha",
             "minKubeVersion": "1.30.0",
             "keywords": ["operations", "migration", "upgrade", "drain", "kubevirt"],
+            "icon": [{
+                "base64data": STANDARD.encode(read(&repository().join("docs/images/icon.svg"))?),
+                "mediatype": "image/svg+xml",
+            }],
             "links": [{"name": "Documentation", "url": "https://github.com/kubevirt/ifo"}],
             "maintainers": [{"name": "KubeVirt", "email": "kubevirt-dev@googlegroups.com"}],
             "provider": {"name": "KubeVirt"},
@@ -218,6 +225,9 @@ Shows in one place which operations are in flight in a cluster: migrations, upgr
 - A server watches these resources and keeps the operations in memory.
 - Clients read them like any other resource: `kubectl get ifos -A --watch`.
 
-Install this bundle in the namespace `ifo-system`. Then apply the rule sets for your cluster, for example
-`kubectl apply -k https://github.com/kubevirt/ifo//rules/kubevirt`.
+Install this bundle in the namespace `ifo-system`. Then do these two steps, which the bundle does not contain:
+
+- Apply the rule sets for your cluster, for example `kubectl apply -k https://github.com/kubevirt/ifo//rules/kubevirt`.
+- Apply the admission policies, which check who may write rule sets:
+  `kubectl apply -f https://raw.githubusercontent.com/kubevirt/ifo/main/deploy/rbac/admission.yaml`.
 ";

@@ -6,11 +6,12 @@
 mod check_installed_crd_fields;
 mod listener_tls;
 mod namespace_changes;
+mod registration;
 mod rule_set_status_writer;
 pub(super) mod rule_sets;
-mod set_api_service_owner;
 
 use self::namespace_changes::SeenNamespaces;
+use self::registration::{OwnCaBundle, Registration};
 use self::rule_set_status_writer::StatusWriter;
 use super::leader_term::{BeginTerm, LeaderTerm, keep_readiness};
 use super::listener::bind;
@@ -25,7 +26,7 @@ use crate::persist::AtStop;
 use crate::replicate::{
     self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials, PredecessorSearch, Succession,
 };
-use crate::serve::{self, SharedShortNames};
+use crate::serve::{self, Readiness, SharedShortNames};
 use crate::takeover::{self, KnownNamespaces};
 use crate::telemetry::Metrics;
 use anyhow::Context as _;
@@ -76,7 +77,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let (listener, address) = bind(serve.bind_address, serve.secure_port)?;
 
     let access = access(&mut app, &client).await?;
-    let tls = listener_tls::server_config(&mut app, &client, &serve).await?;
+    let (tls, ca_bundle) = listener_tls::server_config(&mut app, &client, &serve).await?;
     let short_names = keep_short_names(client.clone(), app.short_names_of_kinds.clone());
     app.start_task("short names", short_names);
     let router = serve::router(app.server(access, None, None));
@@ -97,6 +98,8 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
         common: common.clone(),
         serve: serve.clone(),
         connection: connection.clone(),
+        readiness: app.readiness.clone(),
+        ca_bundle,
     };
     let begin_term: BeginTerm = Box::new(move |term| leading.begin(term));
     match &serve.election {
@@ -235,6 +238,8 @@ struct LeaderSetup {
     common: Common,
     serve: Serve,
     connection: Connection,
+    readiness: Arc<Readiness>,
+    ca_bundle: OwnCaBundle,
 }
 
 impl LeaderSetup {
@@ -248,10 +253,13 @@ impl LeaderSetup {
             ..
         } = self;
         let client = connection.client.clone();
-        term.start_task(
-            "registration",
-            set_api_service_owner::keep_owner(client.clone(), API_SERVICE),
+        let registration = Registration::new(
+            client.clone(),
+            API_SERVICE,
+            serve.registration.as_deref(),
+            self.ca_bundle.clone(),
         );
+        term.start_task("registration", registration.keep(self.readiness.clone()));
         let (known_namespaces, known_namespaces_reader) = oneshot::channel();
         if common.retain || common.history_max > 0 {
             let reporting = report_deleted_namespaces(

@@ -106,7 +106,7 @@ pub enum CertificateHolder {
 }
 
 /// The error for invalid credentials.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Unauthorized")]
 pub struct Unauthenticated;
 

@@ -113,6 +113,15 @@ pub(super) struct ServeFlags {
     /// Name of the Service to which the APIService points
     #[arg(long, value_name = "NAME", default_value = "ifo-apiserver")]
     pub(super) service_name: String,
+    /// Port of this Service
+    #[arg(long, value_name = "PORT", default_value_t = 443)]
+    pub(super) service_port: u16,
+    /// Create the APIService when the leader is ready, and repair it. Without this flag, an administrator creates it
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true)]
+    pub(super) register: bool,
+    /// Annotation of the APIService that --register creates; can be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) register_annotation: Vec<String>,
     /// Elect a leader among several replicas: the leader detects operations, and the other replicas mirror them. Without this flag, the server runs alone
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true)]
     pub(super) leader_elect: bool,

@@ -90,6 +90,31 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
 }
 
 #[test]
+fn annotations_of_the_registration_are_checked() {
+    let registration = |args: &[&str]| {
+        let mode = config(args, &[]).map(|config| config.mode);
+        mode.map(|mode| match mode {
+            Mode::Serve(serve) => serve.registration,
+            Mode::Demo(_) => panic!("the demo was not requested"),
+        })
+    };
+    let annotation = "--register-annotation=example.com/ca=a=b";
+    assert_eq!(registration(&[annotation]).expect("valid"), None);
+    let flags = ["--register", annotation, "--service-port=8443"];
+    let found = registration(&flags).expect("valid").expect("registered");
+    assert_eq!(found.service_port, 8443);
+    assert_eq!(
+        found.annotations,
+        BTreeMap::from([("example.com/ca".to_owned(), "a=b".to_owned())])
+    );
+    for invalid in ["example.com/ca", "a b=c", "=c"] {
+        let flag = format!("--register-annotation={invalid}");
+        let error = registration(&[&flag]).expect_err("the value is invalid");
+        assert_eq!(error.name, "--register-annotation");
+    }
+}
+
+#[test]
 fn tls_flags_have_the_names_of_kubernetes() {
     let serve = |args: &[&str]| match config(args, &[]).expect("the values are valid").mode {
         Mode::Serve(serve) => serve.tls,

@@ -2,11 +2,12 @@
 //! that names the accepted values.
 
 use super::flags::{CommonFlags, LogFormatFlag, ServeFlags};
-use super::{Common, ConfigError, ElectionConfig, Persistence};
+use super::{Common, ConfigError, ElectionConfig, Persistence, RegistrationConfig};
 use crate::replicate::Timing;
 use crate::serve::Limits;
 use crate::telemetry::LogFormat;
 use ifo_api::duration;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ const EXPECTED_ADDRESS: &str = "expected an IP address";
 const EXPECTED_HOST_PORT: &str = "expected HOST:PORT";
 const EXPECTED_ADVERTISE: &str =
     "expected HOST:PORT; --leader-elect needs this flag or the environment variable POD_IP";
+const EXPECTED_ANNOTATION: &str = "expected KEY=VALUE, with the key of an annotation";
 const EXPECTED_BOOL: &str = "expected true or false";
 const EXPECTED_NAMESPACE: &str =
     "expected the name of a namespace (lower-case letters, digits and '-')";
@@ -102,6 +104,28 @@ pub(super) fn election(
         peer_token_file: flags.peer_token_file.clone(),
         pod_uid: variable(env, "POD_UID"),
     })))
+}
+
+/// Reads the settings of the registration. Returns `None` without the flag `--register`.
+pub(super) fn registration(
+    flags: &ServeFlags,
+) -> Result<Option<Box<RegistrationConfig>>, ConfigError> {
+    let mut annotations = BTreeMap::new();
+    for annotation in &flags.register_annotation {
+        let parts = annotation.split_once('=');
+        let parts = parts.filter(|(key, _)| ifo_api::labels::is_key(key));
+        let (key, value) = parts.ok_or_else(|| {
+            ConfigError::new("--register-annotation", annotation, EXPECTED_ANNOTATION)
+        })?;
+        annotations.insert(key.to_owned(), value.to_owned());
+    }
+    let config = || RegistrationConfig {
+        namespace: flags.namespace.clone(),
+        service_name: flags.service_name.clone(),
+        service_port: flags.service_port,
+        annotations,
+    };
+    Ok(flags.register.then(config).map(Box::new))
 }
 
 /// Reads the persistence mode.

@@ -97,6 +97,9 @@ fn shell_word(text: &str) -> String {
 }
 
 #[cfg(test)]
+mod documentation_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

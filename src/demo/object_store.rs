@@ -218,6 +218,11 @@ impl Resolve for ObjectStore {
             None => Resolution::NotServed {
                 message: format!("the demo has no {gvr}"),
                 group_served: kinds::KINDS.iter().any(|kind| has_group(kind, gvr)),
+                similar_group: ifo_client::similar_group(
+                    &gvr.group,
+                    kinds::KINDS.iter().map(|kind| kind.group),
+                )
+                .map(str::to_owned),
             },
         };
         future::ready(resolution).boxed()

@@ -78,6 +78,17 @@ struct DiscoveredResource {
     verbs: Option<Vec<String>>,
 }
 
+/// The list of API groups at `/apis`.
+#[derive(Deserialize)]
+struct GroupList {
+    groups: Vec<DiscoveredGroup>,
+}
+
+#[derive(Deserialize)]
+struct DiscoveredGroup {
+    name: String,
+}
+
 /// Returns a hint if `name` is the kind or the singular of one of `resources`, such as
 /// ` (hint: write the plural: cows)`. Otherwise returns an empty text.
 fn plural_hint(resources: &[DiscoveredResource], name: &str) -> String {
@@ -110,6 +121,7 @@ impl Discovery {
                 return Resolution::NotServed {
                     message,
                     group_served: true,
+                    similar_group: None,
                 };
             }
         };
@@ -127,7 +139,10 @@ impl Discovery {
             Err(Refusal::Lost(lost @ GapReason::Unreachable(_), _)) => Resolution::Unknown {
                 message: lost.to_string(),
             },
-            _ => self.ask(&path, gvr).await,
+            _ => {
+                let second = self.ask(&path, gvr).await;
+                self.with_similar_group(gvr, second).await
+            }
         }
     }
 
@@ -162,6 +177,7 @@ impl Discovery {
                     gvr.resource
                 ),
                 group_served: true,
+                similar_group: None,
             };
         };
         let verbs = verbs.unwrap_or_default();
@@ -174,6 +190,7 @@ impl Discovery {
             Resolution::NotServed {
                 message: format!("{gvr} cannot be listed and watched"),
                 group_served: true,
+                similar_group: None,
             }
         }
     }
@@ -198,7 +215,25 @@ impl Discovery {
         Resolution::NotServed {
             message,
             group_served,
+            similar_group: None,
         }
+    }
+
+    /// Adds the served API group whose name is similar to a missing API group. If the served groups
+    /// cannot be read, `resolution` does not change, because the hint is not necessary.
+    async fn with_similar_group(&self, gvr: &Gvr, mut resolution: Resolution) -> Resolution {
+        if let Resolution::NotServed {
+            group_served: false,
+            similar_group,
+            ..
+        } = &mut resolution
+            && let Ok(body) = self.fetch("/apis").await
+            && let Ok(served) = serde_json::from_slice::<GroupList>(&body)
+        {
+            let served = served.groups.iter().map(|group| group.name.as_str());
+            *similar_group = ifo_client::similar_group(&gvr.group, served).map(str::to_owned);
+        }
+        resolution
     }
 
     async fn fetch(&self, path: &str) -> Result<Bytes, Refusal> {

@@ -90,7 +90,7 @@ async fn a_resource_missing_on_a_ready_server_is_not_served() {
         let requested = requested.lock().unwrap();
         let paths: Vec<_> = requested
             .iter()
-            .filter(|it| *it != "/apis/farm.io")
+            .filter(|it| !["/apis", "/apis/farm.io"].contains(&it.as_str()))
             .collect();
         assert_eq!(paths, ["/apis/farm.io/v1", "/readyz", "/apis/farm.io/v1"]);
     }
@@ -126,6 +126,30 @@ async fn a_missing_version_is_distinguished_from_a_missing_group() {
             Resolution::NotServed { group_served, .. } => assert_eq!(Some(group_served), served),
             Resolution::Unknown { .. } => assert_eq!(served, None),
             served @ Resolution::Served { .. } => panic!("{served:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_missing_group_comes_with_the_served_group_that_it_resembles() {
+    for (groups, expected) in [
+        (
+            r#"{"groups": [{"name": "apps"}, {"name": "farms.io"}]}"#,
+            Some("farms.io"),
+        ),
+        (r#"{"groups": [{"name": "apps"}]}"#, None),
+        ("unreadable", None),
+    ] {
+        let (discovery, _) = discovery(move |path, _| match path {
+            "/readyz" => (200, "ok"),
+            "/apis" => (200, groups),
+            _ => (404, ""),
+        });
+        match discovery.resolve(&gvr("cows")).await {
+            Resolution::NotServed { similar_group, .. } => {
+                assert_eq!(similar_group.as_deref(), expected, "{groups}");
+            }
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -219,6 +219,7 @@ impl Resolve for Folder {
                 // that the API is probably not installed. `true` would mean that the name of the
                 // resource is probably misspelt.
                 group_served: false,
+                similar_group: None,
             },
         };
         future::ready(resolution).boxed()

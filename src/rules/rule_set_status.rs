@@ -1,7 +1,9 @@
 //! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
 use super::rule_set_states;
-use ifo_api::ruleset::{EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_SERVED, OperationRuleSetStatus};
+use ifo_api::ruleset::{
+    EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, OperationRuleSetStatus,
+};
 use ifo_api::{Gvr, Resolution};
 use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet, RuleSetError};
 use jiff::Timestamp;
@@ -106,9 +108,14 @@ pub(super) fn compute(
             not_ready.get_or_insert(("InvalidRule", message));
         }
     }
-    if let Some((reason, message)) = invalid_target(health) {
-        conditions.add("InvalidTarget", "True", reason, &message);
-        not_ready.get_or_insert(("InvalidTarget", message));
+    if let Some(Unusable {
+        condition,
+        reason,
+        message,
+    }) = unusable_target(health)
+    {
+        conditions.add(condition, "True", reason, &message);
+        not_ready.get_or_insert((condition, message));
     }
     let failure = match (&health.watch, health.look_up_failure) {
         (WatchState::Failed(message), _) => Some(message.clone()),
@@ -135,17 +142,26 @@ pub(super) fn compute(
         }
     }
     conditions.add_fields();
-    match not_ready {
-        Some((reason, message)) => conditions.add("Ready", "False", reason, &message),
-        None if watch_active => {
-            conditions.add("Ready", "True", "Watching", "The target is being watched.");
-        }
-        None => conditions.add("Ready", "False", "Pending", "The target is being listed."),
-    }
+    let (status, reason, message) = match not_ready {
+        Some((reason, message)) => ("False", reason, message),
+        None if watch_active => (
+            "True",
+            "Watching",
+            "The target is being watched.".to_owned(),
+        ),
+        None => ("False", "Pending", "The target is being listed.".to_owned()),
+    };
+    conditions.add("Ready", status, reason, &message);
+    let ready = if reason == NOT_INSTALLED {
+        NOT_INSTALLED
+    } else {
+        status
+    };
 
     let mut all = conditions.all;
     all.sort_by(|a, b| (a.type_ != "Ready", &a.type_).cmp(&(b.type_ != "Ready", &b.type_)));
     let mut status = OperationRuleSetStatus {
+        ready: ready.to_owned(),
         conditions: all,
         watch_active,
         last_evaluation_time: written.last_evaluation_time.clone(),
@@ -230,31 +246,52 @@ fn names_no_subject(message: &str) -> bool {
         .is_some_and(|field| field.starts_with("rules[") && field.contains(" on "))
 }
 
-fn invalid_target(health: &RuleSetHealth<'_>) -> Option<(&'static str, String)> {
+/// The reason why the server cannot watch a target.
+struct Unusable {
+    /// Type of the condition. It is also the reason of `Ready`.
+    condition: &'static str,
+    /// Reason of the condition.
+    reason: &'static str,
+    message: String,
+}
+
+/// Returns the reason why the server cannot watch the target. `None` if no reason is known.
+fn unusable_target(health: &RuleSetHealth<'_>) -> Option<Unusable> {
+    let invalid = |reason, message| Unusable {
+        condition: "InvalidTarget",
+        reason,
+        message,
+    };
     if let Some(message) = health.refused {
-        return Some(("Refused", message.to_owned()));
+        return Some(invalid("Refused", message.to_owned()));
     }
     if health.scoped_wrongly {
         let message = format!(
             "{} is cluster-scoped: namespaces cannot select anything",
             health.target
         );
-        return Some(("ClusterScoped", message));
+        return Some(invalid("ClusterScoped", message));
     }
-    match health.resolution {
-        Some(Resolution::NotServed {
-            message,
-            group_served,
-        }) => {
-            let reason = if *group_served {
-                NOT_SERVED
-            } else {
-                GROUP_NOT_SERVED
-            };
-            Some((reason, message.clone()))
+    let Some(Resolution::NotServed {
+        message,
+        group_served,
+        similar_group,
+    }) = health.resolution
+    else {
+        return None;
+    };
+    Some(match similar_group {
+        _ if *group_served => invalid(NOT_SERVED, message.clone()),
+        Some(similar) => {
+            let message = format!("{message} (hint: did you mean {similar}?)");
+            invalid(GROUP_NOT_SERVED, message)
         }
-        _ => None,
-    }
+        None => Unusable {
+            condition: NOT_INSTALLED,
+            reason: GROUP_NOT_SERVED,
+            message: message.clone(),
+        },
+    })
 }
 
 /// Rounds a time to whole seconds, the precision of the API. So the time in the status is still

@@ -16,7 +16,7 @@ mod eviction;
 #[cfg(test)]
 mod tests;
 
-pub use activity::RequestInFlight;
+pub use activity::{CountedBody, RequestInFlight};
 pub use class::ConnectionClass;
 
 use activity::RequestActivity;

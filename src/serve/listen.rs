@@ -1,18 +1,25 @@
 //! The TLS listener. Input: TCP connections. Output: requests over HTTP/2 or HTTP/1.1, with the
-//! client certificates of the connection.
+//! client certificates of the connection. After the answer 101 to a WebSocket watch, the listener also
+//! sends the events of the watch (see the module `websocket`).
 //!
 //! The number of connections is limited. If the limit is reached, the server still accepts each new
 //! connection, and evicts (closes) another connection. So no client can block new connections. The
 //! module `connection_limits` has the rules for evictions.
 
-use super::connection_limits::{ClientConnection, Connections, OpenSlot, RequestInFlight};
+use super::connection_limits::{
+    ClientConnection, Connections, CountedBody, OpenSlot, RequestInFlight,
+};
 use super::request_log::ClientAddress;
 use super::slow_client_timeout::{AbortableExchange, STALL_TIMEOUT};
+use super::websocket::{EventSocket, SocketError};
 use crate::auth::PeerCertificates;
 use axum::Router;
-use http::Request;
+use axum::body::Body;
+use axum::response::Response;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use socket2::{SockRef, TcpKeepalive};
@@ -20,7 +27,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -220,12 +227,69 @@ enum Closed {
     Evicted,
     #[error("HTTP: {0}")]
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    WebSocket(#[from] SocketError),
 }
 
 /// Returns the address of a client. For an IPv4 client, a dual-stack socket reports the address
 /// `::ffff:a.b.c.d`. This function converts such an address to the IPv4 address.
 fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
+}
+
+/// Answers the requests of one connection.
+struct RequestHandler {
+    router: Router,
+    peer: PeerCertificates,
+    address: ClientAddress,
+    client: Arc<ClientConnection>,
+    /// The upgrade of the connection, and the events of the WebSocket watch. None until the router
+    /// has accepted a WebSocket watch.
+    upgrade: Mutex<Option<(OnUpgrade, Body)>>,
+}
+
+impl RequestHandler {
+    async fn answer(
+        self: Arc<Self>,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<CountedBody>, Infallible> {
+        let upgrade = hyper::upgrade::on(&mut request);
+        let extensions = request.extensions_mut();
+        extensions.insert(self.peer.clone());
+        extensions.insert(self.address);
+        extensions.insert(Arc::clone(&self.client));
+        let in_flight = RequestInFlight::of(&self.client);
+        let answer = in_flight.until_sent(self.router.clone().oneshot(request).await?);
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(answer);
+        }
+        let (head, events) = answer.into_parts();
+        *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((upgrade, Body::new(events)));
+        let answer = Response::from_parts(head, Body::empty());
+        Ok(RequestInFlight::of(&self.client).until_sent(answer))
+    }
+
+    /// Sends the events of the WebSocket watch that the router has accepted. Returns at once if there
+    /// is none.
+    async fn serve_upgrade(&self, shutdown: &CancellationToken) -> Result<(), Closed> {
+        let accepted = self
+            .upgrade
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some((upgrade, events)) = accepted else {
+            return Ok(());
+        };
+        let going_away = async {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = self.client.wait_until_refused() => {}
+            }
+        };
+        let socket = EventSocket::open(upgrade).await?;
+        Ok(socket.serve(events, going_away).await?)
+    }
 }
 
 /// Serves one connection, from the TLS handshake to its end.
@@ -254,20 +318,21 @@ async fn serve_connection(
             .map(|certificate| certificate.clone().into_owned())
             .collect(),
     );
-    let connection_of_request = Arc::clone(client);
-    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer.clone());
-        request.extensions_mut().insert(ClientAddress(address));
-        request
-            .extensions_mut()
-            .insert(Arc::clone(&connection_of_request));
-        let in_flight = RequestInFlight::of(&connection_of_request);
-        let answer = router.clone().oneshot(request);
-        async { Ok::<_, Infallible>(in_flight.until_sent(answer.await?)) }
+    let handler = Arc::new(RequestHandler {
+        router,
+        peer,
+        address: ClientAddress(address),
+        client: Arc::clone(client),
+        upgrade: Mutex::default(),
     });
+    let service = {
+        let handler = Arc::clone(&handler);
+        hyper::service::service_fn(move |request| Arc::clone(&handler).answer(request))
+    };
     let protocol = protocol_server(http2);
-    let connection = async {
-        let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service));
+    let requests = async {
+        let io = TokioIo::new(stream);
+        let mut connection = pin!(protocol.serve_connection_with_upgrades(io, service));
         let stopped = tokio::select! {
             ended = connection.as_mut() => return ended.map_err(Closed::Http),
             () = shutdown.cancelled() => {
@@ -297,15 +362,17 @@ async fn serve_connection(
             .map_err(Closed::Http)
     };
     if http2 {
-        connection.await
+        requests.await
     } else {
         // An HTTP/1.1 connection has only one request at a time. To abort this request, the server
         // closes the connection.
         let exchange = Arc::new(AbortableExchange::default());
-        exchange
-            .run(connection)
-            .await
-            .unwrap_or(Err(Closed::Stalled))
+        let ended = Arc::clone(&exchange).run(requests).await;
+        ended.unwrap_or(Err(Closed::Stalled))?;
+        // The future is boxed, so that other connections need no memory for it.
+        let watch = Box::pin(handler.serve_upgrade(&shutdown));
+        let ended = exchange.run(watch).await;
+        ended.unwrap_or(Err(Closed::Stalled))
     }
 }
 

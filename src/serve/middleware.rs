@@ -14,8 +14,9 @@ use super::gzip;
 use super::request::{self, Query, RequestTarget};
 use super::request_log::RequestLogLine;
 use super::slow_client_timeout::Delivery;
+use super::websocket;
 use super::{REQUEST_TIMEOUT, ServerState};
-use crate::auth::User;
+use crate::auth::{Unauthenticated, User};
 use crate::clock;
 use crate::telemetry::{CountedInGauge, RequestLabels};
 use axum::body::Body;
@@ -23,7 +24,7 @@ use axum::extract::State;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Body as _;
 use std::any::Any;
 use std::convert::Infallible;
@@ -41,6 +42,8 @@ pub struct Admitted {
     pub requested: RequestTarget,
     /// The options in the query of the request.
     pub query: Arc<Query>,
+    /// True if the client asks for an upgrade to WebSocket. Only watches support this upgrade.
+    pub is_websocket: bool,
     /// The slot in the limit of watches. None if the request is not a watch.
     pub watch_slot: Option<WatchSlot>,
     /// The authenticated user. None for public paths (paths without authentication).
@@ -60,7 +63,7 @@ pub async fn process_request(
 ) -> Response {
     let started = clock::steady();
     // A read-only API needs no request bodies, so the body is dropped unread.
-    let (parts, _) = request.into_parts();
+    let (mut parts, _) = request.into_parts();
     let is_head = parts.method == Method::HEAD;
     let method = method_name(&parts.method);
     // The kube-apiserver sends `x-remote-user` in the requests that it forwards. It adds the
@@ -70,7 +73,13 @@ pub async fn process_request(
     let audit_id = audit_id(&parts.headers);
     let accepts_gzip = gzip::accepts_gzip(&parts.headers);
     let query = Arc::new(Query::of(&parts.uri));
-    let requested = request::parse(&parts.method, &parts.uri, &query);
+    let requested = if websocket::is_requested(&parts) {
+        websocket::move_token_to_authorization(&mut parts.headers)
+            .map_err(|Unauthenticated| ErrorStatus::unauthorized())
+    } else {
+        Ok(())
+    };
+    let requested = requested.and_then(|()| request::parse(&parts.method, &parts.uri, &query));
     let is_watch =
         matches!(&requested, Ok(RequestTarget::Resource(resource)) if resource.verb == "watch");
     let labels = labels(&shared, requested.as_ref().ok(), method);
@@ -103,7 +112,7 @@ pub async fn process_request(
             };
             (kept, Some(REQUEST_TIMEOUT))
         }
-        None if is_watch && response.status().is_success() => (HeldPermits::default(), None),
+        None if is_watch && is_started_watch(response.status()) => (HeldPermits::default(), None),
         other => (
             limit_small_answer(&shared, &mut response, other),
             Some(SMALL_ANSWER_TIMEOUT),
@@ -115,6 +124,11 @@ pub async fn process_request(
         let on_abort = move || shared.server.metrics.request_aborted(&labels);
         Delivery::body(body, time_limit, (kept, line), on_abort)
     })
+}
+
+/// Returns true if an answer with this status code contains the events of a watch.
+fn is_started_watch(code: StatusCode) -> bool {
+    code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// The slots that an answer keeps until the client has read the answer. Empty for a watch, because
@@ -242,10 +256,12 @@ async fn run_handler(
         ),
         (None, Err(failure)) => return (error_response(failure, &parts.headers, &query), None),
     };
+    let is_websocket = websocket::is_requested(&parts);
     let mut request = Request::from_parts(parts, Body::empty());
     request.extensions_mut().insert(Admitted {
         requested,
         query,
+        is_websocket,
         watch_slot,
         user,
     });

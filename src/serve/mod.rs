@@ -51,8 +51,9 @@ mod slow_client_timeout;
 mod static_document;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod watch;
+mod websocket;
 mod yield_while_comparing_selectors;
 
 pub use connection_limits::Connections;
@@ -165,6 +166,12 @@ impl Default for Limits {
     }
 }
 
+/// The WebSocket watches may use one of this many connections. One user may have half of these
+/// watches. A WebSocket watch needs a connection of its own, also if the kube-apiserver forwards it.
+/// So without this limit, the dashboards of two users could use all connections of the front proxy,
+/// and the kube-apiserver could not forward other requests.
+const WEBSOCKET_SHARE: usize = 4;
+
 /// Largest number of requests whose bearer token is being verified. A further request with a token
 /// gets a 429. The users of these requests are not known yet, so the limits of each user do not
 /// apply to them. Requests through the front proxy have no token.
@@ -200,6 +207,8 @@ struct ServerState {
     token_reviews: Semaphore,
     requests: ConcurrencyLimit,
     watches: ConcurrencyLimit,
+    /// Limits the WebSocket watches. Each of them also counts as a watch.
+    websockets: ConcurrencyLimit,
     replicas: ConcurrencyLimit,
     refusals: Arc<Semaphore>,
     public_answers: Arc<Semaphore>,
@@ -227,6 +236,10 @@ pub fn router(server: ServerParameters) -> Router {
         token_reviews: Semaphore::new(MAX_AUTHENTICATING),
         requests: ConcurrencyLimit::new(server.limits.requests, server.limits.requests.div_ceil(2)),
         watches: ConcurrencyLimit::new(server.limits.watches, server.limits.watches_per_user),
+        websockets: ConcurrencyLimit::new(
+            server.limits.connections / WEBSOCKET_SHARE,
+            server.limits.connections / WEBSOCKET_SHARE / 2,
+        ),
         replicas: ConcurrencyLimit::new(
             peer_requests::MAX_REPLICA_REQUESTS,
             peer_requests::MAX_REPLICA_REQUESTS,
@@ -328,7 +341,14 @@ async fn resource(
                 None => (shared.server.shutdown.clone(), false),
             },
             admitted.watch_slot.clone(),
-        ),
+        )
+        .and_then(|watch| {
+            if admitted.is_websocket {
+                websocket::accept(headers, watch)
+            } else {
+                Ok(watch)
+            }
+        }),
         "" => Err(ErrorStatus::method_not_allowed()),
         verb => Err(ErrorStatus::not_supported(
             verb,

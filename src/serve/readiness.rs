@@ -67,7 +67,7 @@ impl Readiness {
     }
 
     /// Records that a readiness probe has succeeded.
-    pub(super) fn set_was_ready(&self) {
+    pub fn set_was_ready(&self) {
         self.was_ready.store(true, Ordering::Release);
     }
 

@@ -209,8 +209,8 @@ static RULE_SET_COLUMNS: &[Column] = &[
     text(
         "Ready",
         0,
-        Cell::Function(ready),
-        "Whether operations are detected on every object of the target.",
+        Cell::Pointer("/status/ready"),
+        "True if operations are detected on every object of the target. NotInstalled if the cluster does not serve the API group of the target.",
     ),
     text(
         "Reason",
@@ -236,37 +236,22 @@ static RULE_SET_COLUMNS: &[Column] = &[
     },
 ];
 
-/// Writes the status of the condition `Ready`, or null if the condition is absent.
-fn ready(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    write_ready(texts, |condition| condition.status, out);
-}
-
-/// Writes the reason of the condition `Ready`, or null if the condition is absent or has no reason.
-fn reason(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    write_ready(texts, |condition| condition.reason, out);
-}
-
 #[derive(Deserialize)]
 struct Condition {
     #[serde(rename = "type")]
     kind: String,
-    status: String,
     reason: Option<String>,
 }
 
-/// Writes a field of the condition `Ready`, or null if the condition is absent.
-fn write_ready<T: Into<serde_json::Value>>(
-    texts: &ObjectTexts<'_>,
-    field: impl Fn(Condition) -> T,
-    out: &mut Vec<u8>,
-) {
+/// Writes the reason of the condition `Ready`, or null if the condition is absent or has no reason.
+fn reason(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let object: serde_json::Value = serde_json::from_slice(&texts.whole_json()).unwrap_or_default();
     let conditions = object.pointer("/status/conditions");
-    let value = conditions
+    let reason = conditions
         .and_then(|all| Vec::<Condition>::deserialize(all).ok())
         .and_then(|all| all.into_iter().find(|condition| condition.kind == "Ready"))
-        .map(|condition| field(condition).into());
-    out.extend_from_slice(value.unwrap_or_default().to_string().as_bytes());
+        .and_then(|condition| condition.reason);
+    write_text(reason.as_deref(), out);
 }
 
 /// Returns the description of `operationrulesets`, for a server without a cluster (the demo). In a

@@ -88,6 +88,77 @@ fn sample(operation: &str, state: State, age: Option<f64>) -> OperationSample {
         age,
         overdue: false,
         stalled: false,
+        problem_subject: Some(ProblemSubject {
+            namespace: "shop".into(),
+            subject: "VirtualMachine/web".into(),
+        }),
+    }
+}
+
+#[test]
+fn problems_have_the_namespace_and_subject_of_their_operation() {
+    let metrics = Metrics::new();
+    metrics.read_index_with(|| IndexSample {
+        operations: vec![
+            OperationSample {
+                overdue: true,
+                ..sample("Migrating", State::Blocked, Some(1.0))
+            },
+            OperationSample {
+                stalled: true,
+                ..sample("Importing", State::Progressing, Some(1.0))
+            },
+            sample("Starting", State::Progressing, Some(1.0)),
+            // A retained operation is not in flight.
+            sample("Stopping", State::Failing, None),
+        ],
+        ..IndexSample::default()
+    });
+    let text = metrics.render();
+    let mut problems: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("ifo_operation_problems{component=\"kubevirt\","))
+        .collect();
+    problems.sort_unstable();
+    let place = r#"operation_namespace="shop",subject="VirtualMachine/web"} 1"#;
+    assert_eq!(
+        problems,
+        [
+            format!(r#"operation="Importing",problem="Stalled",{place}"#),
+            format!(r#"operation="Migrating",problem="Blocked",{place}"#),
+            format!(r#"operation="Migrating",problem="Overdue",{place}"#),
+        ]
+    );
+    check_documented(&text);
+}
+
+#[test]
+fn the_number_of_subjects_with_problems_is_limited_at_each_scrape() {
+    let metrics = Metrics::new();
+    let scrapes = std::sync::atomic::AtomicUsize::new(0);
+    metrics.read_index_with(move || {
+        // At each scrape, all subjects are new ones.
+        let scrape = scrapes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let of_subject = |n: usize| OperationSample {
+            problem_subject: Some(ProblemSubject {
+                namespace: format!("scrape-{scrape}").into(),
+                subject: format!("VirtualMachine/{n:04}").into(),
+            }),
+            ..sample("Migrating", State::Failing, Some(1.0))
+        };
+        IndexSample {
+            operations: (0..MAX_VALUES + 10).rev().map(of_subject).collect(),
+            ..IndexSample::default()
+        }
+    });
+    for scrape in 0..2 {
+        let text = metrics.render();
+        let series = text.matches("ifo_operation_problems{").count();
+        assert_eq!(series, MAX_VALUES + 1);
+        assert!(text.contains(r#"operation_namespace="other",subject="other"} 10"#));
+        let first =
+            format!(r#"operation_namespace="scrape-{scrape}",subject="VirtualMachine/0000"}} 1"#);
+        assert!(text.contains(&first));
     }
 }
 

@@ -144,10 +144,10 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
             assert!(message.as_str().unwrap().contains(part), "{message}");
         }
     }
-    let lost = wait_for_condition(&demo, "elsewhere", "InvalidTarget", "True").await;
+    let lost = wait_for_condition(&demo, "elsewhere", "NotInstalled", "True").await;
     let ready = condition(&lost, "Ready").expect("the server always sets this condition");
-    assert_eq!(ready["reason"], "InvalidTarget", "{lost}");
-    let message = &condition(&lost, "InvalidTarget").unwrap()["message"];
+    assert_eq!(ready["reason"], "NotInstalled", "{lost}");
+    let message = &condition(&lost, "NotInstalled").unwrap()["message"];
     assert!(
         message.as_str().unwrap().contains("unheardofs"),
         "{message}"
@@ -155,7 +155,7 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
     assert_eq!(
         name_ready_and_reason(&demo).await,
         [
-            ["elsewhere", "False", "InvalidTarget"],
+            ["elsewhere", "NotInstalled", "NotInstalled"],
             ["good", "True", "Watching"],
             ["syntax", "False", "InvalidRule"],
             ["text", "False", "InvalidRule"],

@@ -2,8 +2,10 @@
 //! render the expected objects, in the default namespace and in another namespace. One test
 //! installs the server with all [`COMPONENTS`] in the other namespace, and removes it.
 
+mod certificate_files;
 mod certificate_renewal;
 mod olm;
+pub mod self_registration;
 
 use crate::harness::{
     CRD, ControlPlane, Kind, apart, condition, crd, eventually, kubectl, ok_if, shared, text,
@@ -12,7 +14,16 @@ use crate::installation::Cluster;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-pub const COMPONENTS: [&str; 4] = ["persistence", "network-policy", "replicas", "monitoring"];
+pub const COMPONENTS: [&str; 5] = [
+    "persistence",
+    "network-policy",
+    "replicas",
+    "monitoring",
+    REGISTER,
+];
+
+/// The component with which the server creates its `APIService`.
+pub const REGISTER: &str = "register";
 
 /// The components that provide a serving certificate. An installation uses at most one of them.
 /// `None` is an installation without such a component: the server issues its certificate with its
@@ -99,11 +110,16 @@ pub struct Choice {
     pub namespace: Option<&'static str>,
 }
 
-/// All combinations of components, sources of certificates and namespaces.
+/// All combinations of components, sources of certificates and namespaces. To keep the number of
+/// combinations small, the component [`REGISTER`] is in exactly those combinations that have an even
+/// number of other components.
 pub fn choices() -> Vec<Choice> {
     let mut choices = Vec::new();
-    for chosen in 0..1 << COMPONENTS.len() {
-        let is_chosen = |(bit, _): &(usize, &str)| chosen >> bit & 1 == 1;
+    for chosen in 0_u32..1 << (COMPONENTS.len() - 1) {
+        let is_chosen = |(bit, name): &(usize, &str)| match *name {
+            REGISTER => chosen.count_ones().is_multiple_of(2),
+            _ => chosen >> bit & 1 == 1,
+        };
         for certificate_source in CERTIFICATES {
             for namespace in [None, Some(NAMESPACE)] {
                 let components = COMPONENTS.into_iter().enumerate().filter(is_chosen);
@@ -178,6 +194,12 @@ fn check_components(objects: &[Value], components: &[&str]) {
     }
     let replicas = if has("replicas") { 3 } else { 2 };
     assert_eq!(deployment["spec"]["replicas"], replicas);
+    assert_eq!(args.contains(&"--register"), has(REGISTER));
+    let mut names = objects.iter().map(|it| text(it, "/metadata/name"));
+    assert_eq!(
+        names.any(|name| name == "ifo-apiserver-register"),
+        has(REGISTER)
+    );
 }
 
 /// Asserts that each namespaced object is in `namespace`. One RoleBinding is an exception: it must
@@ -300,6 +322,16 @@ fn check_certificates(
         }
     }
     let args = strings(&pod["containers"][0]["args"]);
+    // With the component `register`, the server sets the same annotation as the component of
+    // `apiservice`.
+    let annotation = args
+        .iter()
+        .find_map(|arg| arg.strip_prefix("--register-annotation="));
+    let (key, value) = annotation
+        .and_then(|annotation| annotation.split_once('='))
+        .expect("the Deployment must set this flag");
+    let value = value.replace("$(POD_NAMESPACE)", namespace);
+    assert_eq!(api_service[key], value);
     for flag in ["--tls-cert-file=", "--tls-private-key-file="] {
         let file = args.iter().find_map(|arg| arg.strip_prefix(flag));
         let file = PathBuf::from(file.expect("the Deployment must set this flag"));
@@ -397,8 +429,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
             .await;
         check_rights_of_prometheus(&cluster).await;
         let server = cluster.server().await;
-        let registration = Overlay::new("apiservice", &[], Some(NAMESPACE));
-        cluster.register_with(registration.path(), &server).await;
+        // The server creates its APIService.
+        cluster.wait_until_served().await;
         eventually("operations are persisted", async || {
             let found = cluster.registration().await.unwrap_or_default();
             let persisted = condition(&found, "OperationsPersisted");
@@ -433,16 +465,15 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
             assert!(installed.contains(object), "{object}: {installed}");
         }
 
-        cluster
-            .kubectl_on_folder("delete", registration.path())
-            .await;
+        // The server is still running. It must not create its APIService again.
         cluster
             .kubectl_on_folder("delete", server_overlay.path())
             .await;
-        drop(server);
         let gone = ["get", "namespace", NAMESPACE];
         let gone = cluster.kubectl(&gone).await;
         assert!(gone.is_err_and(|why| why.contains("NotFound")));
+        assert_eq!(cluster.registration().await, None);
+        drop(server);
         cluster.a_namespace_can_be_deleted("after").await;
         // The removal of the server keeps the rule sets and their ClusterRoles. The administrator
         // can delete these objects without the server.

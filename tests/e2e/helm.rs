@@ -7,7 +7,7 @@ mod kubelet;
 mod upgrade_from_0_1_0;
 mod values;
 
-use crate::deploy_manifests::{NAMESPACE, choices, only_object};
+use crate::deploy_manifests::{NAMESPACE, REGISTER, choices, only_object};
 use crate::harness::{TestCluster, kubectl, shared, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -197,6 +197,7 @@ fn value_of(component: &str) -> &'static str {
         "network-policy" => "networkPolicy.enabled=true",
         "replicas" => "replicas=3",
         "monitoring" => "monitoring.enabled=true",
+        REGISTER => "apiService.createdBy=server",
         "cert-manager" => "certificates.source=cert-manager",
         "openshift-service-ca" => "certificates.source=openshift",
         other => panic!("the chart has no value for the component {other}"),
@@ -214,11 +215,12 @@ fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
         crds.extend(cluster.kustomize("deploy/crd-persistence").await);
         for choice in choices() {
             let (mut expected, registration) = choice.render(&addresses.kubectl).await;
-            expected.extend(registration);
             expected.extend(crds.clone());
             let mut values: Vec<&str> = choice.components.iter().copied().map(value_of).collect();
-            // This tag is the same as in deploy/base/kustomization.yaml.
-            values.push("image.tag=latest");
+            if !choice.components.contains(&REGISTER) {
+                expected.extend(registration);
+                values.push("apiService.createdBy=helm");
+            }
             let namespace = choice.namespace.unwrap_or(DEFAULT_NAMESPACE);
             for helm in &both {
                 let chart = helm.render(CHART, namespace, &values).await;
@@ -243,6 +245,9 @@ async fn target_rights_and_omitted_parts(cluster: &TestCluster, both: &[Helm; 2]
         expected.extend(cluster.kustomize("deploy/targets-default").await);
         assert_same(all, expected, "targetsDefault");
 
+        let default = helm
+            .render(CHART, NAMESPACE, &["apiService.createdBy=helm"])
+            .await;
         let values = [
             "crds.enabled=false",
             "apiService.enabled=false",

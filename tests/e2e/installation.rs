@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
+/// The user name of the server.
+pub const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
 
 /// The kind that the rule sets in `rules/cert-manager` watch.
 const CERTIFICATE: Kind = Kind {

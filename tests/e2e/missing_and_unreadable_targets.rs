@@ -58,13 +58,13 @@ fn a_target_installed_later_is_watched_automatically() {
             .create(&RULE_SET, None, &running(namespace, &CLONE))
             .await;
         let waiting = cluster
-            .rule_set_until(namespace, "InvalidTarget", |it| {
-                condition(it, "InvalidTarget")["status"] == "True"
+            .rule_set_until(namespace, "NotInstalled", |it| {
+                condition(it, "NotInstalled")["status"] == "True"
             })
             .await;
-        let message = text(condition(&waiting, "InvalidTarget"), "/message");
+        let message = text(condition(&waiting, "NotInstalled"), "/message");
         assert!(message.contains("clone.kubevirt.io"), "{message}");
-        assert_eq!(condition(&waiting, "Ready")["reason"], "InvalidTarget");
+        assert_eq!(condition(&waiting, "Ready")["reason"], "NotInstalled");
         assert_eq!(condition(&waiting, "Validated")["status"], "True");
 
         cluster.create(&CRD, None, &crd(&CLONE, "Namespaced")).await;
@@ -73,11 +73,7 @@ fn a_target_installed_later_is_watched_automatically() {
                 condition(it, "Ready")["status"] == "True"
             })
             .await;
-        assert_eq!(
-            condition(&active, "InvalidTarget"),
-            &Value::Null,
-            "{active}"
-        );
+        assert_eq!(condition(&active, "NotInstalled"), &Value::Null, "{active}");
         assert_eq!(active["status"]["watchActive"], true);
         create_running(cluster, &CLONE, namespace, "a").await;
         cluster
@@ -106,8 +102,8 @@ fn removing_a_target_ends_its_operations_and_is_shown_in_status() {
         cluster.admin.delete(&path).await.ok();
         cluster.until_operations(namespace, &[]).await;
         let gone = cluster
-            .rule_set_until(namespace, "InvalidTarget", |it| {
-                condition(it, "InvalidTarget")["status"] == "True"
+            .rule_set_until(namespace, "NotInstalled", |it| {
+                condition(it, "NotInstalled")["status"] == "True"
             })
             .await;
         assert_eq!(condition(&gone, "Ready")["status"], "False", "{gone}");

@@ -23,14 +23,16 @@ fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
         cluster.set_status(namespace, "my-vm", "Migrating").await;
         let mine = |lines: &[String], state: &str| -> Option<Vec<String>> {
             let row = lines.iter().map(|line| columns(line)).find(|row| {
-                row.contains(&"VM/my-vm") && row.contains(&state) && row[0] != "NAMESPACE"
+                row.contains(&"VirtualMachine/my-vm")
+                    && row.contains(&state)
+                    && row[0] != "NAMESPACE"
             })?;
             Some(row.into_iter().map(str::to_owned).collect())
         };
         let row = here
             .until("the operation's row", |lines| mine(lines, "Progressing"))
             .await;
-        let expected = ["VM/my-vm", "Migrating", "Progressing"];
+        let expected = ["VirtualMachine/my-vm", "Migrating", "Progressing"];
         assert_eq!(row[..3], expected, "{row:?}");
         let header = here.until("a header", |lines| lines.first().cloned()).await;
         assert_eq!(header.split_whitespace().collect::<Vec<_>>(), HEADER);

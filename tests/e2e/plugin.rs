@@ -2,8 +2,8 @@
 //! and `version`.
 
 use crate::harness::{
-    DEADLINE, Lines, RULE_SET, TestCluster, VM, condition, eventually, migrating, ok_if, rule_set,
-    same_but_for_gaps, shared, text,
+    DEADLINE, Lines, NODE, RULE_SET, TestCluster, VM, condition, eventually, migrating, ok_if,
+    rule_set, same_but_for_gaps, shared, text,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -435,6 +435,91 @@ fn wait_succeeds_only_when_nothing_is_in_flight() {
 }
 
 #[test]
+fn a_cordoned_node_is_held_and_wait_does_not_wait_for_it() {
+    shared(async |cluster| {
+        let name = cluster.namespace("plugin-held").await;
+        let shipped = include_str!("../../rules/generic/nodes.yaml");
+        let mut rules: Value = serde_saphyr::from_str(shipped).expect("the rule set is YAML");
+        rules["metadata"]["name"] = json!(name);
+        rules["spec"]["component"] = json!(name);
+        cluster.ready_rule_set(&rules).await;
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+        });
+        cluster.create(&NODE, None, &node).await;
+        cluster
+            .kubectl(&["cordon", name])
+            .await
+            .expect("the node can be cordoned");
+        let selected = [
+            "get",
+            "ifos",
+            "-A",
+            "--no-headers",
+            "--field-selector",
+            &format!("status.nodes={name}"),
+        ];
+        eventually("the cordoned node is held", async || {
+            let table = cluster.kubectl(&selected).await?;
+            ok_if(table.contains("Cordoned") && table.contains("Held"), &table)
+        })
+        .await;
+        let wait = ["wait", "-c", name, "--node", name, "--timeout", "3m"];
+        let said = run(cluster, &wait).await;
+        assert_eq!(
+            (said.code, &*said.out),
+            (0, "idle: no operation in flight, but 1 held\n"),
+            "{}",
+            said.err
+        );
+        cluster
+            .kubectl(&["uncordon", name])
+            .await
+            .expect("the node can be uncordoned");
+        eventually("the operation ends", async || {
+            let table = cluster.kubectl(&selected).await?;
+            ok_if(!table.contains("Cordoned"), &table)
+        })
+        .await;
+        let path = format!("{}/{name}", NODE.path(None));
+        cluster.admin.delete(&path).await.ok();
+    });
+}
+
+#[test]
+fn a_migration_is_found_by_its_target_node() {
+    shared(async |cluster| {
+        let namespace = cluster.namespace("plugin-nodes").await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["component"] = json!(namespace);
+        rules["spec"]["nodes"] = json!("['node02', 'node01']");
+        cluster.ready_rule_set(&rules).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        cluster
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        for node in ["node01", "node02"] {
+            let selector = format!("status.nodes={node}");
+            let table = cluster
+                .kubectl(&["get", "ifos", "-A", "--field-selector", &selector])
+                .await
+                .expect("the field selector must be supported");
+            assert!(table.contains(namespace), "{table}");
+            let listed = run(cluster, &["list", "-c", namespace, "--node", node]).await;
+            assert!(listed.out.contains("Migrating"), "{}", listed.out);
+        }
+        let live = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+        for selector in ["=node01", "", "%20in%20(node01)"] {
+            let path = format!("{live}?labelSelector=ifo.kubevirt.io/node{selector}");
+            let message = cluster.admin.get(&path).await.refused(400);
+            assert!(message.contains("status.nodes=NAME"), "{message}");
+        }
+        let path = format!("{live}?labelSelector=!ifo.kubevirt.io/node");
+        cluster.admin.get(&path).await.ok();
+    });
+}
+
+#[test]
 fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
     shared(async |cluster| {
         let namespace = namespace_with_component(cluster, "plugin-unserved").await;
@@ -445,8 +530,8 @@ fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
             json!({"group": "nobody.example.com", "version": "v1", "resource": "cows"});
         cluster.create(&RULE_SET, None, &missing).await;
         cluster
-            .rule_set_until(&format!("{namespace}-missing"), "GroupNotServed", |it| {
-                condition(it, "InvalidTarget")["reason"] == "GroupNotServed"
+            .rule_set_until(&format!("{namespace}-missing"), "NotInstalled", |it| {
+                condition(it, "NotInstalled")["reason"] == "GroupNotServed"
             })
             .await;
         let waited = run(cluster, &["wait", "-c", namespace, "--timeout", "3m"]).await;

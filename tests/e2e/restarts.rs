@@ -227,7 +227,9 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
             .map(|line| columns(line).first().copied())
             .collect();
         assert!(
-            subjects.into_iter().eq([Some("VM/a"), Some("VM/b")]),
+            subjects
+                .into_iter()
+                .eq([Some("VirtualMachine/a"), Some("VirtualMachine/b")]),
             "{lines:?}"
         );
         cluster.set_status(namespace, "b", "Running").await;

@@ -20,7 +20,12 @@ fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
             ready["metadata"]["generation"]
         );
         assert_eq!(condition(&ready, "Validated")["status"], "True");
-        for kind in ["InvalidRule", "InvalidTarget", "WatchFailed"] {
+        for kind in [
+            "InvalidRule",
+            "NotInstalled",
+            "InvalidTarget",
+            "WatchFailed",
+        ] {
             assert_eq!(condition(&ready, kind), &Value::Null, "{ready}");
         }
 
@@ -288,7 +293,7 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
                     let ready = condition(it, "Ready");
                     // The VirtualMachines of earlier tests have statuses that KubeVirt never
                     // writes. So the evaluation of rules may fail on these VirtualMachines.
-                    let settled = ["InvalidTarget", "EvaluationFailed"];
+                    let settled = ["NotInstalled", "InvalidTarget", "EvaluationFailed"];
                     ready["status"] == "True" || settled.iter().any(|it| ready["reason"] == *it)
                 })
                 .await;

@@ -3,7 +3,9 @@
 //! the plugin `kubectl ifo` must print a warning, and `kubectl ifo wait` must not report that
 //! nothing is in flight.
 
-use crate::harness::{TestCluster, VM, condition, eventually, migrating, rule_set, shared, text};
+use crate::harness::{
+    TestCluster, VM, condition, eventually, kubectl, migrating, rule_set, shared, text,
+};
 use crate::plugin::run;
 use http::Request;
 use http_body_util::BodyExt as _;
@@ -223,6 +225,15 @@ fn the_warning_for_a_user_without_rights_on_rule_sets_has_no_names() {
     });
 }
 
+/// Returns the column READY that kubectl prints for a rule set.
+async fn ready_column(cluster: &TestCluster, name: &str) -> String {
+    let args = ["get", "ors", name, "--no-headers"];
+    let row = kubectl(&cluster.control_plane.addresses.kubectl, &args, None).await;
+    let row = row.unwrap_or_else(|error| panic!("{error}"));
+    let cell = row.split_whitespace().nth(3);
+    cell.unwrap_or_else(|| panic!("{row}")).to_owned()
+}
+
 #[test]
 fn an_unknown_resource_in_an_installed_group_is_reported_and_a_missing_group_is_not() {
     shared(async |cluster| {
@@ -247,12 +258,28 @@ fn an_unknown_resource_in_an_installed_group_is_reported_and_a_missing_group_is_
         let path = format!("{}/{namespace}", crate::harness::RULE_SET.path(None));
         cluster.admin.merge(&path, &absent).await.ok();
         cluster
-            .rule_set_until(namespace, "GroupNotServed", |it| {
-                condition(it, "InvalidTarget")["reason"] == "GroupNotServed"
+            .rule_set_until(namespace, "NotInstalled", |it| {
+                condition(it, "NotInstalled")["reason"] == "GroupNotServed"
             })
             .await;
         let list = run(cluster, &["list", "-n", namespace]).await;
         assert!(!list.err.contains(namespace), "{}", list.err);
+        assert_eq!(ready_column(cluster, namespace).await, "NotInstalled");
+
+        // The cluster serves kubevirt.io.
+        let misspelt = json!({"spec": {"target": {"group": "kubevrit.io"}}});
+        cluster.admin.merge(&path, &misspelt).await.ok();
+        let hinted = cluster
+            .rule_set_until(namespace, "GroupNotServed", |it| {
+                condition(it, "InvalidTarget")["reason"] == "GroupNotServed"
+            })
+            .await;
+        let message = text(condition(&hinted, "Ready"), "/message");
+        assert!(
+            message.ends_with("(hint: did you mean kubevirt.io?)"),
+            "{message}"
+        );
+        assert_eq!(ready_column(cluster, namespace).await, "False");
     });
 }
 

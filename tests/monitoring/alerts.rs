@@ -103,7 +103,11 @@ fn each_alert_has_a_unit_test_in_which_it_fires_and_clears() {
 fn each_alert_has_a_severity_and_texts() {
     for rule in alerting_rules() {
         let severity = text(&rule, "/labels/severity");
-        let may_be_critical = ["NoLeader", "CertificateExpiring"];
+        let may_be_critical = [
+            "IfoNoLeader",
+            "IfoCertificateExpiring",
+            "IfoApiServiceUnavailable",
+        ];
         assert!(
             severity == "warning"
                 || (severity == "critical" && may_be_critical.contains(&text(&rule, "/alert"))),

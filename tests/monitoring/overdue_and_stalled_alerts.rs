@@ -1,8 +1,8 @@
 //! Test of the alerts about durations, with the demo (`ifo-apiserver demo`) and a real Prometheus:
 //!
-//! - First, an operation is overdue: it takes longer than expected. The alert `OperationOverdue`
+//! - First, an operation is overdue: it takes longer than expected. The alert `IfoOperationOverdue`
 //!   must fire until the operation has ended.
-//! - Later, another operation is stalled: its progress does not rise. The alert `OperationStalled`
+//! - Later, another operation is stalled: its progress does not rise. The alert `IfoOperationStalled`
 //!   must fire until the progress is 100 %.
 
 use crate::harness::{Demo, Folders, eventually};
@@ -46,12 +46,12 @@ fn write_vm(folders: &Folders, name: &str, state: &str, percent: u8) {
     folders.put(&folders.objects, &format!("{name}.json"), &vm.to_string());
 }
 
-/// Returns the alerts `OperationOverdue` and `OperationStalled` that are pending or firing in
+/// Returns the alerts `IfoOperationOverdue` and `IfoOperationStalled` that are pending or firing in
 /// Prometheus.
 async fn alerts(prometheus: &Prometheus) -> Vec<Value> {
     let answer = prometheus.get("alerts", &[]).await;
     let alerts = answer["alerts"].as_array().expect("it is a list").iter();
-    let own = ["OperationOverdue", "OperationStalled"];
+    let own = ["IfoOperationOverdue", "IfoOperationStalled"];
     let alerts =
         alerts.filter(|alert| own.iter().any(|name| alert["labels"]["alertname"] == *name));
     alerts.cloned().collect()
@@ -93,27 +93,34 @@ async fn overdue_and_stalled_operations_fire_their_alerts_until_they_recover_or_
 
     write_vm(&folders, "web", "Starting", 0);
     write_vm(&folders, "db", "Stopping", 0);
-    let alert = fired(&prometheus, "OperationOverdue").await;
+    let alert = fired(&prometheus, "IfoOperationOverdue").await;
     let labels = json!({
-        "alertname": "OperationOverdue",
+        "alertname": "IfoOperationOverdue",
         "severity": "warning",
-        "namespace": "ifo-system",
+        "namespace": "shop",
         "component": "tests",
         "operation": "Starting",
+        "subject": "VirtualMachine/web",
     });
     assert_eq!(alert["labels"], labels);
     let summary = &alert["annotations"]["summary"];
-    assert_eq!(*summary, "Starting of tests takes longer than usual");
+    assert_eq!(
+        *summary,
+        "Starting of VirtualMachine/web in shop takes longer than usual"
+    );
     demo.wait_for_operations(&["db Stopping", "web Starting"])
         .await;
     write_vm(&folders, "web", "Running", 0);
     cleared(&prometheus).await;
 
     write_vm(&folders, "disk", "Copying", 40);
-    let alert = fired(&prometheus, "OperationStalled").await;
+    let alert = fired(&prometheus, "IfoOperationStalled").await;
     assert_eq!(alert["labels"]["operation"], "Copying");
     let summary = &alert["annotations"]["summary"];
-    assert_eq!(*summary, "Copying of tests makes no progress");
+    assert_eq!(
+        *summary,
+        "Copying of VirtualMachine/disk in shop makes no progress"
+    );
     // At a progress of 100 %, the operation `Copying` is still in flight, but no longer stalled.
     write_vm(&folders, "disk", "Copying", 100);
     cleared(&prometheus).await;

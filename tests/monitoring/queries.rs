@@ -125,11 +125,11 @@ async fn check_alerts(prometheus: &Prometheus) {
     for rule in &rules {
         assert_eq!(rule["health"], "ok", "{rule}");
         let must_be_inactive = [
-            "NoLeader",
-            "RuleSetNotWorking",
-            "TargetNotWatched",
-            "CertificateExpiring",
-            "CaBundleOutdated",
+            "IfoNoLeader",
+            "IfoRuleSetNotWorking",
+            "IfoTargetNotWatched",
+            "IfoCertificateExpiring",
+            "IfoCaBundleOutdated",
         ];
         if must_be_inactive.contains(&text(rule, "/name")) {
             assert_eq!(rule["state"], "inactive", "{rule}");

@@ -24,26 +24,29 @@ pub fn persisted_operations() -> CustomResourceDefinition {
     crd
 }
 
-/// Returns the fields of a rule set that this crate defines and the CRD `installed` does not
-/// define, such as `spec.rules[].operation`. The kube-apiserver removes these fields from rule
-/// sets.
+/// Returns the fields in spec and status of a rule set that this crate defines and the CRD
+/// `installed` does not define, such as `spec.rules[].operation`. The kube-apiserver removes these
+/// fields from rule sets.
 ///
 /// If `installed` has no schema for [`VERSION`](crate::VERSION), the list is empty.
 pub fn missing_fields(installed: &CustomResourceDefinition) -> Vec<String> {
     let own = operation_rule_sets();
     let mut missing = Vec::new();
-    if let (Some(own), Some(installed)) = (spec_of(&own), spec_of(installed)) {
-        compare(own, installed, "spec", &mut missing);
+    for part in ["spec", "status"] {
+        if let (Some(own), Some(installed)) = (part_of(&own, part), part_of(installed, part)) {
+            compare(own, installed, part, &mut missing);
+        }
     }
     missing
 }
 
-/// Returns the schema of `spec` in [`VERSION`](crate::VERSION), or None if `crd` does not have it.
-fn spec_of(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
+/// Returns the schema of `part` (`spec` or `status`) in [`VERSION`](crate::VERSION), or None if
+/// `crd` does not have it.
+fn part_of<'c>(crd: &'c CustomResourceDefinition, part: &str) -> Option<&'c JSONSchemaProps> {
     let mut versions = crd.spec.versions.iter();
     let version = versions.find(|version| version.name == crate::VERSION)?;
     let schema = version.schema.as_ref()?.open_api_v3_schema.as_ref()?;
-    schema.properties.as_ref()?.get("spec")
+    schema.properties.as_ref()?.get(part)
 }
 
 /// Adds to `missing` the paths of the properties that `own` has and `installed` does not have.
@@ -143,11 +146,14 @@ mod tests {
         let version = older.spec.versions.first_mut().expect("there is a version");
         let validation = version.schema.as_mut().expect("it has a schema");
         let schema = validation.open_api_v3_schema.as_mut();
-        let spec = schema
-            .and_then(|schema| schema.properties.as_mut())
-            .and_then(|all| all.get_mut("spec"))
-            .and_then(|spec| spec.properties.as_mut())
-            .expect("a rule set has a spec");
+        let parts = schema.and_then(|schema| schema.properties.as_mut());
+        let parts = parts.expect("a rule set has a spec and a status");
+        let status = parts
+            .get_mut("status")
+            .and_then(|it| it.properties.as_mut());
+        status.expect("the status has fields").remove("ready");
+        let spec = parts.get_mut("spec").and_then(|it| it.properties.as_mut());
+        let spec = spec.expect("the spec has fields");
         spec.remove("variables");
         let rules = spec.get_mut("rules").and_then(|rules| rules.items.as_mut());
         let Some(JSONSchemaPropsOrArray::Schema(rule)) = rules else {
@@ -157,7 +163,7 @@ mod tests {
         fields.remove("outcome");
         assert_eq!(
             missing_fields(&older),
-            ["spec.rules[].outcome", "spec.variables"]
+            ["spec.rules[].outcome", "spec.variables", "status.ready"]
         );
         // A definition without this version has no schema to compare, so no field is reported.
         older.spec.versions.clear();

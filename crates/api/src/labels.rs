@@ -7,10 +7,8 @@ use std::fmt::Write as _;
 pub const PREFIX: &str = "ifo.kubevirt.io/";
 
 /// Label keys that the server sets, without [`PREFIX`].
-pub const SERVER_SUFFIXES: [&str; 15] = [
+pub const SERVER_SUFFIXES: [&str; 13] = [
     "component",
-    "node",
-    "node-2",
     "operation",
     "owner-group",
     "owner-kind",

@@ -110,6 +110,9 @@ pub enum Resolution {
         ///   rule set is probably misspelt.
         /// - False: the product that defines the resource is probably not installed.
         group_served: bool,
+        /// A served API group whose name is similar to the missing API group. If there is one, the
+        /// missing group is probably misspelt.
+        similar_group: Option<String>,
     },
     /// Discovery failed, so it is unknown whether the target exists.
     Unknown {

@@ -11,6 +11,23 @@ pub const KIND: &str = "InFlightOperation";
 /// Plural of the resource that the server serves.
 pub const PLURAL: &str = "inflightoperations";
 
+/// Maximum length of an operation's message, in characters. Every watch event contains the message,
+/// and a table shows only one line of it.
+pub const MAX_MESSAGE: usize = 1024;
+
+/// The last message of an operation that failed, if its rule yields no text about the failure.
+pub const FAILED_WITHOUT_CAUSE: &str = "The subject reports that the operation failed.";
+
+/// Returns the first [`MAX_MESSAGE`] characters of a message.
+pub fn cut_message(text: &str) -> &str {
+    // A message has at most as many characters as bytes. So the characters of a short message need
+    // not be counted.
+    let end = (text.len() > MAX_MESSAGE)
+        .then(|| text.char_indices().nth(MAX_MESSAGE))
+        .flatten();
+    end.map_or(text, |(end, _)| &text[..end])
+}
+
 /// An operation that is in flight on one subject: the object that the operation is about. A rule of
 /// an OperationRuleSet has detected the operation. The server keeps the operation in memory, and
 /// never stores it in etcd.
@@ -101,8 +118,10 @@ impl Phase {
 pub enum State {
     /// Active, without a problem.
     Progressing,
-    /// Active. The operation waits, or is held on purpose.
+    /// Active. The operation waits for another component or for a person.
     Blocked,
+    /// Active. A person has deliberately put the subject on hold, so no work is in flight.
+    Held,
     /// Active, with a problem.
     Failing,
     /// Active. No rule detects the operation any more. If no rule detects it again, the operation
@@ -124,6 +143,7 @@ impl State {
         match self {
             Self::Progressing => "Progressing",
             Self::Blocked => "Blocked",
+            Self::Held => "Held",
             Self::Failing => "Failing",
             Self::Settling => "Settling",
             Self::Succeeded => "Succeeded",
@@ -152,7 +172,7 @@ pub enum StartTimeSource {
 
 /// The usual duration of an operation. If fewer than five earlier runs are known, the server uses
 /// the `expectedDuration` of the rule, which is a limit. The time for which an operation is
-/// `Blocked`, `Failing` or `Settling` does not count.
+/// `Blocked`, `Held`, `Failing` or `Settling` does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Expected {
@@ -192,8 +212,8 @@ pub enum ExpectedSource {
 pub struct Status {
     /// `Active` while the operation is in flight, `Completed` after its end.
     pub phase: Phase,
-    /// While Active: `Progressing`, `Blocked`, `Failing` or `Settling` (no longer detected, within
-    /// the debounce period). Once Completed: `Succeeded`, `Failed`, `Superseded` or `Ended` (the
+    /// While Active: `Progressing`, `Blocked`, `Held` (put on hold by a person), `Failing` or
+    /// `Settling` (no longer detected, within the debounce period). Once Completed: `Succeeded`, `Failed`, `Superseded` or `Ended` (the
     /// result is unknown).
     pub state: State,
     /// CamelCase reason. While Active: the reason that the rule yields, or else the name of the

@@ -14,7 +14,8 @@ use crate::duration;
 use constraints::{
     DNS_1035_LABEL, DNS_LABEL, DURATION, GROUP, IDENTIFIER, KEY_IS_QUALIFIED, KEY_IS_UNRESERVED,
     KEY_NEEDS_LIST, KEYS_ARE_QUALIFIED, KEYS_ARE_UNRESERVED, MAX_KEY, NOT_QUALIFIED,
-    OPERATION_OR_ALL, OPTIONAL_VALUE, OWN_GROUP, RESERVED_KEY, STALL_NEEDS_PROGRESS, VALUE,
+    OPERATION_OR_ALL, OPTIONAL_VALUE, OWN_GROUP, RESERVED_KEY, STALL_NEEDS_PROGRESS,
+    TEXT_NEEDS_OUTCOME, VALUE,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
@@ -27,8 +28,12 @@ pub const KIND: &str = "OperationRuleSet";
 /// Reason of the condition `InvalidTarget` if the cluster serves the API group of the target, but
 /// not the version or the resource. The target is the resource that the rule set watches.
 pub const NOT_SERVED: &str = "NotServed";
-/// Reason of the condition `InvalidTarget` if the cluster does not serve the target's API group.
+/// Reason of the condition [`NOT_INSTALLED`]. The condition `InvalidTarget` has the same reason if
+/// the cluster does not serve the target's API group, but a group with a similar name.
 pub const GROUP_NOT_SERVED: &str = "GroupNotServed";
+/// Type of the condition of a rule set whose product is not installed: the cluster does not serve
+/// the target's API group. `Ready` then has this reason, and the column READY this value.
+pub const NOT_INSTALLED: &str = "NotInstalled";
 /// Reason of the condition `Ready=False` if an expression failed on an object. The server then does
 /// not know whether an operation is in flight on this object.
 pub const EVALUATION_FAILED: &str = "EvaluationFailed";
@@ -89,8 +94,8 @@ pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
     printcolumn(
         name = "Ready",
         type_ = "string",
-        description = "Whether operations are detected on every object of the target.",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+        description = "True if operations are detected on every object of the target. NotInstalled if the cluster does not serve the API group of the target.",
+        json_path = ".status.ready"
     ),
     printcolumn(
         name = "Reason",
@@ -238,7 +243,8 @@ impl Target {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": KEY_NEEDS_LIST, "message": "itemKey needs forEach, which is missing", "fieldPath": ".itemKey"},
-    {"rule": STALL_NEEDS_PROGRESS, "message": "stalledAfter needs progress, which is missing", "fieldPath": ".stalledAfter"}
+    {"rule": STALL_NEEDS_PROGRESS, "message": "stalledAfter needs progress, which is missing", "fieldPath": ".stalledAfter"},
+    {"rule": TEXT_NEEDS_OUTCOME, "message": "outcomeMessage needs outcome, which is missing", "fieldPath": ".outcomeMessage"}
 ]))]
 pub struct Rule {
     /// Name of the operation, such as `Migrating`. The server sets the label
@@ -272,8 +278,9 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub reason: Option<String>,
-    /// CEL expression that yields `Progressing` (the default), `Blocked` (the operation waits, or
-    /// is held on purpose) or `Failing`.
+    /// CEL expression that yields `Progressing` (the default), `Blocked` (the operation waits for
+    /// another component or for a person), `Held` (a person has deliberately put the subject on
+    /// hold) or `Failing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub state: Option<String>,
@@ -306,6 +313,18 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub outcome: Option<String>,
+    /// CEL expression that yields a text about the end of the operation, such as the cause of a
+    /// failure. The server evaluates it when `outcome` ends the operation. The last message of the
+    /// operation is this text, followed by the last `message` while the operation was in flight.
+    /// If the outcome is `Failed` or `Superseded`, the default is the expression in `message`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub outcome_message: Option<String>,
+    /// True if the purpose of the operation is that the object is deleted. When the object is
+    /// deleted, the operation then completes as `Succeeded`. All other operations on the object
+    /// complete as `Ended`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deletes_subject: bool,
     /// Names of other operations on the same object; `*` means all others. When this operation
     /// starts, the other operations end. While this operation is in flight, the other operations
     /// cannot start.
@@ -321,7 +340,7 @@ pub struct Rule {
     pub supersedes: Vec<String>,
     /// Debounce period: if the operation is not detected for this time, it ends. The value is a
     /// duration such as `30s` or `1h30m`, of at most 24 hours. The default is a setting of the
-    /// server.
+    /// server, or 0 if the last state of the operation was `Held`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub debounce: Option<String>,
@@ -334,21 +353,19 @@ pub struct Rule {
     /// Time for which `state` must yield `Blocked` or `Failing` without interruption before the
     /// operation shows that state: a duration of at most 24 hours, 0 by default. Until then, the
     /// operation shows its previous state. A new operation shows `Progressing`. If `state` yields
-    /// `Progressing`, the operation shows it at once.
+    /// `Progressing` or `Held`, the operation shows it at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub state_after: Option<String>,
     /// Time after which the operation counts as overdue: a duration such as `30m`, or a CEL
     /// expression that yields a duration. Without this time, the server compares the operation with
-    /// earlier runs. Time in the states `Blocked`, `Failing` and `Settling` (no longer detected,
-    /// within the debounce period) does not count.
+    /// earlier runs. Only time in the state `Progressing` counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expected_duration: Option<String>,
     /// If `progress` has not risen for this time, the operation counts as stalled. The value is a
-    /// duration of at most 24 hours, or a CEL expression that yields a duration. Time in the states
-    /// `Blocked`, `Failing` and `Settling` (no longer detected, within the debounce period) does
-    /// not count.
+    /// duration of at most 24 hours, or a CEL expression that yields a duration. Only time in the
+    /// state `Progressing` counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub stalled_after: Option<String>,
@@ -385,6 +402,7 @@ impl Rule {
             ("startedAt", &self.started_at),
             ("instance", &self.instance),
             ("outcome", &self.outcome),
+            ("outcomeMessage", &self.outcome_message),
             ("size", &self.size),
             ("work", &self.work),
         ];
@@ -443,8 +461,12 @@ pub struct LabelExpression {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRuleSetStatus {
+    /// The value of the column READY: `NotInstalled` if the cluster does not serve the API group of
+    /// the target, otherwise the status of the condition `Ready`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ready: String,
     /// `Ready` and `Validated` are always present. All other conditions, such as `InvalidRule`,
-    /// `InvalidTarget` and `WatchFailed`, are present only while they are true.
+    /// `NotInstalled` and `WatchFailed`, are present only while they are true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -7,14 +7,14 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use cel::common::ast::{EntryExpr, Expr, SourceInfo};
+use cel::common::ast::SourceInfo;
 use cel::{Env, IdedExpr, ParseError, ParseErrors};
 
 use super::error_hints::hint;
 use super::op::Op;
 use super::op_positions::{Spans, line_and_column};
 use super::projection::NeededPart;
-use super::syntax_tree_to_op_tree::{NodeError, lower};
+use super::syntax_tree_to_op_tree::{NodeError, children, lower};
 use super::type_check::Ty;
 use super::{CompileError, Environment, ObjectSchema, Projection, ResultKind};
 
@@ -63,17 +63,22 @@ pub(super) struct Compiled {
 }
 
 /// Compiles `source` on a new thread. If the type of the expression does not fit `kind`, the result
-/// is an error. Each error gets a hint, if a hint is known.
+/// is an error. Each error gets a hint, if a hint is known. The list of errors is never empty.
 pub(super) fn compile(
     source: &str,
     kind: ResultKind,
     environment: &Environment,
     schema: Option<&dyn ObjectSchema>,
-) -> Result<Compiled, CompileError> {
-    with_stack(|| compile_on_this_thread(source, kind, environment, schema)).map_err(|mut error| {
-        error.hint = hint(source, &error.message, error.line, error.column);
-        error
-    })
+) -> Result<Compiled, Vec<CompileError>> {
+    let compiled = with_stack(|| Ok(compile_on_this_thread(source, kind, environment, schema)));
+    compiled
+        .unwrap_or_else(|error| Err(vec![error]))
+        .map_err(|mut errors| {
+            for error in &mut errors {
+                error.hint = hint(source, &error.message, error.line, error.column);
+            }
+            errors
+        })
 }
 
 /// Runs `work` on a new thread that has a stack of [`STACK_BYTES`] bytes.
@@ -112,37 +117,37 @@ pub(super) fn compile_on_this_thread(
     kind: ResultKind,
     environment: &Environment,
     schema: Option<&dyn ObjectSchema>,
-) -> Result<Compiled, CompileError> {
-    let (root, info) = parse(source)?;
+) -> Result<Compiled, Vec<CompileError>> {
+    let (root, info) = parse(source).map_err(|error| vec![error])?;
     let mut lowered = lower(&root, &info, environment, schema);
     if !kind.takes(&lowered.ty) {
-        let message = format!("expected type '{kind}' but found '{}'", lowered.ty);
+        let found = match lowered.ty {
+            // The schema says that the value is an object or a map.
+            Ty::Schema(_) => "map".to_owned(),
+            ref ty => ty.to_string(),
+        };
+        let message = format!("expected type '{kind}' but found '{found}'");
         lowered.mistyped.push(NodeError {
             node: root.id,
             message,
         });
     }
-    // The compiler reports only one error: from the first of these lists that is not empty, it
-    // takes the error with the first position in the text.
+    // The compiler reports only the errors of the first of these lists that is not empty.
     let errors = [
         lowered.misused,
         lowered.mistyped,
         lowered.invalid,
         lowered.unacceptable,
     ];
-    let errors = errors
-        .into_iter()
-        .find(|errors| !errors.is_empty())
-        .unwrap_or_default();
-    let first = errors
-        .into_iter()
-        .map(|error| located(error, &info))
-        .min_by_key(|error| (error.line, error.column));
-    if let Some(error) = first {
-        return Err(error);
+    if let Some(errors) = errors.into_iter().find(|errors| !errors.is_empty()) {
+        let errors = errors.into_iter().map(|error| located(error, &info));
+        let mut errors: Vec<_> = errors.collect();
+        errors.sort_by_key(|error| (error.line, error.column));
+        errors.dedup();
+        return Err(errors);
     }
     if lowered.depth > MAX_DEPTH {
-        return Err(too_deep());
+        return Err(vec![too_deep()]);
     }
     let (projection, item) = environment.projection(&lowered.op, NeededPart::whole());
     Ok(Compiled {
@@ -233,29 +238,5 @@ fn fits_depth(node: &IdedExpr, levels: usize) -> bool {
     let Some(levels) = levels.checked_sub(1) else {
         return false;
     };
-    let all = |nodes: &[IdedExpr]| nodes.iter().all(|node| fits_depth(node, levels));
-    match &node.expr {
-        Expr::Call(call) => {
-            all(&call.args)
-                && call
-                    .target
-                    .as_ref()
-                    .is_none_or(|node| fits_depth(node, levels))
-        }
-        Expr::Select(select) => fits_depth(&select.operand, levels),
-        Expr::List(list) => all(&list.elements),
-        Expr::Map(map) => map.entries.iter().all(|entry| match &entry.expr {
-            EntryExpr::MapEntry(entry) => {
-                fits_depth(&entry.key, levels) && fits_depth(&entry.value, levels)
-            }
-            EntryExpr::StructField(field) => fits_depth(&field.value, levels),
-        }),
-        Expr::Struct(message) => message.entries.iter().all(|entry| match &entry.expr {
-            EntryExpr::MapEntry(entry) => {
-                fits_depth(&entry.key, levels) && fits_depth(&entry.value, levels)
-            }
-            EntryExpr::StructField(field) => fits_depth(&field.value, levels),
-        }),
-        Expr::Comprehension(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => true,
-    }
+    children(node).all(|child| fits_depth(child, levels))
 }

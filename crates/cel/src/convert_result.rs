@@ -54,6 +54,12 @@ pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
     Ok(Some(number.clamp(0.0, 100.0) as u8))
 }
 
+/// Returns true if `text` is a number or a percentage, such as `45.20` or `45.20%`. Only such a text
+/// is a result of [`Program::progress`](super::Program::progress).
+pub fn is_percentage(text: &str) -> bool {
+    percentage(text).is_some()
+}
+
 /// Parses a text such as `45.20%` or `45.20`. Returns None for any other text.
 fn percentage(text: &str) -> Option<f64> {
     let text = text.trim();

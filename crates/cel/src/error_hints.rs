@@ -231,15 +231,25 @@ fn overload_hint(types: &str) -> Option<String> {
 fn value_hint(message: &str) -> Option<String> {
     let mut quoted = message.split('\'').skip(1).step_by(2);
     let found = quoted.next()?;
+    nearest_value(found, quoted).map(|value| format!("did you mean '{value}'?"))
+}
+
+/// Returns the text in `values` that is most similar to `found`, without regard to case. Returns
+/// None if more than half of the letters of each text differ.
+pub fn nearest_value<'v>(
+    found: &str,
+    values: impl IntoIterator<Item = &'v str>,
+) -> Option<&'v str> {
     let lower = found.to_lowercase();
-    let nearest = quoted
+    values
+        .into_iter()
         .map(|value| {
             let distance = strsim::damerau_levenshtein(&lower, &value.to_lowercase());
             (distance, value)
         })
         .filter(|(distance, value)| *distance * 2 <= value.chars().count())
-        .min()?;
-    Some(format!("did you mean '{}'?", nearest.1))
+        .min()
+        .map(|(_, value)| value)
 }
 
 /// Returns the hint for a result of a wrong type. `types` is the rest of the error message after

@@ -54,6 +54,18 @@ impl From<FixedText> for FailureText {
     }
 }
 
+impl FailureText {
+    /// Returns advice for a frequent failure, or None.
+    fn hint(&self) -> Option<&'static str> {
+        let operation = self.operation.iter();
+        let mut texts = std::iter::once(&self.text).chain(operation);
+        texts.any(FixedText::names_null).then_some(
+            "a field can be present and null, and `orValue` replaces only a missing field. Test \
+             for both: object.?a.orValue(null) == null",
+        )
+    }
+}
+
 impl fmt::Display for FailureText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(place) = &self.place {
@@ -63,8 +75,11 @@ impl fmt::Display for FailureText {
             write!(f, "{}:{}: ", place.line, place.column)?;
         }
         write!(f, "{}", self.text)?;
-        match &self.operation {
-            Some(operation) => write!(f, ": {operation}"),
+        if let Some(operation) = &self.operation {
+            write!(f, ": {operation}")?;
+        }
+        match self.hint() {
+            Some(hint) => write!(f, " (hint: {hint})"),
             None => Ok(()),
         }
     }
@@ -128,6 +143,15 @@ impl FixedText {
     /// [`Self::joined`] created the text, which can then contain names of types.
     pub(super) fn is_single_text(&self) -> bool {
         matches!(self.0, Words::Single(_))
+    }
+
+    /// Returns true if the text contains the name of the type of null.
+    fn names_null(&self) -> bool {
+        let words = match &self.0 {
+            Words::Single(word) => std::slice::from_ref(word),
+            Words::Several(words) => &**words,
+        };
+        words.contains(&"null_type")
     }
 
     /// Adds `prefix` before the text.

@@ -56,8 +56,17 @@ enum OriginPlace {
 const MAX_ORIGINS: usize = 16;
 
 impl ValueOrigins {
-    fn object() -> Self {
-        Self(vec![OriginPlace::At(Vec::new())])
+    /// Returns the origins of a value that comes from one path of `object`.
+    pub fn at(path: Vec<PathStep>) -> Self {
+        Self(vec![OriginPlace::At(path)])
+    }
+
+    /// Returns the paths from which the value can come, without the paths of list elements.
+    pub fn paths(&self) -> impl Iterator<Item = &[PathStep]> {
+        self.0.iter().filter_map(|place| match place {
+            OriginPlace::At(path) => Some(&**path),
+            OriginPlace::ListOf(_) => None,
+        })
     }
 
     /// Returns the origins of the elements if this value is a list. Returns the origins of the keys
@@ -217,7 +226,7 @@ impl FieldReader<'_> {
             return origin.clone();
         }
         match name.trim_start_matches('.') {
-            "object" => ValueOrigins::object(),
+            "object" => ValueOrigins::at(Vec::new()),
             "item" => self.origins.item.clone(),
             _ => ValueOrigins::default(),
         }
@@ -385,7 +394,7 @@ impl FieldReader<'_> {
 }
 
 /// Returns true for the functions `optional.of` and `optional.ofNonZeroValue`.
-fn is_optional_of(prefix: &IdedExpr, name: &str) -> bool {
+pub(super) fn is_optional_of(prefix: &IdedExpr, name: &str) -> bool {
     matches!(&prefix.expr, Expr::Ident(prefix) if prefix == "optional")
         && matches!(name, "of" | "ofNonZeroValue")
 }

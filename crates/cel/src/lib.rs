@@ -31,6 +31,7 @@
 
 mod check_format_calls;
 mod compile;
+mod constant_result;
 mod conversion_functions_and_arithmetic;
 mod convert_result;
 mod decimal;
@@ -61,12 +62,14 @@ mod projection;
 mod quantity;
 mod re2;
 mod result_kind;
+mod result_texts;
 mod schema;
 mod semantic_version;
 mod semver_functions;
 mod strings;
 mod syntax_tree_to_op_tree;
 mod time;
+mod time_comparisons;
 mod type_check;
 mod url;
 mod url_and_ip_functions;
@@ -85,8 +88,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use self::convert_result::TypedValue;
+pub use self::convert_result::{TypedValue, is_percentage};
 pub use self::environment::{DeclareError, Environment};
+pub use self::error_hints::nearest_value;
 pub use self::evaluation_scope::{EvaluationScope, ListElement};
 pub use self::explanation::{DecidingClause, Explanation};
 pub use self::failure::{EvaluationFault, ExpressionPlace, FailureText, FixedText, MissingKey};
@@ -97,7 +101,9 @@ pub use self::json_document::{Doc, DocError, Node};
 pub use self::json_fault::JsonFault;
 pub use self::projection::Projection;
 pub use self::result_kind::ResultKind;
+pub use self::result_texts::{PossibleResult, ResultText};
 pub use self::schema::{FieldType, ObjectSchema};
+pub use self::time_comparisons::comparisons_of_time_texts;
 
 use self::compile::Compiled;
 use self::convert_result::unexpected;
@@ -123,7 +129,27 @@ pub fn compile(
     kind: ResultKind,
     environment: &Environment,
 ) -> Result<Program, CompileError> {
-    compile::compile(source, kind, environment, None).map(|compiled| Program(Arc::new(compiled)))
+    compile_with_all_errors(source, kind, environment, None).map_err(first)
+}
+
+/// Compiles `source` like [`compile()`], or like [`compile_with_schema`] if there is a schema.
+///
+/// # Errors
+/// The errors of these functions, in the order of the text. If the syntax is wrong, or a macro such
+/// as `has` is used wrongly, there are no errors of other kinds.
+pub fn compile_with_all_errors(
+    source: &str,
+    kind: ResultKind,
+    environment: &Environment,
+    schema: Option<&dyn ObjectSchema>,
+) -> Result<Program, Vec<CompileError>> {
+    compile::compile(source, kind, environment, schema).map(|compiled| Program(Arc::new(compiled)))
+}
+
+/// Returns the first of the errors of [`compile_with_all_errors`], which are never empty.
+fn first(errors: Vec<CompileError>) -> CompileError {
+    let first = errors.into_iter().next();
+    first.expect("a failed compilation has at least one error")
 }
 
 /// Compiles `source` like [`compile()`]. In addition, checks that `source` uses each field of
@@ -145,8 +171,7 @@ pub fn compile_with_schema(
     environment: &Environment,
     schema: &dyn ObjectSchema,
 ) -> Result<Program, CompileError> {
-    compile::compile(source, kind, environment, Some(schema))
-        .map(|compiled| Program(Arc::new(compiled)))
+    compile_with_all_errors(source, kind, environment, Some(schema)).map_err(first)
 }
 
 impl PartialEq for Program {

@@ -33,6 +33,9 @@ pub enum ResultKind {
 impl ResultKind {
     /// Returns true if an expression of the static type `ty` can have a result of this kind.
     pub(super) fn takes(self, ty: &Ty) -> bool {
+        if matches!(ty, Ty::Schema(_)) {
+            return self == Self::Any;
+        }
         ty.is_dynamic()
             || match self {
                 Self::Bool => *ty == Ty::Bool,

@@ -4,7 +4,8 @@
 
 use cel::IdedExpr;
 use cel::common::ast::{
-    CallExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, SelectExpr, SourceInfo, operators,
+    CallExpr, EntryExpr, Expr, IdedEntryExpr, ListExpr, LiteralValue, MapExpr, SelectExpr,
+    SourceInfo, operators,
 };
 
 use std::collections::HashMap;
@@ -941,6 +942,30 @@ pub(super) fn comprehension_kind(name: &str, args: usize) -> Option<(Comprehensi
         ("sortBy", 2) => (ComprehensionKind::SortBy, 1),
         _ => return None,
     })
+}
+
+/// Returns the operands of a node, in the order of the text.
+pub(super) fn children(node: &IdedExpr) -> impl Iterator<Item = &IdedExpr> {
+    let (mut first, rest): (Vec<&IdedExpr>, &[IdedExpr]) = match &node.expr {
+        Expr::Call(call) => (call.target.as_deref().into_iter().collect(), &call.args),
+        Expr::Select(select) => (vec![&select.operand], &[]),
+        Expr::List(list) => (Vec::new(), &list.elements),
+        Expr::Map(map) => (entries_of(&map.entries), &[]),
+        Expr::Struct(message) => (entries_of(&message.entries), &[]),
+        Expr::Comprehension(_) | Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {
+            (Vec::new(), &[])
+        }
+    };
+    first.extend(rest);
+    first.into_iter()
+}
+
+fn entries_of(entries: &[IdedEntryExpr]) -> Vec<&IdedExpr> {
+    let entries = entries.iter().flat_map(|entry| match &entry.expr {
+        EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
+        EntryExpr::StructField(field) => vec![&field.value],
+    });
+    entries.collect()
 }
 
 /// Returns `path` with one more step.

@@ -22,7 +22,7 @@ mod variables;
 
 /// Compiles `source`, whose result can have any type.
 fn compile_any(source: &str) -> Result<Compiled, CompileError> {
-    compile::compile(source, ResultKind::Any, &Environment::default(), None)
+    compile::compile(source, ResultKind::Any, &Environment::default(), None).map_err(first)
 }
 
 /// Compiles each of `sources`. The results can have any type. The sources are compiled on two
@@ -32,7 +32,9 @@ pub(crate) fn compile_all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
 ) -> Vec<Result<Compiled, CompileError>> {
-    let each = |source| compile::compile_on_this_thread(source, ResultKind::Any, environment, None);
+    let each = |source| {
+        compile::compile_on_this_thread(source, ResultKind::Any, environment, None).map_err(first)
+    };
     let (first, second) = sources.split_at(sources.len() / 2);
     thread::scope(|scope| {
         let threads = [first, second].map(|half| {

@@ -1,6 +1,6 @@
 //! Code that the server and the kubectl plugin share. It chooses the proxy for a kube-apiserver,
 //! reads lists page by page, resolves kinds to resources, finds their short names, reads manifests and
-//! recorded watches, and formats errors.
+//! recorded watches, formats errors, and finds the API group that a user probably meant.
 
 pub mod error_text;
 pub mod kind_lookup_without_cluster;
@@ -9,3 +9,6 @@ pub mod manifest;
 pub mod proxy;
 pub mod read_recorded_watch;
 pub mod short_names;
+mod similar_group;
+
+pub use similar_group::similar_group;

@@ -37,6 +37,7 @@ pub(super) fn state_style(state: &str) -> Style {
     match state {
         "Failing" | "Failed" => AnsiColor::Red.on_default().bold(),
         "Blocked" => AnsiColor::Yellow.on_default(),
+        "Held" => AnsiColor::Magenta.on_default(),
         "Progressing" | "Active" => AnsiColor::Cyan.on_default(),
         "Succeeded" => AnsiColor::Green.on_default(),
         _ => Style::new().dimmed(),

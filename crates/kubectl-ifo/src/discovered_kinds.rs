@@ -1,5 +1,6 @@
 //! Finds kinds in the discovery of a cluster: by a name that the user has typed, or by the
-//! `apiVersion` and kind of an owner reference. `ifo_client::kinds` finds kinds without a cluster.
+//! `apiVersion` and kind of an owner reference. `ifo_client::kind_lookup_without_cluster` finds kinds
+//! without a cluster.
 //!
 //! A user can type a kind, a plural, a singular or a short name in upper or lower case. A version
 //! and a group can follow, as in `vm.kubevirt.io` and `vm.v1.kubevirt.io`. The name of a

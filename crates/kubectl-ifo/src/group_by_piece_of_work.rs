@@ -31,7 +31,7 @@
 //! | subject, operation, name | the root |
 //! | state, reason | the deciding member |
 //! | progress | the member with the worst state of all members with a progress |
-//! | message | the member with the worst state of all members with a message |
+//! | message | the member with the worst state of all members with a message; in a failed piece, the member with the cause ([`cause_of_failure`]) |
 //! | start | the earliest start of all members |
 //! | usual duration | the root; if it has none, the longest usual duration of all members |
 //! | estimated completion | the latest estimated completion of the members in flight |
@@ -39,7 +39,8 @@
 //! | overdue, stalled | true if a member in flight is overdue or stalled |
 
 use super::listed_operation::{ConditionView, ListedOperation, ListedSubject};
-use jiff::Timestamp;
+use ifo_api::live::{FAILED_WITHOUT_CAUSE, State};
+use jiff::{SignedDuration, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -292,8 +293,10 @@ fn owner_uids(subject: &ListedSubject) -> Vec<&str> {
 /// order:
 ///
 /// 1. The subject of the root owns the subjects of the most other members.
-/// 2. The root started first.
-/// 3. The namespace and name of the root are the first in alphabetical order.
+/// 2. The root was in flight for the longest time. So if the members are phases of the same subject,
+///    the root is the phase with most of the work.
+/// 3. The root started first.
+/// 4. The namespace and name of the root are the first in alphabetical order.
 fn sort_members<'a>(
     piece: &mut [usize],
     operations: &[&'a ListedOperation],
@@ -320,9 +323,41 @@ fn sort_members<'a>(
         let it = operations[*number];
         let owned = uid(&it.subject).and_then(|uid| owned.get(uid));
         let owned = owned.copied().unwrap_or_default();
-        (below.contains(number), Reverse(owned), by_start(it))
+        let longest = Reverse(time_in_flight(it));
+        (
+            below.contains(number),
+            Reverse(owned),
+            longest,
+            by_start(it),
+        )
     });
     piece.sort_by_key(|number| (Some(*number) != root, by_start(operations[*number])));
+}
+
+/// Returns the time for which an operation was in flight. The time of an operation that is still in
+/// flight has no limit. If the start or the end is unknown, the time is zero.
+fn time_in_flight(operation: &ListedOperation) -> SignedDuration {
+    if operation.active {
+        return SignedDuration::MAX;
+    }
+    let times = operation.started.zip(operation.completed);
+    times.map_or(SignedDuration::ZERO, |(start, end)| {
+        end.duration_since(start)
+    })
+}
+
+/// Returns the member whose message names the cause of a failure. This is the failed member that
+/// ended first, because a failure of a child makes its owner fail later. If several members ended in
+/// the same second, the root (the first member) comes last. A member without a message about the
+/// cause counts only if no other failed member has one. None if no member has failed.
+fn cause_of_failure<'a>(members: &[&'a ListedOperation]) -> Option<&'a ListedOperation> {
+    let failed = members.iter().enumerate();
+    let failed = failed.filter(|(_, it)| it.state == State::Failed.name());
+    let cause = failed.min_by_key(|(number, it)| {
+        let has_no_cause = it.message.is_empty() || it.message.starts_with(FAILED_WITHOUT_CAUSE);
+        (has_no_cause, it.completed, *number == 0)
+    });
+    cause.map(|(_, it)| *it)
 }
 
 /// Returns the rank of the state of an operation. The worst state has the lowest rank. Usually, the
@@ -332,13 +367,14 @@ fn rank(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
         "Failing" => 0,
         "Blocked" => 1,
-        "Settling" => 3,
+        "Held" => 3,
+        "Settling" => 4,
         _ if operation.active => 2,
-        "Failed" => 4,
-        "Succeeded" => 5,
-        "Ended" => 6,
-        "Superseded" => 7,
-        _ => 8,
+        "Failed" => 5,
+        "Succeeded" => 6,
+        "Ended" => 7,
+        "Superseded" => 8,
+        _ => 9,
     }
 }
 
@@ -422,6 +458,10 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
         .take(1)
         .cloned()
         .collect();
+    if let Some(cause) = cause_of_failure(members).filter(|it| it.state == line.state) {
+        line.reason.clone_from(&cause.reason);
+        line.message.clone_from(&cause.message);
+    }
     line.started = members.iter().filter_map(|it| it.started).min();
     line.completed = if is_active {
         None

@@ -8,7 +8,7 @@
 //! order:
 //!
 //! ```text
-//! connect ─▶ api_client ─▶ operation_source ─▶ operation ─▶ filter ─▶ sort
+//! connect ─▶ api_client ─▶ operation_source ─▶ listed_operation ─▶ filter ─▶ sort
 //!         ─▶ columns · list · summary
 //! ```
 
@@ -206,6 +206,7 @@ fn run_with_runtime(command: PluginCommand) -> ExitCode {
         }
     };
     let is_wait = matches!(command, PluginCommand::Wait(_));
+    let has_verdict = is_wait || matches!(command, PluginCommand::Impact(_));
     let result = runtime.block_on(async {
         match command {
             PluginCommand::List(args) => list::run(&args).await,
@@ -232,8 +233,9 @@ fn run_with_runtime(command: PluginCommand) -> ExitCode {
         // `wait` prints to standard output only after it has reached its goal. A closed pipe does
         // not change this result.
         Err(Problem::Closed) if is_wait => ExitCode::SUCCESS,
-        // The exit code 1 of `wait` means a timeout, so errors have the exit code 2.
-        Err(problem) if is_wait => {
+        // The exit code 1 of `wait` means a timeout, and that of `impact` means that a drain is not
+        // safe. So errors of these commands have the exit code 2. A closed pipe is no error.
+        Err(problem) if has_verdict && !matches!(problem, Problem::Closed) => {
             complain("error", problem);
             ExitCode::from(2)
         }

@@ -321,6 +321,11 @@ impl ListedOperation {
         self.state == "Blocked"
     }
 
+    /// Returns true if a person has put the subject on hold.
+    pub(super) fn is_held(&self) -> bool {
+        self.state == State::Held.name()
+    }
+
     /// Returns true if no rule detects the operation any more, but its debounce period is not over.
     /// At the end of this period, `ifo-apiserver` completes the operation.
     pub(super) fn is_settling(&self) -> bool {

@@ -106,9 +106,10 @@ pub(super) fn urgency(operation: &ListedOperation) -> u8 {
         "Failing" => 0,
         "Blocked" => 1,
         _ if operation.is_stalled() || operation.is_overdue() => 2,
+        "Held" => 4,
         _ if operation.active => 3,
-        "Failed" => 4,
-        _ => 5,
+        "Failed" => 5,
+        _ => 6,
     }
 }
 

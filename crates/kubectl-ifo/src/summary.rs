@@ -161,7 +161,8 @@ struct Summary<'a> {
     by_kind: BTreeMap<String, PhaseCounts>,
     by_operation: BTreeMap<String, PhaseCounts>,
     by_state: BTreeMap<String, usize>,
-    /// The active operation with the earliest start. None if no active operation has a start.
+    /// The active operation with the earliest start. Held operations do not count. None if no other
+    /// active operation has a start.
     oldest: Option<OperationJson<'a>>,
     failing: Vec<OperationJson<'a>>,
     blocked: Vec<OperationJson<'a>>,
@@ -224,7 +225,11 @@ impl<'a> Summary<'a> {
         paint: Paint,
     ) -> String {
         let PhaseCounts { active, completed } = self.total;
-        let mut text = format!("{active} active, {completed} completed\n");
+        let held = match operations.iter().filter(|it| it.is_held()).count() {
+            0 => String::new(),
+            held => format!(" ({held} held)"),
+        };
+        let mut text = format!("{active} active{held}, {completed} completed\n");
         if let Some(oldest) = oldest(operations) {
             let subject = plain_text::one_line(&oldest.place_name());
             let age = columns::age(oldest, now);
@@ -289,7 +294,7 @@ fn counts_table(title: &'static str, counts: &BTreeMap<String, PhaseCounts>) -> 
 fn oldest(operations: &[ListedOperation]) -> Option<&ListedOperation> {
     let active = operations
         .iter()
-        .filter(|it| it.active && it.started.is_some());
+        .filter(|it| it.active && !it.is_held() && it.started.is_some());
     active.min_by_key(|it| it.started)
 }
 

@@ -117,7 +117,10 @@ impl ListedOperation {
     /// Sets the state and the progress. The state decides whether the operation is active.
     pub(super) fn state(mut self, state: &str, progress: Option<u8>) -> Self {
         state.clone_into(&mut self.state);
-        self.active = matches!(state, "Progressing" | "Blocked" | "Failing" | "Settling");
+        self.active = matches!(
+            state,
+            "Progressing" | "Blocked" | "Held" | "Failing" | "Settling"
+        );
         self.progress = progress;
         self
     }

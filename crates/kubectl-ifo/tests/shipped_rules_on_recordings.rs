@@ -33,13 +33,15 @@ struct Expected {
     /// The last state of the operation in the stream.
     state: String,
     // The following fields are compared only if the truth table has them.
-    /// The states of the operation while it was detected (`Progressing`, `Blocked` and `Failing`),
-    /// without consecutive repetitions.
+    /// The states of the operation while it was detected (`Progressing`, `Blocked`, `Held` and
+    /// `Failing`), without consecutive repetitions.
     states: Option<Vec<String>>,
     /// The values of the progress in percent, without consecutive repetitions.
     progress: Option<Vec<u64>>,
     /// A part of one of the messages.
     message: Option<String>,
+    /// The last message.
+    last: Option<String>,
     /// Time at which `ifo-apiserver` would show the end, in seconds since the start of the stream.
     /// Usually this time is one debounce period after `end`. If the rule yields an outcome, the
     /// server shows the end at once.
@@ -144,7 +146,7 @@ fn parse_operation(json: &Value) -> Replayed {
     let timeline = json["timeline"].as_array();
     let timeline = timeline.expect("an operation has a timeline");
     let mut states: Vec<String> = timeline.iter().map(|it| text(&it["state"])).collect();
-    states.retain(|state| ["Progressing", "Blocked", "Failing"].contains(&state.as_str()));
+    states.retain(|state| ["Progressing", "Blocked", "Held", "Failing"].contains(&state.as_str()));
     states.dedup();
     let progress = timeline.iter().filter_map(|it| it["progress"].as_u64());
     let mut progress: Vec<u64> = progress.collect();
@@ -188,6 +190,10 @@ fn matches(expected: &Expected, actual: &Replayed) -> bool {
             let mut messages = actual.messages.iter();
             messages.any(|message| message.contains(part))
         })
+        && expected
+            .last
+            .as_ref()
+            .is_none_or(|last| actual.messages.last() == Some(last))
         && expected
             .until
             .is_none_or(|expected| actual.until.is_some_and(|until| is_near(expected, until)))
@@ -248,6 +254,7 @@ fn expected(start: f64) -> Expected {
         states: None,
         progress: None,
         message: None,
+        last: None,
         until: None,
     }
 }
@@ -293,6 +300,7 @@ fn a_wrong_value_of_an_optional_field_is_a_difference() {
         "states: [Progressing, Blocked]",
         "progress: [0, 50]",
         "message: for a",
+        "last: waits for a node",
         "until: 30.5",
     ] {
         assert!(matches(fields), "{fields} must match");
@@ -302,6 +310,7 @@ fn a_wrong_value_of_an_optional_field_is_a_difference() {
         "states: []",
         "progress: [0]",
         "message: for the",
+        "last: waits",
         "until: 29.5",
     ] {
         assert!(!matches(fields), "{fields} must not match");

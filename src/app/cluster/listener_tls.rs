@@ -3,6 +3,7 @@
 //! own CA, for the names of its Service.
 
 use super::API_SERVICE;
+use super::registration::OwnCaBundle;
 use crate::app::App;
 use crate::auth::client_certificate_verifier;
 use crate::certs::{self, CaBundleUpdater, OwnCertificate, ServingCertificate};
@@ -15,14 +16,15 @@ use std::time::Duration;
 /// Interval at which certificate files are read again.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Returns the TLS configuration of the listener. If no flags name certificate files, the server's
+/// Returns the TLS configuration of the listener, and the bundle of the server's own CA. If no flags name certificate files, the server's
 /// own CA issues the certificate. A task then keeps this CA in the `caBundle` of the server's
 /// `APIService`, with which the kube-apiserver verifies the certificate.
 pub(super) async fn server_config(
     app: &mut App,
     client: &Client,
     serve: &Serve,
-) -> anyhow::Result<rustls::ServerConfig> {
+) -> anyhow::Result<(rustls::ServerConfig, OwnCaBundle)> {
+    let mut ca_bundle = None;
     let serving = if let Some((certificate, key)) = &serve.tls_files {
         let serving =
             Arc::new(ServingCertificate::load(certificate, key, app.metrics.clone()).await?);
@@ -48,6 +50,7 @@ pub(super) async fn server_config(
             &issued.key,
             app.metrics.clone(),
         )?);
+        ca_bundle = Some(own.bundle());
         app.start_task(
             "caBundle",
             CaBundleUpdater::new(
@@ -61,11 +64,8 @@ pub(super) async fn server_config(
         app.start_task("certificate", own.keep_renewed(serving.clone()));
         serving
     };
-    Ok(certs::server_config(
-        serving,
-        client_certificate_verifier(),
-        &serve.tls,
-    ))
+    let tls = certs::server_config(serving, client_certificate_verifier(), &serve.tls);
+    Ok((tls, ca_bundle))
 }
 
 /// Returns the DNS names of a Service, and `localhost`.

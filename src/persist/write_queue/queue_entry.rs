@@ -20,7 +20,7 @@ pub(super) struct QueueEntry {
     /// The state of the custom resource in the cluster, as far as this queue knows it.
     pub stored: StoredState,
     /// The time from which the write is due. None if no write is needed. Also None before the first
-    /// call of [`super::Queue::set_unread_rule_sets`]. Of all writes without back-off, the queue
+    /// call of [`super::Queue::set_unsynced_rule_sets`]. Of all writes without back-off, the queue
     /// sends the write with the earliest due time first.
     pub due: Option<Instant>,
     /// The end of the back-off after a failure, or of the delay for an orphan. No job starts before

@@ -85,6 +85,7 @@ fn not_served() -> Resolution {
     Resolution::NotServed {
         message: "nobody serves it".into(),
         group_served: true,
+        similar_group: None,
     }
 }
 

@@ -90,6 +90,47 @@ async fn resource_that_is_not_served_is_an_invalid_target() {
     assert_eq!(message(&status, "InvalidTarget"), "nobody serves it");
 }
 
+fn without_group(similar_group: Option<&str>) -> Resolution {
+    Resolution::NotServed {
+        message: "the cluster does not serve the API group example.com".into(),
+        group_served: false,
+        similar_group: similar_group.map(str::to_owned),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_product_that_is_not_installed_is_no_invalid_target() {
+    let status = final_status(rule_set("a", "cars", "true"), without_group(None)).await;
+    assert_eq!(types(&status), ["Ready", "NotInstalled", "Validated"]);
+    assert_eq!(
+        condition(&status, "Ready").as_deref(),
+        Some("False/NotInstalled")
+    );
+    assert_eq!(
+        condition(&status, "NotInstalled").as_deref(),
+        Some("True/GroupNotServed")
+    );
+    assert_eq!(status.ready, "NotInstalled");
+    let watched = final_status(rule_set("a", "cars", "true"), served()).await;
+    assert_eq!(watched.ready, "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_group_that_resembles_a_served_group_has_a_hint() {
+    let resolution = without_group(Some("example.org"));
+    let status = final_status(rule_set("a", "cars", "true"), resolution).await;
+    assert_eq!(types(&status), ["Ready", "InvalidTarget", "Validated"]);
+    assert_eq!(
+        condition(&status, "InvalidTarget").as_deref(),
+        Some("True/GroupNotServed")
+    );
+    assert_eq!(
+        message(&status, "Ready"),
+        "the cluster does not serve the API group example.com (hint: did you mean example.org?)"
+    );
+    assert_eq!(status.ready, "False");
+}
+
 #[tokio::test(start_paused = true)]
 async fn secrets_are_refused_as_a_target() {
     let mut object = rule_set("a", "secrets", "true");
@@ -431,6 +472,7 @@ async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
     let absent = Resolution::NotServed {
         message: "no such group".into(),
         group_served: false,
+        similar_group: None,
     };
     fixture.discovers("absent", absent);
     fixture.discovers("doubtful", unknown());

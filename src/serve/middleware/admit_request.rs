@@ -15,6 +15,7 @@ use crate::serve::quoted_client_text::{Quoted, clip};
 use crate::serve::request::{Query, RequestTarget, ResourceRequest};
 use crate::serve::request_log::RequestLogLine;
 use crate::serve::selectors::ReviewedSelectors;
+use crate::serve::websocket;
 use axum::response::Response;
 use http::request::Parts;
 use http::{Method, StatusCode, header};
@@ -136,10 +137,18 @@ pub(super) async fn admit(
     // for watches is limited: the watch is refused if the total limit is reached. The limit per
     // user does not apply to administrators.
     let is_administrator = user.is_administrator();
-    let slot = limit.acquire((!is_administrator).then_some(&user.name));
+    let limited_user = (!is_administrator).then_some(user.name.as_str());
+    let websocket_slot = if is_watch && websocket::is_requested(parts) {
+        let slot = shared.websockets.acquire(limited_user);
+        Some(slot.ok_or_else(overload)?)
+    } else {
+        None
+    };
+    let slot = limit.acquire(limited_user);
     let (watch_slot, request_slot) = match slot {
         Some(slot) if is_watch => {
-            let watch_slot: WatchSlot = Arc::new((shared.server.metrics.watcher(), slot));
+            let counted = shared.server.metrics.watcher();
+            let watch_slot: WatchSlot = Arc::new((counted, slot, websocket_slot));
             (Some(watch_slot), None)
         }
         None if is_watch || !is_administrator => return Err(overload()),

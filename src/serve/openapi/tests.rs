@@ -243,7 +243,7 @@ async fn enums_are_inlined_with_the_meaning_of_each_value() {
     let schemas = &document["components"]["schemas"];
     let state = explain(schemas, LIVE_OBJECT, "status.state");
     assert_eq!(state["type"], "string");
-    assert_eq!(state["enum"].as_array().unwrap().len(), 8);
+    assert_eq!(state["enum"].as_array().unwrap().len(), 9);
     let text = state["description"].as_str().unwrap();
     assert!(text.starts_with("While Active: `Progressing`"), "{text}");
     assert!(text.contains("\n - `\"Settling\"` Active"), "{text}");

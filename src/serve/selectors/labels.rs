@@ -7,6 +7,7 @@ mod parser;
 
 use crate::auth;
 use crate::serve::error_status::ErrorStatus;
+use ifo_api::labels::{AUTHOR_SUFFIXES, PREFIX, SERVER_SUFFIXES};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -84,6 +85,26 @@ pub fn count_values(requirements: &[LabelRequirement]) -> usize {
         _ => 0,
     });
     values.sum()
+}
+
+/// Returns a 400 if a requirement needs a label with our prefix that no operation ever has, such as
+/// `ifo.kubevirt.io/node`. Without the error, the list would be empty, and the user would conclude
+/// that no operation is in flight. A field selector with an unknown field is refused, too.
+pub fn check_own_keys(requirements: &[LabelRequirement]) -> Result<(), ErrorStatus> {
+    let is_impossible = |it: &&LabelRequirement| {
+        let suffix = it.key.strip_prefix(PREFIX);
+        let is_unknown = suffix.is_some_and(|suffix| {
+            !SERVER_SUFFIXES.contains(&suffix) && !AUTHOR_SUFFIXES.contains(&suffix)
+        });
+        is_unknown && !it.test.matches(None)
+    };
+    match requirements.iter().find(is_impossible) {
+        None => Ok(()),
+        Some(it) => Err(ErrorStatus::bad_request(format!(
+            "label not supported: {}. To select operations by node, use the field selector status.nodes=NAME",
+            it.key
+        ))),
+    }
 }
 
 /// Parses a label selector. Returns a 400 if the selector is not valid. As in the kube-apiserver,

@@ -11,7 +11,7 @@ const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
 /// Creates a server whose list of operations has about 12 MB. This is more than the socket buffers
 /// hold.
-fn server_with_large_list() -> Fixture {
+pub fn server_with_large_list() -> Fixture {
     let mut fixture = Fixture::bounded(64 << 20);
     for number in 0..60 {
         fixture.put(101 + number, "n", &format!("o{number}"), |object| {
@@ -23,7 +23,7 @@ fn server_with_large_list() -> Fixture {
 
 /// Advances the clock in steps. After each step, the function waits some milliseconds of real time.
 /// During this time, the tasks whose timers have fired run, and their data arrives.
-async fn advance(time: Duration) {
+pub async fn advance(time: Duration) {
     const STEP: Duration = Duration::from_secs(10);
     let mut left = time;
     while !left.is_zero() {

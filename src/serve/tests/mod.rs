@@ -14,17 +14,20 @@ mod replicas;
 mod tables;
 mod tls_listener;
 mod watches;
+mod websockets;
 
 use super::served_resources::{inflight_operations, operation_rule_sets};
-use super::{Limits, Readiness, ServerParameters, VersionInfo, router};
+use super::{Limits, Readiness, Resource, ServerParameters, VersionInfo, router};
 use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, CertificateHolder, PeerCertificates,
     Unauthenticated, Undecided, User,
 };
+use crate::demo::kinds;
 use crate::index::{Bounds, Key, Rv, VersionAssignment, Write, Writer, index_from};
 use crate::replicate::{LeaderQueries, Leadership, ReplicaRole, ReplicaStatus, replica_status};
 use crate::rules::IncompleteRuleSets;
 use crate::telemetry::Metrics;
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use futures::future::BoxFuture;
@@ -214,11 +217,15 @@ impl Fixture {
         let alone = Leadership::alone(reader.head());
         let role = watch::Sender::new(ReplicaRole::Leading(alone));
         let (replica_status, leader_queries) = replica_status(reader.clone(), role.subscribe());
+        let short_names = kinds::short_names(kinds::KINDS);
         let router = router(ServerParameters {
             replica_status: replica_status.clone(),
             incomplete_rule_sets: Arc::new(IncompleteRuleSets::default),
             resources: vec![
-                inflight_operations(reader),
+                Resource {
+                    short_names_of_kinds: Arc::new(ArcSwap::from_pointee(short_names)),
+                    ..inflight_operations(reader)
+                },
                 operation_rule_sets(rule_sets_reader),
             ],
             authenticate: Arc::new(HeaderAuthenticator),

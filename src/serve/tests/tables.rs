@@ -57,7 +57,7 @@ async fn a_table_has_the_documented_columns_and_metadata_in_each_row() {
         json!([
             "x",
             "VirtualMachine",
-            "VM/vm",
+            "vm/vm",
             "Migrating",
             "Progressing 45%",
             "45%",
@@ -91,7 +91,7 @@ async fn missing_cells_are_null_and_the_item_follows_the_subject() {
     let path = format!("{BASE}/namespaces/a/inflightoperations/x");
     let table = fixture.json(&path, TABLES).await;
     let cells = &table["rows"][0]["cells"];
-    assert_eq!(cells[2], "VM/vm/disk \"1\"");
+    assert_eq!(cells[2], "vm/vm/disk \"1\"");
     assert_eq!(cells[4], "Progressing");
     assert_eq!(cells[5], Value::Null);
     assert_eq!(cells[6], "<unknown>");
@@ -99,19 +99,24 @@ async fn missing_cells_are_null_and_the_item_follows_the_subject() {
 }
 
 #[tokio::test]
-async fn a_kind_is_shortened_only_to_meaningful_initials() {
+async fn a_kind_is_shortened_only_to_a_short_name_that_discovery_serves() {
     let mut fixture = Fixture::new();
     let kinds = [
-        ("Pod", "Pod/vm"),
-        ("VirtualMachineInstance", "VMI/vm"),
-        ("HTTPRoute", "HTTPR/vm"),
-        // In JSON, the control character is an escape sequence. A kind with an escape sequence is
-        // not shortened.
-        ("Ab\u{1f}C", "Ab\u{1f}C/vm"),
-        ("", "/vm"),
+        ("v1", "Pod", "Pod/vm"),
+        ("kubevirt.io/v1", "VirtualMachineInstance", "vmi/vm"),
+        // The initials of this kind are VMI, but it has no short name.
+        (
+            "harvesterhci.io/v1beta1",
+            "VirtualMachineImage",
+            "VirtualMachineImage/vm",
+        ),
+        ("gateway.networking.k8s.io/v1", "HTTPRoute", "HTTPRoute/vm"),
+        ("v1", "Ab\u{1f}C", "Ab\u{1f}C/vm"),
+        ("v1", "", "/vm"),
     ];
-    for (number, (kind, cell)) in kinds.into_iter().enumerate() {
+    for (number, (api_version, kind, cell)) in kinds.into_iter().enumerate() {
         fixture.put(101 + number as u64, "a", "x", |object| {
+            object["spec"]["subject"]["apiVersion"] = json!(api_version);
             object["spec"]["subject"]["kind"] = json!(kind);
         });
         let path = format!("{BASE}/namespaces/a/inflightoperations/x");
@@ -160,13 +165,16 @@ async fn the_default_columns_of_ordinary_operations_fit_into_120_columns() {
             ["VirtualMachineInstanceMigration", migration, "Scheduling"],
         ],
         &[["VirtualMachine", &machine, "WaitingForReceiver"]],
-        &[["PersistentVolumeClaim", &machine, "Resizing"]],
+        &[["DataVolume", &machine, "ImportInProgress"]],
         &[["Deployment", "a-name-of-twenty-eight-chars", "Rollout"]],
     ];
     for operations in tables {
         let mut fixture = Fixture::new();
         for (number, [kind, name, operation]) in operations.iter().enumerate() {
             fixture.put(101 + number as u64, "a", &format!("x-{number}"), |object| {
+                if *kind == "DataVolume" {
+                    object["spec"]["subject"]["apiVersion"] = json!("cdi.kubevirt.io/v1beta1");
+                }
                 object["spec"]["subject"]["kind"] = json!(kind);
                 object["spec"]["subject"]["name"] = json!(name);
                 object["spec"]["operation"] = json!(operation);
@@ -231,7 +239,7 @@ async fn a_cluster_scoped_resource_has_its_own_columns() {
         "kind": "OperationRuleSet",
         "metadata": { "name": "rules", "creationTimestamp": "2020-01-01T00:00:00Z" },
         "spec": { "component": "kubevirt", "target": { "group": "kubevirt.io", "version": "v1", "resource": "virtualmachines" } },
-        "status": { "watchActive": true, "conditions": [{ "type": "Validated", "status": "False" }, { "type": "Ready", "status": "True", "reason": "Watching" }] },
+        "status": { "ready": "True", "watchActive": true, "conditions": [{ "type": "Validated", "status": "False" }, { "type": "Ready", "status": "True", "reason": "Watching" }] },
     });
     let put = Write::Put {
         key: Key::new("", "rules"),

@@ -5,13 +5,15 @@
 use super::masks;
 use super::side::Side;
 use super::test_objects::Twin;
-use crate::harness::{Caller, DEADLINE};
+use crate::harness::{Caller, DEADLINE, websocket};
 use flate2::read::GzDecoder;
 use http::Method;
+use http::header::UPGRADE;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::Read as _;
+use tokio_tungstenite::tungstenite::protocol::Message;
 
 /// A request in the form of a line of the table. The path can contain placeholders, such as
 /// `{list}`.
@@ -30,8 +32,11 @@ pub struct ExchangeAnswer {
     pub code: u16,
     /// The headers, sorted by name.
     pub headers: Vec<(String, String)>,
-    /// The body. If it was compressed, it has been decompressed.
+    /// The body. If it was compressed, it has been decompressed. After the code 101, the content of
+    /// all messages.
     pub text: String,
+    /// The properties of the messages. Null if the code is not 101.
+    pub messages: Value,
 }
 
 /// The answers of the live resource and of the custom resource. Values that always differ are
@@ -86,9 +91,13 @@ impl TableRequest {
                 request = request.header("Content-Type", kind);
             }
         }
-        request
+        let mut request = request
             .body(Body::from(body.into_bytes()))
-            .unwrap_or_else(|error| panic!("{}: {error}", self.line))
+            .unwrap_or_else(|error| panic!("{}: {error}", self.line));
+        if request.headers().contains_key(UPGRADE) {
+            websocket::add_handshake(&mut request);
+        }
+        request
     }
 
     /// Returns the path and the headers for one side.
@@ -127,10 +136,8 @@ pub async fn exchange_on_both(twin: &Twin, request: &TableRequest) -> Pair {
 /// answer cannot be decompressed, or if the answer does not end within [`DEADLINE`].
 async fn send(caller: &Caller, request: http::Request<Body>) -> Result<ExchangeAnswer, String> {
     let whole = async {
-        let answer = caller.client.send(request).await;
-        let answer = answer.map_err(|error| error.to_string())?;
+        let (answer, messages) = websocket::open(caller, request).await?;
         let (head, body) = answer.into_parts();
-        let body = body.collect().await.map_err(|error| error.to_string())?;
         let mut headers: Vec<(String, String)> = head
             .headers
             .iter()
@@ -140,6 +147,16 @@ async fn send(caller: &Caller, request: http::Request<Body>) -> Result<ExchangeA
             })
             .collect();
         headers.sort();
+        if let Some(messages) = messages {
+            let (text, messages) = read_messages(messages).await;
+            return Ok(ExchangeAnswer {
+                code: head.status.as_u16(),
+                headers,
+                text,
+                messages,
+            });
+        }
+        let body = body.collect().await.map_err(|error| error.to_string())?;
         let bytes = body.to_bytes();
         let gzip = head.headers.get("content-encoding");
         let text = if gzip.is_some_and(|it| it == "gzip") && !bytes.is_empty() {
@@ -154,8 +171,35 @@ async fn send(caller: &Caller, request: http::Request<Body>) -> Result<ExchangeA
             code: head.status.as_u16(),
             headers,
             text,
+            messages: Value::Null,
         })
     };
     let answer = tokio::time::timeout(DEADLINE, whole).await;
     answer.unwrap_or_else(|_| Err("the answer did not end".to_owned()))
+}
+
+/// Reads messages until the server closes the connection. Returns their content and their properties:
+/// whether each message is a text with one event, and the close frame.
+async fn read_messages(mut messages: websocket::Messages) -> (String, Value) {
+    let mut text = String::new();
+    let mut each_is_one_event = true;
+    let mut end = "no close frame".to_owned();
+    while let Some(message) = messages.next().await {
+        match message {
+            Message::Text(event) => {
+                each_is_one_event &= event.ends_with('\n') && event.lines().count() == 1;
+                text.push_str(&event);
+            }
+            Message::Close(frame) => {
+                end = format!("{frame:?}");
+                break;
+            }
+            other => {
+                each_is_one_event = false;
+                text.push_str(&format!("{other:?}"));
+            }
+        }
+    }
+    let properties = json!({"each is a text with one event": each_is_one_event, "end": end});
+    (text, properties)
 }

@@ -286,6 +286,39 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
         custom: "",
     },
     IntendedDifference {
+        name: "headers of refused WebSocket watches",
+        reason: "kube-apiserver forwards the answer of an aggregated server to an upgrade without its \
+                 own headers",
+        requests: &[
+            "GET {list}?watch=1&timeoutSeconds=1&… | Upgrade: websocket",
+            "GET {gv}/nothings?watch=1&timeoutSeconds=1 | Upgrade: websocket",
+        ],
+        at: &[
+            "headers.audit-id",
+            "headers.cache-control",
+            "headers.x-kubernetes-pf-…",
+        ],
+        live: "(nothing)",
+        custom: "",
+    },
+    IntendedDifference {
+        name: "invalid WebSocket handshakes, as a Status",
+        reason: "a custom resource answers without a Status and without headers",
+        requests: &["GET {list}?watch=1&timeoutSeconds=1 | Upgrade: websocket | Sec-WebSocket-…"],
+        at: &["body", "headers.…", "layout.…"],
+        live: "",
+        custom: "",
+    },
+    IntendedDifference {
+        name: "WebSocket watches without an origin",
+        reason: "programs that are no browsers send no Origin, and this header protects only servers \
+                 that use cookies",
+        requests: &["GET {list}?watch=1&timeoutSeconds=1 | Upgrade: websocket | Origin: -"],
+        at: ALL,
+        live: "",
+        custom: "",
+    },
+    IntendedDifference {
         name: "not found, as a Status",
         reason: "other Kubernetes servers answer this way, and kubectl prints it better",
         requests: &[
@@ -303,6 +336,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
             "GET {gv}/watch/namespaces/{namespace}?timeoutSeconds=1",
             "GET {gv}/watch/namespaces?timeoutSeconds=1",
             "GET {gv}/watch/nothings?timeoutSeconds=1",
+            "GET {gv}/nothings?watch=1&timeoutSeconds=1 | Upgrade: websocket",
         ],
         at: &[
             "body",

@@ -58,7 +58,8 @@ pub fn answer(
         namespace,
     };
     let lines = answer.text.lines().count();
-    let is_watch = json && answer.code == 200 && answer.text.lines().all(is_event);
+    let is_watch =
+        (answer.code == 101 || json && answer.code == 200) && answer.text.lines().all(is_event);
     let body = if answer.text.is_empty() {
         Value::Null
     } else if yaml {
@@ -82,6 +83,7 @@ pub fn answer(
     json!({
         "code": answer.code,
         "headers": headers(answer.headers),
+        "messages": answer.messages,
         "layout": {
             "one line": if is_watch { None } else { Some(lines == 1) },
             "ends its last line": answer.text.is_empty() || answer.text.ends_with('\n'),

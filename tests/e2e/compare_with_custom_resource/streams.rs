@@ -58,6 +58,17 @@ fn requests() -> Vec<TableRequest> {
     ] {
         lines.push(format!("GET {{list}}?watch=1&{options} | {header}"));
     }
+    for (options, header) in [
+        (start, String::new()),
+        (initial, String::new()),
+        (start, format!(" | {TABLE}")),
+        (initial, format!(" | {TABLE}")),
+        (start, format!(" | {METADATA}")),
+    ] {
+        lines.push(format!(
+            "GET {{list}}?watch=1&{options} | Upgrade: websocket{header}"
+        ));
+    }
     lines.push(format!("GET {{all}}?watch=1&{{mine}}&{start}"));
     lines.push(format!(
         "GET {{gv}}/watch/namespaces/{{namespace}}/inflightoperations?{start}"

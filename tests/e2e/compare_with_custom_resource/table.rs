@@ -8,11 +8,12 @@ use super::exchange::TableRequest;
 use std::collections::BTreeSet;
 
 /// The contents of all files of the table.
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     include_str!("requests/forms.txt"),
     include_str!("requests/lists.txt"),
     include_str!("requests/selectors.txt"),
     include_str!("requests/watches.txt"),
+    include_str!("requests/websockets.txt"),
     include_str!("requests/refusals.txt"),
 ];
 

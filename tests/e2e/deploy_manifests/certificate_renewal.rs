@@ -138,7 +138,7 @@ pub fn mount(folder: &Path, pair: &KeyPair) {
 }
 
 /// Returns the certificate that the server presents.
-fn presented(server: &ServerProcess) -> X509 {
+pub fn presented(server: &ServerProcess) -> X509 {
     let mut connector = SslConnector::builder(SslMethod::tls_client()).unwrap();
     connector.set_verify(SslVerifyMode::NONE);
     let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server must listen");

@@ -18,6 +18,7 @@ pub mod relay;
 mod server;
 mod test_cluster;
 mod watch;
+pub mod websocket;
 
 pub use api_client::{ApiAnswer, Caller};
 pub use control_plane::ControlPlane;

@@ -142,8 +142,16 @@ impl ServerProcess {
             container: spec["containers"][0].clone(),
             secrets: mounted_secrets(dir, spec),
         };
+        // With `--register`, the server writes the port into its APIService. So the port must be
+        // known before the start.
+        let args = pod.container["args"].as_array().into_iter().flatten();
+        let port = if args.clone().any(|arg| arg == "--register") {
+            free_port()
+        } else {
+            0
+        };
         let mut server = Self {
-            child: pod.spawn(kubeconfig, 0),
+            child: pod.spawn(kubeconfig, port),
             lifeline: None,
             pod,
             port: 0,
@@ -271,6 +279,13 @@ impl ServerProcess {
     }
 }
 
+/// Returns a port that no process listens on.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let address = listener.and_then(|listener| listener.local_addr());
+    address.expect("the host has a free port").port()
+}
+
 /// Returns the last lines of a server's log. `dir` is the folder of the server.
 pub fn tail(dir: &Path) -> String {
     let log = std::fs::read_to_string(dir.join("ifo-apiserver.log")).unwrap_or_default();
@@ -316,6 +331,9 @@ impl Pod {
         ];
         if has("--leader-elect") {
             ours.extend(SHORT_LEASE_FLAGS.map(str::to_owned));
+        }
+        if has("--register") {
+            ours.push(format!("--service-port={port}"));
         }
         if has("--peer-token-file") {
             let file = peer_token_file(kubeconfig);

@@ -1,9 +1,11 @@
 //! Collects the events of a watch, or the output lines of a running command such as `kubectl get
 //! -w`. A background task collects these items, and a test can wait for an item.
 
-use super::{Caller, DEADLINE};
+use super::{Caller, DEADLINE, websocket};
 use futures::{AsyncBufReadExt as _, StreamExt as _};
 use http::Request;
+use http::header::UPGRADE;
+use kube::client::Body;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;
@@ -11,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_tungstenite::tungstenite::protocol::Message;
 
 /// The items that have been received so far. `ended` is true if no more items follow.
 #[derive(Debug)]
@@ -142,7 +145,8 @@ impl Events {
         Self::with(caller, path, &[]).await
     }
 
-    /// Starts a watch as [`Self::of`] does, with additional headers.
+    /// Starts a watch as [`Self::of`] does, with additional headers. With the header `Upgrade`, the
+    /// watch uses WebSocket.
     pub async fn with(
         caller: &Caller,
         path: &str,
@@ -153,6 +157,9 @@ impl Events {
             request = request.header(*name, *value);
         }
         let request = request.body(Vec::new()).expect("tests send valid requests");
+        if request.headers().contains_key(UPGRADE) {
+            return Self::over_websocket(caller, path, request.map(Body::from)).await;
+        }
         let body = caller
             .client
             .request_stream(request)
@@ -169,6 +176,33 @@ impl Events {
         });
         Ok(Self {
             what: format!("watch of {path}"),
+            seen,
+            reader,
+            child: None,
+        })
+    }
+}
+
+impl Events {
+    async fn over_websocket(
+        caller: &Caller,
+        path: &str,
+        mut request: Request<Body>,
+    ) -> Result<Self, String> {
+        websocket::add_handshake(&mut request);
+        let (answer, messages) = websocket::open(caller, request).await?;
+        let mut messages = messages.ok_or_else(|| format!("{answer:?}"))?;
+        let (sender, seen) = channel();
+        let reader = tokio::spawn(async move {
+            while let Some(Message::Text(text)) = messages.next().await {
+                let event = serde_json::from_str(&text);
+                let event = event.unwrap_or_else(|_| Value::String(text.to_string()));
+                sender.send_modify(|seen| seen.items.push(event));
+            }
+            sender.send_modify(|seen| seen.ended = true);
+        });
+        Ok(Self {
+            what: format!("watch of {path} over WebSocket"),
             seen,
             reader,
             child: None,

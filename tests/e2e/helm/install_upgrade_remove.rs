@@ -27,8 +27,9 @@ const VALUES: [&str; 3] = [
 ];
 
 /// The values after the upgrade.
-const OTHER_VALUES: [&str; 3] = [
+const OTHER_VALUES: [&str; 4] = [
     "--set=persistence.enabled=false",
+    "--set=podAntiAffinity=hard",
     "--set=replicas=2",
     "--set=extraArgs={--max-watches=400}",
 ];
@@ -63,6 +64,13 @@ impl<'a> Installation<'a> {
     pub async fn helm(&self, args: &[&str]) -> String {
         let done = self.try_helm(args).await;
         done.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs kubectl with the namespace of the installation.
+    async fn kubectl_in_namespace(&self, args: &[&str]) -> Result<String, String> {
+        self.cluster
+            .kubectl(&[args, &["-n", self.cluster.namespace]].concat())
+            .await
     }
 
     /// Returns the flag that makes Helm remove a failed installation.
@@ -221,9 +229,10 @@ fn helm_4_installs_upgrades_and_removes_everything() {
 
 async fn whole_life(it: Installation<'_>) {
     a_failed_installation_removes_itself(&it).await;
+    an_installation_without_a_server_blocks_no_namespace(&it).await;
 
     // No server process runs during the installation. Later, the test starts a server process, and
-    // an upgrade routes the Service and the APIService to this process.
+    // an upgrade routes the Service to this process. The server creates its APIService.
     let install = ["install", "ifo", CHART, "--wait", it.atomic()];
     let install = [&install[..], &VALUES].concat();
     with_kubelet(&it.cluster, it.helm(&install)).await;
@@ -248,6 +257,12 @@ async fn whole_life(it: Installation<'_>) {
     rule_packs_detect_an_operation(&it).await;
     let tested = with_kubelet(&it.cluster, it.helm(&["test", "ifo"])).await;
     assert!(tested.contains("Succeeded"), "{tested}");
+    let test_pod = ["get", "pod", "ifo-apiserver-test"];
+    let test_pod = it.kubectl_in_namespace(&test_pod).await;
+    assert!(
+        test_pod.as_ref().is_err_and(|why| why.contains("NotFound")),
+        "{test_pod:?}"
+    );
 
     upgrade_and_rollback(&it, &chart).await;
 
@@ -315,6 +330,16 @@ async fn a_failed_installation_removes_itself(it: &Installation<'_>) {
     it.nothing_is_left("after the failed installation").await;
 }
 
+/// Installs the chart with its default values, without `--wait`, while no Pod becomes ready. Then
+/// removes it.
+async fn an_installation_without_a_server_blocks_no_namespace(it: &Installation<'_>) {
+    it.helm(&["install", "ifo", CHART]).await;
+    it.cluster.a_namespace_can_be_deleted("during").await;
+    it.helm(&["uninstall", "ifo"]).await;
+    it.nothing_is_left("after an installation without a server")
+        .await;
+}
+
 async fn rule_packs_detect_an_operation(it: &Installation<'_>) {
     it.helm(&["install", "rules", RULES_CHART]).await;
     let create = ["create", "deployment", "shop", "--image=missing"];
@@ -334,6 +359,12 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
     let upgrade = ["upgrade", "ifo", chart];
     it.helm(&[&upgrade[..], &OTHER_VALUES].concat()).await;
     assert_eq!(it.replicas_and_persistence().await, (json!(2), false));
+    // The kube-apiserver has accepted all fields of the rule about different nodes.
+    let deployment = it.deployment().await;
+    let rules = "/spec/template/spec/affinity/podAntiAffinity/\
+                 requiredDuringSchedulingIgnoredDuringExecution";
+    let rules = deployment.pointer(rules).expect("the value is `hard`");
+    assert_eq!(rules[0]["matchLabelKeys"], json!(["pod-template-hash"]));
     assert_eq!(it.written_by_the_server().await, written);
     // The new values turn persistence mode off, but the CRD of the custom resources must still
     // exist.

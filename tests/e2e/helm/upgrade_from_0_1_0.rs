@@ -61,6 +61,14 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
         it.cluster.wait_until_served().await;
         assert_eq!(rollout(&it).await, operation);
         assert_eq!(rule_set_is_ready(&it).await, "Watching");
+        // The APIService of the previous release is not part of the chart. The new server sets its
+        // owner, so that the removal deletes it.
+        eventually("the APIService has an owner", async || {
+            let found = it.cluster.registration().await.unwrap_or_default();
+            let owners = &found["metadata"]["ownerReferences"];
+            ok_if(owners.is_array(), owners)
+        })
+        .await;
 
         let (stopped, _) = tokio::join!(new.terminate(), it.helm(&["uninstall", "ifo"]));
         assert!(stopped.success());

@@ -29,12 +29,21 @@ fn the_other_values_change_only_their_field() {
                 Some(&json!(version))
             );
 
+            // Helm deletes the Pod of `helm test`, also after a failed test. The Pod is not part of
+            // the release, so `helm uninstall` would keep it.
+            let objects = helm.render(CHART, NAMESPACE, &[]).await;
+            let test = only_object(&objects, "Pod", "ifo-apiserver-test");
+            assert_eq!(
+                test["metadata"]["annotations"]["helm.sh/hook-delete-policy"],
+                "before-hook-creation,hook-succeeded,hook-failed"
+            );
+
             let pod = "/spec/template/spec";
-            let last_arg = format!("{container}/args/5");
+            let last_arg = format!("{container}/args/6");
             let last_variable = format!("{container}/env/3");
             let image = format!("image.digest={digest}");
             let by_digest = format!("ghcr.io/kubevirt/ifo-apiserver@{digest}");
-            let cases: [(&[&str], String, Value); 10] = [
+            let cases: [(&[&str], String, Value); 11] = [
                 (
                     &[&image, "image.tag=x"],
                     format!("{container}/image"),
@@ -70,6 +79,19 @@ fn the_other_values_change_only_their_field() {
                     &["affinity.podAffinity.x=y"],
                     format!("{pod}/affinity"),
                     json!({"podAffinity": {"x": "y"}}),
+                ),
+                (
+                    &["podAntiAffinity=hard"],
+                    format!("{pod}/affinity"),
+                    json!({"podAntiAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": [{
+                            "topologyKey": "kubernetes.io/hostname",
+                            "labelSelector": {
+                                "matchLabels": {"app.kubernetes.io/name": "ifo-apiserver"},
+                            },
+                            "matchLabelKeys": ["pod-template-hash"],
+                        }],
+                    }}),
                 ),
                 (
                     &["tolerations=null"],
@@ -108,6 +130,7 @@ fn the_other_values_change_only_their_field() {
                 "certificates.source=files",
                 "certificates.secretName=own",
                 "certificates.caBundle=QUJD",
+                "apiService.createdBy=helm",
             ];
             let objects = helm.render(CHART, NAMESPACE, &files).await;
             let mut files = only_object(&objects, "Deployment", "ifo-apiserver").clone();
@@ -115,7 +138,15 @@ fn the_other_values_change_only_their_field() {
             let secret = files.pointer_mut(secret).expect("it is mounted");
             assert_eq!(secret.take(), "own");
             *secret = json!("ifo-apiserver-serving");
-            assert_eq!(files, deployment(&["certificates.source=openshift"]).await);
+            let openshift = ["certificates.source=openshift", "apiService.createdBy=helm"];
+            let mut openshift = deployment(&openshift).await;
+            let args = openshift.pointer_mut(&format!("{container}/args"));
+            let args = args.and_then(Value::as_array_mut).expect("arguments");
+            args.retain(|arg| {
+                let arg = arg.as_str().expect("an argument is a string");
+                !arg.starts_with("--register-annotation=")
+            });
+            assert_eq!(files, openshift);
             let registration = only_object(&objects, "APIService", "v1alpha1.live.ifo.kubevirt.io");
             assert_eq!(registration["spec"]["caBundle"], "QUJD");
         }
@@ -149,6 +180,17 @@ fn the_schema_refuses_wrong_values_and_names_them() {
                     "certificates/secretName",
                 ),
                 (CHART, "crds.kep=false", "'kep' not allowed"),
+                (
+                    CHART,
+                    "certificates.source=files,certificates.secretName=own",
+                    "apiService/createdBy",
+                ),
+                (CHART, "apiService.createdBy=me", "apiService/createdBy"),
+                (
+                    CHART,
+                    "podAntiAffinity=hard,affinity.podAntiAffinity.x=y",
+                    "affinity/podAntiAffinity",
+                ),
                 (CHART, "image.digest=latest", "image/digest"),
                 (CHART, "image.pullPolicy=Sometimes", "image/pullPolicy"),
                 (CHART, "logFormat=xml", "logFormat"),

@@ -139,8 +139,8 @@ pub const LINES: &[(&str, Expect)] = &[
         "get ifos,configmaps -n $ns",
         Words(&[
             "MESSAGE",
-            "VM/a ",
-            "VM/c ",
+            "VirtualMachine/a ",
+            "VirtualMachine/c ",
             "DATA",
             "configmap/kube-root-ca.crt",
         ]),

@@ -239,7 +239,7 @@ fn percent(operation: &Value) -> String {
 pub fn row(operation: &Value) -> Vec<String> {
     assert_eq!(operation["spec"]["subject"]["kind"], "VirtualMachine");
     vec![
-        format!("VM/{}", text(operation, "/spec/subject/name")),
+        format!("VirtualMachine/{}", text(operation, "/spec/subject/name")),
         text(operation, "/spec/operation").to_owned(),
         format!(
             "{} {}",

@@ -157,7 +157,7 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
         // A superseded operation ends at once, without the state `Settling`.
         for event in ["MODIFIED", "DELETED"] {
             starting.push(format!(
-                "{event} Completed Superseded Superseded -: db: {by}"
+                "{event} Completed Superseded Superseded -: db: {by}. Before: db: {waits}"
             ));
         }
         events
@@ -180,7 +180,9 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
         )
         .await;
         for event in ["MODIFIED", "DELETED"] {
-            stopping.push(format!("{event} Completed Succeeded Succeeded -: db"));
+            stopping.push(format!(
+                "{event} Completed Succeeded Succeeded -: Succeeded. Before: db: {waits}"
+            ));
         }
         let all = events
             .until("Succeeded", is("stop-db", "Stopping", &stopping))

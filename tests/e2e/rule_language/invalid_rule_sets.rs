@@ -76,7 +76,7 @@ fn compile_errors_are_in_status_with_field_line_and_column() {
         for part in [
             "variables[early].expression: 1:10: ",
             "labelSelector: operator \"Near\" of \"example.com/tier\" is not one of In, ",
-            "rules[Waits].state: 1:1: \"Waiting\" is not one of Progressing, Blocked, Failing",
+            "rules[Waits].state: 1:1: \"Waiting\" is not one of Progressing, Blocked, Held, Failing",
             "rules[Unknown].expression: 2:12: ",
             "rules[Number].message: 1:",
             "rules[Items].message: 1:1: ",

@@ -316,8 +316,8 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             let want = [
                 format!("ADDED Active Progressing Overdue -: {message}"),
                 format!("MODIFIED Active Settling Overdue -: {message}"),
-                format!("MODIFIED Completed Ended NotDetected -: {over}"),
-                format!("DELETED Completed Ended NotDetected -: {over}"),
+                format!("MODIFIED Completed Ended NotDetected -: {over} Before: {message}"),
+                format!("DELETED Completed Ended NotDetected -: {over} Before: {message}"),
             ];
             let started_and_ended = events.until("the operation starts and ends", |all| {
                 (event_lines(all, &name, "Overdue", None) == want).then(|| all.to_vec())

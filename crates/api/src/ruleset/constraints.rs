@@ -26,6 +26,8 @@ pub(super) const OPERATION_OR_ALL: &str = "^(\\*|[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Z
 pub(super) const KEY_NEEDS_LIST: &str = "!has(self.itemKey) || has(self.forEach)";
 /// CEL expression that refuses (is false for) a rule that has `stalledAfter` but not `progress`.
 pub(super) const STALL_NEEDS_PROGRESS: &str = "!has(self.stalledAfter) || has(self.progress)";
+/// CEL expression that refuses (is false for) a rule that has `outcomeMessage` but not `outcome`.
+pub(super) const TEXT_NEEDS_OUTCOME: &str = "!has(self.outcomeMessage) || has(self.outcome)";
 /// CEL expression that is true if every key of the map `self` is a valid label key.
 pub(super) const KEYS_ARE_QUALIFIED: &str = "self.all(key, key.indexOf('/') <= 253 && key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
 /// CEL expression that is true if no key of the map `self` is reserved for `ifo-apiserver`.

@@ -1,8 +1,8 @@
 //! Compiles the spec of an OperationRuleSet into a [`RuleSet`], or returns the errors in the spec.
 
-use super::timing_hash;
 use super::validate::validate;
 use super::{Activity, CompiledRule, ForEach, RuleDetails, RuleDuration, RuleSet, Supersedes};
+use super::{lint, timing_hash};
 use ifo_api::duration;
 use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
 use ifo_cel::{CompileError, Environment, Program, ResultKind};
@@ -54,9 +54,8 @@ impl RuleSetError {
     }
 }
 
-/// Compiles a rule set. Usually returns all errors, not only the first. But some errors prevent
-/// later checks. For example, this function checks the length of the label selector only if there
-/// are no other errors.
+/// Compiles a rule set. Returns all errors, not only the first. But some errors of an expression
+/// hide its other errors. For example, if the syntax is wrong, the types are not checked.
 pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<RuleSetError>> {
     let mut compiler = Compiler {
         invalid: validate(spec),
@@ -66,36 +65,23 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
         .rules
         .iter()
         .take(MAX_RULES)
-        .map(|rule| compiler.compile_rule(rule, &environment))
+        .map(|rule| compiler.compile_rule(rule, &spec.variables, &environment))
         .collect();
     let mut label_expressions = Vec::new();
     for label in spec.label_expressions.iter().take(MAX_LABELS) {
         let field = format!("labelExpressions[{}].expression", label.key);
         if let Some(program) =
-            compiler.compile_program(field, &label.expression, ResultKind::String, &environment)
+            compiler.compile_program(&field, &label.expression, ResultKind::String, &environment)
         {
             label_expressions.push((label.key.as_str().into(), program));
         }
     }
     let nodes = spec.nodes.as_ref().and_then(|source| {
-        let field = "nodes".to_owned();
-        compiler.compile_program(field, source, ResultKind::Strings, &environment)
+        compiler.compile_program("nodes", source, ResultKind::Strings, &environment)
     });
+    let selector = compiler.convert_selector(spec);
     if !compiler.invalid.is_empty() {
         return Err(compiler.invalid);
-    }
-    // `validate` has already checked the selector, so the conversion does not fail.
-    let selector = spec.label_selector.clone().map(Selector::try_from);
-    let selector = selector.transpose().map_err(|error| {
-        let message = format!("labelSelector: {error}");
-        vec![RuleSetError::Spec(message)]
-    })?;
-    if let Some(length) = selector.as_ref().map(|it| it.to_string().len())
-        && length > MAX_SELECTOR
-    {
-        let message =
-            format!("labelSelector: the text has {length} bytes, more than {MAX_SELECTOR}");
-        return Err(vec![RuleSetError::Spec(message)]);
     }
     let labels = spec.labels.iter();
     let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into()));
@@ -128,22 +114,36 @@ impl Compiler {
 
     fn compile_program(
         &mut self,
-        field: String,
+        field: &str,
         source: &str,
         kind: ResultKind,
         environment: &Environment,
     ) -> Option<Program> {
-        match ifo_cel::compile(source, kind, environment) {
+        match ifo_cel::compile_with_all_errors(source, kind, environment, None) {
             Ok(program) => Some(program),
-            Err(error) => {
-                self.invalid.push(RuleSetError::Expression {
-                    field,
+            Err(errors) => {
+                let errors = errors.into_iter().map(|error| RuleSetError::Expression {
+                    field: field.to_owned(),
                     source_text: source.to_owned(),
                     error,
                 });
+                self.invalid.extend(errors);
                 None
             }
         }
+    }
+
+    /// Converts the label selector. Returns None if there is no selector, or if it is invalid.
+    fn convert_selector(&mut self, spec: &OperationRuleSetSpec) -> Option<Selector> {
+        // `validate` has already reported the errors of a selector that cannot be converted.
+        let selector = Selector::try_from(spec.label_selector.clone()?).ok()?;
+        let length = selector.to_string().len();
+        if length > MAX_SELECTOR {
+            self.refuse(format!(
+                "labelSelector: the text has {length} bytes, more than {MAX_SELECTOR}"
+            ));
+        }
+        Some(selector)
     }
 
     /// Compiles the variables in their order, because each variable may use the variables before
@@ -153,7 +153,7 @@ impl Compiler {
         for variable in variables.iter().take(MAX_VARIABLES) {
             let field = format!("variables[{}].expression", variable.name);
             let Some(program) =
-                self.compile_program(field, &variable.expression, ResultKind::Any, &environment)
+                self.compile_program(&field, &variable.expression, ResultKind::Any, &environment)
             else {
                 continue;
             };
@@ -167,159 +167,126 @@ impl Compiler {
     fn compile_rule(
         &mut self,
         rule: &ruleset::Rule,
+        variables: &[ruleset::Variable],
         environment: &Environment,
     ) -> Option<CompiledRule> {
-        let of_item;
-        let inner = if rule.for_each.is_some() {
-            of_item = environment.clone().with_item();
-            &of_item
-        } else {
-            environment
+        let field_of = |name: &str| format!("rules[{}].{name}", rule.operation);
+        let list = rule.for_each.as_ref().and_then(|source| {
+            self.compile_program(&field_of("forEach"), source, ResultKind::List, environment)
+        });
+        let of_item = match (&rule.for_each, &list) {
+            (None, _) => None,
+            (Some(_), None) => Some(environment.with_item()),
+            (Some(_), Some(list)) => Some(environment.with_item_of(list)),
         };
-        let mut optional =
-            |name: &str, source: Option<&String>, kind: ResultKind, inner: &Environment| {
-                let field = format!("rules[{}].{name}", rule.operation);
-                self.compile_program(field, source?, kind, inner)
-            };
-        let details = RuleDetails {
-            message: optional("message", rule.message.as_ref(), ResultKind::String, inner),
-            reason: optional("reason", rule.reason.as_ref(), ResultKind::String, inner),
-            state: optional("state", rule.state.as_ref(), ResultKind::String, inner),
-            progress: optional(
-                "progress",
-                rule.progress.as_ref(),
-                ResultKind::Progress,
-                inner,
-            ),
-            started_at: optional(
-                "startedAt",
-                rule.started_at.as_ref(),
-                ResultKind::Time,
-                inner,
-            ),
-            instance: optional(
-                "instance",
-                rule.instance.as_ref(),
-                ResultKind::String,
-                inner,
-            ),
-            outcome: optional("outcome", rule.outcome.as_ref(), ResultKind::String, inner),
-            size: optional("size", rule.size.as_ref(), ResultKind::Amount, inner),
-            work: optional("work", rule.work.as_ref(), ResultKind::String, inner),
-        };
-        let mut duration_of = |field: &str, source: &Option<String>| {
-            let source = source.as_ref()?;
-            if let Some(fixed) = duration::parse(source) {
-                return Some(RuleDuration::Fixed(fixed));
-            }
-            let program = optional(field, Some(source), ResultKind::Duration, inner);
-            program.map(RuleDuration::Computed)
-        };
-        let expected = duration_of("expectedDuration", &rule.expected_duration);
-        let stalled_after = duration_of("stalledAfter", &rule.stalled_after);
-        let continue_while = optional(
-            "continueWhile",
-            rule.continue_while.as_ref(),
-            ResultKind::Bool,
+        let inner = of_item.as_ref().unwrap_or(environment);
+        let key = rule
+            .for_each
+            .as_ref()
+            .and_then(|list| self.compile_item_key(rule, list, inner));
+        let details = self.compile_details(rule, inner);
+        self.invalid
+            .extend(lint::wrong_results(rule, &details, inner, variables));
+        let expected = self.compile_duration(
+            rule,
+            "expectedDuration",
+            rule.expected_duration.as_ref(),
             inner,
         );
-        let list = optional(
-            "forEach",
-            rule.for_each.as_ref(),
-            ResultKind::List,
-            environment,
-        );
-        // A rule with `forEach` needs a key for each element of the list. Without `itemKey`, the
-        // key is the element itself, which must be a string or an int.
-        let own = Some("item".to_owned());
-        let key = rule.for_each.as_ref().and_then(|_| {
-            optional(
-                "itemKey",
-                rule.item_key.as_ref().or(own.as_ref()),
-                ResultKind::Key,
-                inner,
-            )
+        let stalled_after =
+            self.compile_duration(rule, "stalledAfter", rule.stalled_after.as_ref(), inner);
+        let continue_while = rule.continue_while.as_ref().and_then(|source| {
+            self.compile_program(&field_of("continueWhile"), source, ResultKind::Bool, inner)
         });
-        let field = format!("rules[{}].expression", rule.operation);
-        let expression = self.compile_program(field, &rule.expression, ResultKind::Bool, inner)?;
-        self.check_literals(rule, &details);
+        let expression = self.compile_program(
+            &field_of("expression"),
+            &rule.expression,
+            ResultKind::Bool,
+            inner,
+        )?;
+        // `validate` has already reported invalid durations.
+        let fixed = |text: &Option<String>| text.as_deref().and_then(duration::parse);
         Some(CompiledRule {
             operation: rule.operation.as_str().into(),
             expression,
             continue_while,
             for_each: list.zip(key).map(|(list, key)| ForEach { list, key }),
             details,
+            deletes_subject: rule.deletes_subject,
             supersedes: Supersedes::new(&rule.supersedes),
-            // `validate` has already reported invalid durations.
-            debounce: rule.debounce.as_deref().and_then(duration::parse),
-            appear_after: rule
-                .appear_after
-                .as_deref()
-                .and_then(duration::parse)
-                .unwrap_or_default(),
-            state_after: rule
-                .state_after
-                .as_deref()
-                .and_then(duration::parse)
-                .unwrap_or_default(),
+            debounce: fixed(&rule.debounce),
+            appear_after: fixed(&rule.appear_after).unwrap_or_default(),
+            state_after: fixed(&rule.state_after).unwrap_or_default(),
             expected,
             stalled_after,
         })
     }
 
-    /// Checks the `state`, `reason` and `outcome` expressions that are string literals, such as
-    /// `'Blocked'`. The value of a literal is known before the server evaluates an object.
-    fn check_literals(&mut self, rule: &ruleset::Rule, details: &RuleDetails) {
-        let operation = &rule.operation;
-        let mut check =
-            |field: &str,
-             program: &Option<Program>,
-             allowed_if_invalid: &dyn Fn(&str) -> Option<&str>| {
-                let Some((program, text)) =
-                    program.as_ref().and_then(|it| Some((it, it.literal()?)))
-                else {
-                    return;
-                };
-                if let Some(allowed) = allowed_if_invalid(text) {
-                    let (line, column) = expression_start(program.source());
-                    self.invalid.push(RuleSetError::Expression {
-                        field: format!("rules[{operation}].{field}"),
-                        source_text: program.source().to_owned(),
-                        error: CompileError {
-                            message: format!("{text:?} is not {allowed}"),
-                            line,
-                            column,
-                            hint: None,
-                        },
-                    });
-                }
-            };
-        check("state", &details.state, &|text| {
-            let is_valid = super::parse_state(text).is_some();
-            (!is_valid).then_some("one of Progressing, Blocked, Failing")
-        });
-        check("reason", &details.reason, &|text| {
-            (!super::is_reason(text)).then_some("a reason of letters and digits in CamelCase")
-        });
-        check("outcome", &details.outcome, &|text| {
-            let is_valid = text.is_empty() || super::parse_outcome(text).is_some();
-            (!is_valid).then_some("one of Succeeded, Failed, Superseded")
-        });
+    /// Compiles the expression that yields the key of each element of `list`. Without `itemKey`,
+    /// the key is the element itself, which must be a string or an int.
+    fn compile_item_key(
+        &mut self,
+        rule: &ruleset::Rule,
+        list: &str,
+        inner: &Environment,
+    ) -> Option<Program> {
+        if let Some(source) = &rule.item_key {
+            let field = format!("rules[{}].itemKey", rule.operation);
+            return self.compile_program(&field, source, ResultKind::Key, inner);
+        }
+        let key = ifo_cel::compile("item", ResultKind::Key, inner);
+        let wrong = match &key {
+            Ok(_) => lint::missing_item_key(rule),
+            Err(_) => Some(lint::elements_without_key(&rule.operation, list)),
+        };
+        self.invalid.extend(wrong);
+        key.ok()
     }
-}
 
-/// Returns the line and column at which an expression starts, after white space and comments.
-fn expression_start(source: &str) -> (usize, usize) {
-    let mut rest = source.trim_start();
-    while let Some(comment) = rest.strip_prefix("//") {
-        rest = comment
-            .split_once('\n')
-            .map_or("", |(_, next)| next)
-            .trim_start();
+    fn compile_details(&mut self, rule: &ruleset::Rule, inner: &Environment) -> RuleDetails {
+        let mut optional = |name: &str, source: &Option<String>, kind: ResultKind| {
+            let field = format!("rules[{}].{name}", rule.operation);
+            self.compile_program(&field, source.as_ref()?, kind, inner)
+        };
+        RuleDetails {
+            message: optional("message", &rule.message, ResultKind::String),
+            reason: optional("reason", &rule.reason, ResultKind::String),
+            state: optional("state", &rule.state, ResultKind::String),
+            progress: optional("progress", &rule.progress, ResultKind::Progress),
+            started_at: optional("startedAt", &rule.started_at, ResultKind::Time),
+            instance: optional("instance", &rule.instance, ResultKind::String),
+            outcome: optional("outcome", &rule.outcome, ResultKind::String),
+            outcome_message: optional("outcomeMessage", &rule.outcome_message, ResultKind::String),
+            size: optional("size", &rule.size, ResultKind::Amount),
+            work: optional("work", &rule.work, ResultKind::String),
+        }
     }
-    let before = &source[..source.len() - rest.len()];
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    (1 + before.matches('\n').count(), 1 + line.chars().count())
+
+    /// Compiles a field that has a fixed duration or an expression.
+    fn compile_duration(
+        &mut self,
+        rule: &ruleset::Rule,
+        name: &str,
+        source: Option<&String>,
+        inner: &Environment,
+    ) -> Option<RuleDuration> {
+        let source = source?;
+        if let Some(fixed) = duration::parse(source) {
+            return Some(RuleDuration::Fixed(fixed));
+        }
+        let field = format!("rules[{}].{name}", rule.operation);
+        if let Some(suggested) = duration::suggestion(source) {
+            self.invalid.push(lint::finding(
+                field,
+                source,
+                format!("{source:?} is not a duration"),
+                Some(format!("write {suggested}")),
+            ));
+            return None;
+        }
+        let program = self.compile_program(&field, source, ResultKind::Duration, inner);
+        program.map(RuleDuration::Computed)
+    }
 }
 
 #[cfg(test)]
@@ -352,6 +319,7 @@ mod tests {
             "startedAt",
             "instance",
             "outcome",
+            "outcome: \"''\", outcomeMessage",
             "forEach",
         ] {
             let spec = rule(&format!(
@@ -359,6 +327,7 @@ mod tests {
             ));
             let problems = problems(&spec);
             assert_eq!(problems.len(), 1, "{problems:?}");
+            let field = field.rsplit(' ').next().unwrap_or(field);
             let start = format!("rules[Moving].{field}: 1:");
             assert!(problems[0].starts_with(&start), "{problems:?}");
         }
@@ -413,14 +382,6 @@ mod tests {
         let spec = rule("{operation: Moving, expression: object.a = 1}");
         let error = &compile("x", &spec).expect_err("`=` is not an operator")[0];
         assert_eq!(error.excerpt().as_deref(), Some("object.a = 1\n         ^"));
-    }
-
-    #[test]
-    fn the_start_of_an_expression_is_after_white_space_and_comments() {
-        assert_eq!(expression_start("'x'"), (1, 1));
-        assert_eq!(expression_start("  'x'"), (1, 3));
-        assert_eq!(expression_start("// é\n // Why.\n 'x'"), (3, 2));
-        assert_eq!(expression_start("// only"), (1, 8));
     }
 
     #[test]
@@ -482,6 +443,7 @@ mod tests {
     #[test]
     fn state_accepts_only_states_of_detected_operations() {
         assert_eq!(super::super::parse_state("Blocked"), Some(State::Blocked));
+        assert_eq!(super::super::parse_state("Held"), Some(State::Held));
         assert_eq!(super::super::parse_state("Settling"), None);
     }
 }

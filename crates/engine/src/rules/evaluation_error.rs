@@ -12,7 +12,9 @@ pub enum EvaluationError {
     #[error(transparent)]
     Expression(#[from] EvaluationFault),
     /// The `state` is invalid. Contains its length in characters.
-    #[error("expected Progressing, Blocked or Failing, found another string of {0} characters")]
+    #[error(
+        "expected Progressing, Blocked, Held or Failing, found another string of {0} characters"
+    )]
     State(usize),
     /// The `reason` is invalid. Contains its length in characters.
     #[error(

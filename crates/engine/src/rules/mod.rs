@@ -8,6 +8,7 @@
 pub mod cluster_roles;
 mod compile;
 mod evaluation_error;
+mod lint;
 mod rule_book;
 mod rule_set_activity;
 mod timing_hash;
@@ -15,6 +16,7 @@ mod validate;
 
 pub use compile::{RuleSetError, compile};
 pub use evaluation_error::EvaluationError;
+pub use lint::{elements_without_key, warnings};
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
 pub use rule_set_activity::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
 
@@ -91,10 +93,12 @@ pub struct CompiledRule {
     pub for_each: Option<ForEach>,
     /// Expressions for the descriptive values of the operation, such as its message.
     pub details: RuleDetails,
+    /// True if the purpose of the operation is that the object is deleted.
+    pub deletes_subject: bool,
     /// Other operations on the same object that end when this operation starts.
     pub supersedes: Supersedes,
     /// Debounce period: the operation completes when it has not been detected for this time. None
-    /// means the default debounce period of the server.
+    /// means the default debounce period of the server, or zero after the state `Held`.
     pub debounce: Option<Duration>,
     /// Time for which the operation must be detected before it is shown.
     pub appear_after: Duration,
@@ -122,6 +126,14 @@ impl CompiledRule {
     /// Returns the expressions that decide whether the operation is in flight.
     pub fn predicates(&self) -> impl Iterator<Item = &Program> + Clone {
         std::iter::once(&self.expression).chain(&self.continue_while)
+    }
+
+    /// Returns true if the rule detects a trouble of the object, and no work on it. The `state` of
+    /// such a rule is always `Failing`. So if its `outcome` is `Succeeded`, the trouble is over, but
+    /// no work has succeeded.
+    pub fn detects_trouble(&self) -> bool {
+        let state = self.details.state.as_ref();
+        state.and_then(Program::literal) == Some(State::Failing.name())
     }
 
     /// Returns true if an expression that decides about the detection reads `now`, the time of the
@@ -157,7 +169,7 @@ pub struct RuleDetails {
     pub message: Option<Program>,
     /// Expression that yields the reason for scripts, in CamelCase.
     pub reason: Option<Program>,
-    /// Expression that yields `Progressing`, `Blocked` or `Failing`.
+    /// Expression that yields `Progressing`, `Blocked`, `Held` or `Failing`.
     pub state: Option<Program>,
     /// Expression that yields the progress in percent.
     pub progress: Option<Program>,
@@ -170,6 +182,8 @@ pub struct RuleDetails {
     /// `Succeeded`, `Failed` or `Superseded`, the operation ends at once. With an empty string, the
     /// operation ends after its debounce period.
     pub outcome: Option<Program>,
+    /// Expression for a text about the end of an operation that `outcome` has ended.
+    pub outcome_message: Option<Program>,
     /// Expression that yields the amount of work, such as the size of a disk. Before the server
     /// compares the durations of runs, it divides each duration by the amount of its run.
     pub size: Option<Program>,
@@ -188,6 +202,7 @@ impl RuleDetails {
             &self.started_at,
             &self.instance,
             &self.outcome,
+            &self.outcome_message,
             &self.size,
             &self.work,
         ]
@@ -231,24 +246,25 @@ impl Supersedes {
     }
 }
 
+/// The states that a `state` expression can yield.
+pub const STATES: [State; 4] = [
+    State::Progressing,
+    State::Blocked,
+    State::Held,
+    State::Failing,
+];
+
+/// The states that an `outcome` expression can yield.
+pub const OUTCOMES: [State; 3] = [State::Succeeded, State::Failed, State::Superseded];
+
 /// Parses the result of a `state` expression. Returns None for an invalid state.
 pub fn parse_state(text: &str) -> Option<State> {
-    match text {
-        "Progressing" => Some(State::Progressing),
-        "Blocked" => Some(State::Blocked),
-        "Failing" => Some(State::Failing),
-        _ => None,
-    }
+    STATES.into_iter().find(|state| state.name() == text)
 }
 
 /// Parses the result of an `outcome` expression. Returns None for an invalid or empty outcome.
 pub fn parse_outcome(text: &str) -> Option<State> {
-    match text {
-        "Succeeded" => Some(State::Succeeded),
-        "Failed" => Some(State::Failed),
-        "Superseded" => Some(State::Superseded),
-        _ => None,
-    }
+    OUTCOMES.into_iter().find(|state| state.name() == text)
 }
 
 /// Returns true if `text` is a valid reason: at most 128 letters and digits in CamelCase, as

@@ -49,6 +49,7 @@ fn timing_fields(rule: &Rule) -> Rule {
         outcome: normalized(&rule.outcome),
         size: normalized(&rule.size),
         message: None,
+        outcome_message: None,
         reason: None,
         progress: None,
         work: None,

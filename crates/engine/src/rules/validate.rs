@@ -178,6 +178,11 @@ impl RuleSetCheck {
                 "rules[{name}].stalledAfter needs progress, which is missing"
             ));
         }
+        if rule.outcome_message.is_some() && rule.outcome.is_none() {
+            self.refuse(format!(
+                "rules[{name}].outcomeMessage needs outcome, which is missing"
+            ));
+        }
         let stalled_after = rule.stalled_after.as_deref().and_then(duration::parse);
         for (field, fixed) in [
             (
@@ -212,9 +217,14 @@ impl RuleSetCheck {
         ] {
             let Some(text) = text else { continue };
             match duration::parse(text) {
-                None => self.refuse(format!(
-                    "rules[{name}].{field}: {text:?} is not a duration such as 30s or 1h30m"
-                )),
+                None => {
+                    let hint = duration::suggestion(text)
+                        .map(|suggested| format!(" (hint: write {suggested})"));
+                    self.refuse(format!(
+                        "rules[{name}].{field}: {text:?} is not a duration such as 30s or 1h30m{}",
+                        hint.unwrap_or_default()
+                    ));
+                }
                 Some(wait) if wait > Duration::from_secs(MAX_WAIT_SECONDS) => {
                     self.refuse(format!("rules[{name}].{field}: {text:?} is more than 24h"));
                 }

@@ -1,7 +1,7 @@
 //! The reasons why operations complete, and the state and message that a completed operation shows
 //! for each reason.
 
-use ifo_api::live::State;
+use ifo_api::live::{FAILED_WITHOUT_CAUSE, State, cut_message};
 use std::sync::Arc;
 
 /// The reason why an operation completed.
@@ -12,15 +12,21 @@ pub enum End {
     /// No rule detected the operation during the debounce period, because the labels of the object
     /// no longer match the label selector.
     SelectorLeft,
-    /// The rule's `outcome` yielded this state. The text is the result of the rule's `message`,
-    /// which may be empty.
+    /// The rule's `outcome` yielded this state. The text is about the end, such as the cause of a
+    /// failure. It may be empty.
     Outcome(State, Arc<str>),
+    /// The rule's `outcome` yielded `Succeeded`, but the rule detects a trouble and no work. So the
+    /// trouble is over. The text is about the end. It may be empty.
+    Recovered(Arc<str>),
     /// The operation with this name superseded the completed operation.
     Superseded(Arc<str>),
     /// Another run of the operation started.
     Replaced,
-    /// The object was deleted.
-    SubjectDeleted,
+    /// The object was deleted. `is_success` is true if this was the purpose of the operation.
+    SubjectDeleted {
+        /// True if the purpose of the operation was that the object is deleted.
+        is_success: bool,
+    },
     /// The rule that detected the operation was removed, and no other rule can detect the
     /// operation.
     RuleRemoved,
@@ -37,8 +43,9 @@ impl End {
             Self::Outcome(State::Failed, ..) => "Failed",
             Self::Superseded(_) | Self::Outcome(State::Superseded, ..) => "Superseded",
             Self::Outcome(..) => "Succeeded",
+            Self::Recovered(_) => "Recovered",
             Self::Replaced => "Replaced",
-            Self::SubjectDeleted => "SubjectDeleted",
+            Self::SubjectDeleted { .. } => "SubjectDeleted",
             Self::RuleRemoved => "RuleRemoved",
             Self::TargetRemoved => "TargetRemoved",
         }
@@ -48,30 +55,108 @@ impl End {
     pub fn state(&self) -> State {
         match self {
             Self::Outcome(state, ..) => *state,
+            Self::SubjectDeleted { is_success: true } => State::Succeeded,
             Self::Superseded(_) => State::Superseded,
             _ => State::Ended,
         }
     }
 
-    /// Returns the `message` of the completed operation.
-    pub fn message(&self) -> String {
+    /// Returns the last message of the operation. `before` is its last message while it was in
+    /// flight.
+    ///
+    /// The object has already changed at the end. So the rule's `message` can be untrue then: an
+    /// upgrade that is over would be an upgrade from the new version to the new version. This is
+    /// why the last message contains `before`.
+    pub fn message(&self, before: &str) -> String {
+        let about_end = self.about_end();
+        if before.is_empty() || about_end.contains(before) {
+            return about_end;
+        }
+        let stop = if about_end.ends_with(['.', '!', '?']) {
+            ""
+        } else {
+            "."
+        };
+        cut_message(&format!("{about_end}{stop} Before: {before}")).to_owned()
+    }
+
+    /// Returns the sentence about the end.
+    fn about_end(&self) -> String {
         let fixed = match self {
             Self::NotDetected => "No rule detects the operation any more.",
             Self::SelectorLeft => {
                 "The labels of the subject no longer match the label selector of the rule set."
             }
-            Self::Outcome(_, message) if !message.is_empty() => message,
-            Self::Outcome(State::Failed, ..) => "The subject reports that the operation failed.",
+            Self::Outcome(_, text) | Self::Recovered(text) if !text.is_empty() => text,
+            Self::Outcome(State::Failed, ..) => FAILED_WITHOUT_CAUSE,
             Self::Outcome(State::Superseded, ..) => {
                 "The subject reports that the operation was superseded."
             }
-            Self::Outcome(..) => "The subject reports that the operation succeeded.",
+            Self::Outcome(..) => "Succeeded.",
+            Self::Recovered(_) => "The subject no longer reports this problem.",
             Self::Superseded(by) => return format!("Superseded by {by}."),
             Self::Replaced => "Another run of the operation took over.",
-            Self::SubjectDeleted => "The subject was deleted.",
+            Self::SubjectDeleted { .. } => "The subject was deleted.",
             Self::RuleRemoved => "The rule that detected the operation was removed.",
             Self::TargetRemoved => "The subject's resource is no longer served.",
         };
         fixed.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(state: State, text: &str) -> End {
+        End::Outcome(state, text.into())
+    }
+
+    #[test]
+    fn the_last_message_keeps_what_the_operation_said_in_flight() {
+        for (end, before, expected) in [
+            (
+                outcome(State::Succeeded, ""),
+                "From 1 to 2",
+                "Succeeded. Before: From 1 to 2",
+            ),
+            (
+                outcome(State::Succeeded, "Runs 2"),
+                "From 1 to 2",
+                "Runs 2. Before: From 1 to 2",
+            ),
+            (
+                outcome(State::Failed, "No space left."),
+                "3 of 10 volumes",
+                "No space left. Before: 3 of 10 volumes",
+            ),
+            (
+                End::Superseded("Stopping".into()),
+                "Boots",
+                "Superseded by Stopping. Before: Boots",
+            ),
+            (
+                End::NotDetected,
+                "a to b",
+                "No rule detects the operation any more. Before: a to b",
+            ),
+        ] {
+            assert_eq!(end.message(before), expected);
+        }
+    }
+
+    #[test]
+    fn the_last_message_says_nothing_twice() {
+        let failed = outcome(State::Failed, "No space left: retried 3 times");
+        for before in ["", "No space left", "No space left: retried 3 times"] {
+            assert_eq!(failed.message(before), "No space left: retried 3 times");
+        }
+        assert_eq!(outcome(State::Succeeded, "").message(""), "Succeeded.");
+    }
+
+    #[test]
+    fn the_last_message_has_a_maximum_length() {
+        let long = "é".repeat(1024);
+        assert_eq!(End::Replaced.message(&long).chars().count(), 1024);
     }
 }

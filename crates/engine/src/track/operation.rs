@@ -279,9 +279,17 @@ impl Operation {
     /// Starts the debounce period. It counts from `since`, the time since which no rule has
     /// detected the operation. `debounce` is the default length, for a rule without a `debounce` of
     /// its own.
+    ///
+    /// If the last state was `Held`, the default length is zero: a person has removed the hold, and
+    /// nothing flaps.
     pub fn start_debounce(&mut self, since: Timestamp, debounce: Duration, now: ClockReading) {
         let own = self.primary.rule().and_then(|rule| rule.debounce);
-        let debounce = own.unwrap_or(debounce);
+        let default = if self.state == State::Held {
+            Duration::ZERO
+        } else {
+            debounce
+        };
+        let debounce = own.unwrap_or(default);
         self.debounce_end = Some(now.steady + debounce.saturating_sub(now.since(since)));
     }
 
@@ -291,6 +299,22 @@ impl Operation {
             End::SelectorLeft
         } else {
             End::NotDetected
+        }
+    }
+
+    /// Returns what an end means for this operation. The rule decides in two cases: whether the
+    /// deletion of the object is the success of the operation, and whether the end of a trouble is
+    /// a success.
+    pub fn own_end(&self, end: End) -> End {
+        let Some(rule) = self.primary.rule() else {
+            return end;
+        };
+        match end {
+            End::SubjectDeleted { .. } => End::SubjectDeleted {
+                is_success: rule.deletes_subject,
+            },
+            End::Outcome(State::Succeeded, text) if rule.detects_trouble() => End::Recovered(text),
+            end => end,
         }
     }
 

@@ -317,7 +317,7 @@ impl TrackedSubject {
         let ends = ends.filter_map(|(what, operation)| Some((what.clone(), over(operation)?)));
         let ends: Vec<(OperationName, End)> = ends.collect();
         ends.into_iter()
-            .filter_map(|(what, end)| self.complete(&what, &end, at, step))
+            .filter_map(|(what, end)| self.complete(&what, end, at, step))
             .collect()
     }
 
@@ -326,17 +326,18 @@ impl TrackedSubject {
     fn complete(
         &mut self,
         what: &OperationName,
-        end: &End,
+        end: End,
         at: Timestamp,
         step: &mut SubjectEventContext<'_>,
     ) -> Option<Operation> {
         let operation = *self.operations.remove(what)?;
+        let end = operation.own_end(end);
         let then = ClockReading {
             wall: at,
             ..step.now
         };
         step.shared
-            .complete(&self.identity, &operation, &self.view, end, then);
+            .complete(&self.identity, &operation, &self.view, &end, then);
         Some(operation)
     }
 
@@ -432,7 +433,7 @@ impl TrackedSubject {
     /// Completes the operation `what`, because the operation `by` supersedes it. If `what` is still
     /// detected, it becomes a waiting operation.
     fn supersede(&mut self, what: OperationName, by: Arc<str>, step: &mut SubjectEventContext<'_>) {
-        let ended = self.complete(&what, &End::Superseded(by), step.transition.at, step);
+        let ended = self.complete(&what, End::Superseded(by), step.transition.at, step);
         if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
             let waiting = WaitingOperation {
                 yielded: ended.yielded,

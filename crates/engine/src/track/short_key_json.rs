@@ -38,7 +38,7 @@ macro_rules! members {
 }
 
 /// Number of keys in [`REPLACED_KEYS`].
-const KEY_COUNT: usize = 64;
+const KEY_COUNT: usize = 62;
 
 /// The keys that the short form replaces. Their order has no meaning outside of this process.
 static REPLACED_KEYS: [&str; KEY_COUNT] = members![
@@ -93,8 +93,6 @@ static REPLACED_KEYS: [&str; KEY_COUNT] = members![
     "component",
     "correlation-group",
     "correlation-role",
-    "node",
-    "node-2",
     "operation",
     "owner-group",
     "owner-kind",

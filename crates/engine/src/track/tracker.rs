@@ -297,7 +297,7 @@ impl Tracker {
 
     fn deleted(&mut self, identity: &Identity, now: ClockReading) {
         self.step(identity, now, |tracked, step| {
-            tracked.complete_all(&End::SubjectDeleted, step);
+            tracked.complete_all(&End::SubjectDeleted { is_success: false }, step);
         });
     }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// The fields of a rule that `describe` prints: name and printed title, in the order of the output.
 /// Only the field `operation` is missing, because `describe` prints the operation elsewhere.
-const FIELDS: [(&str, &str); 19] = [
+const FIELDS: [(&str, &str); 21] = [
     ("expression", "Expression"),
     ("continueWhile", "Continues"),
     ("forEach", "For Each"),
@@ -23,6 +23,8 @@ const FIELDS: [(&str, &str); 19] = [
     ("work", "Work"),
     ("size", "Size"),
     ("outcome", "Outcome"),
+    ("outcomeMessage", "Outcome Text"),
+    ("deletesSubject", "Deletes It"),
     ("supersedes", "Supersedes"),
     ("debounce", "Debounce"),
     ("appearAfter", "Appear After"),
@@ -94,6 +96,7 @@ impl DescribedRule {
 fn field_text(field: &Value) -> Option<String> {
     let text = match field {
         Value::String(text) => text.trim().to_owned(),
+        Value::Bool(true) => "true".to_owned(),
         Value::Array(items) => {
             let items = items.iter().filter_map(Value::as_str);
             items.collect::<Vec<_>>().join(", ")

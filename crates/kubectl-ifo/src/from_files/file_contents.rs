@@ -9,7 +9,7 @@ use super::super::support_bundle::{BundleIndex, INDEX_FILE, PartResult};
 use super::read_files::{self, FoundFile, base_name, is_events_file};
 use crate::clock;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
-use ifo_api::ruleset::{self, GROUP_NOT_SERVED};
+use ifo_api::ruleset::{self, GROUP_NOT_SERVED, NOT_INSTALLED};
 use ifo_api::{GROUP, LIVE_GROUP, live, record};
 use ifo_client::manifest::{self, Object};
 use jiff::Timestamp;
@@ -375,8 +375,9 @@ fn not_working(rule_set: &Value) -> Option<Named> {
         let mut conditions = conditions.into_iter().flatten();
         conditions.find(|it| it["type"] == kind)
     };
-    let is_group_missing =
-        condition("InvalidTarget").is_some_and(|it| it["reason"] == GROUP_NOT_SERVED);
+    let unusable = [NOT_INSTALLED, "InvalidTarget"].map(condition);
+    let mut unusable = unusable.into_iter().flatten();
+    let is_group_missing = unusable.any(|it| it["reason"] == GROUP_NOT_SERVED);
     let ready = condition("Ready");
     if is_group_missing || ready.is_some_and(|it| it["status"] == "True") {
         return None;
@@ -432,6 +433,28 @@ mod tests {
             path: path.to_owned(),
             bytes: text.as_bytes().to_vec(),
             modified: Some(Timestamp::from_second(1_000_000_000).expect("in range")),
+        }
+    }
+
+    #[test]
+    fn a_rule_set_without_its_api_group_misses_no_operations() {
+        let rule_set = |condition: &str, reason: &str| {
+            serde_json::json!({
+                "metadata": {"name": "a"},
+                "status": {"conditions": [
+                    {"type": "Ready", "status": "False", "reason": condition},
+                    {"type": condition, "status": "True", "reason": reason},
+                ]},
+            })
+        };
+        for (condition, reason, misses) in [
+            ("NotInstalled", "GroupNotServed", false),
+            ("InvalidTarget", "GroupNotServed", false),
+            ("InvalidTarget", "NotServed", true),
+            ("InvalidRule", "InvalidRule", true),
+        ] {
+            let found = not_working(&rule_set(condition, reason));
+            assert_eq!(found.is_some(), misses, "{condition} {reason}");
         }
     }
 

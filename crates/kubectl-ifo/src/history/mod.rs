@@ -53,7 +53,7 @@ pub(super) struct HistoryArgs {
     /// Only what ended within this time, such as 12h or 2d
     #[arg(long, value_parser = since, value_name = "TIME", help_heading = "Filters")]
     since: Option<Duration>,
-    /// Only what failed
+    /// Only what failed, with the message that names the cause
     #[arg(long, help_heading = "Filters")]
     failed: bool,
     #[command(flatten)]
@@ -151,7 +151,11 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         if rows.is_empty() {
             print_error_line("No completed operations that fit the filters.");
         } else {
-            print(&table::text(&rows, namespace.is_none(), style))?;
+            let columns = table::ShownColumns {
+                has_namespace: namespace.is_none(),
+                has_message: args.failed,
+            };
+            print(&table::text(&rows, columns, style))?;
         }
         if unfinished > 0 {
             let what = match unfinished {

@@ -50,6 +50,10 @@ const DROP_ORDER: [HistoryColumn; 3] = [Started, Usual, Namespace];
 /// columns.
 const MIN_NAME_WIDTH: usize = 12;
 
+/// If a message needs at least this width, and the line has less room, the message follows on the
+/// next line.
+const MIN_MESSAGE_WIDTH: usize = 40;
+
 impl HistoryColumn {
     fn header(self) -> &'static str {
         match self {
@@ -129,9 +133,19 @@ impl HistoryCells {
     }
 }
 
-/// Formats the rows below a header. The first column is the namespace if `has_namespace` is true.
-pub(super) fn text(rows: &[ListedOperation], has_namespace: bool, style: TextStyle) -> String {
-    let first = has_namespace.then_some(Namespace).into_iter();
+/// The columns that are shown only for some command lines.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShownColumns {
+    /// True if the first column is the namespace.
+    pub(super) has_namespace: bool,
+    /// True if the message is shown even in normal output. If the message does not fit on the line,
+    /// it follows on the next line.
+    pub(super) has_message: bool,
+}
+
+/// Formats the rows below a header.
+pub(super) fn text(rows: &[ListedOperation], shown: ShownColumns, style: TextStyle) -> String {
+    let first = shown.has_namespace.then_some(Namespace).into_iter();
     let wide = WIDE.into_iter().filter(|_| style.wide);
     let mut columns: Vec<HistoryCells> = first
         .chain(NORMAL)
@@ -142,6 +156,18 @@ pub(super) fn text(rows: &[ListedOperation], has_namespace: bool, style: TextSty
         Some(screen) => fit(&mut columns, rows, screen),
         None => COLUMN_GAP,
     };
+    let mut below = None;
+    if shown.has_message && !style.wide {
+        let mut messages = HistoryCells::new(Message, rows);
+        let used: usize = columns.iter().map(|it| it.width + gap).sum();
+        let room = style.width().map(|screen| screen.saturating_sub(used));
+        if room.is_none_or(|room| room >= messages.width.min(MIN_MESSAGE_WIDTH)) {
+            messages.width = messages.width.min(room.unwrap_or(usize::MAX));
+            columns.push(messages);
+        } else {
+            below = Some(messages.cells);
+        }
+    }
     let mut text = String::new();
     for row in std::iter::once(None).chain((0..rows.len()).map(Some)) {
         let mut line = String::new();
@@ -164,6 +190,12 @@ pub(super) fn text(rows: &[ListedOperation], has_namespace: bool, style: TextSty
         }
         text.push_str(&line);
         text.push('\n');
+        let message = row.and_then(|row| below.as_ref().map(|all| all[row].as_str()));
+        if let Some(message) = message.filter(|it| !it.is_empty()) {
+            let room = style.width().unwrap_or(usize::MAX);
+            text.push_str(&cut(&format!("  {message}"), room));
+            text.push('\n');
+        }
     }
     text
 }

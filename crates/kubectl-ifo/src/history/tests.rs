@@ -138,8 +138,12 @@ fn the_table_fits_on_the_terminal() {
         wide: false,
         paint: Paint::default(),
     };
+    let columns = |has_namespace| table::ShownColumns {
+        has_namespace,
+        has_message: false,
+    };
     assert_eq!(
-        table::text(&rows, false, style(None)),
+        table::text(&rows, columns(false), style(None)),
         "\
 STARTED                ENDED                  KIND                              SUBJECT                OPERATION   OUTCOME     DURATION   USUAL
 2026-01-01T11:56:55Z   2026-01-01T11:59:00Z   VirtualMachineInstanceMigration   web-with-a-long-name   Migrating   Failed      2m5s       -
@@ -147,7 +151,7 @@ STARTED                ENDED                  KIND                              
 "
     );
     for width in [80, 100, 120] {
-        let text = table::text(&rows, true, style(Some(width)));
+        let text = table::text(&rows, columns(true), style(Some(width)));
         for line in text.lines() {
             assert!(line.chars().count() <= width, "{width}: {line}");
             assert!(!line.ends_with(' '), "{line:?}");
@@ -157,4 +161,82 @@ STARTED                ENDED                  KIND                              
             "{text}"
         );
     }
+}
+
+#[test]
+fn failed_operations_are_shown_with_the_cause_at_any_width() {
+    let mut failed = past("DataVolume", "disk-1", "Failed", 60, 125);
+    failed.message = "no space left on the storage of the node that holds the volume".to_owned();
+    let columns = table::ShownColumns {
+        has_namespace: false,
+        has_message: true,
+    };
+    let text = |screen| {
+        let style = TextStyle {
+            screen,
+            wide: false,
+            paint: Paint::default(),
+        };
+        table::text(std::slice::from_ref(&failed), columns, style)
+    };
+    let whole = text(None);
+    assert!(
+        whole
+            .lines()
+            .next()
+            .is_some_and(|it| it.ends_with("MESSAGE")),
+        "{whole}"
+    );
+    assert!(
+        whole.ends_with("the node that holds the volume\n"),
+        "{whole}"
+    );
+    // On a narrow terminal, the message is on a line of its own.
+    assert_eq!(
+        text(Some(70)).lines().last(),
+        Some("  no space left on the storage of the node that holds the volume")
+    );
+    for width in [70, 80, 100, 120, 160] {
+        for line in text(Some(width)).lines() {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_piece_is_named_by_its_root_and_not_by_its_first_phase() {
+    let phase = |operation: &str, state: &str, ended, took| {
+        let mut it = of_work(past("Backup", "nightly", state, ended, took), "b");
+        it.operation = operation.to_owned();
+        it
+    };
+    let phases = [
+        phase("Queued", "Superseded", 95, 5),
+        phase("InProgress", "Superseded", 10, 85),
+        phase("Finalizing", "Succeeded", 5, 5),
+    ];
+    let (rows, _) = rows(&phases, &[], HistoryLimits::default(), false);
+    let names: Vec<&str> = rows.iter().map(|it| it.operation.as_str()).collect();
+    assert_eq!(names, ["InProgress"]);
+}
+
+#[test]
+fn a_failed_piece_shows_the_message_of_the_child_that_failed() {
+    let mut root = of_work(past("VM", "web", "Failed", 10, 60), "m");
+    root.message = "The subject reports that the operation failed.".to_owned();
+    let mut child = of_work(past("Pod", "a", "Failed", 20, 30), "m");
+    (child.message, child.reason) = ("no space left".to_owned(), "Full".to_owned());
+    let mut other = of_work(past("Pod", "b", "Succeeded", 30, 30), "m");
+    other.message = "copied".to_owned();
+    let line = |members: &[&ListedOperation]| PieceOfWork::new(members).line;
+    let shown = line(&[&root, &child, &other]);
+    assert_eq!(
+        (&*shown.subject.name, &*shown.message, &*shown.reason),
+        ("web", "no space left", "Full")
+    );
+    // The root also names a cause, but it failed because the child had failed.
+    root.message = "disk a is not ready".to_owned();
+    assert_eq!(line(&[&root, &child]).message, "no space left");
+    child.message = "The subject reports that the operation failed.".to_owned();
+    assert_eq!(line(&[&root, &child]).message, "disk a is not ready");
 }

@@ -1,8 +1,8 @@
-//! `kubectl ifo impact NODE`: shows the operations in flight on a node, the objects that a drain of
-//! the node would interrupt, and the objects and flags that block a drain.
+//! `kubectl ifo impact NODE`: shows whether a drain of a node is safe, the operations in flight on
+//! the node, the objects that a drain would interrupt, and the objects and flags that block a drain.
 //!
 //! ```text
-//! cluster_objects (requests) ─▶ drain (decides, no I/O) ─▶ text, or JSON and YAML
+//! cluster_objects (requests) ─▶ drain, verdict (decide, no I/O) ─▶ text, or JSON and YAML
 //! ```
 //!
 //! If a part of the answer cannot be read, the command names this part as missing, and shows the
@@ -11,6 +11,7 @@
 mod cluster_objects;
 mod drain;
 mod text;
+mod verdict;
 
 use super::colors::Colors;
 use super::columns;
@@ -30,10 +31,7 @@ use cluster_objects::{NodeObjectsReader, missing_reason};
 use drain::{AffectedObject, DrainBlocker, DrainImpact};
 use serde::Serialize;
 use std::process::ExitCode;
-
-/// Exit code if a part of the answer is missing. `wait` uses the same code if the result is
-/// unknown.
-const INCOMPLETE: u8 = 3;
+use verdict::DrainVerdict;
 
 /// The arguments of `impact`.
 #[derive(Debug, clap::Args)]
@@ -45,15 +43,14 @@ Nothing is changed: the command only reads. A drain does not interrupt DaemonSet
 mirror Pods, so the command does not list them as interrupted.
 
 Exit codes:
-  0  the answer is complete, whether or not something blocks a drain
-  1  an error
-  2  the command line is wrong, for example because the node does not exist
-  3  a part of the answer is missing: you may not read it, the cluster does not serve it, or
-     operations may be missing from the list
+  0  a drain is safe
+  1  a drain is not safe
+  2  an error, for example because the node does not exist
+  3  unknown: a part of the answer is missing, and the other parts show no reason against a drain
 
 Examples:
-  # Before maintenance of a node
-  kubectl ifo impact node/worker-3
+  # Drain a node only if this is safe
+  kubectl ifo impact node/worker-3 && kubectl drain worker-3
 
   # The names of the objects that block a drain
   kubectl ifo impact worker-3 -o json | jq -r '.blockers[] | .name // .flag'")]
@@ -95,6 +92,7 @@ struct NodeImpact<'a> {
     node: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<&'a str>,
+    verdict: &'a DrainVerdict,
     /// The operations in flight that touch the node.
     operations: Vec<OperationJson<'a>>,
     interrupted: &'a [AffectedObject],
@@ -150,6 +148,8 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     };
     let parts = reader.read(&mut missing).await?;
     let impact = DrainImpact::of(&args.node, &parts);
+    let now = clock::now();
+    let verdict = DrainVerdict::of(&reader, &operations, &impact, &missing, now);
     if args.format == Format::Table {
         let sort = SortBy::default();
         let rows =
@@ -159,15 +159,17 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             wide: false,
             paint: args.colors.paint(),
         };
-        print(&text::text(&reader, &rows, &impact, &missing, style))?;
+        print(&text::text(
+            &reader, &verdict, &rows, &impact, &missing, style,
+        ))?;
         for MissingPart { part, reason } in &missing {
             print_error_line(&format!("missing: {part}: {reason}"));
         }
     } else {
-        let now = clock::now();
         let value = NodeImpact {
             node: &args.node,
             namespace: reader.namespace,
+            verdict: &verdict,
             operations: operations
                 .iter()
                 .map(|it| it.json(FIELDS).at(now))
@@ -178,11 +180,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         };
         print_value(&value, args.format)?;
     }
-    Ok(if missing.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(INCOMPLETE)
-    })
+    Ok(verdict.exit_code())
 }
 
 /// Returns an error if the node does not exist. If operations on the node may be missing from the

@@ -3,6 +3,7 @@
 use super::MissingPart;
 use super::cluster_objects::NodeObjectsReader;
 use super::drain::{AffectedObject, DrainBlocker, DrainEffect, DrainImpact};
+use super::verdict::DrainVerdict;
 use crate::clock;
 use crate::columns::{EMPTY_CELL, Table};
 use crate::listed_operation::ListedOperation;
@@ -13,11 +14,12 @@ use crate::plain_text::{cut_painted, first_names, one_line};
 /// and YAML contain all Pods.
 const MAX_NAMED: usize = 3;
 
-/// Formats these sections: operations in flight, interrupted objects, objects that block a drain,
+/// Formats the verdict, and then these sections: operations in flight, interrupted objects, objects that block a drain,
 /// and flags that a drain needs. The last section is left out if no flag is needed. `rows` are the
 /// rows of the table of operations.
 pub(super) fn text(
     reader: &NodeObjectsReader<'_>,
+    verdict: &DrainVerdict,
     rows: &[ListedOperation],
     impact: &DrainImpact,
     missing: &[MissingPart],
@@ -34,10 +36,7 @@ pub(super) fn text(
     };
     let pods_and_machines = ["Pods", "VirtualMachineInstances"];
     let all = ["Pods", "PodDisruptionBudgets", "VirtualMachineInstances"];
-    let mut text = match reader.namespace {
-        Some(namespace) => format!("Node {}, only namespace {namespace}\n", reader.node),
-        None => format!("Node {}\n", reader.node),
-    };
+    let mut text = verdict.text(reader.node) + "\n";
     let mut section = |title: &str, body: String| {
         text.extend(["\n", &style.paint.heading(title), "\n", &body]);
     };

@@ -4,18 +4,19 @@
 //! and types that contradict the schema. The server reports no such errors, because it does not
 //! check expressions against schemas.
 
+mod schema_check;
+mod target_group;
+
 use super::input_files::{FoundObject, Input};
-use super::resource_schemas::{SchemaRoot, Schemas};
-use super::rule_sets::{self, CompiledRuleSet};
+use super::resource_schemas::Schemas;
+use super::rule_sets::{self, CompiledRuleSet, InvalidRuleSet};
 use crate::connect::Connect;
 use crate::output::{complain, print, print_excerpt};
 use crate::problem::Problem;
-use ifo_api::ruleset::{KIND, PLURAL};
+use ifo_api::ruleset::{KIND, OperationRuleSetSpec, PLURAL};
 use ifo_api::{Gvr, generate_crds};
-use ifo_cel::{
-    Environment, NameOrigins, PathStep, Program, ResultKind, ValueOrigins, compile,
-    compile_with_schema, excerpt, fields,
-};
+use ifo_cel::PathStep;
+use ifo_engine::rules::warnings;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -58,14 +59,15 @@ pub(crate) struct RulesCheckArgs {
 /// there are no errors.
 pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
     let mut input = Input::read(&args.files);
-    let loaded = rule_sets::load(&mut input);
+    let (loaded, invalid) = rule_sets::load_all(&mut input);
     let (mut schemas, faults) = Schemas::read(&args.schema);
     let mut is_correct = faults.is_empty();
     for fault in &faults {
         complain("error", fault);
     }
+    let checked = checked_rule_sets(&loaded, &invalid);
     if args.cluster {
-        let targets: BTreeSet<Gvr> = loaded.iter().map(CompiledRuleSet::target).collect();
+        let targets: BTreeSet<Gvr> = checked.iter().map(CheckedRuleSet::target).collect();
         if let Err(why) = schemas.read_from_cluster(&targets, &args.connect) {
             complain("error", format!("the cluster: {why}"));
             is_correct = false;
@@ -77,21 +79,83 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
         is_correct = false;
         complain("error", problem);
     }
-    let warnings = rule_sets::unknown_superseded(&loaded);
-    for warning in warnings
+    report_warnings(&loaded);
+    for rule_set in &checked {
+        let has_errors = report_target_and_fields(rule_set, &schemas, args);
+        is_correct &= !has_errors;
+        let location = &rule_set.location;
+        let begin = format!("{location}: ");
+        let is_valid = rule_set.compiles && !has_errors;
+        if is_valid && !unknown_fields.iter().any(|it| it.starts_with(&begin)) {
+            print(&format!("{location}: ok\n"))?;
+        }
+    }
+    Ok(is_correct)
+}
+
+/// A rule set that is checked against the schema of its target.
+struct CheckedRuleSet<'r> {
+    /// The path of the file, and the name of the rule set.
+    location: String,
+    spec: &'r OperationRuleSetSpec,
+    compiles: bool,
+}
+
+impl CheckedRuleSet<'_> {
+    fn target(&self) -> Gvr {
+        self.spec.target.gvr()
+    }
+}
+
+/// Returns all rule sets: first those that compile, then the others.
+fn checked_rule_sets<'r>(
+    loaded: &'r [CompiledRuleSet],
+    invalid: &'r [InvalidRuleSet],
+) -> Vec<CheckedRuleSet<'r>> {
+    let valid = loaded
         .iter()
-        .chain(&rule_sets::limits_that_never_apply(&loaded))
-    {
+        .map(|it| (&it.source, &it.name, &it.spec, true));
+    let invalid = invalid
+        .iter()
+        .map(|it| (&it.source, &it.name, &it.spec, false));
+    let all = valid.chain(invalid);
+    all.map(|(source, name, spec, compiles)| CheckedRuleSet {
+        location: format!("{source}: {name}"),
+        spec,
+        compiles,
+    })
+    .collect()
+}
+
+/// Prints the warnings that need no schema.
+fn report_warnings(loaded: &[CompiledRuleSet]) {
+    let unknown = rule_sets::unknown_superseded(loaded);
+    let without_effect = rule_sets::limits_that_never_apply(loaded);
+    for warning in unknown.iter().chain(&without_effect) {
         complain("warning", warning);
     }
-    for rule_set in &loaded {
-        let location = format!("{}: {}", rule_set.source, rule_set.name);
-        let target = rule_set.target();
-        let root = schemas.find(&target);
-        if root.is_none()
-            && let Some(plural) = schemas.plural_of(&target)
-        {
-            is_correct = false;
+    for rule_set in loaded {
+        for warning in warnings(&rule_set.spec, &rule_set.compiled) {
+            complain(
+                "warning",
+                format!("{}: {}: {warning}", rule_set.source, rule_set.name),
+            );
+            warning.excerpt().iter().for_each(|it| print_excerpt(it));
+        }
+    }
+}
+
+/// Checks the target of a rule set, and its expressions against the schema of the target. Prints the
+/// findings, and returns true if there is an error.
+fn report_target_and_fields(
+    rule_set: &CheckedRuleSet<'_>,
+    schemas: &Schemas,
+    args: &RulesCheckArgs,
+) -> bool {
+    let location = &rule_set.location;
+    let target = rule_set.target();
+    let Some(root) = schemas.find(&target) else {
+        if let Some(plural) = schemas.plural_of(&target) {
             let resource = &target.resource;
             complain(
                 "error",
@@ -99,9 +163,11 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
                     "{location}: target: {resource:?} is not a resource (hint: write the plural: {plural})"
                 ),
             );
-            continue;
+            return true;
         }
-        if root.is_none() && (args.cluster || !args.schema.is_empty()) {
+        if let Some(warning) = target_group::warning(&target, schemas) {
+            complain("warning", format!("{location}: {warning}"));
+        } else if args.cluster || !args.schema.is_empty() {
             complain(
                 "note",
                 format!(
@@ -109,172 +175,14 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
                 ),
             );
         }
-        let problems = root
-            .map(|root| schema_problems(rule_set, &root))
-            .unwrap_or_default();
-        let begin = format!("{location}: ");
-        if problems.is_empty() && !unknown_fields.iter().any(|it| it.starts_with(&begin)) {
-            print(&format!("{location}: ok\n"))?;
-        }
-        for problem in problems {
-            is_correct = false;
-            complain("error", format!("{location}: {}", problem.text));
-            print_excerpt(&problem.excerpt);
-        }
-    }
-    Ok(is_correct)
-}
-
-/// Checks the expressions in `rule_set` against the schema. Returns an error for each field in an
-/// expression that no object can have, and for each expression whose types contradict the schema.
-fn schema_problems(rule_set: &CompiledRuleSet, root: &SchemaRoot<'_>) -> Vec<SchemaProblem> {
-    let mut checker = Checker {
-        root: *root,
-        problems: Vec::new(),
+        return false;
     };
-    let spec = &rule_set.spec;
-    let mut names = CheckedNames::default();
-    for variable in &spec.variables {
-        let field = format!("variables[{}].expression", variable.name);
-        let kind = ResultKind::Any;
-        let (origin, program) = checker.check(&field, &variable.expression, kind, &names);
-        names
-            .origins
-            .variables
-            .push((variable.name.clone(), origin));
-        names.declare(&variable.name, &variable.expression, program);
+    let findings = schema_check::findings(rule_set.spec, &root);
+    for finding in &findings {
+        complain(finding.kind, format!("{location}: {}", finding.text));
+        print_excerpt(&finding.excerpt);
     }
-    for rule in &spec.rules {
-        let field = |name: &str| format!("rules[{}].{name}", rule.operation);
-        let mut inner = names.clone();
-        if let Some(list) = &rule.for_each {
-            let (origin, program) =
-                checker.check(&field("forEach"), list, ResultKind::List, &names);
-            inner.origins.item = origin.elements();
-            inner.environment = match &program {
-                Some(program) => names.environment.with_item_of(program),
-                None => names.environment.with_item(),
-            };
-        }
-        for (name, source) in rule.expressions() {
-            checker.check(&field(name), source, result_kind(name), &inner);
-        }
-    }
-    for label in &spec.label_expressions {
-        let field = format!("labelExpressions[{}].expression", label.key);
-        checker.check(&field, &label.expression, ResultKind::String, &names);
-    }
-    if let Some(nodes) = &spec.nodes {
-        checker.check("nodes", nodes, ResultKind::Strings, &names);
-    }
-    checker.problems
-}
-
-/// Returns the kind of result that the expression in a field of a rule must have.
-fn result_kind(field: &str) -> ResultKind {
-    match field {
-        "expression" | "continueWhile" => ResultKind::Bool,
-        "progress" => ResultKind::Progress,
-        "startedAt" => ResultKind::Time,
-        "size" => ResultKind::Amount,
-        "expectedDuration" | "stalledAfter" => ResultKind::Duration,
-        "itemKey" => ResultKind::Key,
-        "message" | "reason" | "state" | "instance" | "outcome" | "work" => ResultKind::String,
-        _ => ResultKind::Any,
-    }
-}
-
-/// An error that the check against the schema finds. `excerpt` has the lines of the expression that
-/// show the position of the error.
-#[derive(PartialEq)]
-struct SchemaProblem {
-    text: String,
-    excerpt: String,
-}
-
-/// The names that an expression can use.
-#[derive(Clone, Default)]
-struct CheckedNames {
-    origins: NameOrigins,
-    environment: Environment,
-}
-
-impl CheckedNames {
-    /// Declares a variable. `program` is None if the types in `source` contradict the schema. Then
-    /// the variable gets no types of the schema. So expressions that use the variable do not repeat
-    /// the error.
-    fn declare(&mut self, name: &str, source: &str, program: Option<Program>) {
-        let program = program.map_or_else(
-            || compile(source, ResultKind::Any, &self.environment).ok(),
-            Some,
-        );
-        // The rule set was compiled before, so the name is valid.
-        let _ = program.map(|program| self.environment.declare(name, program));
-    }
-}
-
-/// Checks the expressions of a rule set against the schema of its target (the resource that it
-/// watches).
-struct Checker<'s> {
-    root: SchemaRoot<'s>,
-    problems: Vec<SchemaProblem>,
-}
-
-impl Checker<'_> {
-    /// Checks the expression in a field of the rule set. Returns two values:
-    ///
-    /// - the places in the object from which the value of the expression can come
-    /// - the expression, compiled with the types of the schema; None if these types contradict the
-    ///   expression
-    fn check(
-        &mut self,
-        field: &str,
-        source: &str,
-        kind: ResultKind,
-        names: &CheckedNames,
-    ) -> (ValueOrigins, Option<Program>) {
-        // The rule set was compiled before, so its expressions can be parsed.
-        let Ok(expression_fields) = fields(source, &names.origins) else {
-            return (ValueOrigins::default(), None);
-        };
-        for used_field in &expression_fields.named {
-            // For `object.a.b`, `fields` returns the paths `a` and `a.b`. An unknown `a` must give
-            // only one error. So an error is added only for the path `a`, whose last step is the
-            // unknown field.
-            //
-            // This rule also prevents a second error where an expression uses a variable. If the
-            // variable `x` has the expression `object.a`, `fields` returns only the path `a.b` for
-            // `variables.x.b`. So an unknown `a` is reported only for the variable. In the same
-            // way, an unknown field in `forEach` is not reported again for `item`.
-            if let Some(unknown) = self.root.first_unknown_field(&used_field.path)
-                && unknown.depth + 1 == used_field.path.len()
-            {
-                self.add(
-                    field,
-                    source,
-                    (used_field.line, used_field.column),
-                    &unknown.to_string(),
-                );
-            }
-        }
-        let checked = compile_with_schema(source, kind, &names.environment, &self.root);
-        let program = checked.map_err(|error| {
-            let hint = error.hint.iter().map(|hint| format!(" (hint: {hint})"));
-            let text = format!("{}{}", error.message, hint.collect::<String>());
-            self.add(field, source, (error.line, error.column), &text);
-        });
-        (expression_fields.origin, program.ok())
-    }
-
-    fn add(&mut self, field: &str, source: &str, (line, column): (usize, usize), what: &str) {
-        let problem = SchemaProblem {
-            text: format!("{field}: {line}:{column}: {what}"),
-            excerpt: excerpt(source, line, column),
-        };
-        if !self.problems.contains(&problem) {
-            self.problems.push(problem);
-        }
-    }
+    findings.iter().any(|finding| finding.kind == "error")
 }
 
 /// Returns an error for each field of an OperationRuleSet that the schema of OperationRuleSets does

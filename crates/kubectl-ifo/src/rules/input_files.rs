@@ -237,14 +237,34 @@ impl Input {
         }
     }
 
-    fn read_text(&mut self, source: &str, text: &str, json: bool, named: bool) {
-        let documents = match documents(text, json) {
-            Ok(documents) => documents,
-            Err(why) => {
-                self.faults.push(syntax_fault(source, text, &why));
-                return;
-            }
+    /// Parses all documents of a file. Adds the errors of documents that are not YAML or JSON. The
+    /// other documents of a YAML file are still returned.
+    fn documents_of(&mut self, source: &str, text: &str, json: bool) -> Vec<Value> {
+        let why = match documents(text, json) {
+            Ok(documents) => return documents,
+            Err(why) => why,
         };
+        let mut found = Vec::new();
+        let mut faults = Vec::new();
+        if !json {
+            for (lines_before, part) in yaml_parts(text) {
+                match manifest::documents(part, false) {
+                    Ok(documents) => found.extend(documents),
+                    Err(why) => faults.push(syntax_fault(source, lines_before, part, &why)),
+                }
+            }
+        }
+        // If each document alone is valid, the file as a whole exceeds a limit of the parser.
+        if faults.is_empty() {
+            faults.push(syntax_fault(source, 0, text, &why));
+            found.clear();
+        }
+        self.faults.extend(faults);
+        found
+    }
+
+    fn read_text(&mut self, source: &str, text: &str, json: bool, named: bool) {
+        let documents = self.documents_of(source, text, json);
         let several = documents.len() > 1;
         for (n, document) in documents.into_iter().enumerate() {
             if !named && !is_object(&document) {
@@ -269,20 +289,44 @@ impl Input {
     }
 }
 
-/// Returns the error for a text that is not YAML or JSON. If the position of the error is known,
-/// `why` begins with it: `line 3, column 5: …`.
-fn syntax_fault(source: &str, text: &str, why: &str) -> InputFault {
+/// Returns the error for a text that is not YAML or JSON. `text` begins after the first
+/// `lines_before` lines of the file. If the position of the error is known, `why` begins with its
+/// position in `text`: `line 3, column 5: …`.
+fn syntax_fault(source: &str, lines_before: usize, text: &str, why: &str) -> InputFault {
     let hint = yaml_hint(why).map_or(String::new(), |hint| format!(" (hint: {hint})"));
     let position = why.strip_prefix("line ").and_then(|rest| {
         let (line, rest) = rest.split_once(", column ")?;
-        let (column, _) = rest.split_once(':')?;
-        Some((line.parse().ok()?, column.parse().ok()?))
+        let (column, rest) = rest.split_once(':')?;
+        Some((line.parse().ok()?, column.parse().ok()?, rest))
     });
-    let excerpt = position.map(|(line, column)| excerpt(text, line, column));
+    let Some((line, column, reason)) = position else {
+        return InputFault::new(format!("{source}: {why}{hint}"));
+    };
+    let line_in_file: usize = lines_before + line;
     InputFault {
-        text: format!("{source}: {why}{hint}"),
-        excerpt,
+        text: format!("{source}: line {line_in_file}, column {column}:{reason}{hint}"),
+        excerpt: Some(excerpt(text, line, column)),
     }
+}
+
+/// Splits YAML into its documents, without parsing it. Returns the number of lines before each
+/// document, and the text of the document.
+fn yaml_parts(text: &str) -> Vec<(usize, &str)> {
+    let mut parts = Vec::new();
+    let (mut start, mut lines_before) = (0, 0);
+    let mut at = 0;
+    for (line, content) in text.split_inclusive('\n').enumerate() {
+        let is_separator = content
+            .strip_prefix("---")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
+        if is_separator && at > 0 {
+            parts.push((lines_before, &text[start..at]));
+            (start, lines_before) = (at, line);
+        }
+        at += content.len();
+    }
+    parts.push((lines_before, &text[start..]));
+    parts
 }
 
 /// Returns a hint for an error of the YAML parser, if the mistake is frequent.

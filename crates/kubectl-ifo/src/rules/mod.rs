@@ -15,6 +15,7 @@
 //! ```
 
 mod check;
+mod decode_spec;
 mod eval;
 mod expected_operations;
 mod explain;

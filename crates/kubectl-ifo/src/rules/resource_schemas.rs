@@ -23,6 +23,8 @@ pub(super) struct Schemas {
     names: Vec<[String; 4]>,
     /// The `OpenAPI` documents.
     documents: Vec<Value>,
+    /// The API groups that the cluster serves, with their versions. None if no cluster was read.
+    served_groups: Option<BTreeMap<String, Vec<String>>>,
 }
 
 impl Schemas {
@@ -110,7 +112,13 @@ impl Schemas {
         }
     }
 
-    /// Reads the `OpenAPI` v3 documents for `targets` from a cluster. A target is the resource that
+    /// Returns the API groups that the cluster serves, with their versions. The core group is left
+    /// out. None if no cluster was read.
+    pub(super) fn served_groups(&self) -> Option<&BTreeMap<String, Vec<String>>> {
+        self.served_groups.as_ref()
+    }
+
+    /// Reads the `OpenAPI` v3 documents for `targets`, and the served API groups from a cluster. A target is the resource that
     /// a rule set watches.
     pub(super) fn read_from_cluster(
         &mut self,
@@ -130,6 +138,7 @@ impl Schemas {
                 answer.map_err(|error| format!("{path}: {error}"))
             }
         };
+        self.served_groups = groups_in(&get("/apis".to_owned()).await?);
         let index = get("/openapi/v3".to_owned()).await?;
         let versions: BTreeSet<String> = targets
             .iter()
@@ -183,6 +192,18 @@ impl Schemas {
             .iter()
             .find_map(|document| find_in_document(document, target))
     }
+}
+
+/// Returns the groups in an `APIGroupList`, with their versions. None if `list` has no groups.
+fn groups_in(list: &Value) -> Option<BTreeMap<String, Vec<String>>> {
+    let groups = list["groups"].as_array()?.iter();
+    let groups = groups.filter_map(|group| {
+        let versions = group["versions"].as_array()?.iter();
+        let versions = versions.filter_map(|it| it["version"].as_str());
+        let name = group["name"].as_str()?.to_owned();
+        Some((name, versions.map(str::to_owned).collect()))
+    });
+    Some(groups.collect())
 }
 
 /// Returns the beginning of the URL paths of the group and version of `target`, such as

@@ -2,14 +2,14 @@
 //! `ifo-apiserver` does. The errors of an invalid rule set are added to [`Input::faults`]. The
 //! other rule sets are still compiled.
 
+use super::decode_spec::decode;
 use super::input_files::{FoundObject, Input, InputFault};
 use crate::suggestion::nearest;
 use ifo_api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr, VERSION};
 use ifo_cel::Program;
 use ifo_engine::rules::{RuleBook, RuleSet, compile};
-use serde_json::Value;
-use serde_path_to_error::Segment;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -33,6 +33,17 @@ impl CompiledRuleSet {
     }
 }
 
+/// A rule set that does not compile. The errors are in [`Input::faults`].
+#[derive(Debug)]
+pub(super) struct InvalidRuleSet {
+    /// The path of the file that contains the rule set.
+    pub(super) source: String,
+    /// The name of the rule set.
+    pub(super) name: String,
+    /// The spec of the rule set. A field with a wrong type has another value than in the file.
+    pub(super) spec: OperationRuleSetSpec,
+}
+
 /// Returns the apiVersion of rule sets.
 fn api_version() -> String {
     format!("{GROUP}/{VERSION}")
@@ -41,7 +52,13 @@ fn api_version() -> String {
 /// Compiles the rule sets among the objects of `input`. Adds the errors of invalid rule sets to
 /// `input.faults`. If there is no rule set and no other error, adds an error that says so.
 pub(super) fn load(input: &mut Input) -> Vec<CompiledRuleSet> {
+    load_all(input).0
+}
+
+/// Like [`load`], and also returns the rule sets that do not compile.
+pub(super) fn load_all(input: &mut Input) -> (Vec<CompiledRuleSet>, Vec<InvalidRuleSet>) {
     let mut loaded: Vec<CompiledRuleSet> = Vec::new();
+    let mut invalid = Vec::new();
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     let mut faults = Vec::new();
     for FoundObject { source, object } in &input.objects {
@@ -74,104 +91,40 @@ pub(super) fn load(input: &mut Input) -> Vec<CompiledRuleSet> {
             );
             continue;
         }
-        let rule_set: OperationRuleSet = match serde_json::from_value(object.json.clone()) {
-            Ok(rule_set) => rule_set,
-            Err(error) => {
-                let what = spec_error(&object.json["spec"]);
-                fault(what.unwrap_or_else(|| error.to_string()), None);
-                continue;
+        let (spec, mut errors) = decode(&object.json["spec"]);
+        if errors.is_empty()
+            && let Err(error) = OperationRuleSet::deserialize(&object.json)
+        {
+            errors.push(error.to_string());
+        }
+        for error in &errors {
+            fault(error.clone(), None);
+        }
+        let Some(spec) = spec else { continue };
+        let compiled = compile(name, &spec).map_err(|invalid| {
+            for what in invalid {
+                fault(what.to_string(), what.excerpt());
             }
-        };
-        match compile(name, &rule_set.spec) {
-            Ok(compiled) => loaded.push(CompiledRuleSet {
+        });
+        match compiled {
+            Ok(compiled) if errors.is_empty() => loaded.push(CompiledRuleSet {
                 source: source.clone(),
                 name: name.clone(),
-                spec: rule_set.spec,
+                spec,
                 compiled: Arc::new(compiled),
             }),
-            Err(invalid) => {
-                for what in invalid {
-                    fault(what.to_string(), what.excerpt());
-                }
-            }
+            _ => invalid.push(InvalidRuleSet {
+                source: source.clone(),
+                name: name.clone(),
+                spec,
+            }),
         }
     }
     if seen.is_empty() && input.faults.is_empty() {
         faults.push(InputFault::new(format!("no {KIND} in the files")));
     }
     input.faults.extend(faults);
-    loaded
-}
-
-/// Returns the error of a spec that cannot be decoded, with the path of the field. Returns None if
-/// the spec can be decoded.
-fn spec_error(spec: &Value) -> Option<String> {
-    if spec.is_null() {
-        return Some("the field `spec` is missing".to_owned());
-    }
-    let error = serde_path_to_error::deserialize::<_, OperationRuleSetSpec>(spec).err()?;
-    let (path, value) = named_path(spec, error.path());
-    let path = if path.is_empty() { "spec" } else { &path };
-    let why = error.inner().to_string();
-    // Without quotes, YAML reads some texts as another type. For example, the value of `expression:
-    // true` is a boolean.
-    let value = value.filter(|_| why.ends_with("expected a string"));
-    let (kind, hint) = match value {
-        Some(Value::Bool(_)) => (
-            "a boolean",
-            "put quotes around the text: YAML reads true, on and yes as true, and false, off and no \
-             as false",
-        ),
-        Some(Value::Number(_)) => ("a number", "put quotes around the text"),
-        Some(Value::Null) => (
-            "empty",
-            "an expression that begins with `!` or `&` needs quotes, because these characters have \
-             a meaning in YAML. Write \"\" for an empty text",
-        ),
-        Some(Value::Array(_)) => ("a YAML list", "put quotes around the whole text"),
-        Some(Value::Object(_)) => ("a YAML map", "put quotes around the whole text"),
-        Some(Value::String(_)) | None => {
-            // serde calls a list a sequence.
-            let why = why.replace("sequence", "list");
-            return Some(format!("{path}: {why}"));
-        }
-    };
-    Some(format!("{path} is {kind}, not a string (hint: {hint})"))
-}
-
-/// Returns the text of a path in `spec`, and the value at this path. The value is None if the path
-/// does not exist.
-///
-/// As in other errors, the text names a rule by its operation: `rules[Migrating]`. The elements of
-/// other lists are named by their field `name` or `key`. An element without these fields is named
-/// by its index.
-fn named_path<'a>(
-    spec: &'a Value,
-    path: &serde_path_to_error::Path,
-) -> (String, Option<&'a Value>) {
-    let mut text = String::new();
-    let mut at = Some(spec);
-    for segment in path {
-        match segment {
-            Segment::Seq { index } => {
-                at = at.and_then(|it| it.get(index));
-                let name = ["operation", "name", "key"]
-                    .iter()
-                    .find_map(|key| at?.get(key)?.as_str());
-                let name = name.map_or_else(|| index.to_string(), str::to_owned);
-                text.extend(["[", &name, "]"]);
-            }
-            Segment::Map { key } => {
-                at = at.and_then(|it| it.get(key));
-                if !text.is_empty() {
-                    text.push('.');
-                }
-                text += key;
-            }
-            Segment::Enum { .. } | Segment::Unknown => {}
-        }
-    }
-    (text, at)
+    (loaded, invalid)
 }
 
 /// Returns a warning for each unknown operation in the field `supersedes` of a rule. This field is
@@ -208,14 +161,15 @@ pub(super) fn unknown_superseded(loaded: &[CompiledRuleSet]) -> Vec<String> {
 }
 
 /// Returns a warning for each `expectedDuration` and `stalledAfter` that can never apply, because
-/// clients always see the state `Blocked` or `Failing`. These limits count only time in the state
+/// clients always see the state `Blocked`, `Held` or `Failing`. These limits count only time in the state
 /// `Progressing`.
 pub(super) fn limits_that_never_apply(loaded: &[CompiledRuleSet]) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule_set in loaded {
         for rule in &rule_set.compiled.rules {
             let state = rule.details.state.as_ref();
-            let Some(state @ ("Blocked" | "Failing")) = state.and_then(Program::literal) else {
+            let Some(state @ ("Blocked" | "Held" | "Failing")) = state.and_then(Program::literal)
+            else {
                 continue;
             };
             // With `stateAfter`, clients first see the state `Progressing`.

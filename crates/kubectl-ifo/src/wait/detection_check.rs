@@ -380,19 +380,20 @@ impl ListedRuleSet {
 
     /// Returns true if the cluster does not serve the API group of the target.
     fn is_without_group(&self) -> bool {
-        self.has_invalid_target(&[ruleset::GROUP_NOT_SERVED])
+        self.has_unusable_target(&[ruleset::GROUP_NOT_SERVED])
     }
 
     /// Returns true if the cluster does not serve the target: its group, version or resource.
     fn is_without_target(&self) -> bool {
-        self.has_invalid_target(&[ruleset::GROUP_NOT_SERVED, ruleset::NOT_SERVED])
+        self.has_unusable_target(&[ruleset::GROUP_NOT_SERVED, ruleset::NOT_SERVED])
     }
 
-    /// Returns true if the target is invalid for one of `reasons`.
-    fn has_invalid_target(&self, reasons: &[&str]) -> bool {
-        let target = self.condition(INVALID_TARGET);
-        let mut invalid = target.iter().filter(|it| it.status == "True");
-        self.is_current() && invalid.any(|it| reasons.contains(&it.reason.as_str()))
+    /// Returns true if the server cannot watch the target for one of `reasons`.
+    fn has_unusable_target(&self, reasons: &[&str]) -> bool {
+        let conditions = [ruleset::NOT_INSTALLED, INVALID_TARGET].map(|it| self.condition(it));
+        let mut unusable = conditions.into_iter().flatten();
+        self.is_current()
+            && unusable.any(|it| it.status == "True" && reasons.contains(&it.reason.as_str()))
     }
 
     /// Returns the message of the condition `Ready` as the end of a sentence: `: MESSAGE`. Empty if
@@ -437,10 +438,10 @@ mod tests {
     /// Returns a rule set with the status that `ifo-apiserver` writes if the cluster does not serve
     /// the API group of the target.
     fn without_target(name: &str) -> Value {
-        let mut rule_set = rule_set(name, "False", "InvalidTarget");
+        let mut rule_set = rule_set(name, "False", "NotInstalled");
         rule_set["status"]["conditions"] = json!([
-            condition("Ready", "False", "InvalidTarget"),
-            condition("InvalidTarget", "True", "GroupNotServed"),
+            condition("Ready", "False", "NotInstalled"),
+            condition("NotInstalled", "True", "GroupNotServed"),
             condition("Validated", "True", "RulesCompiled"),
         ]);
         rule_set

@@ -16,7 +16,7 @@ pub(super) fn active_text(wait_state: &WaitState) -> String {
     let mut active: Vec<&ListedOperation> = wait_state.active().collect();
     active.sort_by_key(|it| it.started);
     match active.as_slice() {
-        [] => "no operation in flight".to_owned(),
+        [] => format!("no operation in flight{}", ignored_text(wait_state)),
         [one] => format!("{}: {}", one.place_name(), about(one)),
         [oldest, rest @ ..] => format!(
             "{} operations in flight, the oldest {}: {}",
@@ -41,7 +41,10 @@ fn about(operation: &ListedOperation) -> String {
 /// Returns a message if the goal is `completed` and no operation has started yet. None otherwise.
 pub(super) fn not_started_message(wait_state: &WaitState) -> Option<String> {
     let waits_for_end = wait_state.settings.goal == WaitGoal::Completed && !wait_state.has_begun();
-    waits_for_end.then(|| "no operation has started, so none has completed".to_owned())
+    waits_for_end.then(|| {
+        let ignored = ignored_text(wait_state);
+        format!("no operation has started, so none has completed{ignored}")
+    })
 }
 
 /// Describes the state of the wait in one line.
@@ -70,14 +73,23 @@ fn state_text(
 }
 
 /// Describes the ignored operations as the end of a sentence, such as `, but 1 blocked (ignored)`.
-/// Empty if no operation is ignored.
+/// Held operations are always ignored, so they are only counted: `, but 1 held`. Empty if no
+/// operation is ignored.
 pub(super) fn ignored_text(wait_state: &WaitState) -> String {
-    match wait_state.ignored() {
-        (0, 0) => String::new(),
-        (blocked, 0) => format!(", but {blocked} blocked (ignored)"),
-        (0, failing) => format!(", but {failing} failing (ignored)"),
-        (blocked, failing) => format!(", but {blocked} blocked and {failing} failing (ignored)"),
+    let parts: Vec<String> = [
+        ("Blocked", "blocked (ignored)"),
+        ("Failing", "failing (ignored)"),
+        ("Held", "held"),
+    ]
+    .into_iter()
+    .map(|(state, text)| (wait_state.ignored(state), text))
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, text)| format!("{count} {text}"))
+    .collect();
+    if parts.is_empty() {
+        return String::new();
     }
+    format!(", but {}", parts.join(" and "))
 }
 
 /// Prints the progress. On a terminal, each message overwrites the message before it. If standard

@@ -455,7 +455,7 @@ impl OperationWait {
     /// Returns the reason why the goal was not reached.
     fn failure_reason(&self) -> String {
         if let Some(message) = not_started_message(&self.wait_state) {
-            return message + &ignored_text(&self.wait_state);
+            return message;
         }
         let active = active_text(&self.wait_state);
         match self.wait_state.verdict(Instant::now()) {

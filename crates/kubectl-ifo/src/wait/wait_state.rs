@@ -11,16 +11,17 @@ use tokio::time::Instant;
 /// The goal of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WaitGoal {
-    /// No matching operation is active
+    /// No matching operation is active; held operations do not count
     Idle,
-    /// A matching operation is active
+    /// A matching operation is active; held operations do not count
     Started,
     /// At least one matching operation has ended during the wait, and none is active
     Completed,
 }
 
-/// The settings of a wait. An operation is relevant if the settings do not ignore it. The goals
-/// `Idle` and `Completed` also need a quiet period in which no relevant operation was ever active.
+/// The settings of a wait. An operation is relevant if the settings do not ignore it, and if it is
+/// not held: a held operation is not work in flight. The goals `Idle` and `Completed` also need a
+/// quiet period in which no relevant operation was ever active.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitSettings {
     pub(crate) goal: WaitGoal,
@@ -50,11 +51,11 @@ pub(crate) struct WaitState {
     ended: usize,
 }
 
-/// An active operation that the settings ignore.
-#[derive(Clone, Copy, Debug)]
+/// An active operation that is ignored.
+#[derive(Clone, Debug)]
 struct IgnoredOperation {
-    /// True if the operation is blocked. False if it is failing.
-    is_blocked: bool,
+    /// State of the operation: `Blocked`, `Failing` or `Held`.
+    state: String,
     /// True if the operation was relevant before it became ignored.
     was_relevant: bool,
 }
@@ -86,9 +87,10 @@ impl WaitState {
 
     /// Returns true if the operation is active and not ignored.
     pub(crate) fn is_relevant_and_active(&self, operation: &ListedOperation) -> bool {
-        operation.active
-            && !(self.settings.ignore_failing && operation.is_failing_or_failed())
-            && !(self.settings.ignore_blocked && operation.is_blocked())
+        let is_ignored = operation.is_held()
+            || self.settings.ignore_failing && operation.is_failing_or_failed()
+            || self.settings.ignore_blocked && operation.is_blocked();
+        operation.active && !is_ignored
     }
 
     /// Processes a new or changed operation.
@@ -102,7 +104,7 @@ impl WaitState {
         } else if operation.active {
             let was_relevant = self.remove(&key, now);
             let ignored = IgnoredOperation {
-                is_blocked: operation.is_blocked(),
+                state: operation.state,
                 was_relevant,
             };
             self.ignored.insert(key, ignored);
@@ -183,11 +185,9 @@ impl WaitState {
         self.has_begun
     }
 
-    /// Returns two numbers: the ignored operations that are blocked, and the ignored operations
-    /// that are failing.
-    pub(crate) fn ignored(&self) -> (usize, usize) {
-        let blocked = self.ignored.values().filter(|it| it.is_blocked).count();
-        (blocked, self.ignored.len() - blocked)
+    /// Returns the number of ignored operations with this state.
+    pub(crate) fn ignored(&self, state: &str) -> usize {
+        self.ignored.values().filter(|it| it.state == state).count()
     }
 
     /// Returns the active operations that are not ignored.
@@ -218,6 +218,40 @@ mod tests {
             state: state.to_owned(),
             ..ListedOperation::default()
         }
+    }
+
+    /// Returns the numbers of the ignored operations that are blocked and failing.
+    fn ignored(wait_state: &WaitState) -> (usize, usize) {
+        (wait_state.ignored("Blocked"), wait_state.ignored("Failing"))
+    }
+
+    #[test]
+    fn a_held_operation_is_not_waited_for() {
+        let now = Instant::now();
+        for (goal, verdict) in [
+            (WaitGoal::Idle, WaitVerdict::Reached),
+            (WaitGoal::Started, WaitVerdict::NotReached),
+            (WaitGoal::Completed, WaitVerdict::NotReached),
+        ] {
+            let mut wait_state = wait_state(goal, Duration::ZERO);
+            wait_state.applied(operation("a", "Held"), now);
+            wait_state.synced(now);
+            assert_eq!(wait_state.verdict(now), verdict, "{goal:?}");
+            assert_eq!(wait_state.ignored("Held"), 1);
+            assert!(!wait_state.is_busy());
+        }
+    }
+
+    #[test]
+    fn an_operation_counts_again_when_it_is_no_longer_held() {
+        let now = Instant::now();
+        let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
+        wait_state.applied(operation("a", "Held"), now);
+        wait_state.synced(now);
+        wait_state.applied(operation("a", "Progressing"), now);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
+        wait_state.applied(operation("a", "Held"), now);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
     }
 
     #[test]
@@ -306,14 +340,14 @@ mod tests {
         wait_state.applied(operation("b", "Blocked"), now);
         wait_state.synced(now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
-        assert_eq!(wait_state.ignored(), (1, 1));
+        assert_eq!(ignored(&wait_state), (1, 1));
         wait_state.applied(operation("b", "Progressing"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
-        assert_eq!(wait_state.ignored(), (0, 1));
+        assert_eq!(ignored(&wait_state), (0, 1));
         wait_state.applied(operation("b", "Blocked"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
         wait_state.ended_or_deleted(&operation("a", "Failing"), now);
-        assert_eq!(wait_state.ignored(), (1, 0));
+        assert_eq!(ignored(&wait_state), (1, 0));
     }
 
     #[test]
@@ -363,7 +397,7 @@ mod tests {
             "no operation that was relevant has ended"
         );
         wait_state.applied(operation("a", "Failed"), now);
-        assert_eq!(wait_state.ignored(), (0, 0));
+        assert_eq!(ignored(&wait_state), (0, 0));
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
     }
 }

@@ -42,7 +42,7 @@ fn a_rule_set_with_an_unknown_field_is_not_ok() {
         "spec": {
             "component": "tests",
             "target": {"group": "", "version": "v1", "resource": "pods"},
-            "rules": [{"operation": "A", "expression": "true", "mesage": "'a'"}]
+            "rules": [{"operation": "A", "expression": "object.a", "mesage": "'a'"}]
         }
     }"#;
     let output = run_rules_with_input(&["check", "-"], text);
@@ -318,11 +318,11 @@ spec:
             "rules[Moving].expression: 1:24: 'Runing' is not a possible value of the field; possible are 'Pending', 'Running', 'Failed' (hint: did you mean 'Running'?)\n    object.status.phase == 'Runing'\n                           ^\n",
         ),
         (
-            "expression: \"true\"\n    message: \"'replicas: ' + object.spec.replicas\"",
+            "expression: object.status.phase == 'Running'\n    message: \"'replicas: ' + object.spec.replicas\"",
             "rules[Moving].message: 1:14: found no matching overload for '_+_' applied to '(string, int)' (hint: convert the other value to a string: string(…))\n",
         ),
         (
-            "expression: \"true\"\n    message: object.spec.replicas",
+            "expression: object.status.phase == 'Running'\n    message: object.spec.replicas",
             "rules[Moving].message: 1:12: expected type 'string' but found 'int' (hint: convert the value to a string: string(…))\n",
         ),
         (
@@ -350,7 +350,7 @@ spec:
         "expression: object.spec.replicas == null || object.spec.replicas > 1",
         "expression: object.status.raw.a == 1 || object.status.raw.a == 'x'",
         "expression: timestamp(object.status.since) < now - duration('1h')",
-        "expression: \"true\"\n    startedAt: object.status.since\n    expectedDuration: 30m\n    progress: object.spec.replicas",
+        "expression: object.status.phase == 'Running'\n    startedAt: object.status.since\n    expectedDuration: 30m\n    progress: object.spec.replicas",
     ] {
         let output = check(fields);
         assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{fields}");

@@ -58,7 +58,7 @@ fn operations_have_their_times_messages_and_ends() {
                 {"t": 4.0, "state": "Progressing", "reason": "Moving", "message": "to box", "progress": null, "overdue": false, "stalled": false},
                 {
                     "t": 6.25, "state": "Succeeded", "reason": "Succeeded",
-                    "message": "The subject reports that the operation succeeded.", "progress": null,
+                    "message": "Succeeded. Before: to box", "progress": null,
                     "overdue": false, "stalled": false,
                 },
             ],

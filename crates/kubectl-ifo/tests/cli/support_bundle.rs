@@ -115,7 +115,6 @@ fn marked_record() -> Value {
         "expected": {"typicalSeconds": 125, "runs": 37, "source": "History"},
     });
     record["metadata"]["labels"]["ifo.kubevirt.io/state"] = json!("Superseded");
-    record["metadata"]["labels"]["ifo.kubevirt.io/node"] = json!("zqx-node");
     record
 }
 

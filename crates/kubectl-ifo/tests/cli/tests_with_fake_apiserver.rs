@@ -963,6 +963,24 @@ fn the_last_message_of_wait_gives_the_reason() {
             output.stderr
         );
     }
+    let mut held = operation(1);
+    held["status"]["state"] = json!("Held");
+    let (_runtime, address) = serve_cluster(vec![held]);
+    for timeout in ["0", "3m"] {
+        let output = execute(plugin(address).args(["wait", "--timeout", timeout]));
+        assert_eq!(
+            (output.code, &*output.stdout),
+            (0, "idle: no operation in flight, but 1 held\n"),
+            "{}",
+            output.stderr
+        );
+    }
+    let started = execute(plugin(address).args(["wait", "--for=started", "--timeout=0"]));
+    assert_eq!(
+        (started.code, started.stderr.lines().last()),
+        (1, Some("not started: no operation in flight, but 1 held")),
+        "a held operation is not work in flight"
+    );
     let (_runtime, address) = serve_cluster(Vec::new());
     for (timeout, prefix) in [("0", "not completed"), ("2s", "timed out")] {
         let output =

@@ -9,14 +9,11 @@ use crate::rules::{
     self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, Labels, RuleDuration, RuleSet,
 };
 use ifo_api::labels;
+use ifo_api::live::{State, cut_message};
 use ifo_cel::{EvaluationFault, EvaluationScope, ListElement, Program};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Maximum length of an operation's message, in characters. Longer messages are truncated. Every
-/// watch event contains the message, and a table shows only one line of the message.
-const MAX_MESSAGE: usize = 1024;
 
 /// Maximum length of `instance`, `work` and `itemKey`, and of the name of a node, in bytes. These
 /// values are identifiers such as UIDs, which have 36 bytes. A longer `instance`, `work` or
@@ -247,7 +244,9 @@ impl<'s> ObjectEvaluator<'_, 's> {
             labels,
             state,
             reason,
-            message: self.evaluate_message(current),
+            message: self
+                .evaluate_message(current, "message", details.message.as_ref())
+                .unwrap_or_default(),
             progress: self.evaluate_progress(current),
             started: self
                 .evaluate_field(
@@ -278,6 +277,10 @@ impl<'s> ObjectEvaluator<'_, 's> {
 
     /// Evaluates the `outcome` of a rule: the state in which the operation ended. Records the
     /// outcome if it is not empty.
+    ///
+    /// The text about the end comes from `outcomeMessage`. If the rule has no such field, and the
+    /// outcome is `Failed` or `Superseded`, the text comes from `message`. The reason: most objects
+    /// store the cause of a failure where they store their progress before.
     fn evaluate_outcome(&mut self, current: CurrentRule<'_>) {
         let Some(text) = self
             .evaluate_text(current, "outcome", current.rule.details.outcome.as_ref())
@@ -290,7 +293,15 @@ impl<'s> ObjectEvaluator<'_, 's> {
             self.record_failure(current, "outcome", error);
             return;
         };
-        let message = self.evaluate_message(current);
+        let details = &current.rule.details;
+        let message = match &details.outcome_message {
+            Some(program) => self.evaluate_message(current, "outcomeMessage", Some(program)),
+            None if state != State::Succeeded => {
+                self.evaluate_message(current, "message", details.message.as_ref())
+            }
+            None => None,
+        };
+        let message = message.unwrap_or_default();
         self.evaluation.outcomes.push(DetectedOutcome {
             rule_set: current.rule_set.clone(),
             operation: current.rule.operation.clone(),
@@ -322,18 +333,15 @@ impl<'s> ObjectEvaluator<'_, 's> {
             .flatten()
     }
 
-    fn evaluate_message(&mut self, current: CurrentRule<'_>) -> Arc<str> {
-        let text = self.evaluate_text(current, "message", current.rule.details.message.as_ref());
-        let Some(text) = text else {
-            return Arc::default();
-        };
-        let text = text.trim();
-        // A message has at most as many characters as bytes. So the characters of a short message
-        // need not be counted.
-        let end = (text.len() > MAX_MESSAGE)
-            .then(|| text.char_indices().nth(MAX_MESSAGE))
-            .flatten();
-        end.map_or(text, |(end, _)| &text[..end]).into()
+    /// Evaluates a field that yields a text for people.
+    fn evaluate_message(
+        &mut self,
+        current: CurrentRule<'_>,
+        field: &str,
+        program: Option<&Program>,
+    ) -> Option<Arc<str>> {
+        let text = self.evaluate_text(current, field, program)?;
+        Some(cut_message(text.trim()).into())
     }
 
     /// Evaluates `instance` or `work`, which both yield an identifier. Returns None if the

@@ -163,7 +163,7 @@ pub struct DetectedOutcome {
     pub item: Option<Arc<str>>,
     /// Final state: `Succeeded`, `Failed` or `Superseded`.
     pub state: State,
-    /// Result of the rule's `message`. It may be empty.
+    /// Text about the end, such as the cause of a failure. It may be empty.
     pub message: Arc<str>,
 }
 

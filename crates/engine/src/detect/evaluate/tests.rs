@@ -126,18 +126,16 @@ fn a_failed_descriptive_field_is_reported_and_the_operation_is_still_detected() 
     for (field, text) in [
         ("message", "string(1 / 0)"),
         ("message", "object.number"),
-        ("reason", "'not camel'"),
-        ("reason", "'lower'"),
+        ("reason", "object.word + ' camel'"),
+        ("reason", "object.word.lowerAscii()"),
         ("state", "object.word"),
         ("progress", "0.0 / 0.0"),
         ("startedAt", "object.word"),
         ("instance", "object.number"),
     ] {
-        // `dyn()` hides the type and value from the compiler, which would refuse an invalid
-        // literal.
-        let rule = format!(
-            "{{operation: Moving, expression: object.moving, {field}: \"object.moving ? dyn({text}) : ''\"}}"
-        );
+        // `dyn()` hides the type from the compiler, which would refuse a wrong type.
+        let rule =
+            format!("{{operation: Moving, expression: object.moving, {field}: \"dyn({text})\"}}");
         let evaluation = evaluate_rule(&rule, &json!({"moving": true, "number": 7, "word": "Odd"}));
         assert_eq!(
             evaluation.findings[0].values,
@@ -213,7 +211,12 @@ fn the_outcome_is_evaluated_when_the_rule_does_not_match() {
     };
     assert_eq!(
         outcome(json!({"phase": "Done", "text": "all moved"})),
-        (Some((State::Succeeded, "all moved".to_owned())), 0)
+        (Some((State::Succeeded, String::new())), 0),
+        "without outcomeMessage, a success has no text about the end"
+    );
+    assert_eq!(
+        outcome(json!({"phase": "Idle", "end": "Failed", "text": "no space"})),
+        (Some((State::Failed, "no space".to_owned())), 0)
     );
     assert_eq!(
         outcome(json!({"phase": "Idle"})),

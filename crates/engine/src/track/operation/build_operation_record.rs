@@ -24,7 +24,7 @@ impl Operation {
         let subject = &view.subject;
         let until = self.detected_until(ended_at);
         let outcome = end.state();
-        let mut message = end.message();
+        let mut message = end.message(&values.message);
         message.truncate(message.floor_char_boundary(MAX_MESSAGE));
         let record = OperationRecord {
             api_version: format!("{LIVE_GROUP}/{VERSION}"),

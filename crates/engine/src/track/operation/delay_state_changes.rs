@@ -1,6 +1,6 @@
 //! Delays changes of an operation's state. If a rule yields the state `Blocked` or `Failing`,
 //! clients see this state only when the rule has yielded it for the time `stateAfter`, without a
-//! break. Clients see `Progressing` at once.
+//! break. Clients see `Progressing` and `Held` at once.
 
 use super::{Detection, Operation};
 use crate::rules::CompiledRule;
@@ -83,7 +83,8 @@ impl Operation {
     }
 
     /// Replaces the state that clients see by the yielded state, if the rule has yielded it for
-    /// `stateAfter`. Clients see the state `Progressing` without this delay.
+    /// `stateAfter`. Clients see the states `Progressing` and `Held` without this delay. `Held` does
+    /// not flap, because a person sets it.
     ///
     /// While the watch is interrupted (`gap`), a state that waits for `stateAfter` does not become
     /// visible. The server may have missed a change to another state. `stateAfter` starts again
@@ -91,7 +92,7 @@ impl Operation {
     pub fn update_state(&mut self, now: Instant, gap: bool) {
         let state = self.yielded.state;
         let after = self.state_after();
-        let at_once = state == State::Progressing || after.is_zero();
+        let at_once = matches!(state, State::Progressing | State::Held) || after.is_zero();
         if at_once || !gap && self.yielded.since + after <= now {
             self.state = state;
         }

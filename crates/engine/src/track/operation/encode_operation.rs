@@ -49,7 +49,8 @@ impl Operation {
             State::Succeeded => last.map(|_| 100),
             _ => last,
         };
-        let texts = (end.reason().into(), end.message().into());
+        let message = end.message(&self.primary.values.message);
+        let texts = (end.reason().into(), message.into());
         self.encode(view, state, texts, progress, Some(now))
     }
 
@@ -248,11 +249,11 @@ impl Operation {
         // The exact capacity saves memory: a map that grows doubles its capacity.
         let own = &self.primary.values.labels;
         let of_server = labels::SERVER_SUFFIXES.len();
-        let nodes = &self.primary.values.nodes;
-        let mut absent = NODE_LABELS.len() - nodes.len().min(NODE_LABELS.len());
-        if subject.owners.is_empty() {
-            absent += OWNER_LABELS;
-        }
+        let absent = if subject.owners.is_empty() {
+            OWNER_LABELS
+        } else {
+            0
+        };
         let mut all = Labels::with_capacity(own.len() + of_server - absent);
         all.extend(own.iter().map(|(key, value)| (key.clone(), value.clone())));
         let mut set = |suffix: &str, value: Arc<str>| {
@@ -281,9 +282,6 @@ impl Operation {
         set("component", label_value(&rule_set.component));
         set("ruleset", label_value(&rule_set.name));
         set("state", state.name().into());
-        for (suffix, node) in NODE_LABELS.into_iter().zip(&**nodes) {
-            set(suffix, label_value(node));
-        }
         all
     }
 }
@@ -354,9 +352,6 @@ fn encode_subject(view: &SubjectView, json: &mut ShortJsonWriter) {
 
 /// Number of labels that describe the owner of the subject. They are absent if it has no owner.
 const OWNER_LABELS: usize = 5;
-
-/// Labels for the first two nodes that the operation touches.
-const NODE_LABELS: [&str; 2] = ["node", "node-2"];
 
 /// Rounds a time down to whole seconds, as in the JSON of the operation.
 fn whole_second(time: Timestamp) -> Timestamp {

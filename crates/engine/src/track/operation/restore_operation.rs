@@ -19,7 +19,7 @@ use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::decode_object_facts::EncodedOperation;
 use crate::track::superseded_operations::OperationName;
-use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
+use ifo_api::live::{InFlightOperation, MAX_MESSAGE, Phase, StartTimeSource, State, Status};
 use ifo_api::record::OperationRecord;
 use ifo_api::{Gvr, Key, labels};
 use jiff::Timestamp;
@@ -36,10 +36,6 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 /// Maximum length of names, of `spec.item` and of `status.instance` in a custom resource, in bytes.
 /// An operation with a longer value is not restored.
 const MAX_NAME: usize = 253;
-
-/// Maximum length of the message in a custom resource, in characters. An operation with a longer
-/// message is not restored. The server truncates messages of rules to the same length.
-const MAX_MESSAGE: usize = 1024;
 
 /// Maximum number of labels of a custom resource, and maximum number of rule sets in its
 /// `detectedBy`. An operation with more is not restored. The server writes fewer labels: at most 64
@@ -413,7 +409,7 @@ fn primary(object: &InFlightOperation) -> Detection {
             only_continues: false,
             labels: Arc::new(labels),
             state: match status.state {
-                State::Blocked | State::Failing => Some(status.state),
+                State::Blocked | State::Held | State::Failing => Some(status.state),
                 _ => None,
             },
             reason: reason

@@ -161,6 +161,112 @@ fn success_sets_progress_to_100_and_failure_keeps_it() {
     }
 }
 
+/// Evaluates the rule on `steps`, one after the other. Returns state, reason and message of the
+/// completed operation, and the message of its record.
+fn last_message(rule: &str, steps: &[Value]) -> (State, String, String, Value) {
+    let mut fixture = fixture_with(TrackerSettings {
+        debounce: DEBOUNCE,
+        retain: Some(RETENTION),
+        max_records: 10,
+        cluster_namespace: "ifo-system".into(),
+    });
+    fixture.set_rule_set(&format!("rules:\n- {{{rule}}}"));
+    for step in steps {
+        fixture.apply_object(step.clone());
+    }
+    if fixture.only_operation().status.phase == Phase::Active {
+        fixture.send_event(FeedEvent::Deleted {
+            subject: subject("vm"),
+            read: Instant::now(),
+        });
+    }
+    let status = fixture.only_operation().status;
+    let record = fixture.records.values().next().expect("there is a record");
+    let record: Value = serde_json::from_slice(record).expect("a record is JSON");
+    assert_eq!(record["status"]["outcome"], status.state.name());
+    let message = record["status"]["message"].clone();
+    (status.state, status.reason, status.message, message)
+}
+
+const UPGRADE: &str = "operation: Upgrading, expression: object.is != object.want, \
+    message: \"'From ' + object.is + ' to ' + object.want + object.?trouble.orValue('')\", \
+    outcome: object.end";
+
+#[test]
+fn a_completed_operation_keeps_its_message_although_the_object_has_changed() {
+    let upgrade = |is: &str, end: &str| json!({"is": is, "want": "1.66", "end": end});
+    let (state, _, message, record) = last_message(
+        UPGRADE,
+        &[upgrade("1.65", ""), upgrade("1.66", "Succeeded")],
+    );
+    assert_eq!(state, State::Succeeded);
+    assert_eq!(message, "Succeeded. Before: From 1.65 to 1.66");
+    assert_eq!(record, message);
+}
+
+#[test]
+fn a_failed_operation_shows_the_cause_and_what_it_did() {
+    let failed = json!({"is": "1.66", "want": "1.66", "end": "Failed", "trouble": ": no space"});
+    let before = json!({"is": "1.65", "want": "1.66"});
+    let (state, _, message, record) = last_message(UPGRADE, &[before.clone(), failed.clone()]);
+    assert_eq!(state, State::Failed);
+    assert_eq!(
+        message, "From 1.66 to 1.66: no space. Before: From 1.65 to 1.66",
+        "without outcomeMessage, `message` names the cause"
+    );
+    assert_eq!(record, message);
+    let rule = format!("{UPGRADE}, outcomeMessage: object.trouble.substring(2)");
+    let (_, _, message, _) = last_message(&rule, &[before, failed]);
+    assert_eq!(message, "no space. Before: From 1.65 to 1.66");
+}
+
+#[test]
+fn the_end_of_a_trouble_is_no_success() {
+    let rule = |state: &str| {
+        format!(
+            "operation: NotReady, expression: \"object.ready != 'True'\", message: object.text, \
+             state: \"{state}\", outcome: \"'Succeeded'\", outcomeMessage: object.text"
+        )
+    };
+    let steps = [
+        json!({"ready": "Unknown", "text": "Kubelet stopped posting node status."}),
+        json!({"ready": "True", "text": "kubelet is posting ready status"}),
+    ];
+    let message =
+        "kubelet is posting ready status. Before: Kubelet stopped posting node status.".to_owned();
+    let (state, reason, shown, _) = last_message(&rule("'Failing'"), &steps);
+    assert_eq!(
+        (state, &*reason, &shown),
+        (State::Ended, "Recovered", &message)
+    );
+    // An operation that can also be `Progressing` is work, which can succeed.
+    let mixed = rule("object.ready == 'False' ? 'Failing' : 'Progressing'");
+    let (state, reason, shown, _) = last_message(&mixed, &steps);
+    assert_eq!(
+        (state, &*reason, &shown),
+        (State::Succeeded, "Succeeded", &message)
+    );
+}
+
+#[test]
+fn the_deletion_of_the_subject_is_the_success_of_an_operation_that_deletes_it() {
+    let rule = "operation: Deleting, expression: object.deleting, message: \"'Waits for Pods'\"";
+    let deleted = "The subject was deleted. Before: Waits for Pods".to_owned();
+    let steps = [json!({"deleting": true})];
+    let (state, reason, message, record) =
+        last_message(&format!("{rule}, deletesSubject: true"), &steps);
+    assert_eq!(
+        (state, &*reason, &message),
+        (State::Succeeded, "SubjectDeleted", &deleted)
+    );
+    assert_eq!(record, message);
+    let (state, reason, message, _) = last_message(rule, &steps);
+    assert_eq!(
+        (state, &*reason, &message),
+        (State::Ended, "SubjectDeleted", &deleted)
+    );
+}
+
 #[test]
 fn an_outcome_during_the_debounce_period_completes_the_operation() {
     let mut fixture = fixture_with_rule_set(

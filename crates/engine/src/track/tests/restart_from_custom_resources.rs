@@ -36,7 +36,7 @@ pub(super) fn initial_state<'a>(
 impl TrackerFixture {
     /// Returns a fixture with a new tracker that starts `away` later. The new tracker restores each
     /// operation of this fixture from a custom resource.
-    fn restarted(&self, away: Duration) -> TrackerFixture {
+    pub(super) fn restarted(&self, away: Duration) -> TrackerFixture {
         self.restarted_with(settings(None), away, self.shown())
     }
 

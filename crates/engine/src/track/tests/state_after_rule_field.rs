@@ -52,6 +52,66 @@ fn blocked() -> Value {
 }
 
 #[test]
+fn held_is_shown_at_once_and_ends_without_a_debounce_period() {
+    let mut fixture = world_with_state_after_10s();
+    fixture.apply_state("Progressing");
+    fixture.apply_state("Held");
+    assert_eq!(
+        fixture.take_changes(),
+        ["+Moving Progressing Moving", "~Moving Held Moving"]
+    );
+    fixture.apply_undetected();
+    assert_eq!(
+        fixture.take_changes(),
+        [
+            "~Moving Settling Moving",
+            "~Moving Ended NotDetected",
+            "-Moving Ended NotDetected"
+        ],
+        "a removed hold does not flap, so the operation must end at once"
+    );
+}
+
+#[test]
+fn an_operation_that_continues_after_held_is_the_same_operation() {
+    let mut fixture = world_with_state_after_10s();
+    fixture.apply_state("Held");
+    fixture.apply_state("Progressing");
+    fixture.apply_undetected();
+    assert_eq!(
+        fixture.take_changes(),
+        [
+            "+Moving Held Moving",
+            "~Moving Progressing Moving",
+            "~Moving Settling Moving"
+        ]
+    );
+}
+
+#[test]
+fn the_debounce_of_the_rule_also_applies_after_held() {
+    let mut fixture = fixture_with_rule_set(&rule("debounce: 5s"));
+    fixture.apply_state("Held");
+    fixture.apply_undetected();
+    assert_eq!(
+        fixture.take_changes(),
+        ["+Moving Held Moving", "~Moving Settling Moving"]
+    );
+    fixture.advance(5 * SECOND);
+    assert_eq!(
+        fixture.take_changes(),
+        ["~Moving Ended NotDetected", "-Moving Ended NotDetected"]
+    );
+}
+
+#[test]
+fn a_held_operation_is_restored_as_held() {
+    let mut before = world_with_state_after_10s();
+    before.apply_state("Held");
+    assert_eq!(before.restarted(SECOND).state(), State::Held);
+}
+
+#[test]
 fn blocked_and_failing_are_shown_after_state_after_and_progressing_at_once() {
     let mut fixture = world_with_state_after_10s();
     let began = fixture.now.wall;
@@ -414,7 +474,7 @@ fn state_after_counts_from_the_last_change_of_an_object_in_the_first_list() {
 fn the_last_change_does_not_count_for_a_rule_that_reads_now() {
     for timed in [
         "expression: object.moving && now > timestamp('2026-01-01T00:00:00Z'), state: object.how",
-        "expression: object.moving, state: \"now > timestamp('2026-01-01T00:00:00Z') ? object.how : ''\"",
+        "expression: object.moving, state: \"now > timestamp('2026-01-01T00:00:00Z') ? object.how : 'Failing'\"",
     ] {
         let mut fixture = world_before_first_list("stateAfter: 10s");
         fixture.set_rule_set(&format!(

@@ -163,7 +163,7 @@ fn only_time_in_the_state_progressing_counts() {
     let with_state = |how: &str| json!({"phase": "Moving", "how": how, "done": 0});
     fixture.apply_object(with_state("Progressing"));
     fixture.advance(300 * SECOND);
-    for how in ["Blocked", "Failing"] {
+    for how in ["Blocked", "Held", "Failing"] {
         fixture.apply_object(with_state(how));
         let since = fixture.only_operation().status.state_since.unwrap().0;
         assert_eq!(

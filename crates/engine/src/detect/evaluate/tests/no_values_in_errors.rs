@@ -35,7 +35,10 @@ const FAILURES: [(&str, &str); 22] = [
     ("reason: object.text", "CamelCase"),
     ("reason: object.long", "CamelCase"),
     ("reason: object.number", "found 'int'"),
-    ("state: object.text", "Progressing, Blocked or Failing"),
+    (
+        "state: object.text",
+        "Progressing, Blocked, Held or Failing",
+    ),
     ("state: object.number", "found 'int'"),
     ("progress: object.list", "found 'list'"),
     ("progress: double(object.text)", "conversion"),

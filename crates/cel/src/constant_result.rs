@@ -1,0 +1,242 @@
+//! Finds expressions that have the same result for every object, such as `1 == 1` and
+//! `has(object.metadata)`.
+
+use jiff::Timestamp;
+
+use super::eval::Context;
+use super::op::{Const, Op};
+use super::value::V;
+use super::{Budget, Doc, Environment, EvaluationScope, Program, Projection};
+
+/// The fields that every object of Kubernetes has. Their values are neither empty nor null.
+const FIELDS_OF_ALL_OBJECTS: [&[&str]; 7] = [
+    &["apiVersion"],
+    &["kind"],
+    &["metadata"],
+    &["metadata", "creationTimestamp"],
+    &["metadata", "name"],
+    &["metadata", "resourceVersion"],
+    &["metadata", "uid"],
+];
+
+/// Maximum number of steps for the evaluation of an expression that reads no object.
+const STEPS: u64 = 10_000;
+
+impl Program {
+    /// Returns the result if it is the same bool for every object of Kubernetes that has the fields
+    /// that the expression reads. Returns None if the result can differ, and also if this method
+    /// does not recognize that it cannot differ. `environment` must be the environment with which
+    /// the program was compiled.
+    pub fn constant_result(&self, environment: &Environment) -> Option<bool> {
+        constant(&self.0.op, environment)
+    }
+}
+
+fn constant(op: &Op, environment: &Environment) -> Option<bool> {
+    let of = |op: &Op| constant(op, environment);
+    match op {
+        Op::Not(operand) => of(operand).map(|value| !value),
+        Op::And(terms) => junction(terms, environment, false),
+        Op::Or(terms) => junction(terms, environment, true),
+        Op::Cond(parts) => match of(&parts.0) {
+            Some(true) => of(&parts.1),
+            Some(false) => of(&parts.2),
+            None => of(&parts.1).filter(|value| of(&parts.2) == Some(*value)),
+        },
+        Op::Has(operand, field) => is_field_of_all_objects(operand, Some(field)).then_some(true),
+        Op::Equal(pair, is_equal) if pair.0 == pair.1 => Some(*is_equal),
+        Op::Equal(pair, is_equal) => match (&pair.0, &pair.1) {
+            (field, Op::Const(value)) | (Op::Const(value), field)
+                if is_empty(value) && is_field_of_all_objects(field, None) =>
+            {
+                Some(!is_equal)
+            }
+            _ => literal_result(op),
+        },
+        Op::Variable(slot) => of(&environment.at(*slot)?.0.op),
+        op => literal_result(op),
+    }
+}
+
+/// Returns the constant result of `&&` or `||`. `decides` is the value with which one term alone
+/// decides the result: false for `&&`, and true for `||`.
+fn junction(terms: &[Op], environment: &Environment, decides: bool) -> Option<bool> {
+    let mut constants = terms.iter().map(|term| constant(term, environment));
+    if constants.clone().any(|value| value == Some(decides)) {
+        return Some(decides);
+    }
+    if constants.all(|value| value == Some(!decides)) {
+        return Some(!decides);
+    }
+    // If two terms of `&&` cannot both be true, the result is false. If two terms of `||` cannot
+    // both be false, the result is true.
+    let claims: Vec<_> = terms.iter().map(|term| Claim::of(term, !decides)).collect();
+    let contradicts = claims
+        .iter()
+        .enumerate()
+        .any(|(n, claim)| claims[n + 1..].iter().any(|other| claim.excludes(other)));
+    contradicts.then_some(decides)
+}
+
+/// A statement about the value of an op.
+struct Claim<'o> {
+    op: &'o Op,
+    /// The literal with which `op` is compared. None if `op` itself is a bool.
+    literal: Option<&'o Const>,
+    /// True if `op` equals the literal, or is true. False if `op` differs from the literal, or is
+    /// false.
+    holds: bool,
+}
+
+impl<'o> Claim<'o> {
+    /// Returns the claim that `op` has the value `value`.
+    fn of(op: &'o Op, value: bool) -> Self {
+        match op {
+            Op::Not(operand) => Self::of(operand, !value),
+            Op::Equal(pair, is_equal) => match (&pair.0, &pair.1) {
+                (op, Op::Const(literal)) | (Op::Const(literal), op) => Self {
+                    op,
+                    literal: Some(literal),
+                    holds: *is_equal == value,
+                },
+                _ => Self::plain(op, value),
+            },
+            op => Self::plain(op, value),
+        }
+    }
+
+    fn plain(op: &'o Op, holds: bool) -> Self {
+        Self {
+            op,
+            literal: None,
+            holds,
+        }
+    }
+
+    /// Returns true if at most one of the two claims is true.
+    fn excludes(&self, other: &Self) -> bool {
+        if self.op != other.op {
+            return false;
+        }
+        match (self.literal, other.literal) {
+            (Some(Const::Str(one)), Some(Const::Str(other_text))) if one != other_text => {
+                self.holds && other.holds
+            }
+            (one, another) => one == another && self.holds != other.holds,
+        }
+    }
+}
+
+fn is_empty(value: &Const) -> bool {
+    match value {
+        Const::Null => true,
+        Const::Str(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
+/// Returns true if every object has the field at the path `op`, or the field `last` of the value at
+/// this path.
+fn is_field_of_all_objects(op: &Op, last: Option<&str>) -> bool {
+    let names: &[Box<str>] = match op {
+        Op::Object => &[],
+        Op::Path(base, names) if **base == Op::Object => names,
+        _ => return false,
+    };
+    let path = names.iter().map(|name| &**name).chain(last);
+    FIELDS_OF_ALL_OBJECTS
+        .iter()
+        .any(|field| path.clone().eq(field.iter().copied()))
+}
+
+/// Returns the result of an expression that consists of literals and functions, if it is a bool.
+fn literal_result(op: &Op) -> Option<bool> {
+    if !is_closed(op) {
+        return None;
+    }
+    let doc = Doc::parse(b"{}", &Projection::default()).ok()?;
+    let mut budget = Budget { left: STEPS };
+    let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+    match Context::new(&mut scope, ()).eval(op) {
+        Ok(V::Bool(value)) => Some(value),
+        _ => None,
+    }
+}
+
+fn is_closed(op: &Op) -> bool {
+    match op {
+        Op::Const(_) => true,
+        Op::Not(operand) | Op::Neg(operand) | Op::InSet(operand, _) => is_closed(operand),
+        Op::Equal(pair, _) | Op::Order(pair, _) | Op::Arith(pair, _) | Op::In(pair) => {
+            is_closed(&pair.0) && is_closed(&pair.1)
+        }
+        Op::List(ops) | Op::And(ops) | Op::Or(ops) | Op::Call(_, ops) => ops.iter().all(is_closed),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ResultKind, compile};
+
+    fn constant_result(source: &str) -> Option<bool> {
+        let mut environment = Environment::default();
+        let always = compile("has(object.metadata)", ResultKind::Any, &environment);
+        let always = always.expect("the expression of the test is valid");
+        environment
+            .declare("always", always)
+            .expect("the name is valid");
+        let program = compile(source, ResultKind::Bool, &environment);
+        program.expect(source).constant_result(&environment)
+    }
+
+    #[test]
+    fn expressions_with_the_same_result_for_all_objects_are_recognized() {
+        for (source, expected) in [
+            ("true", true),
+            ("1 == 1", true),
+            ("2 > 1 && 'a' in ['a']", true),
+            ("size([1]) > 0", true),
+            ("!false", true),
+            ("1 > 2", false),
+            ("has(object.metadata)", true),
+            ("has(object.metadata.name)", true),
+            ("object.metadata.name != ''", true),
+            ("object.metadata.uid == null", false),
+            ("'' == object.kind", false),
+            ("has(object.status) || true", true),
+            ("has(object.status) && false", false),
+            ("variables.always", true),
+            ("!variables.always", false),
+            ("object.a == object.a", true),
+            ("object.a ? true : true", true),
+            ("object.phase != 'Done' || object.phase != 'Failed'", true),
+            ("object.phase == 'Done' && object.phase == 'Failed'", false),
+            ("object.phase == 'Done' || object.phase != 'Done'", true),
+            ("!(object.phase == 'A') || !(object.phase == 'B')", true),
+            ("object.a || !object.a", true),
+            ("has(object.a) && object.b && !has(object.a)", false),
+        ] {
+            assert_eq!(constant_result(source), Some(expected), "{source}");
+        }
+    }
+
+    #[test]
+    fn expressions_with_different_results_are_not_reported() {
+        for source in [
+            "has(object.status)",
+            "has(object.metadata.deletionTimestamp)",
+            "object.metadata.name != 'a'",
+            "object.metadata.namespace != ''",
+            "object.phase != 'Done' && object.phase != 'Failed'",
+            "object.phase == 'Done' || object.phase == 'Failed'",
+            "object.phase == 'A' || object.other == 'B'",
+            "now > timestamp('2026-01-01T00:00:00Z')",
+            "object.list.all(x, true)",
+            "has(object.a) || object.b",
+        ] {
+            assert_eq!(constant_result(source), None, "{source}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Keeps our `APIService`, with which the kube-apiserver finds this server.
+//!
+//! - Makes one of our `ClusterRole`s the owner of the `APIService`. When an administrator removes
+//!   the server and thus the `ClusterRole`, the garbage collector also deletes the `APIService`.
+//!   Without an owner, the administrator may forget the `APIService`. While an `APIService` is
+//!   registered and no server answers for it, no namespace of the cluster can be deleted.
+//! - With `--register`, also creates the `APIService`, and repairs it after changes of other
+//!   clients. The leader does not create the `APIService` before a readiness probe of its Pod has
+//!   succeeded. So a server that cannot start blocks no namespace.
+//!
+//! The server creates the `APIService` only together with its owner. When the server is being
+//! removed, the `ClusterRole` no longer exists, so the server cannot create the `APIService` again.
+//!
+//! The field `caBundle` has its own task, because each replica updates it
+//! ([`CaBundleUpdater`](crate::certs::CaBundleUpdater)).
+
+use crate::config::RegistrationConfig;
+use crate::replicate::OWNER;
+use crate::serve::Readiness;
+use futures::StreamExt as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Time between a failed attempt to write the `APIService` and the next attempt. An administrator
+/// can grant missing permissions at any time. The server receives no event about this, so it
+/// retries.
+const RETRY_DELAY: Duration = Duration::from_mins(1);
+
+/// Delay after a write. Another client and this server may overwrite each other's changes. Each
+/// change causes a check, so the delay limits the rate of these writes.
+const DELAY_AFTER_WRITE: Duration = Duration::from_secs(1);
+
+/// Interval at which the task checks if a readiness probe of this replica has succeeded.
+const READINESS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Priorities of the `APIService`. `apiservice/apiservice.yaml` explains them, and a test compares
+/// them.
+const GROUP_PRIORITY_MINIMUM: i32 = 2_000;
+const VERSION_PRIORITY: i32 = 100;
+
+/// The CA bundle of this replica as PEM. `None` if the serving certificate does not come from the
+/// server's own CA.
+pub(super) type OwnCaBundle = Option<watch::Receiver<Arc<str>>>;
+
+/// The task that keeps the `APIService`.
+pub(super) struct Registration {
+    registrations: Api<APIService>,
+    roles: Api<ClusterRole>,
+    /// Name of the `APIService`.
+    name: &'static str,
+    /// The `spec`, the labels and the annotations of the `APIService`. `None` without `--register`.
+    desired: Option<Value>,
+    ca_bundle: OwnCaBundle,
+    was_logged: bool,
+}
+
+impl Registration {
+    /// Creates the task for the `APIService` `name`, which has the form `<version>.<group>`. If
+    /// `config` is `None`, the task only sets the owner.
+    pub(super) fn new(
+        client: Client,
+        name: &'static str,
+        config: Option<&RegistrationConfig>,
+        ca_bundle: OwnCaBundle,
+    ) -> Self {
+        Self {
+            registrations: Api::all(client.clone()),
+            roles: Api::all(client),
+            name,
+            desired: config.map(|config| desired(name, config)),
+            ca_bundle,
+            was_logged: false,
+        }
+    }
+
+    /// Checks the `APIService` after each of its changes. Never ends.
+    ///
+    /// Only the first failure is logged. The next attempt follows after [`RETRY_DELAY`].
+    pub(super) async fn keep(mut self, readiness: Arc<Readiness>) {
+        while self.desired.is_some() && !readiness.was_ready() {
+            tokio::time::sleep(READINESS_INTERVAL).await;
+        }
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut events = watcher(self.registrations.clone(), only)
+            .default_backoff()
+            .boxed();
+        while let Some(event) = events.next().await {
+            // The errors of this watch are not logged, because other tasks also watch `APIService`s
+            // and log the same causes. These tasks are discovery (at the level `debug`) and, if it
+            // runs, the task `caBundle`.
+            if matches!(event, Err(_) | Ok(watcher::Event::Init)) {
+                continue;
+            }
+            let has_written = loop {
+                match self.check().await {
+                    Ok(has_written) => break has_written,
+                    Err(error) => self.log_once(&error),
+                }
+                tokio::time::sleep(RETRY_DELAY).await;
+            };
+            if has_written {
+                tokio::time::sleep(DELAY_AFTER_WRITE).await;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    fn log_once(&mut self, error: &kube::Error) {
+        if std::mem::replace(&mut self.was_logged, true) {
+            return;
+        }
+        let is_missing = matches!(error, kube::Error::Api(status) if status.code == 404);
+        match self.desired {
+            // This also happens each time an administrator removes the server.
+            Some(_) if is_missing => tracing::info!(
+                name = self.name,
+                "the APIService is not created, because the ClusterRole {OWNER} does not exist"
+            ),
+            Some(_) => tracing::warn!(
+                name = self.name,
+                %error,
+                "the APIService cannot be created or repaired: apply the component register again"
+            ),
+            None => tracing::warn!(
+                name = self.name,
+                %error,
+                "the APIService has no owner: delete the APIService before you remove this server"
+            ),
+        }
+    }
+
+    /// Reads the `APIService`. Creates or changes it if necessary, and then returns true.
+    async fn check(&self) -> Result<bool, kube::Error> {
+        let found = self.registrations.get_opt(self.name).await?;
+        let is_current = match (&found, &self.desired) {
+            (None, desired) => desired.is_none(),
+            (Some(found), None) => is_owned(found),
+            (Some(found), Some(desired)) => {
+                let found_value = serde_json::to_value(found).unwrap_or_default();
+                is_owned(found) && contains(&found_value, desired)
+            }
+        };
+        if is_current {
+            return Ok(false);
+        }
+        let role = self.roles.get(OWNER).await?;
+        let owner = OwnerReference {
+            api_version: "rbac.authorization.k8s.io/v1".to_owned(),
+            kind: "ClusterRole".to_owned(),
+            name: OWNER.to_owned(),
+            uid: role.metadata.uid.unwrap_or_default(),
+            ..OwnerReference::default()
+        };
+        let mut object = self.desired.clone().unwrap_or_else(|| json!({}));
+        let written = if let Some(found) = found {
+            let mut owners = found.metadata.owner_references.unwrap_or_default();
+            owners.retain(|other| !is_role(other));
+            owners.push(owner);
+            object["metadata"]["ownerReferences"] = json!(owners);
+            // The write fails if another client has changed the owners after the read.
+            object["metadata"]["resourceVersion"] = json!(found.metadata.resource_version);
+            let (params, patch) = (PatchParams::default(), Patch::Merge(object));
+            let patched = self.registrations.patch(self.name, &params, &patch).await;
+            patched.map(|_| "changed")
+        } else {
+            object["metadata"]["ownerReferences"] = json!([owner]);
+            self.create(object).await
+        };
+        match written {
+            Ok(how) => tracing::info!(name = self.name, "APIService {how}"),
+            // Another client has deleted, created or changed the `APIService` after the read. The
+            // watch delivers an event.
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Creates the `APIService` with the CA bundle of this replica, so that the kube-apiserver can
+    /// verify the server's certificate at once.
+    async fn create(&self, mut object: Value) -> Result<&'static str, kube::Error> {
+        if let Some(bundle) = &self.ca_bundle {
+            let bundle = ByteString(bundle.borrow().as_bytes().to_vec());
+            object["spec"]["caBundle"] = json!(bundle);
+        }
+        object["metadata"]["name"] = json!(self.name);
+        let object: APIService = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+        let params = PostParams::default();
+        let created = self.registrations.create(&params, &object).await;
+        created.map(|_| "created")
+    }
+}
+
+/// Returns the labels, the annotations and the spec of the `APIService` `name`.
+fn desired(name: &str, config: &RegistrationConfig) -> Value {
+    let (version, group) = name.split_once('.').unwrap_or_default();
+    json!({
+        "metadata": {
+            "labels": {"app.kubernetes.io/part-of": "ifo"},
+            "annotations": config.annotations,
+        },
+        "spec": {
+            "group": group,
+            "version": version,
+            "groupPriorityMinimum": GROUP_PRIORITY_MINIMUM,
+            "versionPriority": VERSION_PRIORITY,
+            "service": {
+                "name": config.service_name,
+                "namespace": config.namespace,
+                "port": config.service_port,
+            },
+            "insecureSkipTLSVerify": null,
+        },
+    })
+}
+
+/// Returns true if `found` has all fields of `desired` with the same values. A null in `desired`
+/// means that the field must be absent.
+fn contains(found: &Value, desired: &Value) -> bool {
+    match desired {
+        Value::Object(members) => members
+            .iter()
+            .all(|(key, value)| contains(&found[key.as_str()], value)),
+        _ => found == desired,
+    }
+}
+
+fn is_owned(found: &APIService) -> bool {
+    let mut owners = found.metadata.owner_references.iter().flatten();
+    owners.any(is_role)
+}
+
+/// Returns true if the owner is our `ClusterRole`.
+fn is_role(owner: &OwnerReference) -> bool {
+    owner.kind == "ClusterRole" && owner.name == OWNER
+}
+
+#[cfg(test)]
+#[path = "registration_tests.rs"]
+mod tests;

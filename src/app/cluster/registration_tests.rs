@@ -1,0 +1,167 @@
+//! Tests of [`Registration`]: when it creates the `APIService`, and which fields it repairs.
+
+use super::*;
+use crate::auth::testing::{Cluster, eventually};
+use http::Method;
+use std::collections::BTreeMap;
+
+const NAME: &str = "v1alpha1.live.ifo.kubevirt.io";
+const PATH: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/ifo-apiserver-registration";
+
+/// Returns a cluster with the `ClusterRole` that owns the `APIService`.
+fn cluster() -> Cluster {
+    let cluster = Cluster::new();
+    cluster.put(
+        ROLE,
+        json!({"metadata": {"uid": "uid-of-role"}, "rules": []}),
+    );
+    cluster
+}
+
+fn config() -> RegistrationConfig {
+    RegistrationConfig {
+        namespace: "operations".to_owned(),
+        service_name: "ifo".to_owned(),
+        service_port: 443,
+        annotations: BTreeMap::from([("inject".to_owned(), "true".to_owned())]),
+    }
+}
+
+/// Starts the task with `--register`. Returns the readiness of the replica.
+fn start(cluster: &Cluster) -> Arc<Readiness> {
+    let (sender, bundle) = watch::channel(Arc::from("PEM"));
+    // The bundle stays valid after its sender is dropped.
+    drop(sender);
+    let task = Registration::new(cluster.client(), NAME, Some(&config()), Some(bundle));
+    let readiness = Arc::new(Readiness::new());
+    tokio::spawn(task.keep(readiness.clone()));
+    readiness
+}
+
+#[test]
+fn the_created_apiservice_equals_the_manifest() {
+    let manifest = include_str!("../../../apiservice/apiservice.yaml");
+    let mut manifest: Value = serde_saphyr::from_str(manifest).expect("YAML");
+    let config = RegistrationConfig {
+        namespace: "ifo-system".to_owned(),
+        service_name: "ifo-apiserver".to_owned(),
+        service_port: 443,
+        annotations: BTreeMap::new(),
+    };
+    let mut spec = desired(NAME, &config)["spec"].take();
+    spec.as_object_mut()
+        .expect("a spec has fields")
+        .retain(|_, value| !value.is_null());
+    assert_eq!(spec, manifest["spec"].take());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_apiservice_is_created_complete_after_the_first_successful_readiness_probe() {
+    let cluster = cluster();
+    let readiness = start(&cluster);
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert!(cluster.get(PATH).is_none());
+
+    readiness.set_was_ready();
+    eventually("the APIService", || cluster.get(PATH).is_some()).await;
+    let mut created = cluster.get(PATH).expect("it exists");
+    created["metadata"]
+        .as_object_mut()
+        .expect("an object has metadata")
+        .remove("resourceVersion");
+    let expected = json!({
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {
+            "name": NAME,
+            "labels": {"app.kubernetes.io/part-of": "ifo"},
+            "annotations": {"inject": "true"},
+            "ownerReferences": [{
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "name": "ifo-apiserver-registration", "uid": "uid-of-role",
+            }],
+        },
+        "spec": {
+            "group": "live.ifo.kubevirt.io", "version": "v1alpha1",
+            "groupPriorityMinimum": 2000, "versionPriority": 100,
+            "service": {"name": "ifo", "namespace": "operations", "port": 443},
+            "caBundle": "UEVN",
+        },
+    });
+    assert_eq!(created, expected);
+    assert!(cluster.seen(&Method::PATCH).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_or_deleted_apiservice_is_repaired_and_foreign_fields_are_kept() {
+    let cluster = cluster();
+    start(&cluster).set_was_ready();
+    eventually("the APIService", || cluster.get(PATH).is_some()).await;
+    // The simulation sends only the changes that are made after the start of the watch.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    let mut changed = cluster.get(PATH).expect("it exists");
+    changed["spec"]["service"]["name"] = json!("other");
+    changed["spec"]["caBundle"] = json!("b3RoZXI=");
+    changed["metadata"]["annotations"] = json!({"who": "admin"});
+    changed["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "uid-of-other",
+    }]);
+    cluster.put(PATH, changed);
+    let service = || {
+        cluster
+            .get(PATH)
+            .map(|it| it["spec"]["service"]["name"].clone())
+    };
+    eventually("the repaired Service", || service() == Some(json!("ifo"))).await;
+    let repaired = cluster.get(PATH).expect("it exists");
+    assert_eq!(
+        repaired["metadata"]["annotations"],
+        json!({"who": "admin", "inject": "true"})
+    );
+    let owners = &repaired["metadata"]["ownerReferences"];
+    assert_eq!(owners[0]["uid"], "uid-of-other");
+    assert_eq!(owners[1]["uid"], "uid-of-role");
+    // The task of the caBundle writes this field.
+    assert_eq!(repaired["spec"]["caBundle"], "b3RoZXI=");
+
+    cluster.delete(PATH);
+    eventually("the created APIService", || cluster.get(PATH).is_some()).await;
+
+    // The administrator removes the server.
+    cluster.delete(ROLE);
+    cluster.delete(PATH);
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert!(cluster.get(PATH).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_creation_is_tried_again() {
+    let cluster = cluster();
+    cluster.refuse(Method::POST, "/apiservices", 403);
+    start(&cluster).set_was_ready();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(cluster.get(PATH).is_none());
+    eventually("the APIService", || cluster.get(PATH).is_some()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_flag_only_the_owner_is_set() {
+    let cluster = cluster();
+    let task = Registration::new(cluster.client(), NAME, None, None);
+    tokio::spawn(task.keep(Arc::new(Readiness::new())));
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert!(cluster.get(PATH).is_none());
+
+    let spec =
+        json!({"group": "other", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1});
+    cluster.put(PATH, json!({"metadata": {}, "spec": spec}));
+    let owner = || {
+        cluster
+            .get(PATH)
+            .map(|it| it["metadata"]["ownerReferences"][0]["uid"].clone())
+    };
+    eventually("the owner", || owner() == Some(json!("uid-of-role"))).await;
+    assert_eq!(cluster.get(PATH).expect("it exists")["spec"], spec);
+}

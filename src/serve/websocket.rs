@@ -1,0 +1,253 @@
+//! Serves watches over WebSocket. Browsers, and so dashboards, watch resources in this way. Input: a
+//! watch request that asks for the upgrade to WebSocket. Output: the answer 101, and then one message
+//! for each event of the watch.
+//!
+//! A WebSocket watch has the same events, limits and log line as any other watch, because only the
+//! transport differs:
+//!
+//! 1. The handler of the watch creates its usual answer. [`accept`] changes the status code and the
+//!    headers of this answer to those of a WebSocket handshake. The body still has the events.
+//! 2. The middleware wraps the body, as it does for any other watch.
+//! 3. The listener takes the body from the answer, and completes the upgrade of the connection.
+//!    [`EventSocket`] then reads events from the body and sends them as messages.
+//!
+//! As in the kube-apiserver, each message has the type text and contains one event in JSON, and the
+//! server ignores the data that it receives. Only HTTP/1.1 has this upgrade. The kube-apiserver
+//! always uses HTTP/1.1 to forward it.
+
+mod bearer_subprotocol;
+
+use super::error_status::ErrorStatus;
+use super::slow_client_timeout::STALL_TIMEOUT;
+use axum::body::Body;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures::{SinkExt as _, StreamExt as _};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+use http_body_util::BodyExt as _;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
+use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+
+pub use bearer_subprotocol::move_token_to_authorization;
+
+/// RFC 6455 defines this text. The server hashes it together with the key of the client, so that the
+/// client knows that the server speaks WebSocket.
+const ACCEPT_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// Largest message that a client may send, in bytes. After a larger message, the server closes the
+/// connection. The server ignores all messages, so no client needs to send any.
+const MAX_RECEIVED: usize = 4 << 10;
+/// Size of the buffer for received data in bytes. Each WebSocket watch has this buffer.
+const READ_BUFFER: usize = 4 << 10;
+/// Time limit for the end of a connection: the client must read the close frame and answer it. After
+/// this time, the server closes the connection without the client's answer. The limit is shorter than
+/// the time that open requests have at shutdown.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Returns true if the client asks for an upgrade to WebSocket.
+pub fn is_requested(request: &Parts) -> bool {
+    let has = |name: HeaderName, wanted: &str| {
+        let values = request.headers.get_all(name).iter();
+        let mut tokens = values
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','));
+        tokens.any(|token| token.trim().eq_ignore_ascii_case(wanted))
+    };
+    request.method == Method::GET
+        && request.version == Version::HTTP_11
+        && has(header::CONNECTION, "upgrade")
+        && has(header::UPGRADE, "websocket")
+}
+
+/// Changes the answer of a watch to the answer of a WebSocket handshake. The events stay in the body.
+/// Returns a 400 if the handshake of the client is invalid.
+///
+/// As in the kube-apiserver, a client may offer one subprotocol, which has no effect. If a client
+/// offers several, it gets a 400, because the server cannot know which one the client expects.
+///
+/// The header `Origin` is not checked. It protects servers whose users authenticate with cookies, and
+/// this server does not use cookies.
+pub fn accept(headers: &HeaderMap, watch: Response) -> Result<Response, ErrorStatus> {
+    let key = headers
+        .get(header::SEC_WEBSOCKET_KEY)
+        .filter(|key| !key.is_empty())
+        .ok_or_else(|| ErrorStatus::bad_request("mismatch challenge/response"))?;
+    if headers
+        .get(header::SEC_WEBSOCKET_VERSION)
+        .is_none_or(|version| version != "13")
+    {
+        return Err(ErrorStatus::bad_request(
+            "missing or bad WebSocket Version: the server supports version 13",
+        ));
+    }
+    let mut subprotocols = headers
+        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter(|value| !value.is_empty());
+    let subprotocol = subprotocols.next();
+    if subprotocols.next().is_some() || subprotocol.is_some_and(|it| it.as_bytes().contains(&b','))
+    {
+        return Err(ErrorStatus::bad_request(
+            "the client offers more than one WebSocket subprotocol",
+        ));
+    }
+    let mut response = Response::new(watch.into_body());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let answered = response.headers_mut();
+    answered.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    answered.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    answered.insert(header::SEC_WEBSOCKET_ACCEPT, accept_value(key));
+    if let Some(subprotocol) = subprotocol {
+        answered.insert(header::SEC_WEBSOCKET_PROTOCOL, subprotocol.clone());
+    }
+    Ok(response)
+}
+
+fn accept_value(key: &HeaderValue) -> HeaderValue {
+    let mut hash = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
+    hash.update(key.as_bytes());
+    hash.update(ACCEPT_SUFFIX);
+    HeaderValue::try_from(STANDARD.encode(hash.finish())).expect("Base64 is a valid header value")
+}
+
+/// The connection of a WebSocket watch.
+pub struct EventSocket(WebSocketStream<TokioIo<Upgraded>>);
+
+/// The reason why a WebSocket connection ended without a close frame of both sides.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// hyper could not complete the upgrade.
+    #[error("upgrade: {0}")]
+    Upgrade(#[source] hyper::Error),
+    /// The connection failed, or the client violated the WebSocket protocol.
+    #[error("WebSocket: {0}")]
+    Socket(#[from] tokio_tungstenite::tungstenite::Error),
+    /// The body of the watch failed.
+    #[error("events: {0}")]
+    Events(#[source] axum::Error),
+    /// The client sent pings, but did not read the answers.
+    #[error("the client did not read an answer to its ping")]
+    Stalled,
+}
+
+impl EventSocket {
+    /// Waits until the answer 101 has been sent. From then on, the connection speaks WebSocket.
+    pub async fn open(upgrade: OnUpgrade) -> Result<Self, SocketError> {
+        let upgraded = upgrade.await.map_err(SocketError::Upgrade)?;
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER)
+            .max_message_size(Some(MAX_RECEIVED))
+            .max_frame_size(Some(MAX_RECEIVED));
+        let io = TokioIo::new(upgraded);
+        let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config));
+        Ok(Self(socket.await))
+    }
+
+    /// Sends the events of a watch until the watch ends, the client closes the connection, or
+    /// `going_away` completes. Then closes the connection.
+    pub async fn serve(
+        mut self,
+        events: Body,
+        going_away: impl Future<Output = ()>,
+    ) -> Result<(), SocketError> {
+        let code = tokio::select! {
+            biased;
+            () = going_away => Some(CloseCode::Away),
+            sent = self.send_events(events) => match sent {
+                Ok(WatchEnd::Events) => Some(CloseCode::Normal),
+                Ok(WatchEnd::Client) => None,
+                Err(error) => Some(code_for(error)?),
+            },
+        };
+        // A client that does not answer the close frame in time is disconnected.
+        timeout(CLOSE_TIMEOUT, self.close(code))
+            .await
+            .unwrap_or(Ok(()))
+    }
+
+    /// Sends each event as one message. Returns when the body has ended, or when the client has sent
+    /// a close frame.
+    async fn send_events(&mut self, mut events: Body) -> Result<WatchEnd, SocketError> {
+        loop {
+            tokio::select! {
+                received = self.0.next() => match received {
+                    None | Some(Ok(Message::Close(_))) => return Ok(WatchEnd::Client),
+                    // The answer to a ping is sent before the next message is read. So a client
+                    // that does not read cannot fill the memory with answers.
+                    Some(Ok(Message::Ping(_))) => timeout(STALL_TIMEOUT, self.0.flush())
+                        .await
+                        .map_err(|_| SocketError::Stalled)??,
+                    Some(received) => drop(received?),
+                },
+                frame = events.frame() => {
+                    let Some(frame) = frame else {
+                        return Ok(WatchEnd::Events);
+                    };
+                    let frame = frame.map_err(SocketError::Events)?;
+                    // The chunk is dropped when all its events have been sent. Until then, the
+                    // body counts the chunk as unsent, and aborts the exchange if the client does
+                    // not read.
+                    let chunk = frame.into_data().unwrap_or_default();
+                    self.send_chunk(&chunk).await?;
+                }
+            }
+        }
+    }
+
+    async fn send_chunk(&mut self, chunk: &Bytes) -> Result<(), SocketError> {
+        // The JSON of an event contains no line feed, except at its end.
+        for event in chunk.split_inclusive(|byte| *byte == b'\n') {
+            let event = chunk.slice_ref(event);
+            let frame = Frame::message(event, OpCode::Data(Data::Text), true);
+            self.0.send(Message::Frame(frame)).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a close frame with this code. The code is None if the client has sent a close frame:
+    /// then the socket answers by itself with the same code. Waits until both sides have sent a close
+    /// frame, and closes the TLS connection.
+    async fn close(&mut self, code: Option<CloseCode>) -> Result<(), SocketError> {
+        if let Some(code) = code {
+            let reason = "".into();
+            self.0.close(Some(CloseFrame { code, reason })).await?;
+        }
+        // Reading also sends the answer to the client's close frame.
+        while let Some(Ok(_)) = self.0.next().await {}
+        // The client may already have closed its side.
+        let _ = self.0.get_mut().shutdown().await;
+        Ok(())
+    }
+}
+
+/// Returns the code for the close frame after an error. Returns the error if the server cannot send a
+/// close frame.
+fn code_for(error: SocketError) -> Result<CloseCode, SocketError> {
+    use tokio_tungstenite::tungstenite::Error;
+    match error {
+        SocketError::Socket(Error::Capacity(CapacityError::MessageTooLong { .. })) => {
+            Ok(CloseCode::Size)
+        }
+        SocketError::Socket(Error::Protocol(_)) => Ok(CloseCode::Protocol),
+        SocketError::Socket(Error::Utf8(_)) => Ok(CloseCode::Invalid),
+        error => Err(error),
+    }
+}
+
+/// The reason for the end of a watch that had no error.
+enum WatchEnd {
+    /// The body has no further events.
+    Events,
+    /// The client has closed the connection.
+    Client,
+}
