@@ -141,7 +141,7 @@ async fn each_event_is_one_message() {
             .await
             .into_body();
         let mut lines = Vec::new();
-        while lines.iter().filter(|byte| **byte == b'\n').count() < 6 {
+        while lines.split_inclusive(|byte| *byte == b'\n').count() < 6 || !lines.ends_with(b"\n") {
             let frame = body.frame().await.unwrap().unwrap();
             lines.extend_from_slice(&frame.into_data().unwrap());
         }
