@@ -165,7 +165,7 @@ async fn the_default_columns_of_ordinary_operations_fit_into_120_columns() {
             ["VirtualMachineInstanceMigration", migration, "Scheduling"],
         ],
         &[["VirtualMachine", &machine, "WaitingForReceiver"]],
-        &[["DataVolume", &machine, "ImportInProgress"]],
+        &[["DataVolume", &machine, "Resizing"]],
         &[["Deployment", "a-name-of-twenty-eight-chars", "Rollout"]],
     ];
     for operations in tables {
