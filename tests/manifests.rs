@@ -361,7 +361,7 @@ fn crds_registration_and_target_roles_are_separate_from_the_server() {
 }
 
 /// When a user deletes the server, Kubernetes must also delete the APIService. For this purpose,
-/// `src/app/cluster/set_api_service_owner.rs` makes the ClusterRole `ifo-apiserver-registration`
+/// `src/app/cluster/registration.rs` makes the ClusterRole `ifo-apiserver-registration`
 /// the owner of the APIService. The server must have the rights to change the APIService, and to
 /// read the UID of the ClusterRole. So the rules of the ClusterRole must name both objects.
 #[test]

@@ -19,14 +19,14 @@ use axum::response::Response;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use socket2::{SockRef, TcpKeepalive};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -158,31 +158,29 @@ async fn accept(
     Ok((stream, peer, slot))
 }
 
-/// Creates a server for the protocol that the TLS handshake has negotiated: HTTP/2 or HTTP/1.1. So
-/// hyper need not wait for the first bytes to detect the protocol.
-fn protocol_server(http2: bool) -> auto::Builder<Streams> {
-    let mut builder = auto::Builder::new(Streams);
-    if http2 {
-        builder = builder.http2_only();
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_header_list_size(MAX_HEADER_BYTES)
-            .initial_connection_window_size(STREAM_WINDOW)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .max_concurrent_streams(MAX_STREAMS)
-            .max_send_buf_size(SEND_BUFFER)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT);
-    } else {
-        builder = builder.http1_only();
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .max_headers(MAX_HEADERS)
-            .max_buf_size(MAX_HEADER_BYTES as usize)
-            .header_read_timeout(HEADER_TIMEOUT);
-    }
+/// Creates the settings of HTTP/2 connections.
+fn http2_settings() -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(Streams);
+    builder
+        .timer(TokioTimer::new())
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .initial_connection_window_size(STREAM_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// Creates the settings of HTTP/1.1 connections.
+fn http1_settings() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES as usize)
+        .header_read_timeout(HEADER_TIMEOUT);
     builder
 }
 
@@ -226,7 +224,7 @@ enum Closed {
     #[error("evicted for another connection")]
     Evicted,
     #[error("HTTP: {0}")]
-    Http(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Http(#[from] hyper::Error),
     #[error(transparent)]
     WebSocket(#[from] SocketError),
 }
@@ -329,51 +327,65 @@ async fn serve_connection(
         let handler = Arc::clone(&handler);
         hyper::service::service_fn(move |request| Arc::clone(&handler).answer(request))
     };
-    let protocol = protocol_server(http2);
-    let requests = async {
-        let io = TokioIo::new(stream);
-        let mut connection = pin!(protocol.serve_connection_with_upgrades(io, service));
-        let stopped = tokio::select! {
-            ended = connection.as_mut() => return ended.map_err(Closed::Http),
-            () = shutdown.cancelled() => {
-                // A client that has sent no request has no request to finish. A graceful end would
-                // wait for the preface of HTTP/2, which the client may not have sent yet.
-                if !client.had_request() {
-                    return Ok(());
-                }
-                true
-            }
-            () = client.wait_until_refused() => false,
-            () = wait_until_idle_timeout(client, http2) => {
-                if !client.had_request() {
-                    return Err(Closed::Silent);
-                }
-                false
-            }
-        };
-        connection.as_mut().graceful_shutdown();
-        if stopped {
-            return connection.await.map_err(Closed::Http);
-        }
-        // A client that does not close the connection in time is disconnected.
-        tokio::time::timeout(SHUTDOWN_TIMEOUT, connection)
-            .await
-            .unwrap_or(Ok(()))
-            .map_err(Closed::Http)
-    };
+    let io = TokioIo::new(stream);
+    // The TLS handshake has negotiated the protocol. The automatic detection of hyper-util would wait
+    // for the first bytes of the client.
     if http2 {
-        requests.await
-    } else {
-        // An HTTP/1.1 connection has only one request at a time. To abort this request, the server
-        // closes the connection.
-        let exchange = Arc::new(AbortableExchange::default());
-        let ended = Arc::clone(&exchange).run(requests).await;
-        ended.unwrap_or(Err(Closed::Stalled))?;
-        // The future is boxed, so that other connections need no memory for it.
-        let watch = Box::pin(handler.serve_upgrade(&shutdown));
-        let ended = exchange.run(watch).await;
-        ended.unwrap_or(Err(Closed::Stalled))
+        let connection = http2_settings().serve_connection(io, service);
+        let finish = http2::Connection::graceful_shutdown;
+        return serve_requests(connection, finish, client, http2, &shutdown).await;
     }
+    let connection = http1_settings()
+        .serve_connection(io, service)
+        .with_upgrades();
+    let finish = http1::UpgradeableConnection::graceful_shutdown;
+    let requests = serve_requests(connection, finish, client, http2, &shutdown);
+    // An HTTP/1.1 connection has only one request at a time. To abort this request, the server closes
+    // the connection.
+    let exchange = Arc::new(AbortableExchange::default());
+    let ended = Arc::clone(&exchange).run(requests).await;
+    ended.unwrap_or(Err(Closed::Stalled))?;
+    // The future is boxed, so that other connections need no memory for it.
+    let watch = Box::pin(handler.serve_upgrade(&shutdown));
+    let ended = exchange.run(watch).await;
+    ended.unwrap_or(Err(Closed::Stalled))
+}
+
+/// Serves the requests of one connection until its end. `finish` makes the connection end after its
+/// open requests.
+async fn serve_requests<C: Future<Output = hyper::Result<()>>>(
+    connection: C,
+    finish: impl FnOnce(Pin<&mut C>),
+    client: &ClientConnection,
+    http2: bool,
+    shutdown: &CancellationToken,
+) -> Result<(), Closed> {
+    let mut connection = pin!(connection);
+    let stopped = tokio::select! {
+        ended = connection.as_mut() => return Ok(ended?),
+        () = shutdown.cancelled() => {
+            // A client that has sent no request has no request to finish. A graceful end would wait
+            // for the preface of HTTP/2, which the client may not have sent yet.
+            if !client.had_request() {
+                return Ok(());
+            }
+            true
+        }
+        () = client.wait_until_refused() => false,
+        () = wait_until_idle_timeout(client, http2) => {
+            if !client.had_request() {
+                return Err(Closed::Silent);
+            }
+            false
+        }
+    };
+    finish(connection.as_mut());
+    if stopped {
+        return Ok(connection.await?);
+    }
+    // A client that does not close the connection in time is disconnected.
+    let ended = tokio::time::timeout(SHUTDOWN_TIMEOUT, connection).await;
+    Ok(ended.unwrap_or(Ok(()))?)
 }
 
 /// Waits until the connection `client` has had no open request for too long. The limit is

@@ -46,7 +46,7 @@ pub(super) fn wrong_results(
             None if text.is_empty() => Some("the default is 'Progressing'".to_owned()),
             None => None,
         };
-        Problem {
+        WrongText {
             message: format!("{text:?} is not one of {}", allowed.join(", ")),
             hint,
         }
@@ -59,7 +59,7 @@ pub(super) fn wrong_results(
     let check_reason = |text: &str| {
         // Without a reason, the operation has its name as the reason.
         let is_valid = text.is_empty() || is_reason(text);
-        (!is_valid).then(|| Problem {
+        (!is_valid).then(|| WrongText {
             message: format!("{text:?} is not a reason of letters and digits in CamelCase"),
             hint: None,
         })
@@ -99,10 +99,10 @@ pub(super) fn wrong_results(
 }
 
 /// Returns the problem if a text is not allowed as the result of an expression.
-type Check<'c> = &'c dyn Fn(&str) -> Option<Problem>;
+type Check<'c> = &'c dyn Fn(&str) -> Option<WrongText>;
 
 /// A mistake in a text that can be the result of an expression.
-struct Problem {
+struct WrongText {
     message: String,
     hint: Option<String>,
 }
@@ -117,7 +117,7 @@ struct ResultPlace<'p> {
 impl ResultPlace<'_> {
     /// Returns the error for a possible result. If the text is in a variable, the error names the
     /// variable and the checked field.
-    fn error(self, result: &PossibleResult, problem: Problem) -> RuleSetError {
+    fn error(self, result: &PossibleResult, problem: WrongText) -> RuleSetError {
         let variable = result.variable.as_ref();
         let variable = variable.and_then(|name| self.variables.iter().find(|it| it.name == *name));
         let (field, source, message) = match variable {
@@ -142,7 +142,7 @@ impl ResultPlace<'_> {
 }
 
 /// Returns the problem if a possible result of `progress` is a text without a percentage.
-fn text_as_progress(result: &PossibleResult) -> Option<Problem> {
+fn text_as_progress(result: &PossibleResult) -> Option<WrongText> {
     let is_of_percentage = |c: char| c.is_ascii_digit() || " .+-%".contains(c);
     let message = match &result.text {
         ResultText::Literal(text) if !is_percentage(text) => {
@@ -156,7 +156,7 @@ fn text_as_progress(result: &PossibleResult) -> Option<Problem> {
         ResultText::Literal(_) | ResultText::Unknown => return None,
     };
     let hint = "compute the percentage, as in 100 * object.status.done / object.status.total";
-    Some(Problem {
+    Some(WrongText {
         message,
         hint: Some(hint.to_owned()),
     })

@@ -13,7 +13,7 @@ use ifo_engine::rules::elements_without_key;
 /// expression that no object can have, and for each expression whose types contradict the schema.
 /// Returns a warning for a `progress` that is probably a text without a number. Expressions that do
 /// not compile without the schema are left out, because their errors are already reported.
-pub(super) fn findings(spec: &OperationRuleSetSpec, root: &SchemaRoot<'_>) -> Vec<Finding> {
+pub(super) fn findings(spec: &OperationRuleSetSpec, root: &SchemaRoot<'_>) -> Vec<SchemaFinding> {
     let mut checker = Checker {
         root: *root,
         findings: Vec::new(),
@@ -86,7 +86,7 @@ fn result_kind(field: &str) -> ResultKind {
 
 /// A mistake that the check against the schema finds.
 #[derive(PartialEq)]
-pub(super) struct Finding {
+pub(super) struct SchemaFinding {
     /// `error` or `warning`.
     pub(super) kind: &'static str,
     /// The field of the rule set, the position, and the mistake.
@@ -131,7 +131,7 @@ impl CheckedNames {
 /// watches).
 struct Checker<'s> {
     root: SchemaRoot<'s>,
-    findings: Vec<Finding>,
+    findings: Vec<SchemaFinding>,
 }
 
 impl Checker<'_> {
@@ -213,7 +213,7 @@ impl Checker<'_> {
     /// Adds the error for a rule without `itemKey` whose elements cannot be keys.
     fn add_missing_key(&mut self, operation: &str, list: &str) {
         let error = elements_without_key(operation, list);
-        self.findings.push(Finding {
+        self.findings.push(SchemaFinding {
             kind: "error",
             text: error.to_string(),
             excerpt: error.excerpt().unwrap_or_default(),
@@ -228,7 +228,7 @@ impl Checker<'_> {
         (line, column): (usize, usize),
         what: &str,
     ) {
-        let finding = Finding {
+        let finding = SchemaFinding {
             kind,
             text: format!("{field}: {line}:{column}: {what}"),
             excerpt: excerpt(source, line, column),
