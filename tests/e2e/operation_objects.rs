@@ -2,13 +2,55 @@
 //! end, and the reasons for the end.
 
 use crate::harness::{
-    NODE, OPERATION, RULE_SET, StateAfterEvents, VM, VMI, columns, condition, event_types,
+    Kind, NODE, OPERATION, RULE_SET, StateAfterEvents, VM, VMI, columns, condition, event_types,
     eventually, migrating, ok_if, rule_set, same_but_for_gaps, shared, text, without_gaps,
 };
 use serde_json::{Value, json};
 
 /// The default columns that kubectl prints for operations.
 const HEADER: [&str; 5] = ["SUBJECT", "OPERATION", "STATE", "AGE", "MESSAGE"];
+
+/// A kind of Kubernetes with a short name.
+const CLAIM: Kind = Kind {
+    api_version: "v1",
+    kind: "PersistentVolumeClaim",
+    plural: "persistentvolumeclaims",
+};
+
+#[test]
+fn a_kind_is_shown_with_a_short_name_only_if_kubectl_finds_it_by_this_name() {
+    shared(async |cluster| {
+        let namespace = cluster.namespace("short-names").await;
+        let mut rules = rule_set(
+            "short-names",
+            &CLAIM,
+            &[("Filling", "object.metadata.name == 'disk'")],
+        );
+        rules["spec"]["namespaces"] = json!([namespace]);
+        cluster.ready_rule_set(&rules).await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        let disk = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "disk"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            },
+        });
+        cluster.create(&CLAIM, Some(namespace), &disk).await;
+        // The custom resource in this test has no short name.
+        cluster.machine(namespace, "web", "Migrating").await;
+        eventually("both subjects are shown", async || {
+            let table = cluster.kubectl(&["get", "ifos", "-n", namespace]).await?;
+            let subjects: Vec<&str> = table.lines().map(|line| columns(line)[0]).collect();
+            let expected = ["SUBJECT", "pvc/disk", "VirtualMachine/web"];
+            ok_if(subjects == expected, &table)
+        })
+        .await;
+        let found = cluster
+            .kubectl(&["get", "pvc/disk", "-n", namespace, "-o", "name"])
+            .await;
+        assert_eq!(found.as_deref(), Ok("persistentvolumeclaim/disk\n"));
+    });
+}
 
 #[test]
 fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {

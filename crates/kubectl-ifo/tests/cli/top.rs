@@ -33,7 +33,7 @@ struct Demo {
 
 impl Demo {
     /// Starts the server with a migrating `VirtualMachine` for each name in `machines`. Waits until
-    /// the server has written its kubeconfig.
+    /// the server has read all objects. Until then, lists have a warning.
     fn start(machines: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -65,7 +65,24 @@ impl Demo {
             assert!(started.elapsed() < DEADLINE, "the demo must start");
             std::thread::sleep(Duration::from_millis(50));
         }
+        while !demo.list_is_complete() {
+            assert!(
+                started.elapsed() < DEADLINE,
+                "the demo must read the objects"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
         demo
+    }
+
+    /// Returns true if `kubectl ifo list` succeeds without a warning.
+    fn list_is_complete(&self) -> bool {
+        let listed = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
+            .args(["list", "--kubeconfig"])
+            .arg(self.kubeconfig())
+            .output()
+            .unwrap();
+        listed.status.success() && listed.stderr.is_empty()
     }
 
     fn kubeconfig(&self) -> PathBuf {
