@@ -873,7 +873,7 @@ fn an_import_is_stalled_until_its_progress_rises() {
         eventually("kubectl marks the import", async || {
             let table = cluster.kubectl(&["get", "ifos", "-n", namespace]).await?;
             let mut rows = table.lines().map(columns);
-            let row = rows.find(|row| row.first() == Some(&"DV/root"));
+            let row = rows.find(|row| row.first() == Some(&"DataVolume/root"));
             let cell = row.and_then(|row| row.get(2).copied());
             ok_if(cell == Some("Progressing 10% (stalled)"), table)
         })

@@ -205,8 +205,10 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             let labels = &object["metadata"]["labels"];
             assert_eq!(labels["ifo.kubevirt.io/correlation-group"], "vm.db");
         }
-        let superseded = format!("db: {by}");
+        // The cell of a message has at most 80 characters.
+        let superseded = format!("db: {by}. Before: db: Waiting for the operation…");
         let waits = format!("db: {waits}");
+        let succeeded = format!("Succeeded. Before: {waits}");
         let starting = [
             ["ADDED", "Starting", "Progressing", "db"],
             ["MODIFIED", "Starting", "Progressing", &waits],
@@ -216,8 +218,8 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
         let stopping = [
             ["ADDED", "Stopping", "Progressing", "db"],
             ["MODIFIED", "Stopping", "Progressing", &waits],
-            ["MODIFIED", "Stopping", "Succeeded", "db"],
-            ["DELETED", "Stopping", "Succeeded", "db"],
+            ["MODIFIED", "Stopping", "Succeeded", &succeeded],
+            ["DELETED", "Stopping", "Succeeded", &succeeded],
         ];
         kubectl
             .until("the rows of all events", |lines| {

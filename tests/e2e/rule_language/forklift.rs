@@ -197,7 +197,10 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
                 [Succeeded, Error(0), Transfer(10_240)],
                 [
                     "MODIFIED Active Failing Executing 33: 1 of 3 machines done".into(),
-                    end("db", "Succeeded"),
+                    end(
+                        "Succeeded. Before: db: Convert image to kubevirt.",
+                        "Succeeded",
+                    ),
                     String::new(),
                     String::new(),
                 ],
@@ -227,10 +230,16 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
                 "Failed",
                 [Succeeded, Failed(0), Succeeded],
                 [
-                    end("3 of 3 machines done", "Failed"),
+                    end(
+                        "3 of 3 machines done. Before: 2 of 3 machines done",
+                        "Failed",
+                    ),
                     String::new(),
                     String::new(),
-                    end("app", "Succeeded"),
+                    end(
+                        "Succeeded. Before: app: Convert image to kubevirt.",
+                        "Succeeded",
+                    ),
                 ],
             ),
         ];
