@@ -120,6 +120,8 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 		apiServerFlags = append(apiServerFlags,
 			"--audit-policy-file="+file("audit-policy.yaml"),
 			"--audit-log-path="+s.AuditLog,
+			// The tests read all requests of the whole run, so the log must not be rotated.
+			"--audit-log-maxsize=4096",
 		)
 	}
 
