@@ -8,7 +8,7 @@ const ENDINGS: [&str; 3] = [".io", ".com", ".k8s.io"];
 ///
 /// Two groups are similar in two cases:
 ///
-/// - One group is the other group and one of [`ENDINGS`], such as `kubevirt` and `kubevirt.io`.
+/// - One group is the other group and one of the `ENDINGS`, such as `kubevirt` and `kubevirt.io`.
 /// - The groups have the same number of labels (the parts between the dots). Exactly one label
 ///   differs, and at most one of four of its letters is wrong, added or missing. For example, the
 ///   labels `ssp` and `cdi` are different words, and `kubevrit` and `kubevirt` are similar.
