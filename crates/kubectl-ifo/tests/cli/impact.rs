@@ -244,7 +244,7 @@ fn a_volume_that_is_rebuilt_on_the_node_is_a_reason_against_a_drain() {
 
 #[test]
 fn a_drain_is_safe_if_all_operations_on_the_node_progress() {
-    // To cordon a node is the first step of a drain, so the cordon is no reason against the drain.
+    // A cordon is the first step of a drain, so the verdict ignores the cordon of the node itself.
     let cordoned = on_node("Node", "worker-3", "Cordoned", "Held");
     let moving = on_node("Volume", "pvc-2", "Moving", "Progressing");
     let output = impact_with(&[cordoned, moving], &[]);
