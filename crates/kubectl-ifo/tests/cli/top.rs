@@ -186,7 +186,7 @@ fn a_lost_server_is_reported_and_quitting_works() {
 
 #[test]
 fn a_startup_error_is_one_line_on_the_normal_screen() {
-    let mut demo = Demo::start(&[]);
+    let mut demo = Demo::start(&["web-0"]);
     demo.stop();
     let mut top = demo.start_top(&[]);
     assert_eq!(top.restored().exit_code(), 1);
