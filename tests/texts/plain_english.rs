@@ -1,6 +1,7 @@
 //! Checks the language of docs, rule sets, comments and messages. Sentences in the docs must not be
 //! too long, and no text may contain the words in [`UNCLEAR`].
 
+use super::{files, root};
 use std::path::{Path, PathBuf};
 
 /// Largest number of words in a sentence of the docs.
@@ -25,24 +26,6 @@ const UNCLEAR: [(&str, &str); 10] = [
 
 /// Folders whose comments are checked. Messages are also checked, except in test code.
 const CHECKED: [&str; 5] = ["src", "crates", "tests", "benches", "examples"];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Returns all files with this extension below a folder.
-fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("the folder must exist") {
-        let path = entry.expect("the folder must be readable").path();
-        if path.is_dir() {
-            found.extend(files(&path, extension));
-        } else if path.extension().is_some_and(|it| it == extension) {
-            found.push(path);
-        }
-    }
-    found
-}
 
 /// Returns the paths and texts of the documentation. The catalogue is not included, because it is
 /// generated from the rule sets.

@@ -5,8 +5,9 @@
 //! - Rust paths in backticks, such as `ifo_engine::detect::Detector`.
 //! - Modules and types in the drawings at the top of the crates.
 
+use super::{files, root};
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The folders whose files are checked if a text names them.
 const FOLDERS: [&str; 11] = [
@@ -69,24 +70,6 @@ impl Source {
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Returns all files with this extension below a folder.
-fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("the folder must exist") {
-        let path = entry.expect("the folder must be readable").path();
-        if path.is_dir() {
-            found.extend(files(&path, extension));
-        } else if path.extension().is_some_and(|it| it == extension) {
-            found.push(path);
-        }
-    }
-    found
 }
 
 fn read(path: &Path) -> Source {
