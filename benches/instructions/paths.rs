@@ -15,7 +15,7 @@ use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Detector, Evaluation, FeedEvent};
-use ifo_engine::rules::{self, RuleBook};
+use ifo_engine::rules::{self, EvaluationTime, RuleBook};
 use ifo_engine::track::{Message, Tracker, TrackerSettings};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -289,7 +289,8 @@ impl Pipeline {
                 .expect("the text is a timestamp"),
             steady: Instant::now(),
         };
-        let mut detector = Detector::new(book.clone(), metrics.clone());
+        let time = Arc::new(EvaluationTime::new(Instant::now));
+        let mut detector = Detector::new(book.clone(), metrics.clone()).with_time(time);
         detector.reset();
         // After this call, events count as changes, and not as part of the initial list.
         let (synced, _) = detector.synced();

@@ -6,6 +6,7 @@
 //! This module also decides when a new leader has detected enough operations to serve them.
 
 use super::leader_term::LeaderTerm;
+use crate::clock;
 use crate::config::Common;
 use crate::detection::Supervisor;
 use crate::observe::{Feed, Resolve};
@@ -16,7 +17,7 @@ use crate::telemetry::Metrics;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
-use ifo_engine::rules::RuleSetsWithoutBook;
+use ifo_engine::rules::{EvaluationTime, RuleSetsWithoutBook};
 use ifo_engine::track::{Message, Retention, SharedBaselines, Tracker, TrackerSettings};
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +114,7 @@ impl DetectionSetup {
             feedback,
             metrics: self.metrics.clone(),
             resync: common.resync,
+            time: Arc::new(EvaluationTime::new(clock::steady)),
         };
         term.start_task("supervisor", supervisor.run(published));
         let (restored, restored_reader) = oneshot::channel();

@@ -10,14 +10,17 @@ use crate::clock;
 use crate::observe::{Feed, GapReason, ObjectNames, Raw};
 use crate::rules::Feedback;
 use crate::telemetry::Counter;
-use futures::StreamExt;
+use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::AGGREGATE_LABEL;
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Detector, EvaluatedObject, FeedEvent, Subject};
+use ifo_engine::rules::{FeedLag, RegisteredLag, WaitingSince};
 use ifo_engine::track::Message;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
@@ -36,34 +39,103 @@ pub(super) struct FeedTask {
     pub(super) feedback: mpsc::Sender<Feedback>,
     /// Counts the objects that the feed delivers.
     pub(super) events_read: Counter,
+    /// The waiting work of this feed, from which other threads see whether the feed is late.
+    pub(super) lag: RegisteredLag,
+    /// True after the first list. Until then, the feed does not count as late, because its rule sets
+    /// may miss operations anyway.
+    pub(super) was_synced: bool,
+}
+
+/// The time of evaluations after which the task of a feed lets the other tasks run. A single object
+/// can take longer.
+const MAX_TURN: Duration = Duration::from_millis(1);
+
+/// The result of a poll of the feed.
+enum Next {
+    Event(Raw),
+    /// No event waits any more, and the changes of the feed were late.
+    CaughtUp,
+    /// The stream has ended.
+    End,
 }
 
 impl FeedTask {
     /// Runs until the tracker or the receiver of `feedback` has ended. Objects whose rules read the
     /// current time (`now`) are evaluated again at the interval `resync`, but not during a list.
+    ///
+    /// All feeds run on one thread. So after [`MAX_TURN`] of evaluations, the task lets the other
+    /// tasks run.
     pub(super) async fn run(mut self, resync: Duration) {
         let mut events = self.start_stream();
         let mut resync = tokio::time::interval(resync);
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_resyncing = false;
         loop {
             let may_continue = tokio::select! {
-                event = events.next() => match event {
-                    Some(event) => self.process_event(event).await,
-                    None => false,
+                next = poll_fn(|context| self.poll_next(&mut events, is_resyncing, context)) => match next {
+                    Next::Event(event) => self.process_event(event).await,
+                    Next::CaughtUp => self.end_late(|lag| &lag.changes).await,
+                    Next::End => false,
                 },
-                _ = resync.tick(), if !self.detector.is_listing() => {
+                _ = resync.tick(), if !is_resyncing && !self.detector.is_listing() => {
+                    is_resyncing = true;
                     let now = clock::reading();
-                    let may_continue = self.evaluate_again(now).await;
-                    if self.detector.wants_list(now) {
-                        events = self.start_stream();
+                    self.lag.reevaluation.begin(now.steady);
+                    self.detector.begin_resync(now);
+                    true
+                }
+                () = tokio::task::coop::consume_budget(), if is_resyncing => {
+                    let now = clock::reading();
+                    let found = self.detector.reevaluate_next(now);
+                    if found.is_some() {
+                        self.send_evaluation(found).await
+                    } else {
+                        is_resyncing = false;
+                        if self.detector.wants_list(now) {
+                            events = self.start_stream();
+                        }
+                        self.end_resync(now).await
                     }
-                    may_continue
                 }
             };
             if !may_continue {
                 return;
             }
+            if self.detector.spent() >= MAX_TURN {
+                self.detector.reset_spent();
+                tokio::task::yield_now().await;
+            }
         }
+    }
+
+    /// Takes the next event of the feed. Records in [`FeedTask::lag`] whether events wait.
+    fn poll_next(
+        &mut self,
+        events: &mut BoxStream<'static, Raw>,
+        is_resyncing: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<Next> {
+        match events.poll_next_unpin(context) {
+            Poll::Ready(Some(event)) => Poll::Ready(Next::Event(event)),
+            Poll::Ready(None) => Poll::Ready(Next::End),
+            // During a list, the feed waits for the rest of the list. So it has not caught up.
+            Poll::Pending if self.detector.is_listing() => Poll::Pending,
+            Poll::Pending if self.is_late() => Poll::Ready(Next::CaughtUp),
+            Poll::Pending => {
+                self.lag.changes.end();
+                if !is_resyncing {
+                    // The task now waits, so other tasks can run.
+                    self.detector.reset_spent();
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Returns true if the changes of the feed wait, or have waited, for too long.
+    fn is_late(&self) -> bool {
+        let changes = &self.lag.changes;
+        changes.is_waiting() && changes.is_late(clock::steady())
     }
 
     /// Runs a task that replaces a task which has ended unexpectedly. First reports the interruption
@@ -94,6 +166,9 @@ impl FeedTask {
     /// has ended.
     async fn process_event(&mut self, event: Raw) -> bool {
         let now = clock::reading();
+        if self.was_synced {
+            self.lag.changes.begin(now.steady);
+        }
         // The task drops each object before it sends to the tracker. If the queue of the tracker is
         // full, the send waits. All feeds together may hold only one large object in memory, so
         // another feed may be waiting until this object is dropped.
@@ -126,6 +201,7 @@ impl FeedTask {
             // When lists of operations count as complete again, the index must already contain the
             // operations that the feed has just detected. So the tracker is flushed first.
             Raw::Synced => {
+                self.was_synced = true;
                 self.process_synced(now).await
                     && self.flush().await
                     && self.report_state(None).await
@@ -138,15 +214,22 @@ impl FeedTask {
         }
     }
 
-    /// Evaluates the objects again whose rules read `now`.
-    async fn evaluate_again(&mut self, now: ClockReading) -> bool {
-        for fields in self.detector.resync_stored_objects(now) {
-            let found = self.detector.reevaluate(&fields, clock::reading());
-            if !self.send_evaluation(found).await {
-                return false;
-            }
+    /// Records that all objects whose rules read `now` were evaluated again.
+    async fn end_resync(&self, now: ClockReading) -> bool {
+        if self.lag.reevaluation.is_late(now.steady) {
+            return self.end_late(|lag| &lag.reevaluation).await;
         }
+        self.lag.reevaluation.end();
         true
+    }
+
+    /// Records that the feed is no longer late. When lists of operations count as complete again,
+    /// the index must already contain the operations of the late evaluations. So the tracker is
+    /// flushed first.
+    async fn end_late(&self, work: fn(&FeedLag) -> &WaitingSince) -> bool {
+        let is_flushed = self.flush().await;
+        self.lag.end_late(work);
+        is_flushed
     }
 
     /// Sends the result of an evaluation to the tracker, if the tracker needs it.

@@ -85,6 +85,7 @@ async fn pipeline(rule: Value) -> PipelineFixture {
         feedback,
         metrics: metrics.clone(),
         resync: RESYNC,
+        time: Arc::default(),
     };
     tokio::spawn(supervisor.run(published));
     let meter = metrics.clone();

@@ -23,15 +23,18 @@ mod interruption_tests;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
+mod slow_rules_tests;
+#[cfg(test)]
 mod supervisor_tests;
 
+use crate::clock;
 use crate::observe::{Backoff, Feed};
 use crate::rules::{Feedback, Publication};
 use crate::telemetry::Metrics;
 use feed_task::FeedTask;
 use ifo_api::{Gvr, Source};
 use ifo_engine::detect::Detector;
-use ifo_engine::rules::RuleBook;
+use ifo_engine::rules::{EvaluationTime, RegisteredLag, RuleBook, WaitingSince};
 use ifo_engine::track::Message;
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -47,6 +50,9 @@ use tokio::time::Instant;
 /// lists all objects of the target.
 const MAX_RESTART_DELAY: Duration = Duration::from_mins(1);
 
+/// Interval at which the supervisor records that the thread of the feeds is not blocked.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
 /// Starts and stops feeds when the rule-set controller publishes rule books.
 pub struct Supervisor {
     /// Reads the objects from a cluster, from a folder, or from the demo.
@@ -59,15 +65,19 @@ pub struct Supervisor {
     pub metrics: Arc<Metrics>,
     /// The time between two evaluations of objects whose rules read the current time (`now`).
     pub resync: Duration,
+    /// Measures and limits the time of evaluations. All feeds share it.
+    pub time: Arc<EvaluationTime>,
 }
 
 impl Supervisor {
     /// Runs until the sender of `publications` is dropped, or until the tracker or the receiver of
     /// `feedback` has ended. Then stops all feeds.
     pub async fn run(self, mut publications: mpsc::Receiver<Publication>) {
-        let mut running = RunningFeeds::default();
+        let mut running = RunningFeeds::new();
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
         loop {
             tokio::select! {
+                _ = heartbeat.tick() => running.thread.restart(clock::steady()),
                 publication = publications.recv() => {
                     let Some(publication) = publication else {
                         return;
@@ -96,7 +106,7 @@ impl Supervisor {
         } = publication;
         // The tracker must receive all messages of the old feeds before the new rules. So the old
         // feeds are stopped first.
-        for mut feed in running.0.remove(&target).unwrap_or_default() {
+        for mut feed in running.feeds.remove(&target).unwrap_or_default() {
             feed.task.abort();
             let _ = (&mut feed.task).await;
         }
@@ -113,17 +123,24 @@ impl Supervisor {
             return true;
         };
         let sources = book.sources(&target).into_iter();
-        let feeds = sources.map(|source| self.start(source, book.clone()));
-        running.0.insert(target, feeds.collect());
+        let feeds = sources.map(|source| self.start(source, book.clone(), &running.thread));
+        let feeds = feeds.collect();
+        running.feeds.insert(target, feeds);
         true
     }
 
-    fn start(&self, source: Source, book: Arc<RuleBook>) -> RunningFeed {
-        let task = self.feed_task(source.clone(), book.clone());
+    fn start(
+        &self,
+        source: Source,
+        book: Arc<RuleBook>,
+        thread: &Arc<WaitingSince>,
+    ) -> RunningFeed {
+        let task = self.feed_task(source.clone(), book.clone(), thread);
         RunningFeed {
             task: tokio::spawn(task.run(self.resync)),
             source,
             book,
+            thread: thread.clone(),
             began: Instant::now(),
             backoff: Backoff::default(),
         }
@@ -148,16 +165,28 @@ impl Supervisor {
         );
         self.metrics.feed_state(&target, "lost");
         self.metrics.feed_restart(&target);
-        let task = self.feed_task(feed.source.clone(), feed.book.clone());
+        let task = self.feed_task(feed.source.clone(), feed.book.clone(), &feed.thread);
         feed.task = tokio::spawn(task.run_after_unexpected_end(delay, self.resync));
         feed.began = Instant::now() + delay;
     }
 
-    fn feed_task(&self, source: Source, book: Arc<RuleBook>) -> FeedTask {
+    fn feed_task(
+        &self,
+        source: Source,
+        book: Arc<RuleBook>,
+        thread: &Arc<WaitingSince>,
+    ) -> FeedTask {
         FeedTask {
             feed: self.feed.clone(),
             events_read: self.metrics.feed_events(&source.target.to_string()),
-            detector: Detector::new(book, self.metrics.clone()),
+            lag: RegisteredLag::new(
+                &book,
+                source.namespace.as_deref(),
+                thread.clone(),
+                clock::steady(),
+            ),
+            was_synced: false,
+            detector: Detector::new(book, self.metrics.clone()).with_time(self.time.clone()),
             source,
             tracker: self.tracker.clone(),
             feedback: self.feedback.clone(),
@@ -165,16 +194,27 @@ impl Supervisor {
     }
 }
 
-/// The running feeds of each target.
-#[derive(Default)]
-struct RunningFeeds(HashMap<Arc<Gvr>, Vec<RunningFeed>>);
+/// The running feeds.
+struct RunningFeeds {
+    /// The feeds of each target.
+    feeds: HashMap<Arc<Gvr>, Vec<RunningFeed>>,
+    /// The last heartbeat of the thread on which all feeds run.
+    thread: Arc<WaitingSince>,
+}
 
 impl RunningFeeds {
+    fn new() -> Self {
+        Self {
+            feeds: HashMap::new(),
+            thread: Arc::new(WaitingSince::new(clock::steady())),
+        }
+    }
+
     /// Waits until the task of a feed ends. Returns the feed and the result of its task. The caller
     /// must replace the task, because the task of a feed must not be polled after its end.
     async fn next_ended(&mut self) -> (&mut RunningFeed, Result<(), JoinError>) {
         let (target, index, ended) = poll_fn(|context| {
-            for (target, feeds) in &mut self.0 {
+            for (target, feeds) in &mut self.feeds {
                 for (index, feed) in feeds.iter_mut().enumerate() {
                     if let Poll::Ready(ended) = Pin::new(&mut feed.task).poll(context) {
                         return Poll::Ready((target.clone(), index, ended));
@@ -184,7 +224,7 @@ impl RunningFeeds {
             Poll::Pending
         })
         .await;
-        let feeds = self.0.get_mut(&target);
+        let feeds = self.feeds.get_mut(&target);
         let feed = feeds.and_then(|feeds| feeds.get_mut(index));
         (feed.expect("the feed was just polled"), ended)
     }
@@ -194,6 +234,7 @@ impl RunningFeeds {
 struct RunningFeed {
     source: Source,
     book: Arc<RuleBook>,
+    thread: Arc<WaitingSince>,
     task: JoinHandle<()>,
     /// The time at which the task began, or begins, to watch.
     began: Instant,

@@ -270,6 +270,7 @@ async fn changes_of_server(
         feedback,
         metrics: metrics.clone(),
         resync: RESYNC,
+        time: Arc::default(),
     };
     let supervisor = tokio::spawn(supervisor.run(published));
     let tracking = tokio::spawn(async move {

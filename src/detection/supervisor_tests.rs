@@ -41,7 +41,7 @@ impl FollowedFeed {
         !self.steps.is_closed()
     }
 
-    fn send(&self, raw: Raw) {
+    pub(super) fn send(&self, raw: Raw) {
         self.step(Step::Event(raw));
     }
 
@@ -90,10 +90,10 @@ impl Feed for FakeFeed {
     }
 }
 
-struct SupervisorFixture {
+pub(super) struct SupervisorFixture {
     feed: Arc<FakeFeed>,
     publications: mpsc::Sender<Publication>,
-    messages: mpsc::Receiver<Message>,
+    pub(super) messages: mpsc::Receiver<Message>,
     /// The messages to the tracker that the test has received, but not read.
     unread: Vec<Message>,
     feedback: mpsc::Receiver<Feedback>,
@@ -104,6 +104,11 @@ struct SupervisorFixture {
 /// Starts a supervisor without rule books. The queue of messages to the tracker has the capacity
 /// `queue`.
 fn supervisor_with_queue(queue: usize) -> SupervisorFixture {
+    supervisor_with(queue, EvaluationTime::default())
+}
+
+/// Starts a supervisor as [`supervisor_with_queue`] does. `time` measures the evaluations.
+pub(super) fn supervisor_with(queue: usize, time: EvaluationTime) -> SupervisorFixture {
     let feed = Arc::new(FakeFeed::default());
     let (tracker, messages) = mpsc::channel(queue);
     let (report, feedback) = mpsc::channel(64);
@@ -115,6 +120,7 @@ fn supervisor_with_queue(queue: usize) -> SupervisorFixture {
         feedback: report,
         metrics: metrics.clone(),
         resync: RESYNC,
+        time: Arc::new(time),
     };
     SupervisorFixture {
         feed,
@@ -136,7 +142,7 @@ pub(super) async fn wait_until_idle() {
 }
 
 impl SupervisorFixture {
-    async fn publish(&self, target: &Arc<Gvr>, book: Option<RuleBook>) {
+    pub(super) async fn publish(&self, target: &Arc<Gvr>, book: Option<RuleBook>) {
         let publication = Publication {
             target: target.clone(),
             book: book.map(Arc::new),
@@ -150,12 +156,12 @@ impl SupervisorFixture {
     }
 
     /// Returns all feeds that were started, in order.
-    fn feeds(&self) -> Vec<Arc<FollowedFeed>> {
+    pub(super) fn feeds(&self) -> Vec<Arc<FollowedFeed>> {
         self.feed.0.lock().unwrap().clone()
     }
 
     /// Returns the only running feed.
-    fn running_feed(&self) -> Arc<FollowedFeed> {
+    pub(super) fn running_feed(&self) -> Arc<FollowedFeed> {
         self.feed.running()
     }
 
@@ -169,7 +175,7 @@ impl SupervisorFixture {
     }
 
     /// Receives messages as the tracker does, until the supervisor sends no more messages.
-    async fn receive_messages(&mut self) {
+    pub(super) async fn receive_messages(&mut self) {
         let mut may_continue = true;
         while may_continue {
             wait_until_idle().await;
@@ -188,7 +194,7 @@ impl SupervisorFixture {
     }
 
     /// Returns the messages to the tracker since the last call, one line each.
-    async fn sent_messages(&mut self) -> Vec<String> {
+    pub(super) async fn sent_messages(&mut self) -> Vec<String> {
         self.receive_messages().await;
         self.unread.drain(..).map(|it| message_line(&it)).collect()
     }
@@ -240,7 +246,7 @@ fn event_line(event: &FeedEvent) -> String {
     }
 }
 
-fn target(resource: &str) -> Arc<Gvr> {
+pub(super) fn target(resource: &str) -> Arc<Gvr> {
     Arc::new(Gvr {
         group: "things.example".into(),
         version: "v1".into(),
@@ -249,7 +255,7 @@ fn target(resource: &str) -> Arc<Gvr> {
 }
 
 /// Returns a rule set that detects the operation `Working` if `expression` is true.
-fn rule_set(target: &Gvr, namespaces: &[&str], expression: &str) -> Arc<RuleSet> {
+pub(super) fn rule_set(target: &Gvr, namespaces: &[&str], expression: &str) -> Arc<RuleSet> {
     let spec = json!({
         "component": "tests",
         "target": target,
@@ -260,14 +266,14 @@ fn rule_set(target: &Gvr, namespaces: &[&str], expression: &str) -> Arc<RuleSet>
     Arc::new(rules::compile("a", &spec).expect("the rules are valid"))
 }
 
-fn book(generation: u64, target: &Gvr, rule_set: Arc<RuleSet>) -> RuleBook {
+pub(super) fn book(generation: u64, target: &Gvr, rule_set: Arc<RuleSet>) -> RuleBook {
     let kind = "Thing".to_owned();
     RuleBook::new(generation, target.clone(), kind, true, vec![rule_set])
 }
 
 /// Returns a rule book with one rule. The rule detects the operation `Working` on a [`thing`] whose
 /// field `works` is true.
-fn working(generation: u64, target: &Gvr) -> RuleBook {
+pub(super) fn working(generation: u64, target: &Gvr) -> RuleBook {
     book(generation, target, rule_set(target, &[], "object.works"))
 }
 
@@ -282,7 +288,7 @@ fn bytes(object: &Value) -> Bytes {
     object.to_string().into()
 }
 
-fn applied(object: &Value) -> Raw {
+pub(super) fn applied(object: &Value) -> Raw {
     Raw::Applied(bytes(object))
 }
 

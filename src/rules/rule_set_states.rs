@@ -2,10 +2,11 @@
 //! miss operations.
 
 use super::rule_sets_that_may_miss_operations::{IncompleteRuleSet, IncompleteRuleSets};
+use crate::clock;
 use crate::index::{IndexReader, Rv};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
 use ifo_api::ruleset::OperationRuleSetSpec;
-use ifo_engine::rules::{ObjectScope, RuleSet};
+use ifo_engine::rules::{Activity, ObjectScope, RuleSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -128,8 +129,23 @@ impl IdleReason {
 }
 
 /// The text for the warning on lists if a rule set is throttled: its rules use too many evaluation
-/// steps, so the server evaluates them on only one object every ten seconds.
+/// steps or too much time, so the server evaluates them on only some objects.
 const THROTTLED: &str = "throttled";
+
+/// The text for the warning on lists if changes of the target wait for more than
+/// [`MAX_LAG`](ifo_engine::rules::MAX_LAG) until the rules are evaluated on them. The text does not
+/// contain the waiting time, so that it stays the same while the rule set is behind.
+const BEHIND: &str = "is behind by more than 5 s";
+
+/// Returns the reason why a watched rule set may miss any of its operations, for the warning on
+/// lists. Returns `None` if it can only miss operations on objects on which a rule fails.
+fn may_miss_any(activity: &Activity) -> Option<String> {
+    if activity.is_throttled() {
+        return Some(THROTTLED.to_owned());
+    }
+    let is_behind = activity.is_behind(clock::steady());
+    is_behind.then(|| BEHIND.to_owned())
+}
 
 impl Report {
     /// Returns the number of rule sets in each state, for the metric `ifo_rule_sets`.
@@ -149,6 +165,7 @@ impl RuleSetState {
             Self::NotInstalled => "NotInstalled",
             Self::Idle(reason) => reason.metric_state(),
             Self::Watching(rules) if rules.activity.is_throttled() => "Throttled",
+            Self::Watching(rules) if rules.activity.is_behind(clock::steady()) => "Behind",
             Self::Watching(rules) if rules.activity.unknown_on(ObjectScope::ALL).objects > 0 => {
                 "EvaluationFailed"
             }
@@ -281,8 +298,8 @@ impl ReportedRuleSet {
             RuleSetState::Watching(rule_set) => {
                 let unknown = rule_set.activity.unknown_on(wanted);
                 let names: Vec<_> = unknown.operations.keys().cloned().collect();
-                if rule_set.activity.is_throttled() {
-                    (THROTTLED.to_owned(), None)
+                if let Some(reason) = may_miss_any(&rule_set.activity) {
+                    (reason, None)
                 } else if unknown.objects == 0 {
                     return None;
                 } else {
@@ -310,7 +327,7 @@ impl ReportedRuleSet {
             None => (self.facts.namespaces.clone(), true),
         };
         if let RuleSetState::Watching(rule_set) = &self.state
-            && !rule_set.activity.is_throttled()
+            && may_miss_any(&rule_set.activity).is_none()
         {
             let unknown = rule_set.activity.unknown_in();
             cluster_scoped = unknown.contains(&None);

@@ -1,6 +1,7 @@
 //! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
 use super::rule_set_states;
+use crate::clock;
 use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, OperationRuleSetStatus,
 };
@@ -25,9 +26,18 @@ const OUTDATED_DEFINITION: &str = "OutdatedDefinition";
 /// Reason and message of `Ready` while a feed (a watch of the target) throttles the rule set.
 const THROTTLED: (&str, &str) = (
     "Throttled",
-    "The rules exhausted their budget of evaluation steps on ten objects in a row. The rules \
-     are evaluated on one object every ten seconds, until one evaluation stays within the \
-     budget. See the section on cost in docs/rules.md.",
+    "The rules take too much of the server's time, or they exhausted their evaluation steps on \
+     ten objects in a row. Until the rules are cheaper, they are evaluated on only some objects. \
+     See the section on cost in docs/rules.md.",
+);
+
+/// Reason and message of `Ready` while changes of the target wait for more than
+/// [`MAX_LAG`](ifo_engine::rules::MAX_LAG). The message does not contain the waiting time, so that
+/// the status is not written again while the rule set is behind.
+const BEHIND: (&str, &str) = (
+    "Behind",
+    "Changes of the target wait for more than 5 s until the rules are evaluated on them. See the \
+     section on cost in docs/rules.md.",
 );
 
 /// Text at the end of the message of `InvalidRule` while the server evaluates the rules of the last
@@ -132,6 +142,10 @@ pub(super) fn compute(
     if let Ok(rule_set) = health.compiled {
         if rule_set.activity.is_throttled() {
             let (reason, message) = THROTTLED;
+            not_ready.get_or_insert((reason, message.to_owned()));
+        }
+        if watch_active && rule_set.activity.is_behind(clock::steady()) {
+            let (reason, message) = BEHIND;
             not_ready.get_or_insert((reason, message.to_owned()));
         }
         if let Some((message, unknown)) = evaluation_failure(rule_set, written, now, requeue) {

@@ -12,7 +12,7 @@ const TARGETS: usize = 60;
 const OBJECTS: usize = 200;
 
 /// Number of objects that the test creates at the same time.
-const AT_ONCE: usize = 32;
+pub const AT_ONCE: usize = 32;
 
 const GROUP: &str = "many.e2e.example.com";
 
@@ -26,25 +26,26 @@ fn kinds() -> Vec<Kind> {
     (0..TARGETS).map(kind).collect()
 }
 
-/// Gives the server the right to read all resources of the group.
-async fn allow(cluster: &TestCluster) {
-    let role = json!({
+/// Gives the server the right to read all resources of an API group. `role` is the name of the
+/// created ClusterRole.
+pub async fn allow(cluster: &TestCluster, role: &str, group: &str) {
+    let cluster_role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": "e2e-many-targets"},
-        "rules": [{"apiGroups": [GROUP], "resources": ["*"], "verbs": ["get", "list", "watch"]}],
+        "metadata": {"name": role},
+        "rules": [{"apiGroups": [group], "resources": ["*"], "verbs": ["get", "list", "watch"]}],
     });
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": "e2e-many-targets"},
+        "metadata": {"name": role},
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-            "name": "e2e-many-targets",
+            "name": role,
         },
         "subjects": [{
             "kind": "ServiceAccount", "namespace": "ifo-system", "name": "ifo-apiserver",
         }],
     });
-    cluster.apply(&[role, binding]).await;
+    cluster.apply(&[cluster_role, binding]).await;
 }
 
 /// Creates the objects of a target. The first object is `Busy`, so a rule detects an operation on
@@ -75,7 +76,7 @@ async fn fill(cluster: &TestCluster, kind: &Kind, namespace: &str) {
 fn sixty_targets_are_read_within_the_memory_limit() {
     shared(async |cluster| {
         let namespace = cluster.namespace("many").await;
-        allow(cluster).await;
+        allow(cluster, "e2e-many-targets", GROUP).await;
         let kinds = kinds();
         let definitions: Vec<_> = kinds.iter().map(|kind| crd(kind, "Namespaced")).collect();
         cluster.apply(&definitions).await;

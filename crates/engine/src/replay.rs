@@ -221,14 +221,9 @@ impl<O: ReplayObserver> Replay<O> {
 
     fn reevaluate_due_objects(&mut self) {
         for feed_index in 0..self.feeds.len() {
-            for fields in self.feeds[feed_index]
-                .detector
-                .resync_stored_objects(self.now)
-            {
-                let found = self.feeds[feed_index]
-                    .detector
-                    .reevaluate(&fields, self.now);
-                self.handle_evaluation(feed_index, found);
+            self.feeds[feed_index].detector.begin_resync(self.now);
+            while let Some(found) = self.feeds[feed_index].detector.reevaluate_next(self.now) {
+                self.handle_evaluation(feed_index, Some(found));
             }
             if self.feeds[feed_index].detector.wants_list(self.now) {
                 self.relist(feed_index);

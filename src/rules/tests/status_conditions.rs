@@ -3,8 +3,10 @@
 
 use super::super::rule_set_status::{RuleSetHealth, WatchState, compute};
 use super::*;
+use crate::clock;
 use crate::index::{Bounds, index};
 use ifo_api::completeness::{Completeness as _, Gap};
+use ifo_engine::rules::{RegisteredLag, WaitingSince};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -448,7 +450,7 @@ fn rule_set_is_not_ready_while_it_is_throttled() {
         condition(&throttled, "Ready").as_deref(),
         Some("False/Throttled")
     );
-    assert!(message(&throttled, "Ready").contains("every ten seconds"));
+    assert!(message(&throttled, "Ready").contains("too much of the server's time"));
 }
 
 /// Returns the rule sets that may miss operations, each with the reason.
@@ -602,4 +604,33 @@ async fn fields_that_are_not_understood_are_reported_and_do_not_affect_ready() {
     fixture.send(RuleSetEvent::OutdatedDefinition(Vec::new()));
     moment().await;
     assert_eq!(types(&status(&fixture)), ["Ready", "Validated"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_set_is_behind_while_changes_of_its_target_wait() {
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    let published = fixture.catch_up().await;
+    let book = published[0].book.clone().unwrap();
+    let thread = Arc::new(WaitingSince::new(clock::steady()));
+    let lag = RegisteredLag::new(&book, None, thread, clock::steady());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(gaps(&fixture), [], "no change waits");
+    lag.changes.begin(clock::steady());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let behind = ("a".to_owned(), "is behind by more than 5 s".to_owned());
+    assert_eq!(gaps(&fixture), [behind]);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let status = fixture.status("a");
+    assert_eq!(condition(&status, "Ready").as_deref(), Some("False/Behind"));
+    fixture.writes();
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert!(fixture.writes().is_empty(), "the status stays the same");
+    lag.end_late(|lag| &lag.changes);
+    assert_eq!(gaps(&fixture), []);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let status = fixture.status("a");
+    assert_eq!(
+        condition(&status, "Ready").as_deref(),
+        Some("True/Watching")
+    );
 }

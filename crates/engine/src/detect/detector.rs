@@ -6,20 +6,26 @@ use super::evaluate::{self, RuleSetBudgets};
 use super::metadata::PartialMetadata;
 use super::objects_with_unknown_operations::UnknownObjects;
 use super::{Evaluation, FeedEvent, Subject};
-use crate::rules::{EvaluationError, RuleBook};
+use crate::rules::{EvaluationError, EvaluationTime, RuleBook};
 use crate::{ClockReading, Meter};
 use ifo_cel::Doc;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Maximum number of objects of one feed whose fields the detector stores. If the rules read `now`
-/// (the current time) on an object, the detector evaluates its stored fields again at intervals.
+/// (the current time) on an object, or if a throttled rule set was skipped on the object, the
+/// detector evaluates its stored fields again at intervals.
 /// When this maximum is reached, the detector stores no fields of further objects. It evaluates
 /// these objects only when they change.
 pub(super) const MAX_TIMED: usize = 1_000;
+
+/// Maximum number of stored objects at which the detector still stores an object only because a
+/// throttled rule set was skipped on it. The rest of [`MAX_TIMED`] is for rules that read `now`.
+const MAX_TIMED_WITH_SKIPPED: usize = MAX_TIMED / 2;
 
 /// Maximum size of the stored fields of one object, in bytes. The detector evaluates an object with
 /// larger fields only when the object changes. Rules usually read a few hundred bytes.
@@ -56,9 +62,11 @@ pub struct Detector {
     /// Outside of a list, an evaluation without a detection is sent to the tracker only if its
     /// object is in this map.
     recently_detected: HashMap<Arc<str>, ObjectDetections>,
-    /// Fields, as JSON, of the objects whose evaluation read `now`. The map is sorted, so that the
-    /// order of the messages does not depend on hashes.
+    /// Fields, as JSON, of the objects whose evaluation read `now` or skipped a throttled rule set.
+    /// The map is sorted, so that the order of the messages does not depend on hashes.
     timed: BTreeMap<Arc<str>, Arc<[u8]>>,
+    /// The position in `timed` after which the current resync continues. None without a resync.
+    resync_position: Option<Bound<Arc<str>>>,
     /// Evaluation budgets of the rule sets.
     budgets: RuleSetBudgets,
     /// Objects for which it is unknown whether an operation is in flight.
@@ -119,11 +127,31 @@ impl Detector {
             listing: true,
             recently_detected: HashMap::new(),
             timed: BTreeMap::new(),
+            resync_position: None,
             budgets: RuleSetBudgets::default(),
             unknown: UnknownObjects::new(book.clone()),
             book,
             meter,
         }
+    }
+
+    /// Measures the evaluations, and limits the time that they take. Without a call of this
+    /// function, the time is not limited.
+    #[must_use]
+    pub fn with_time(mut self, time: Arc<EvaluationTime>) -> Self {
+        self.budgets = RuleSetBudgets::new(time);
+        self
+    }
+
+    /// Returns the time that evaluations have taken since the last call of
+    /// [`Detector::reset_spent`].
+    pub fn spent(&self) -> Duration {
+        self.budgets.spent()
+    }
+
+    /// Resets the result of [`Detector::spent`] to zero.
+    pub fn reset_spent(&mut self) {
+        self.budgets.reset_spent();
     }
 
     /// Returns the rule book.
@@ -141,6 +169,7 @@ impl Detector {
         self.listing = true;
         self.recently_detected.clear();
         self.timed.clear();
+        self.resync_position = None;
         self.unknown.begin_list();
         FeedEvent::Reset
     }
@@ -226,23 +255,32 @@ impl Detector {
         }
     }
 
-    /// Returns the stored fields of the objects that must be evaluated again because time has
-    /// passed. The caller must pass each of them to [`Detector::reevaluate`]. The caller must call
-    /// this function at a fixed interval, but not during a list.
-    pub fn resync_stored_objects(&mut self, now: ClockReading) -> Vec<Arc<[u8]>> {
+    /// Begins to evaluate the stored objects again, because time has passed. The caller must then
+    /// call [`Detector::reevaluate_next`] until it returns None. It may pass events in between. The
+    /// caller must call this function at a fixed interval, but not during a list.
+    pub fn begin_resync(&mut self, now: ClockReading) {
         let is_recent = |since| now.steady.duration_since(since) < self.settling_period;
         self.recently_detected
             .retain(|_, it| it.undetected_since.is_none_or(is_recent));
-        self.timed.values().cloned().collect()
+        self.unknown.update_throttled(&self.budgets);
+        self.resync_position = Some(Bound::Unbounded);
     }
 
-    /// Evaluates the rules on the stored fields of an object that
-    /// [`Detector::resync_stored_objects`] returned.
-    pub fn reevaluate(&mut self, fields: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
-        self.evaluate(fields, None, now)
+    /// Evaluates the rules on the stored fields of the next object. Returns None if the resync is
+    /// complete, or if a list has begun.
+    pub fn reevaluate_next(&mut self, now: ClockReading) -> Option<EvaluatedObject> {
+        let position = self.resync_position.take()?;
+        let after = position.as_ref().map(|identity| &**identity);
+        let (identity, fields) = self
+            .timed
+            .range::<str, _>((after, Bound::Unbounded))
+            .next()?;
+        let fields = fields.clone();
+        self.resync_position = Some(Bound::Excluded(identity.clone()));
+        self.evaluate(&fields, None, now)
     }
 
-    /// Returns true if a call of [`Detector::resync_stored_objects`] or [`Detector::wants_list`]
+    /// Returns true if a call of [`Detector::begin_resync`] or [`Detector::wants_list`]
     /// can have an effect.
     pub fn needs_resync(&self) -> bool {
         let mut detections = self.recently_detected.values();
@@ -255,7 +293,7 @@ impl Detector {
     /// operations on some objects are in flight. The detector does not store these objects. If such
     /// an object does not change, the detector can evaluate it again only in a new list.
     ///
-    /// The caller must call this function after each [`Detector::resync_stored_objects`].
+    /// The caller must call this function after each resync.
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
         self.unknown.wants_list(now.steady)
     }
@@ -282,7 +320,7 @@ impl Detector {
         self.unknown.update_throttled(&self.budgets);
         match evaluation {
             Ok(evaluation) => {
-                self.store_if_time_dependent(&evaluation, &doc);
+                self.store_for_resync(&evaluation, &doc);
                 Some(self.record_evaluation(evaluation, change, now))
             }
             Err(error) => {
@@ -315,14 +353,20 @@ impl Detector {
     }
 
     /// Removes the stored fields of the object. Then stores the new fields, if the evaluation read
-    /// `now` and the limits [`MAX_TIMED`] and [`MAX_TIMED_BYTES`] allow it.
-    fn store_if_time_dependent(&mut self, evaluation: &Evaluation, doc: &Doc<'_>) {
-        if !evaluation.read_now && self.timed.is_empty() {
+    /// `now` or skipped a throttled rule set, and the limits [`MAX_TIMED`],
+    /// [`MAX_TIMED_WITH_SKIPPED`] and [`MAX_TIMED_BYTES`] allow it.
+    fn store_for_resync(&mut self, evaluation: &Evaluation, doc: &Doc<'_>) {
+        let max = match (evaluation.read_now, self.budgets.has_skipped()) {
+            (true, _) => MAX_TIMED,
+            (false, true) => MAX_TIMED_WITH_SKIPPED,
+            (false, false) => 0,
+        };
+        if max == 0 && self.timed.is_empty() {
             return;
         }
         let identity = evaluation.subject.identity(&self.book.target);
         self.timed.remove(&identity);
-        if evaluation.read_now && self.timed.len() < MAX_TIMED {
+        if self.timed.len() < max {
             let fields = doc.to_json();
             if fields.len() <= MAX_TIMED_BYTES {
                 self.timed.insert(identity, fields.into());

@@ -13,9 +13,9 @@
 //! There is one [`Detector`] for each feed. A detector
 //!
 //! - decodes the fields that rules read,
-//! - evaluates the rules within the budgets of evaluation steps,
-//! - stores the fields of objects whose rules read `now` (the current time), so that these objects
-//!   can be evaluated regularly,
+//! - evaluates the rules within the budgets of evaluation steps and time,
+//! - stores the fields of objects whose rules read `now` (the current time), and of objects on which
+//!   a throttled rule set was skipped, so that these objects can be evaluated regularly,
 //! - reads the time at which an operation starts or ends from `managedFields`,
 //! - finds objects for which a `DELETED` event can mean that the labels of the object no longer
 //!   match the label selector of the watch.

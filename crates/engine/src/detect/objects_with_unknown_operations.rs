@@ -1,6 +1,7 @@
 //! Remembers the objects of one feed (the watch of one resource) for which it is unknown whether an
 //! operation is in flight. There are two reasons: an evaluation failed, or a rule set was not
-//! evaluated because it is throttled. A rule set is throttled if it uses too many evaluation steps.
+//! evaluated because it is throttled. A rule set is throttled if it uses too many evaluation steps
+//! or too much time.
 //!
 //! The [`Activity`](crate::rules::Activity) of each rule set counts these objects. The count is
 //! used for the status of the rule set and for `Warning` headers in responses to clients.
@@ -52,10 +53,10 @@ struct UnknownObject {
     namespace: Option<Arc<str>>,
     /// Operations whose detection is unknown, with the index of their rule set in the rule book.
     operations: Vec<(usize, Vec<Arc<str>>)>,
-    /// True if one of these rule sets was throttled at the last evaluation of the object. The feed
-    /// evaluates a throttled rule set on only one object every ten seconds. So the rule set was
-    /// probably not evaluated on this object.
-    rule_set_is_throttled: bool,
+    /// Indices of those rule sets that were throttled at the last evaluation of the object. The feed
+    /// evaluates a throttled rule set on only some objects. So the rule set was probably not
+    /// evaluated on this object.
+    skipped: Vec<usize>,
     /// The value of [`UnknownObjects::list_number`] when the object was last evaluated.
     list_number: u64,
 }
@@ -130,14 +131,13 @@ impl UnknownObjects {
         }
         let namespace = evaluation.subject.namespace.clone();
         let operations = self.by_rule_set(evaluation);
-        let rule_set_is_throttled = operations
-            .iter()
-            .any(|(index, _)| self.throttled.get(*index) == Some(&true));
+        let indices = operations.iter().map(|(index, _)| *index);
+        let skipped: Vec<usize> = indices.filter(|index| self.throttled[*index]).collect();
         if let Some(known) = self.objects.get_mut(identity)
             && known.operations == operations
         {
             known.list_number = self.list_number;
-            known.rule_set_is_throttled = rule_set_is_throttled;
+            known.skipped = skipped;
             return;
         }
         self.remove(identity);
@@ -154,7 +154,7 @@ impl UnknownObjects {
         let remembered = UnknownObject {
             namespace,
             operations,
-            rule_set_is_throttled,
+            skipped,
             list_number: self.list_number,
         };
         self.objects.insert(identity.clone(), remembered);
@@ -178,7 +178,7 @@ impl UnknownObjects {
     /// [`Activity`](crate::rules::Activity) of the rule set.
     pub(super) fn update_throttled(&mut self, budgets: &RuleSetBudgets) {
         for (index, rule_set) in self.book.rule_sets.iter().enumerate() {
-            let now = budgets.is_throttled(index);
+            let now = budgets.is_throttled(index, rule_set);
             let before = std::mem::replace(&mut self.throttled[index], now);
             match (before, now) {
                 (false, true) => rule_set.activity.throttle(),
@@ -191,17 +191,14 @@ impl UnknownObjects {
     /// Returns true if a new list is needed to evaluate objects again, because the objects
     /// themselves are not stored. There are two cases:
     ///
-    /// - A rule set was throttled at the last evaluation of a remembered object, and no rule set is
-    ///   throttled any more.
+    /// - A rule set was throttled at the last evaluation of a remembered object, and this rule set
+    ///   is not throttled any more.
     /// - No remembered object is left, but there were objects beyond [`MAX_OBJECTS`].
     ///
     /// Returns true at most once in [`RELIST_INTERVAL`], and never during a list.
     pub(super) fn wants_list(&mut self, now: Instant) -> bool {
-        let skipped = self
-            .objects
-            .values()
-            .any(|object| object.rule_set_is_throttled)
-            && !self.throttled.contains(&true);
+        let mut skipped = self.objects.values().flat_map(|object| &object.skipped);
+        let skipped = skipped.any(|index| !self.throttled[*index]);
         let forgotten = self.objects.is_empty() && !self.overflow.is_empty();
         let recent = |at: Instant| now.duration_since(at) < RELIST_INTERVAL;
         if self.listing || self.relisted.is_some_and(recent) || !(skipped || forgotten) {
@@ -265,11 +262,12 @@ impl Drop for UnknownObjects {
 mod tests {
     use super::*;
     use crate::detect::evaluate::evaluate_within;
-    use crate::rules::{ObjectScope, compile};
+    use crate::rules::{EvaluationTime, ObjectScope, RULE_SET_ALLOWANCE, compile};
     use ifo_api::Gvr;
     use ifo_cel::Doc;
     use jiff::Timestamp;
     use serde_json::json;
+    use std::sync::Mutex;
 
     struct FeedFixture {
         unknown: UnknownObjects,
@@ -278,18 +276,26 @@ mod tests {
 
     impl FeedFixture {
         fn new(expression: &str) -> Self {
+            Self::new_with(&[expression])
+        }
+
+        /// Creates a feed with one rule set for each expression.
+        fn new_with(expressions: &[&str]) -> Self {
             let target = Gvr {
                 group: "g.io".into(),
                 version: "v1".into(),
                 resource: "things".into(),
             };
-            let spec = json!({
-                "component": "c", "target": target,
-                "rules": [{"operation": "Working", "expression": expression}],
-            });
-            let spec = serde_json::from_value(spec).expect("the test's rule set is valid");
-            let rule_set = Arc::new(compile("a", &spec).expect("the test's rule set compiles"));
-            let book = RuleBook::new(1, target, "Thing".into(), true, vec![rule_set]);
+            let rule_set = |expression: &&str| {
+                let spec = json!({
+                    "component": "c", "target": target,
+                    "rules": [{"operation": "Working", "expression": expression}],
+                });
+                let spec = serde_json::from_value(spec).expect("the test's rule set is valid");
+                Arc::new(compile("a", &spec).expect("the test's rule set compiles"))
+            };
+            let rule_sets = expressions.iter().map(rule_set).collect();
+            let book = RuleBook::new(1, target.clone(), "Thing".into(), true, rule_sets);
             Self {
                 unknown: UnknownObjects::new(Arc::new(book)),
                 budgets: RuleSetBudgets::default(),
@@ -359,6 +365,33 @@ mod tests {
         feed.unknown.synced();
         assert_eq!(feed.counted(), (0, false));
         assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL));
+    }
+
+    #[test]
+    fn a_rule_set_that_stays_throttled_prevents_no_relist_for_a_recovered_rule_set() {
+        let clock = Arc::new(Mutex::new(Instant::now()));
+        let read = clock.clone();
+        let read = move || *read.lock().expect("no test panics with the lock");
+        let mut feed = FeedFixture::new_with(&["true", "true"]);
+        feed.budgets = RuleSetBudgets::new(Arc::new(EvaluationTime::new(read)));
+        let book = feed.unknown.book.clone();
+        let use_time = |index: usize| {
+            let now = *clock.lock().expect("no test panics with the lock");
+            let account = book.rule_sets[index].activity.time();
+            account.charge(Duration::from_secs(2), now, RULE_SET_ALLOWANCE);
+        };
+        use_time(0);
+        use_time(1);
+        feed.unknown.begin_list();
+        feed.evaluate("a", 1, 0);
+        feed.unknown.synced();
+        assert_eq!(feed.counted(), (1, true));
+        assert!(!feed.unknown.wants_list(Instant::now()));
+        *clock.lock().expect("no test panics with the lock") += Duration::from_secs(25);
+        use_time(0);
+        feed.unknown.update_throttled(&feed.budgets);
+        assert_eq!(feed.unknown.throttled, [true, false]);
+        assert!(feed.unknown.wants_list(Instant::now()));
     }
 
     #[test]

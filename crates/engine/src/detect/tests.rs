@@ -68,10 +68,8 @@ fn apply_yields_message(detector: &mut Detector, object: &Value, now: ClockReadi
 
 /// Evaluates the stored objects again. Returns the number of evaluated objects.
 fn reevaluate_stored_objects(detector: &mut Detector) -> usize {
-    let objects = detector.resync_stored_objects(now());
-    let again = objects.iter();
-    let again = again.filter_map(|fields| detector.reevaluate(fields, now()));
-    again.count()
+    detector.begin_resync(now());
+    std::iter::from_fn(|| detector.reevaluate_next(now())).count()
 }
 
 #[test]
@@ -105,12 +103,12 @@ fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
         object["unread"] = "x".repeat(unread).into();
         assert!(apply_yields_message(&mut detector, &object, now()));
     }
-    let stored = detector.resync_stored_objects(now());
-    assert_eq!(stored.len(), 1);
+    detector.begin_resync(now());
     let found = detector
-        .reevaluate(&stored[0], now())
-        .expect("the object has a name");
+        .reevaluate_next(now())
+        .expect("one object is stored");
     assert_eq!(found.evaluation.subject.path(), "ns/short");
+    assert!(detector.reevaluate_next(now()).is_none());
 }
 
 #[test]
@@ -153,7 +151,7 @@ fn outcomes_are_reported_for_five_minutes_after_the_last_detection() {
         ));
         assert!(detector.needs_resync());
         let later = clock_after(Duration::from_mins(minutes));
-        detector.resync_stored_objects(later);
+        detector.begin_resync(later);
         assert_eq!(detector.needs_resync(), expected);
         assert_eq!(
             apply_yields_message(&mut detector, &thing("a", false), later),
@@ -191,11 +189,11 @@ fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
     // time, an operation on the object can still be in flight.
     apply_yields_message(&mut detector, &watched("c", true), now());
     apply_yields_message(&mut detector, &watched("c", false), now());
-    detector.resync_stored_objects(clock_after(Duration::from_mins(4)));
+    detector.begin_resync(clock_after(Duration::from_mins(4)));
     assert!(delete(&mut detector, "c").may_exist);
     apply_yields_message(&mut detector, &watched("d", true), now());
     apply_yields_message(&mut detector, &watched("d", false), now());
-    detector.resync_stored_objects(clock_after(Duration::from_mins(6)));
+    detector.begin_resync(clock_after(Duration::from_mins(6)));
     assert!(!delete(&mut detector, "d").may_exist);
     // A rule with a longer debounce period can continue an operation for longer.
     let rule = json!({"expression": "object.works", "debounce": "20m", "selected": true});
@@ -203,7 +201,7 @@ fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
     for (name, minutes, may_exist) in [("e", 19, true), ("f", 21, false)] {
         apply_yields_message(&mut long_debounce, &watched(name, true), now());
         apply_yields_message(&mut long_debounce, &watched(name, false), now());
-        long_debounce.resync_stored_objects(clock_after(Duration::from_mins(minutes)));
+        long_debounce.begin_resync(clock_after(Duration::from_mins(minutes)));
         assert_eq!(
             delete(&mut long_debounce, name).may_exist,
             may_exist,

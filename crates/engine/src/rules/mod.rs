@@ -8,6 +8,8 @@
 pub mod cluster_roles;
 mod compile;
 mod evaluation_error;
+mod evaluation_time;
+mod feed_lag;
 mod lint;
 mod rule_book;
 mod rule_set_activity;
@@ -16,6 +18,11 @@ mod validate;
 
 pub use compile::{RuleSetError, compile};
 pub use evaluation_error::EvaluationError;
+pub use evaluation_time::{
+    Allowance, EvaluationTime, FREE_TIME_PER_OBJECT, REDUCED_ALLOWANCE, RULE_SET_ALLOWANCE,
+    TOTAL_ALLOWANCE, TimeAccount,
+};
+pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WaitingSince};
 pub use lint::{elements_without_key, warnings};
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
 pub use rule_set_activity::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};

@@ -2,11 +2,12 @@
 //! on objects and write this record. `ifo-apiserver` reads the record for the status of the rule
 //! set and for `Warning` headers in responses to clients.
 
-use super::EvaluationError;
+use super::{EvaluationError, FeedLag, TimeAccount};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Minimum time in seconds between two log lines about failures of one rule set. A rule that fails
 /// on every object fails thousands of times during one list.
@@ -25,6 +26,8 @@ pub struct Activity {
     detection_failure: Mutex<Option<EvaluationFailure>>,
     /// The reasons why the rule set may miss operations.
     missed: Mutex<MissedDetections>,
+    /// The time that evaluations of the rule set have taken in all watches.
+    time: TimeAccount,
 }
 
 /// The reasons why a rule set may miss operations, although its target is watched.
@@ -32,11 +35,13 @@ pub struct Activity {
 struct MissedDetections {
     /// Number of watches that throttle the rule set.
     throttling: usize,
+    /// The watches that evaluate the rule set.
+    feeds: Vec<Arc<FeedLag>>,
     /// Numbers of objects with unknown detections, by namespace. The key None stands for
     /// cluster-scoped objects.
     unknown: BTreeMap<Option<Arc<str>>, UnknownDetections>,
-    /// Number of times that one of these reasons ended: a watch stopped throttling, or the detection
-    /// on an object became known.
+    /// Number of times that one of these reasons ended: a watch stopped throttling or was no longer
+    /// late, or the detection on an object became known.
     ended: u64,
 }
 
@@ -149,8 +154,35 @@ impl Activity {
             .clone()
     }
 
+    /// Returns the account of the time that evaluations of the rule set take.
+    pub fn time(&self) -> &TimeAccount {
+        &self.time
+    }
+
+    /// Records that a watch evaluates the rule set.
+    pub(super) fn add_feed(&self, lag: Arc<FeedLag>) {
+        self.missed().feeds.push(lag);
+    }
+
+    /// Records that a watch no longer evaluates the rule set.
+    pub(super) fn remove_feed(&self, lag: &Arc<FeedLag>) {
+        let mut missed = self.missed();
+        missed.feeds.retain(|other| !Arc::ptr_eq(other, lag));
+    }
+
+    /// Records that a watch which was late has evaluated all waiting changes.
+    pub(super) fn lag_ended(&self) {
+        self.missed().ended += 1;
+    }
+
+    /// Returns true if changes wait for an evaluation of the rule set for more than
+    /// [`MAX_LAG`](super::MAX_LAG) at `now`.
+    pub fn is_behind(&self, now: Instant) -> bool {
+        self.missed().feeds.iter().any(|feed| feed.is_late(now))
+    }
+
     /// Records that a watch begins to throttle the rule set. A watch throttles a rule set that
-    /// exhausts its evaluation steps on several consecutive objects.
+    /// exhausts its evaluation steps on several consecutive objects, or that takes too much time.
     pub fn throttle(&self) {
         self.missed().throttling += 1;
     }
@@ -216,8 +248,9 @@ impl Activity {
     }
 
     /// Returns how often a reason why the rule set may miss operations has ended: a watch stopped
-    /// throttling the rule set, or the detection on an object became known. If two calls return the
-    /// same number, and there is no such reason at the second call, there was none between them.
+    /// throttling the rule set or was no longer late, or the detection on an object became known. If
+    /// two calls return the same number, and there is no such reason at the second call, there was
+    /// none between them.
     pub fn ended_gaps(&self) -> u64 {
         self.missed().ended
     }

@@ -32,7 +32,7 @@ pub struct Evaluation {
     /// - The rule detects or continues an operation.
     /// - The rule failed.
     /// - The rule was not evaluated because its rule set is throttled. A rule set is throttled if
-    ///   it uses too many evaluation steps.
+    ///   it uses too many evaluation steps or too much time.
     ///
     /// If an evaluated rule has no entry, the rule does not match the object.
     pub findings: Vec<Finding>,
@@ -197,9 +197,8 @@ pub fn evaluate(
 }
 
 /// Evaluates the object like [`evaluate`], except that a rule set can be throttled because of
-/// earlier evaluations with the same `budgets`. A throttled rule set is evaluated only once every
-/// ten seconds. All other evaluations skip this rule set, and return its operations in
-/// [`Evaluation::unknown`]. The caller must keep separate `budgets` for each rule book.
+/// earlier evaluations with the same `budgets`. A throttled rule set is evaluated only rarely. All
+/// other evaluations skip this rule set, and return its operations in [`Evaluation::unknown`]. The caller must keep separate `budgets` for each rule book.
 pub(super) fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,
@@ -241,13 +240,13 @@ pub(super) fn evaluate_within(
             evaluator.evaluation.unselected.push(rule_set.clone());
             continue;
         }
-        let Some(taken) = object_budget.steps_for(index) else {
+        let Some(taken) = object_budget.steps_for(index, rule_set) else {
             evaluator.skip_rule_set(rule_set);
             continue;
         };
         evaluator.scope.budget.left = taken;
         evaluator.evaluate_rule_set(rule_set);
-        object_budget.give_back(index, taken, evaluator.scope.budget.left);
+        object_budget.give_back(index, rule_set, taken, evaluator.scope.budget.left);
     }
     evaluator.evaluation.read_now = evaluator.scope.read_now;
     Ok(evaluator.evaluation)

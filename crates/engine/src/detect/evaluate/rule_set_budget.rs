@@ -6,9 +6,14 @@
 //! all remaining steps, except a reserved share for each later rule set. If a rule set exhausts its
 //! budget on ten consecutive objects, it is throttled: the server evaluates it on only one object
 //! every ten seconds.
+//!
+//! A rule set is also throttled if its evaluations take too much time ([`EvaluationTime`]).
 
+use crate::rules::{EvaluationTime, RuleSet};
 use ifo_cel::STEPS_PER_OBJECT;
 use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Maximum number of steps that are reserved for each later rule set. If more than 50 rule sets
 /// cover an object, fewer steps are reserved, because all shares must fit into
@@ -25,9 +30,18 @@ const MAX_EXHAUSTED: u8 = 10;
 /// little.
 const RETRY_SECONDS: i64 = 10;
 
-/// The evaluation budgets of the rule sets of one rule book, in the order of the rule book.
-#[derive(Clone, Debug, Default)]
-pub struct RuleSetBudgets(Vec<RuleSetUsage>);
+/// The evaluation budgets of the rule sets of one rule book. The default value does not measure
+/// time.
+#[derive(Debug, Default)]
+pub struct RuleSetBudgets {
+    /// The use of each rule set, in the order of the rule book.
+    usage: Vec<RuleSetUsage>,
+    time: Arc<EvaluationTime>,
+    /// Time that evaluations have taken since the last [`RuleSetBudgets::reset_spent`].
+    spent: Duration,
+    /// True if a throttled rule set was skipped on the last object.
+    has_skipped: bool,
+}
 
 /// The budget use of one rule set on earlier objects.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,9 +61,21 @@ pub(super) struct ObjectBudget<'a> {
     share: u64,
     /// Number of rule sets that cover the object and have not been evaluated yet.
     remaining_rule_sets: u64,
+    /// End of the last evaluation, or the beginning of the first one. None without a clock.
+    clock: Option<Instant>,
+    /// Time of each evaluation that is not charged to the rule set.
+    free_time: Duration,
 }
 
 impl RuleSetBudgets {
+    /// Creates budgets that measure evaluations with the clock of `time`.
+    pub fn new(time: Arc<EvaluationTime>) -> Self {
+        Self {
+            time,
+            ..Self::default()
+        }
+    }
+
     /// Begins the evaluations on the next object. `rule_sets` is the number of rule sets in the
     /// rule book. `covering` is the number of rule sets that cover the object.
     pub(super) fn begin_object(
@@ -58,9 +84,12 @@ impl RuleSetBudgets {
         covering: usize,
         now: Timestamp,
     ) -> ObjectBudget<'_> {
-        self.0.resize(rule_sets, RuleSetUsage::default());
+        self.usage.resize(rule_sets, RuleSetUsage::default());
+        self.has_skipped = false;
         let remaining = u64::try_from(covering).unwrap_or(u64::MAX);
         ObjectBudget {
+            clock: self.time.now(),
+            free_time: EvaluationTime::free_time(covering),
             budgets: self,
             now: now.as_second(),
             left: STEPS_PER_OBJECT,
@@ -72,22 +101,62 @@ impl RuleSetBudgets {
 
 impl RuleSetBudgets {
     /// Returns true if the rule set at `index` is throttled, because it exhausted its budget on ten
-    /// consecutive objects.
-    pub fn is_throttled(&self, index: usize) -> bool {
-        self.0
-            .get(index)
-            .is_some_and(|usage| usage.exhausted >= MAX_EXHAUSTED)
+    /// consecutive objects, or because its evaluations took too much time.
+    pub fn is_throttled(&self, index: usize, rule_set: &RuleSet) -> bool {
+        let usage = self.usage.get(index);
+        usage.is_some_and(|usage| usage.exhausted >= MAX_EXHAUSTED) || self.exceeds_time(rule_set)
+    }
+
+    fn exceeds_time(&self, rule_set: &RuleSet) -> bool {
+        let account = rule_set.activity.time();
+        if account.is_exhausted()
+            && let Some(now) = self.time.now()
+        {
+            // This call notices that the account is full again.
+            self.time.may_evaluate(account, now);
+        }
+        account.is_exhausted()
+    }
+
+    /// Returns true if a throttled rule set was skipped on the last object.
+    pub fn has_skipped(&self) -> bool {
+        self.has_skipped
+    }
+
+    /// Returns the time that evaluations have taken since the last
+    /// [`RuleSetBudgets::reset_spent`]. Zero without a clock.
+    pub fn spent(&self) -> Duration {
+        self.spent
+    }
+
+    /// Resets the result of [`RuleSetBudgets::spent`] to zero.
+    pub fn reset_spent(&mut self) {
+        self.spent = Duration::ZERO;
     }
 }
 
 impl ObjectBudget<'_> {
     /// Returns the number of steps that the rule set at `index` may use. Returns None if the rule
     /// set is throttled and must not be evaluated now.
-    pub(super) fn steps_for(&mut self, index: usize) -> Option<u64> {
+    pub(super) fn steps_for(&mut self, index: usize, rule_set: &RuleSet) -> Option<u64> {
+        let has_time = self.clock.is_none_or(|now| {
+            let time = &self.budgets.time;
+            time.may_evaluate(rule_set.activity.time(), now)
+        });
         self.remaining_rule_sets = self.remaining_rule_sets.saturating_sub(1);
+        let steps = if has_time {
+            self.steps_left_for(index)
+        } else {
+            None
+        };
+        self.budgets.has_skipped |= steps.is_none();
+        steps
+    }
+
+    fn steps_left_for(&mut self, index: usize) -> Option<u64> {
         let reserved = self.remaining_rule_sets.saturating_mul(self.share);
         let allowed = self.left.saturating_sub(reserved);
-        if let Some(usage) = self.budgets.0.get_mut(index)
+        if let Some(usage) = self.budgets.usage.get_mut(index)
             && usage.exhausted >= MAX_EXHAUSTED
         {
             // If `wait` is longer than `RETRY_SECONDS`, the clock was set back. In this case, the
@@ -102,10 +171,12 @@ impl ObjectBudget<'_> {
     }
 
     /// Records that the rule set at `index` was allowed to use `taken` steps and did not use `rest`
-    /// of them. If `rest` is 0, the rule set has exhausted its budget.
-    pub(super) fn give_back(&mut self, index: usize, taken: u64, rest: u64) {
+    /// of them. If `rest` is 0, the rule set has exhausted its budget. Also charges the time since
+    /// the last evaluation to the rule set.
+    pub(super) fn give_back(&mut self, index: usize, rule_set: &RuleSet, taken: u64, rest: u64) {
+        self.charge_time(rule_set);
         self.left = self.left.saturating_sub(taken.saturating_sub(rest));
-        let Some(usage) = self.budgets.0.get_mut(index) else {
+        let Some(usage) = self.budgets.usage.get_mut(index) else {
             return;
         };
         if rest == 0 {
@@ -117,11 +188,37 @@ impl ObjectBudget<'_> {
             usage.exhausted = 0;
         }
     }
+
+    fn charge_time(&mut self, rule_set: &RuleSet) {
+        let (Some(began), Some(ended)) = (self.clock, self.budgets.time.now()) else {
+            return;
+        };
+        self.clock = Some(ended);
+        let spent = ended.saturating_duration_since(began);
+        self.budgets.spent += spent;
+        let charge = spent.saturating_sub(self.free_time);
+        if !charge.is_zero() {
+            let account = rule_set.activity.time();
+            self.budgets.time.charge(account, charge, ended);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::compile;
+    use std::sync::Mutex;
+
+    fn rule_set() -> RuleSet {
+        let spec = serde_json::json!({
+            "component": "c",
+            "target": {"group": "g.io", "version": "v1", "resource": "things"},
+            "rules": [{"operation": "Working", "expression": "true"}],
+        });
+        let spec = serde_json::from_value(spec).expect("the test's rule set is valid");
+        compile("a", &spec).expect("the test's rule set compiles")
+    }
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("the test's time is in range")
@@ -136,9 +233,10 @@ mod tests {
         second: i64,
         greedy: &[usize],
     ) -> Vec<u64> {
+        let rule_set = rule_set();
         let mut budget = budgets.begin_object(sets, sets, at(second));
         let evaluate_rule_set = |index| {
-            let Some(taken) = budget.steps_for(index) else {
+            let Some(taken) = budget.steps_for(index, &rule_set) else {
                 return 0;
             };
             let rest = if greedy.contains(&index) {
@@ -146,7 +244,7 @@ mod tests {
             } else {
                 taken - 1
             };
-            budget.give_back(index, taken, rest);
+            budget.give_back(index, &rule_set, taken, rest);
             taken
         };
         (0..sets).map(evaluate_rule_set).collect()
@@ -229,6 +327,86 @@ mod tests {
         for turn in 0..5 * usize::from(MAX_EXHAUSTED) {
             let greedy: &[usize] = if turn % 5 == 4 { &[] } else { &[0] };
             assert!(evaluate_object(&mut budgets, 1, 0, greedy)[0] > 0, "{turn}");
+        }
+    }
+
+    /// Budgets whose clock advances only when the test advances it.
+    struct TimedBudgets {
+        budgets: RuleSetBudgets,
+        clock: Arc<Mutex<Instant>>,
+        rule_sets: Vec<RuleSet>,
+    }
+
+    impl TimedBudgets {
+        fn new(rule_sets: usize) -> Self {
+            let clock = Arc::new(Mutex::new(Instant::now()));
+            let own = clock.clone();
+            let read = move || *own.lock().expect("no test panics with the lock");
+            Self {
+                budgets: RuleSetBudgets::new(Arc::new(EvaluationTime::new(read))),
+                clock,
+                rule_sets: (0..rule_sets).map(|_| rule_set()).collect(),
+            }
+        }
+
+        fn advance(&self, time: Duration) {
+            *self.clock.lock().expect("no test panics with the lock") += time;
+        }
+
+        /// Simulates the evaluations on one object. Each rule set takes its time in `times`. Returns
+        /// for each rule set whether it was evaluated.
+        fn evaluate_object(&mut self, times: &[Duration]) -> Vec<bool> {
+            let count = self.rule_sets.len();
+            let clock = self.clock.clone();
+            let mut budget = self.budgets.begin_object(count, count, at(0));
+            let evaluate = |(index, time): (usize, &Duration)| {
+                let rule_set = &self.rule_sets[index];
+                let Some(taken) = budget.steps_for(index, rule_set) else {
+                    return false;
+                };
+                *clock.lock().expect("no test panics with the lock") += *time;
+                budget.give_back(index, rule_set, taken, taken - 1);
+                true
+            };
+            times.iter().enumerate().map(evaluate).collect()
+        }
+    }
+
+    #[test]
+    fn the_time_of_an_evaluation_is_charged_to_the_rule_set_that_used_it() {
+        let mut timed = TimedBudgets::new(3);
+        let (cheap, slow) = (Duration::from_micros(50), Duration::from_millis(14));
+        let mut evaluated = 0;
+        for _ in 0..1_000 {
+            let done = timed.evaluate_object(&[cheap, slow, cheap]);
+            assert!(
+                done[0] && done[2],
+                "the cheap rule sets are always evaluated"
+            );
+            evaluated += usize::from(done[1]);
+        }
+        // The rule set can use one second in advance, and its share of the time until then.
+        assert!((71..90).contains(&evaluated), "{evaluated} evaluations");
+        let throttled = |timed: &TimedBudgets| {
+            let sets = timed.rule_sets.iter().enumerate();
+            sets.map(|(index, it)| timed.budgets.is_throttled(index, it))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(throttled(&timed), [false, true, false]);
+        assert!(timed.budgets.has_skipped());
+        // Without a use, the account becomes full, and the rule set is no longer throttled.
+        timed.advance(Duration::from_secs(11));
+        assert_eq!(throttled(&timed), [false, false, false]);
+        assert_eq!(timed.evaluate_object(&[cheap; 3]), [true, true, true]);
+        assert!(!timed.budgets.has_skipped());
+    }
+
+    #[test]
+    fn a_long_list_throttles_no_cheap_rule_set() {
+        let mut timed = TimedBudgets::new(2);
+        for object in 0..100_000 {
+            let done = timed.evaluate_object(&[Duration::from_micros(400); 2]);
+            assert_eq!(done, [true, true], "object {object}");
         }
     }
 }

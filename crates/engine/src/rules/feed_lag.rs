@@ -1,0 +1,195 @@
+//! Measures whether a feed (the watch of one resource) evaluates changes in time. If the changes of
+//! a feed wait for too long, lists may miss operations.
+//!
+//! The feed records since when work waits. Other threads read this time. So they notice a delay
+//! while the thread of the feed is busy.
+
+use super::{RuleBook, RuleSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// If work of a feed waits longer than this time, the rule sets of the feed may miss operations.
+pub const MAX_LAG: Duration = Duration::from_secs(5);
+
+/// The time since which work waits. One task writes the time, and any thread reads it.
+#[derive(Debug)]
+pub struct WaitingSince {
+    origin: Instant,
+    /// Milliseconds since `origin`, plus 1. Zero if no work waits.
+    since: AtomicU64,
+}
+
+impl WaitingSince {
+    /// Creates a value that says that no work waits. No time that the value later gets may be
+    /// before `origin`.
+    pub fn new(origin: Instant) -> Self {
+        Self {
+            origin,
+            since: AtomicU64::new(0),
+        }
+    }
+
+    /// Records that work waits since `at`. Does nothing if work already waits.
+    pub fn begin(&self, at: Instant) {
+        if self.since.load(Ordering::Relaxed) == 0 {
+            self.restart(at);
+        }
+    }
+
+    /// Records that all work that came before `at` is done, and that further work waits since `at`.
+    pub fn restart(&self, at: Instant) {
+        let since = at.saturating_duration_since(self.origin).as_millis();
+        let since = u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1);
+        self.since.store(since, Ordering::Relaxed);
+    }
+
+    /// Records that no work waits.
+    pub fn end(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns true if work waits.
+    pub fn is_waiting(&self) -> bool {
+        self.since.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns true if work waits for more than [`MAX_LAG`] at `now`.
+    pub fn is_late(&self, now: Instant) -> bool {
+        let Some(since) = self.since.load(Ordering::Relaxed).checked_sub(1) else {
+            return false;
+        };
+        let now = now.saturating_duration_since(self.origin);
+        now.saturating_sub(Duration::from_millis(since)) > MAX_LAG
+    }
+}
+
+/// The work of one feed that waits.
+#[derive(Debug)]
+pub struct FeedLag {
+    /// Since when the feed always has a change that it has not evaluated yet. So no change waits
+    /// for longer than this.
+    pub changes: WaitingSince,
+    /// Since when objects whose rules read `now` wait for their next evaluation.
+    pub reevaluation: WaitingSince,
+    /// Since when the thread of the feed has not run a periodic task. If the thread is blocked, the
+    /// feed does not notice that changes wait.
+    thread: Arc<WaitingSince>,
+}
+
+impl FeedLag {
+    /// Returns true if some work of the feed waits for more than [`MAX_LAG`] at `now`.
+    pub fn is_late(&self, now: Instant) -> bool {
+        let mut all = [&self.changes, &self.reevaluation, &*self.thread].into_iter();
+        all.any(|waiting| waiting.is_late(now))
+    }
+}
+
+/// A [`FeedLag`] that is part of the [`Activity`](super::Activity) of each rule set that the feed
+/// evaluates. It is removed there when this value is dropped.
+#[derive(Debug)]
+pub struct RegisteredLag {
+    lag: Arc<FeedLag>,
+    rule_sets: Vec<Arc<RuleSet>>,
+}
+
+impl RegisteredLag {
+    /// Adds a feed without waiting work. `namespace` is the namespace of the feed, or None if the
+    /// feed covers all namespaces. `thread` belongs to the thread of the feed. `now` is the current
+    /// time.
+    pub fn new(
+        book: &RuleBook,
+        namespace: Option<&str>,
+        thread: Arc<WaitingSince>,
+        now: Instant,
+    ) -> Self {
+        let lag = Arc::new(FeedLag {
+            changes: WaitingSince::new(now),
+            reevaluation: WaitingSince::new(now),
+            thread,
+        });
+        let covers = |it: &&Arc<RuleSet>| namespace.is_none() || it.covers(namespace);
+        let rule_sets: Vec<_> = book.rule_sets.iter().filter(covers).cloned().collect();
+        for rule_set in &rule_sets {
+            rule_set.activity.add_feed(lag.clone());
+        }
+        Self { lag, rule_sets }
+    }
+
+    /// Records that work which was late is done. `work` is one of the fields of this feed's
+    /// [`FeedLag`].
+    pub fn end_late(&self, work: impl Fn(&FeedLag) -> &WaitingSince) {
+        work(&self.lag).end();
+        for rule_set in &self.rule_sets {
+            rule_set.activity.lag_ended();
+        }
+    }
+}
+
+impl std::ops::Deref for RegisteredLag {
+    type Target = FeedLag;
+
+    fn deref(&self) -> &FeedLag {
+        &self.lag
+    }
+}
+
+impl Drop for RegisteredLag {
+    fn drop(&mut self) {
+        for rule_set in &self.rule_sets {
+            rule_set.activity.remove_feed(&self.lag);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::compile;
+    use ifo_api::Gvr;
+
+    #[test]
+    fn work_is_late_if_the_oldest_work_waits_for_more_than_five_seconds() {
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let waiting = WaitingSince::new(begin);
+        assert!(!waiting.is_late(after(60)), "no work waits");
+        waiting.begin(after(60));
+        waiting.begin(after(64));
+        assert!(!waiting.is_late(after(65)));
+        assert!(waiting.is_late(after(66)));
+        waiting.restart(after(64));
+        assert!(!waiting.is_late(after(66)));
+        assert!(waiting.is_late(after(70)));
+        waiting.end();
+        assert!(!waiting.is_late(after(70)));
+    }
+
+    #[test]
+    fn the_rule_sets_of_a_feed_are_behind_while_its_thread_is_blocked() {
+        let target = Gvr {
+            group: "g.io".into(),
+            version: "v1".into(),
+            resource: "things".into(),
+        };
+        let spec = serde_json::json!({
+            "component": "c", "target": target,
+            "rules": [{"operation": "Working", "expression": "true"}],
+        });
+        let spec = serde_json::from_value(spec).expect("the test's rule set is valid");
+        let rule_set = Arc::new(compile("a", &spec).expect("the test's rule set compiles"));
+        let book = RuleBook::new(1, target, "Thing".into(), true, vec![rule_set.clone()]);
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let thread = Arc::new(WaitingSince::new(begin));
+        let registered = RegisteredLag::new(&book, None, thread.clone(), begin);
+        thread.restart(after(1));
+        assert!(!rule_set.activity.is_behind(after(6)));
+        assert!(rule_set.activity.is_behind(after(7)));
+        thread.restart(after(7));
+        assert!(!rule_set.activity.is_behind(after(7)));
+        assert!(rule_set.activity.is_behind(after(20)));
+        drop(registered);
+        assert!(!rule_set.activity.is_behind(after(20)), "no feed is left");
+    }
+}

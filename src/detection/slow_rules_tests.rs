@@ -1,0 +1,132 @@
+//! Tests of feeds whose rules take much time. All feeds run on one thread, so a feed must let the
+//! other feeds run, and must report that its changes wait.
+
+use super::supervisor_tests::{
+    FollowedFeed, RESYNC, SupervisorFixture, applied, book, rule_set, supervisor_with, target,
+    thing, working,
+};
+use crate::clock;
+use ifo_engine::rules::EvaluationTime;
+use ifo_engine::track::Message;
+use serde_json::Value;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A rule that must be evaluated again when time has passed.
+const READS_NOW: &str = "object.works && now > timestamp('2000-01-01T00:00:00Z')";
+
+/// Number of objects on which the expensive rules are evaluated. The messages about all these
+/// objects fit into the part of a turn that tokio allows a task.
+const OBJECTS: usize = 40;
+
+/// Simulates evaluations that take 3 ms each. Sends an object to the feed in `next` during the
+/// next evaluation.
+fn expensive_evaluations(next: Arc<Mutex<Option<Arc<FollowedFeed>>>>) -> EvaluationTime {
+    let (begin, readings) = (Instant::now(), AtomicU32::new(0));
+    EvaluationTime::new(move || {
+        if let Some(feed) = next.lock().expect("no test panics with the lock").take() {
+            feed.send(applied(&thing("boat", true)));
+        }
+        begin + Duration::from_millis(3) * readings.fetch_add(1, Ordering::Relaxed)
+    })
+}
+
+fn things() -> Vec<Value> {
+    let names = (0..OBJECTS).map(|number| format!("car-{number}"));
+    names.map(|name| thing(&name, true)).collect()
+}
+
+/// Receives the messages to the tracker, until the feed sends no more messages.
+async fn receive_all(fixture: &mut SupervisorFixture) {
+    let silence = Duration::from_millis(100);
+    while let Ok(message) = tokio::time::timeout(silence, fixture.messages.recv()).await {
+        if let Some(Message::Flush(done)) = message {
+            done.send(()).expect("the feed waits for the answer");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_feeds_run_between_the_objects_of_an_expensive_feed() {
+    for is_resync in [false, true] {
+        let during_evaluation = Arc::default();
+        let time = expensive_evaluations(Arc::clone(&during_evaluation));
+        let mut fixture = supervisor_with(4096, time);
+        let (cars, boats) = (target("cars"), target("boats"));
+        let rules = rule_set(&cars, &[], READS_NOW);
+        fixture.publish(&cars, Some(book(1, &cars, rules))).await;
+        fixture.publish(&boats, Some(working(2, &boats))).await;
+        let feeds = fixture.feeds();
+        feeds[0].list(&things());
+        feeds[1].list(&[]);
+        fixture.sent_messages().await;
+        *during_evaluation.lock().unwrap() = Some(feeds[1].clone());
+        if is_resync {
+            tokio::time::sleep(RESYNC).await;
+        } else {
+            for car in things() {
+                feeds[0].send(applied(&car));
+            }
+        }
+        let sent = fixture.sent_messages().await;
+        let boat = "2: ns/boat [Working]";
+        let before = sent.iter().position(|line| line == boat);
+        let before = before.expect("the other feed must send a message");
+        assert!(
+            before < 5,
+            "the other feed waited for {before} objects: {sent:?}"
+        );
+        assert_eq!(sent.len(), OBJECTS + 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_is_behind_while_its_changes_wait_for_more_than_five_seconds() {
+    let mut fixture = supervisor_with(1, EvaluationTime::default());
+    let cars = target("cars");
+    let rules = rule_set(&cars, &[], "object.works");
+    let is_behind = || rules.activity.is_behind(clock::steady());
+    fixture
+        .publish(&cars, Some(book(1, &cars, rules.clone())))
+        .await;
+    // The queue of the tracker has one slot. So the feed waits until the test receives messages.
+    fixture.running_feed().list(&things());
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!is_behind(), "the first list is not complete");
+    receive_all(&mut fixture).await;
+    let ended = rules.activity.ended_gaps();
+    for car in things() {
+        fixture.running_feed().send(applied(&car));
+    }
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!is_behind(), "the changes wait for four seconds");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(is_behind(), "the changes wait for six seconds");
+    receive_all(&mut fixture).await;
+    assert!(!is_behind(), "no change waits any more");
+    assert_eq!(rules.activity.ended_gaps(), ended + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_is_behind_while_objects_wait_for_their_next_evaluation() {
+    let mut fixture = supervisor_with(1, EvaluationTime::default());
+    let cars = target("cars");
+    let rules = rule_set(&cars, &[], READS_NOW);
+    let is_behind = || rules.activity.is_behind(clock::steady());
+    fixture
+        .publish(&cars, Some(book(1, &cars, rules.clone())))
+        .await;
+    fixture.running_feed().list(&things());
+    receive_all(&mut fixture).await;
+    assert!(!is_behind());
+    let ended = rules.activity.ended_gaps();
+    tokio::time::sleep(RESYNC + Duration::from_secs(6)).await;
+    assert!(
+        is_behind(),
+        "the evaluations began at least six seconds ago"
+    );
+    receive_all(&mut fixture).await;
+    assert!(!is_behind(), "all objects were evaluated again");
+    assert_eq!(rules.activity.ended_gaps(), ended + 1);
+}
