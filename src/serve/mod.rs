@@ -375,7 +375,8 @@ async fn resource(
     {
         let user = admitted.user.as_ref();
         let query = &admitted.query;
-        incomplete_warning::warn(shared, (request, query), user, was_stale, response).await;
+        let request = (request, &**query, headers);
+        incomplete_warning::warn(shared, request, user, was_stale, response).await;
     }
     answer_result
 }

@@ -70,6 +70,7 @@ pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
         default_namespace: "default".to_owned(),
         timeout: None,
         from_files: Some(cluster),
+        ignored_rule_sets: Vec::new(),
     })
 }
 
