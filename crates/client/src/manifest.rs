@@ -205,6 +205,9 @@ fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, String> {
             .map(|at| format!("line {}, column {}: ", at.line(), at.column()));
         let text = error.to_string();
         let text = text.lines().next().unwrap_or_default();
+        if text.contains("budget breached: Nodes") {
+            return too_much_memory();
+        }
         // The parser's text already begins with the position, such as `error: line 2 column 4: `.
         // This prefix is removed.
         let own = error
@@ -374,7 +377,8 @@ mod tests {
         let bomb = format!("[{}]", vec!["{\"a\":0}"; 1000].join(","));
         for json in [true, false] {
             let mut budget = MemoryBudget { left: 500_000 };
-            documents_within(&bomb, json, &mut budget).unwrap_err();
+            let error = documents_within(&bomb, json, &mut budget).unwrap_err();
+            assert!(error.contains("limit for all files together"), "{error}");
         }
     }
 }
