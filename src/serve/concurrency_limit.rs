@@ -1,6 +1,6 @@
 //! Limits the number of concurrent requests, both in total and for each client.
 //!
-//! Input: a [`Client`]. Output: a slot, or the limit that is reached. The middleware then answers
+//! Input: a [`RequestingClient`]. Output: a slot, or the limit that is reached. The middleware then answers
 //! the request with a 429 that names this limit. Only administrators' requests other than watches
 //! need no slot. A slot becomes free when its value is dropped.
 //!
@@ -68,13 +68,13 @@ fn service_account_namespace(user: &User) -> Option<&str> {
 
 /// The client of a request, as the limits see it.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct RequestingClient {
     /// None for a client that only the total limit applies to.
     owner: Option<SlotOwner>,
     may_use_reserve: bool,
 }
 
-impl Client {
+impl RequestingClient {
     /// Returns the client of a request of `user`. `is_for_all_namespaces` is true if the request is
     /// not for a single namespace. The server authorizes such a request next. If the user may not
     /// send it, its slot is free again at once. So only users who may read all namespaces keep a
@@ -191,7 +191,10 @@ impl ConcurrencyLimit {
     }
 
     /// Takes a slot for `client`. Returns an error if a limit is reached.
-    pub fn acquire(self: &Arc<Self>, client: &Client) -> Result<RequestSlot, LimitReached> {
+    pub fn acquire(
+        self: &Arc<Self>,
+        client: &RequestingClient,
+    ) -> Result<RequestSlot, LimitReached> {
         let SlotCounts {
             what,
             total: (limit, flag),
@@ -277,11 +280,11 @@ mod tests {
     }
 
     /// A client that requests one namespace.
-    fn client(name: &str) -> Client {
-        Client::of(&user(name), false)
+    fn client(name: &str) -> RequestingClient {
+        RequestingClient::of(&user(name), false)
     }
 
-    fn account(namespace: &str, number: usize) -> Client {
+    fn account(namespace: &str, number: usize) -> RequestingClient {
         client(&format!(
             "system:serviceaccount:{namespace}:account-{number}"
         ))
@@ -298,7 +301,7 @@ mod tests {
     /// Takes slots until the limit refuses one. Returns the slots and the refusal.
     fn take_all(
         limit: &Arc<ConcurrencyLimit>,
-        client: &Client,
+        client: &RequestingClient,
     ) -> (Vec<RequestSlot>, LimitReached) {
         let mut slots = Vec::new();
         loop {
@@ -354,8 +357,8 @@ mod tests {
              them are reserved for administrators and controllers"
         );
         let controller = account(CONTROLLERS_NAMESPACE, 0);
-        let reader = Client::of(&user("reader"), true);
-        let administrator = Client::trusted();
+        let reader = RequestingClient::of(&user("reader"), true);
+        let administrator = RequestingClient::trusted();
         let reserved = [&controller, &reader, &administrator].map(|it| limit.acquire(it));
         assert!(reserved.iter().all(Result::is_ok), "{reserved:?}");
         // An administrator may use all slots that are left. The total limit still applies.

@@ -6,7 +6,7 @@
 use super::{WatchSlot, error_response, method_name};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
 use crate::serve::ServerState;
-use crate::serve::concurrency_limit::{Client, RequestSlot};
+use crate::serve::concurrency_limit::{RequestSlot, RequestingClient};
 use crate::serve::connection_limits::{self, ConnectionClass, ConnectionRefused};
 use crate::serve::create_responses::{SelfDefence, plain};
 use crate::serve::error_status::ErrorStatus;
@@ -145,9 +145,9 @@ pub(super) async fn admit(
     // for watches is limited: the watch is refused if the total limit is reached. The limits of
     // each client do not apply to administrators.
     let client = if is_from_replica {
-        Client::trusted()
+        RequestingClient::trusted()
     } else {
-        Client::of(&user, is_for_all_namespaces(requested))
+        RequestingClient::of(&user, is_for_all_namespaces(requested))
     };
     let websocket_slot = if is_watch && websocket::is_requested(parts) {
         let slot = shared.websockets.acquire(&client);

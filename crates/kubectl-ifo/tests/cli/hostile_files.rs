@@ -1,4 +1,4 @@
-//! The attacker is somebody who sends a file to an engineer, for example as a support bundle. The
+//! The attacker sends a file to an engineer, for example as a support bundle. The
 //! file is small, but takes much memory when it is decompressed or decoded. The plugin must refuse
 //! the file and name the limit. The system limits the memory of the plugin in these tests. A plugin
 //! that needs more is killed.
