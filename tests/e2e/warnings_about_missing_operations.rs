@@ -42,8 +42,12 @@ fn wait_does_not_succeed_while_a_rule_fails() {
         rules["spec"]["namespaces"] = json!([namespace, elsewhere]);
         cluster.ready_rule_set(&rules).await;
         let wait = ["wait", "-c", namespace, "--timeout=0"];
-        let said = run(cluster, &wait).await;
-        assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+        // Rule sets of other tests can make the server list the target again.
+        eventually("the rule set works", async || {
+            let said = run(cluster, &wait).await;
+            (said.code == 0).then_some(()).ok_or(said.err)
+        })
+        .await;
 
         cluster.machine(namespace, "a", "Stopped").await;
         let failing = cluster
