@@ -58,13 +58,13 @@ pub(super) struct CommonFlags {
     /// Number of records of completed operations that are kept; 0 keeps none [env: HISTORY_MAX] [default: 10000]
     #[arg(long, value_name = "NUMBER")]
     pub(super) history_max: Option<String>,
-    /// Largest number of concurrent requests, without watches; one user can have half of them [env: MAX_REQUESTS_INFLIGHT] [default: 100]
+    /// Largest number of concurrent requests, without watches; one client can have half of them [env: MAX_REQUESTS_INFLIGHT] [default: 100]
     #[arg(long, value_name = "NUMBER")]
     pub(super) max_requests_inflight: Option<String>,
-    /// Largest number of concurrent watches [env: MAX_WATCHES] [default: 500]
+    /// Largest number of concurrent watches; a tenth is reserved for administrators and controllers [env: MAX_WATCHES] [default: 500]
     #[arg(long, value_name = "NUMBER")]
     pub(super) max_watches: Option<String>,
-    /// Largest number of concurrent watches of one user [env: MAX_WATCHES_PER_USER] [default: 125]
+    /// Largest number of concurrent watches of one user, or of all ServiceAccounts of one namespace [env: MAX_WATCHES_PER_USER] [default: 125]
     #[arg(long, value_name = "NUMBER")]
     pub(super) max_watches_per_user: Option<String>,
     /// Largest number of concurrent connections, at least 8; a quarter is reserved for new connections and probes, an eighth for the front proxy [env: MAX_CONNECTIONS] [default: 256]

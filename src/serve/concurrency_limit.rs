@@ -1,105 +1,270 @@
-//! Limits the number of concurrent requests, both in total and for each user.
+//! Limits the number of concurrent requests, both in total and for each client.
 //!
-//! Input: the name of a user. Output: a slot, or None if a limit is reached. Without a slot, the
-//! middleware answers the request with a 429. Only administrators' requests other than watches need
-//! no slot. A slot becomes free when its value is dropped.
+//! Input: a [`RequestingClient`]. Output: a slot, or the limit that is reached. The middleware then answers
+//! the request with a 429 that names this limit. Only administrators' requests other than watches
+//! need no slot. A slot becomes free when its value is dropped.
+//!
+//! Three rules decide whether a client gets a slot:
+//!
+//! 1. A tenth of all slots is reserved for clients that may use the reserve.
+//! 2. Some limits also have a fixed number of slots for each client.
+//! 3. A client gets a slot only if it uses fewer slots than are free for it. So one client can use
+//!    half of the slots, and two clients can use a third each. Some slots stay free for a client
+//!    that uses none, unless very many clients use slots.
 
+use super::quoted_client_text::Quoted;
+use crate::auth::User;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A limit for each name, such as the name of a user. The number of names is not limited.
-#[derive(Debug)]
-pub struct PerNameLimit {
-    slots_per_name: usize,
-    /// The number of used slots by name. Names without a used slot are absent.
-    used: Mutex<HashMap<String, usize>>,
+/// The prefix of the name of a `ServiceAccount` as a user. The namespace and a colon follow.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// The namespace of the cluster's controllers. Tenants cannot create `ServiceAccounts` in it.
+const CONTROLLERS_NAMESPACE: &str = "kube-system";
+
+/// Whose slots a request takes.
+///
+/// All `ServiceAccounts` of one namespace take the slots of this namespace, because a user who may
+/// create one `ServiceAccount` there may create many. The `ServiceAccounts` of `kube-system` are
+/// different: each of them is counted alone, because they are the controllers of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SlotOwner {
+    /// The user with this name.
+    User(String),
+    /// All `ServiceAccounts` of this namespace.
+    Namespace(String),
 }
 
-/// A slot that counts for one name.
-#[derive(Debug)]
-pub struct NamePermit {
-    limit: Arc<PerNameLimit>,
-    name: String,
-}
-
-impl PerNameLimit {
-    /// Creates a limit of `slots_per_name` slots for each name.
-    pub fn new(slots_per_name: usize) -> Arc<Self> {
-        Arc::new(Self {
-            slots_per_name,
-            used: Mutex::default(),
-        })
-    }
-
-    /// Takes a slot for `name`. Returns None if all slots of this name are in use.
-    pub fn acquire(self: &Arc<Self>, name: &str) -> Option<NamePermit> {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        match used.get_mut(name) {
-            Some(count) if *count >= self.slots_per_name => return None,
-            Some(count) => *count += 1,
-            None if self.slots_per_name == 0 => return None,
-            None => {
-                used.insert(name.to_owned(), 1);
+impl SlotOwner {
+    /// Returns the owner of the slots that the requests of `user` take.
+    pub fn of(user: &User) -> Self {
+        match service_account_namespace(user) {
+            Some(namespace) if namespace != CONTROLLERS_NAMESPACE => {
+                Self::Namespace(namespace.to_owned())
             }
+            _ => Self::User(user.name.clone()),
         }
-        Some(NamePermit {
-            limit: Arc::clone(self),
-            name: name.to_owned(),
-        })
     }
 }
 
-impl Drop for NamePermit {
-    fn drop(&mut self) {
-        let mut used = self
-            .limit
-            .used
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        match used.get_mut(&self.name) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => {
-                used.remove(&self.name);
+impl fmt::Display for SlotOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => write!(f, "the user {}", Quoted(name)),
+            Self::Namespace(name) => {
+                write!(f, "the ServiceAccounts of the namespace {}", Quoted(name))
             }
         }
     }
 }
 
-/// A limit for all names together, combined with a limit for each name.
+/// Returns the namespace of a `ServiceAccount`. None for other users.
+fn service_account_namespace(user: &User) -> Option<&str> {
+    let (namespace, _) = user.name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    Some(namespace)
+}
+
+/// The client of a request, as the limits see it.
+#[derive(Clone, Debug)]
+pub struct RequestingClient {
+    /// None for a client that only the total limit applies to.
+    owner: Option<SlotOwner>,
+    may_use_reserve: bool,
+}
+
+impl RequestingClient {
+    /// Returns the client of a request of `user`. `is_for_all_namespaces` is true if the request is
+    /// not for a single namespace. The server authorizes such a request next. If the user may not
+    /// send it, its slot is free again at once. So only users who may read all namespaces keep a
+    /// slot of the reserve.
+    pub fn of(user: &User, is_for_all_namespaces: bool) -> Self {
+        if user.is_administrator() {
+            return Self::trusted();
+        }
+        let is_controller = service_account_namespace(user) == Some(CONTROLLERS_NAMESPACE);
+        Self {
+            owner: Some(SlotOwner::of(user)),
+            may_use_reserve: is_controller || is_for_all_namespaces,
+        }
+    }
+
+    /// Returns a client that only the total limit applies to: an administrator, or a replica.
+    pub fn trusted() -> Self {
+        Self {
+            owner: None,
+            may_use_reserve: true,
+        }
+    }
+}
+
+/// The limits of one kind of requests.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotCounts {
+    /// What the slots are for, such as `watches`. Messages contain this text.
+    pub what: &'static str,
+    /// The number of all slots, and the flag that sets it.
+    pub total: (usize, &'static str),
+    /// The largest number of slots of one client, and the flag that sets it. None if only the
+    /// number of free slots limits a client.
+    pub per_client: Option<(usize, &'static str)>,
+}
+
+/// A limit for all clients together, combined with a limit for each client.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
-    total: Arc<Semaphore>,
-    per_name: Arc<PerNameLimit>,
+    slots: SlotCounts,
+    used: Mutex<UsedSlots>,
+}
+
+#[derive(Debug, Default)]
+struct UsedSlots {
+    total: usize,
+    /// The number of used slots by owner. Owners without a used slot are absent.
+    by_owner: HashMap<SlotOwner, usize>,
 }
 
 /// A slot of a [`ConcurrencyLimit`].
 #[derive(Debug)]
 pub struct RequestSlot {
-    _total_permit: OwnedSemaphorePermit,
-    _name_permit: Option<NamePermit>,
+    limit: Arc<ConcurrencyLimit>,
+    owner: Option<SlotOwner>,
+}
+
+/// The limit because of which a client gets no slot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitReached {
+    /// The limit of all clients together.
+    #[error(
+        "too many {what}: the limit is {limit} for all clients together ({flag}), and {reserved} \
+         of them are reserved for administrators and controllers"
+    )]
+    Total {
+        /// What the slots are for.
+        what: &'static str,
+        /// The number of all slots.
+        limit: usize,
+        /// The number of reserved slots.
+        reserved: usize,
+        /// The flag that sets the limit.
+        flag: &'static str,
+    },
+    /// The fixed limit of each client.
+    #[error("too many {what} of {owner}: the limit for each client is {limit} ({flag})")]
+    PerClient {
+        /// What the slots are for.
+        what: &'static str,
+        /// The client.
+        owner: SlotOwner,
+        /// The largest number of slots of one client.
+        limit: usize,
+        /// The flag that sets the limit.
+        flag: &'static str,
+    },
+    /// The limit of a client by the number of free slots.
+    #[error(
+        "too many {what} of {owner}: one client may not use more than are free, which are {free} \
+         of {limit} ({flag})"
+    )]
+    Share {
+        /// What the slots are for.
+        what: &'static str,
+        /// The client.
+        owner: SlotOwner,
+        /// The number of slots that are free for the client.
+        free: usize,
+        /// The number of all slots.
+        limit: usize,
+        /// The flag that sets the limit.
+        flag: &'static str,
+    },
 }
 
 impl ConcurrencyLimit {
-    /// Creates a limit of `total` slots. Each name can use at most `slots_per_name` of these slots.
-    pub fn new(total: usize, slots_per_name: usize) -> Self {
-        Self {
-            total: Arc::new(Semaphore::new(total.min(Semaphore::MAX_PERMITS))),
-            per_name: PerNameLimit::new(slots_per_name),
-        }
+    /// Creates a limit. All slots are free.
+    pub fn new(slots: SlotCounts) -> Arc<Self> {
+        Arc::new(Self {
+            slots,
+            used: Mutex::default(),
+        })
     }
 
-    /// Takes a slot for `name`. Returns None if the total limit or the limit of the name is
-    /// reached. If `name` is None, only the total limit applies.
-    pub fn acquire(&self, name: Option<&str>) -> Option<RequestSlot> {
-        let name_permit = match name {
-            Some(name) => Some(self.per_name.acquire(name)?),
-            None => None,
+    /// Takes a slot for `client`. Returns an error if a limit is reached.
+    pub fn acquire(
+        self: &Arc<Self>,
+        client: &RequestingClient,
+    ) -> Result<RequestSlot, LimitReached> {
+        let SlotCounts {
+            what,
+            total: (limit, flag),
+            per_client,
+        } = self.slots;
+        // 50 of 500 watches by default, and 10 of 100 requests.
+        let reserved = limit / 10;
+        let available = if client.may_use_reserve {
+            limit
+        } else {
+            limit - reserved
         };
-        Some(RequestSlot {
-            _total_permit: Arc::clone(&self.total).try_acquire_owned().ok()?,
-            _name_permit: name_permit,
+        let mut used = self.used();
+        let free = available.saturating_sub(used.total);
+        if let Some(owner) = &client.owner {
+            let own = used.by_owner.get(owner).copied().unwrap_or_default();
+            if let Some((limit, flag)) = per_client
+                && own >= limit
+            {
+                return Err(LimitReached::PerClient {
+                    what,
+                    owner: owner.clone(),
+                    limit,
+                    flag,
+                });
+            }
+            if free > 0 && own >= free {
+                return Err(LimitReached::Share {
+                    what,
+                    owner: owner.clone(),
+                    free,
+                    limit,
+                    flag,
+                });
+            }
+        }
+        if free == 0 {
+            return Err(LimitReached::Total {
+                what,
+                limit,
+                reserved,
+                flag,
+            });
+        }
+        used.total += 1;
+        if let Some(owner) = &client.owner {
+            *used.by_owner.entry(owner.clone()).or_default() += 1;
+        }
+        Ok(RequestSlot {
+            limit: Arc::clone(self),
+            owner: client.owner.clone(),
         })
+    }
+
+    fn used(&self) -> MutexGuard<'_, UsedSlots> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RequestSlot {
+    fn drop(&mut self) {
+        let mut used = self.limit.used();
+        used.total -= 1;
+        let Some(owner) = &self.owner else { return };
+        match used.by_owner.get_mut(owner) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                used.by_owner.remove(owner);
+            }
+        }
     }
 }
 
@@ -107,29 +272,124 @@ impl ConcurrencyLimit {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_name_gets_no_more_slots_than_its_limit() {
-        let limit = ConcurrencyLimit::new(3, 2);
-        let first = limit.acquire(Some("a")).unwrap();
-        let second = limit.acquire(Some("a")).unwrap();
-        assert!(limit.acquire(Some("a")).is_none());
-        let other = limit.acquire(Some("b")).unwrap();
-        // All three slots are in use now, so other names get no slot.
-        assert!(limit.acquire(Some("c")).is_none());
-        assert!(limit.acquire(None).is_none());
-        drop(first);
-        assert!(limit.acquire(None).is_some());
-        let third = limit.acquire(Some("a")).unwrap();
-        assert!(limit.acquire(Some("a")).is_none());
-        drop((second, other, third));
-        assert!(limit.per_name.used.lock().unwrap().is_empty());
+    fn user(name: &str) -> User {
+        User {
+            name: name.to_owned(),
+            ..User::default()
+        }
+    }
+
+    /// A client that requests one namespace.
+    fn client(name: &str) -> RequestingClient {
+        RequestingClient::of(&user(name), false)
+    }
+
+    fn account(namespace: &str, number: usize) -> RequestingClient {
+        client(&format!(
+            "system:serviceaccount:{namespace}:account-{number}"
+        ))
+    }
+
+    fn watches(total: usize, per_client: usize) -> Arc<ConcurrencyLimit> {
+        ConcurrencyLimit::new(SlotCounts {
+            what: "watches",
+            total: (total, "--total"),
+            per_client: Some((per_client, "--per-client")),
+        })
+    }
+
+    /// Takes slots until the limit refuses one. Returns the slots and the refusal.
+    fn take_all(
+        limit: &Arc<ConcurrencyLimit>,
+        client: &RequestingClient,
+    ) -> (Vec<RequestSlot>, LimitReached) {
+        let mut slots = Vec::new();
+        loop {
+            match limit.acquire(client) {
+                Ok(slot) => slots.push(slot),
+                Err(reached) => return (slots, reached),
+            }
+        }
     }
 
     #[test]
-    fn a_refused_name_uses_no_slot() {
-        let limit = ConcurrencyLimit::new(0, 5);
-        assert!(limit.acquire(Some("a")).is_none());
-        assert!(limit.per_name.used.lock().unwrap().is_empty());
-        assert!(ConcurrencyLimit::new(5, 0).acquire(Some("a")).is_none());
+    fn service_accounts_share_the_slots_of_their_namespace() {
+        let limit = watches(500, 125);
+        let mut taken = Vec::new();
+        for number in 0..4 {
+            let (slots, reached) = take_all(&limit, &account("tenant", number));
+            taken.extend(slots);
+            assert_eq!(
+                reached.to_string(),
+                "too many watches of the ServiceAccounts of the namespace \"tenant\": the limit \
+                 for each client is 125 (--per-client)"
+            );
+        }
+        assert_eq!(taken.len(), 125);
+        assert_eq!(take_all(&limit, &account("other", 0)).0.len(), 125);
+        // A user whose name looks similar is no ServiceAccount.
+        assert_eq!(take_all(&limit, &client("tenant")).0.len(), 125);
+    }
+
+    #[test]
+    fn many_greedy_clients_leave_slots_for_a_new_client_and_the_whole_reserve() {
+        let limit = watches(500, 125);
+        let greedy: Vec<_> = (0..5)
+            .map(|number| take_all(&limit, &account(&format!("tenant-{number}"), 0)))
+            .collect();
+        let counts: Vec<usize> = greedy.iter().map(|(slots, _)| slots.len()).collect();
+        assert_eq!(counts, [125, 125, 100, 50, 25]);
+        assert_eq!(
+            greedy[3].1.to_string(),
+            "too many watches of the ServiceAccounts of the namespace \"tenant-3\": one client may \
+             not use more than are free, which are 50 of 500 (--total)"
+        );
+        assert!(limit.acquire(&client("newcomer")).is_ok());
+        // Users of one namespace take all other slots. The reserve is still free.
+        let rest: Vec<_> = (0..100)
+            .filter_map(|number| limit.acquire(&client(&format!("user-{number}"))).ok())
+            .collect();
+        assert_eq!(rest.len(), 500 - 50 - 425);
+        let refused = limit.acquire(&client("newcomer")).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "too many watches: the limit is 500 for all clients together (--total), and 50 of \
+             them are reserved for administrators and controllers"
+        );
+        let controller = account(CONTROLLERS_NAMESPACE, 0);
+        let reader = RequestingClient::of(&user("reader"), true);
+        let administrator = RequestingClient::trusted();
+        let reserved = [&controller, &reader, &administrator].map(|it| limit.acquire(it));
+        assert!(reserved.iter().all(Result::is_ok), "{reserved:?}");
+        // An administrator may use all slots that are left. The total limit still applies.
+        let (slots, reached) = take_all(&limit, &administrator);
+        assert_eq!(slots.len(), 47);
+        assert!(matches!(reached, LimitReached::Total { .. }), "{reached}");
+    }
+
+    #[test]
+    fn each_controller_of_kube_system_has_its_own_slots() {
+        let limit = watches(500, 10);
+        for number in 0..4 {
+            let (slots, _) = take_all(&limit, &account(CONTROLLERS_NAMESPACE, number));
+            assert_eq!(slots.len(), 10);
+        }
+    }
+
+    #[test]
+    fn a_dropped_slot_is_free_again_and_a_refused_client_uses_none() {
+        let limit = watches(3, 2);
+        let first = limit.acquire(&client("a")).unwrap();
+        let second = limit.acquire(&client("a")).unwrap();
+        assert!(limit.acquire(&client("a")).is_err());
+        drop(first);
+        let again = limit.acquire(&client("a")).unwrap();
+        drop((second, again));
+        let used = limit.used();
+        assert!(used.by_owner.is_empty());
+        assert_eq!(used.total, 0);
+        drop(used);
+        assert!(watches(0, 5).acquire(&client("a")).is_err());
+        assert!(watches(5, 0).acquire(&client("a")).is_err());
     }
 }

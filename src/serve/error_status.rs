@@ -287,12 +287,16 @@ impl ErrorStatus {
     /// Creates a 429: the server has just started and does not know the operations yet. The client
     /// may retry after a second.
     pub fn initializing() -> Self {
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "storage is (re)initializing").with(
-            StatusDetails {
-                retry_after_seconds: 1,
-                ..StatusDetails::default()
-            },
-        )
+        Self::too_many_requests("storage is (re)initializing")
+    }
+
+    /// Creates a 429: a limit is reached, or the server cannot answer yet. The client may retry
+    /// after a second.
+    pub fn too_many_requests(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, message).with(StatusDetails {
+            retry_after_seconds: 1,
+            ..StatusDetails::default()
+        })
     }
 
     /// Creates a 421 for a request of another replica. The request names a leadership term (the

@@ -11,6 +11,9 @@
 //!
 //! All other lists and watches of operations get the header `ifo-complete`.
 //!
+//! A client can name rule sets in the header `ifo-ignored-rule-sets`. The answer then says nothing
+//! about these rule sets.
+//!
 //! If a rule set is broken, a list can be empty although operations are in flight. kubectl prints
 //! the text of the `Warning` header, and client-go logs the text. So users notice that the list may
 //! be incomplete.
@@ -22,8 +25,10 @@ use super::selectors::ReviewedSelectors;
 use crate::auth::{AccessDecision, Attributes, SelectorRequirement, User};
 use axum::response::Response;
 use http::header::WARNING;
-use http::{HeaderName, HeaderValue};
-use ifo_api::completeness::{COMPLETE_HEADER, Gap, Gaps, Incomplete, Named, NotWorking};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ifo_api::completeness::{
+    COMPLETE_HEADER, Gap, Gaps, IGNORED_HEADER, Incomplete, Named, NotWorking,
+};
 use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 
 /// Returns true if the index is stale. The caller must call this function before it reads the
@@ -44,7 +49,7 @@ pub fn is_stale_before(shared: &ServerState, request: &ResourceRequest) -> bool 
 /// work since then. The header of a watch is about the time at which the watch starts.
 pub async fn warn(
     shared: &ServerState,
-    (request, query): (&ResourceRequest, &Query),
+    (request, query, headers): (&ResourceRequest, &Query, &HeaderMap),
     user: Option<&User>,
     was_stale: bool,
     response: &mut Response,
@@ -71,7 +76,13 @@ pub async fn warn(
     } else {
         let selectors = ReviewedSelectors::of(query);
         let affects_request = |gap: &Gap| may_match(gap, &selectors);
-        let gaps: Vec<Gap> = rule_sets.into_iter().filter(affects_request).collect();
+        let mut gaps: Vec<Gap> = rule_sets.into_iter().filter(affects_request).collect();
+        // A user who may not list rule sets must not learn from the answer whether a rule set
+        // exists. So the names in the header have no effect for this user.
+        let may_list = !gaps.is_empty() && may_list_rule_sets(shared, user).await;
+        if may_list {
+            gaps.retain(|gap| !ignored_names(headers).any(|name| name == &*gap.rule_set));
+        }
         if gaps.is_empty() {
             if is_older {
                 add_warning(&Incomplete::NotKnown, response);
@@ -83,7 +94,7 @@ pub async fn warn(
             return;
         }
         let count = gaps.len();
-        let named = if may_list_rule_sets(shared, user).await {
+        let named = if may_list {
             gaps.into_iter().map(named).collect()
         } else {
             Vec::new()
@@ -95,6 +106,13 @@ pub async fn warn(
         })
     };
     add_warning(&incomplete, response);
+}
+
+/// Returns the rule sets that the client ignores.
+fn ignored_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(IGNORED_HEADER).into_iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
 fn add_warning(incomplete: &Incomplete, response: &mut Response) {

@@ -54,12 +54,13 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// front proxy (the kube-apiserver that forwards the requests of users) sends one header for each
 /// group and for each extra value of the user. Some users have hundreds of groups.
 const MAX_HEADERS: usize = 1000;
-/// Largest size of all headers in one request, in bytes. A request with larger headers gets a 431.
-/// HTTP/2 counts 32 additional bytes for each header. The limit is enough for 750 groups with names
-/// of 80 bytes, or for 200 groups with names of 400 bytes.
+/// Largest size of all headers in one request and its URL, in bytes. A request with larger headers
+/// gets a 431. [`header_bytes`] counts them. The limit is enough for 750 groups with names of 80
+/// bytes, or for 200 groups with names of 400 bytes.
 ///
 /// Go's limit is 1 MiB. That is too much here, because each connection may hold these bytes before
-/// its user is authenticated.
+/// its user is authenticated. An HTTP/1.1 connection may hold twice the limit: hyper compares the
+/// size of its buffer with the limit only if the headers in the buffer are incomplete.
 const MAX_HEADER_BYTES: u32 = 96 << 10;
 /// Size of the HTTP/2 flow-control windows in bytes: a client may send this many bytes of request
 /// bodies that the server has not read. The server never reads request bodies, so this is the
@@ -235,6 +236,16 @@ fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
+/// Returns the size of the headers and of the URL. As in HTTP/2, each header counts 32 additional
+/// bytes. For HTTP/2, the library h2 has compared the size with the limit already. For HTTP/1.1,
+/// hyper accepts some requests above the limit.
+fn header_bytes<B>(request: &Request<B>) -> usize {
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + 32);
+    let path = request.uri().path_and_query();
+    headers.sum::<usize>() + path.map_or(0, |path| path.as_str().len())
+}
+
 /// Answers the requests of one connection.
 struct RequestHandler {
     router: Router,
@@ -251,12 +262,17 @@ impl RequestHandler {
         self: Arc<Self>,
         mut request: Request<Incoming>,
     ) -> Result<Response<CountedBody>, Infallible> {
+        let in_flight = RequestInFlight::of(&self.client);
+        if header_bytes(&request) > MAX_HEADER_BYTES as usize {
+            let mut refusal = Response::new(Body::empty());
+            *refusal.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            return Ok(in_flight.until_sent(refusal));
+        }
         let upgrade = hyper::upgrade::on(&mut request);
         let extensions = request.extensions_mut();
         extensions.insert(self.peer.clone());
         extensions.insert(self.address);
         extensions.insert(Arc::clone(&self.client));
-        let in_flight = RequestInFlight::of(&self.client);
         let answer = in_flight.until_sent(self.router.clone().oneshot(request).await?);
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(answer);

@@ -71,7 +71,7 @@ use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use concurrency_limit::ConcurrencyLimit;
+use concurrency_limit::{ConcurrencyLimit, SlotCounts};
 use create_responses::{indent, plain};
 use http::{HeaderMap, StatusCode};
 use ifo_api::completeness::Completeness;
@@ -126,12 +126,13 @@ pub struct ServerParameters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of concurrent requests other than watches. A request counts until its answer
-    /// has been sent. One user may have half of this number. This limit never refuses a request of
-    /// a member of `system:masters`.
+    /// has been sent. This limit never refuses a request of a member of `system:masters`.
+    /// [`concurrency_limit`] describes the share of each client, and the reserve.
     pub requests: usize,
-    /// Maximum number of watches of all users together.
+    /// Maximum number of watches of all clients together.
     pub watches: usize,
-    /// Maximum number of watches of one user. Members of `system:masters` have no such limit.
+    /// Maximum number of watches of one user, or of all `ServiceAccounts` of one namespace. Members
+    /// of `system:masters` have no such limit.
     pub watches_per_user: usize,
     /// Maximum number of open connections. A quarter is reserved for newcomers: connections whose
     /// user is not known yet. An eighth is reserved for the front proxy: the kube-apiservers, which
@@ -156,7 +157,7 @@ impl Default for Limits {
             // Each watch may have 50 KB that its client has not read: 25 MB in total.
             watches: 500,
             // Even a dashboard or a controller with many informers opens fewer than 125 watches.
-            // Three users together cannot use all watches.
+            // Three clients together cannot use all watches.
             watches_per_user: 125,
             // A kube-apiserver needs only a few connections, because each connection carries up to
             // a thousand streams. Each connection may hold 200 KB of a request that has not been
@@ -166,7 +167,7 @@ impl Default for Limits {
     }
 }
 
-/// The WebSocket watches may use one of this many connections. One user may have half of these
+/// The WebSocket watches may use one of this many connections. One client may have half of these
 /// watches. A WebSocket watch needs a connection of its own, also if the kube-apiserver forwards it.
 /// So without this limit, the dashboards of two users could use all connections of the front proxy,
 /// and the kube-apiserver could not forward other requests.
@@ -205,11 +206,11 @@ struct ServerState {
     resources: Vec<Arc<Resource>>,
     /// Limits the concurrent verifications of bearer tokens.
     token_reviews: Semaphore,
-    requests: ConcurrencyLimit,
-    watches: ConcurrencyLimit,
+    requests: Arc<ConcurrencyLimit>,
+    watches: Arc<ConcurrencyLimit>,
     /// Limits the WebSocket watches. Each of them also counts as a watch.
-    websockets: ConcurrencyLimit,
-    replicas: ConcurrencyLimit,
+    websockets: Arc<ConcurrencyLimit>,
+    replicas: Arc<ConcurrencyLimit>,
     refusals: Arc<Semaphore>,
     public_answers: Arc<Semaphore>,
 }
@@ -234,16 +235,29 @@ pub fn router(server: ServerParameters) -> Router {
     let shared = Arc::new(ServerState {
         resources: server.resources.iter().cloned().map(Arc::new).collect(),
         token_reviews: Semaphore::new(MAX_AUTHENTICATING),
-        requests: ConcurrencyLimit::new(server.limits.requests, server.limits.requests.div_ceil(2)),
-        watches: ConcurrencyLimit::new(server.limits.watches, server.limits.watches_per_user),
-        websockets: ConcurrencyLimit::new(
-            server.limits.connections / WEBSOCKET_SHARE,
-            server.limits.connections / WEBSOCKET_SHARE / 2,
-        ),
-        replicas: ConcurrencyLimit::new(
-            peer_requests::MAX_REPLICA_REQUESTS,
-            peer_requests::MAX_REPLICA_REQUESTS,
-        ),
+        requests: ConcurrencyLimit::new(SlotCounts {
+            what: "requests",
+            total: (server.limits.requests, "--max-requests-inflight"),
+            per_client: None,
+        }),
+        watches: ConcurrencyLimit::new(SlotCounts {
+            what: "watches",
+            total: (server.limits.watches, "--max-watches"),
+            per_client: Some((server.limits.watches_per_user, "--max-watches-per-user")),
+        }),
+        websockets: ConcurrencyLimit::new(SlotCounts {
+            what: "watches over WebSocket",
+            total: (
+                server.limits.connections / WEBSOCKET_SHARE,
+                "a quarter of --max-connections",
+            ),
+            per_client: None,
+        }),
+        replicas: ConcurrencyLimit::new(SlotCounts {
+            what: "requests of replicas",
+            total: (peer_requests::MAX_REPLICA_REQUESTS, "fixed"),
+            per_client: None,
+        }),
         refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
         public_answers: Arc::new(Semaphore::new(MAX_PUBLIC)),
         server,
@@ -361,7 +375,8 @@ async fn resource(
     {
         let user = admitted.user.as_ref();
         let query = &admitted.query;
-        incomplete_warning::warn(shared, (request, query), user, was_stale, response).await;
+        let request = (request, &**query, headers);
+        incomplete_warning::warn(shared, request, user, was_stale, response).await;
     }
     answer_result
 }

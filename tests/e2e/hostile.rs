@@ -6,6 +6,7 @@ mod http2_client;
 mod memory_under_floods;
 mod rapid_reset;
 mod slow_rules;
+mod watch_places;
 
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};
 use serde_json::{Value, json};

@@ -345,8 +345,9 @@ async fn rapid_stream_resets_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_watches_cost_little_and_end_when_reset() {
-    // All watches of this test belong to one user, so the test raises the limit for one user.
-    let demo = Demo::start(&["--max-watches-per-user=500"]).await;
+    // All watches of this test belong to one user, so the test raises the limit for one user. One
+    // user may use at most half of all watches.
+    let demo = Demo::start(&["--max-watches=1000", "--max-watches-per-user=500"]).await;
     // This call waits until the server serves operations. Before that time, the server refuses
     // watches with 429.
     assert_others_are_served(&demo).await;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Maximum number of rule sets that the warning names. Further rule sets are only counted, because
 /// kubectl prints the warning on one line, and proxies limit the size of headers.
-const MAX_NAMED: usize = 10;
+pub const MAX_NAMED: usize = 10;
 
 const NONE_INSTALLED: &str = "no rule set is installed, so no operation can be detected";
 const NOT_CURRENT: &str = "this server has not been up to date for more than 15 s, operations may \
@@ -23,6 +23,12 @@ const NOT_READ: &str = "the rule sets have not been read yet, operations may be 
 /// this header nor a warning comes from an older release of the server. Such an answer may be
 /// incomplete.
 pub const COMPLETE_HEADER: &str = "ifo-complete";
+
+/// Name of the header of a request that names rule sets, separated by commas. In the answer, the
+/// server treats these rule sets as if they missed no operations. A warning names at most
+/// [`MAX_NAMED`] rule sets. So without this header, a client cannot tell whether all broken rule
+/// sets are rule sets that the user ignores.
+pub const IGNORED_HEADER: &str = "ifo-ignored-rule-sets";
 
 /// Finds the rule sets that may miss operations at the moment, for example because they do not
 /// compile.

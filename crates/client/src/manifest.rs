@@ -9,10 +9,22 @@ use serde_json::{Map, Value};
 /// refused. The limit is enough for the output of `kubectl get` for one kind in a large cluster.
 const MAX_OBJECTS: usize = 100_000;
 
-/// Maximum number of YAML nodes in one file: 200 for each of [`MAX_OBJECTS`] objects. A file with
-/// more nodes is refused. A node that an alias repeats is counted each time, so that aliases cannot
-/// expand a small file into a huge document.
-const MAX_NODES: usize = 20_000_000;
+/// Maximum memory of all documents that share a [`MemoryBudget`], in bytes. It is enough for 100,000
+/// operations. A file that needs more is refused, because a small compressed file can contain
+/// millions of values.
+const MAX_MEMORY: usize = 2 << 30;
+
+/// Estimated memory of a JSON object or a YAML map with at least one key, in bytes: one node of a
+/// `BTreeMap`.
+const MAP_MEMORY: usize = 640;
+
+/// Estimated memory of any other value or of a key, in bytes, without the text of a string.
+const VALUE_MEMORY: usize = 48;
+
+/// Largest memory of a YAML node, in bytes. The most expensive document consists of maps with one
+/// key: each has the nodes of a map, a key and a value. A node that an alias repeats counts each
+/// time, so aliases cannot expand a small file into a huge document.
+const YAML_NODE_MEMORY: usize = (MAP_MEMORY + 2 * VALUE_MEMORY) / 3;
 
 /// Maximum depth of a YAML document. A file with a deeper document is refused. serde_json has the
 /// same limit for JSON.
@@ -68,20 +80,122 @@ pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
     Ok(objects)
 }
 
+/// The memory that documents may still take, as an estimate in bytes. All files that are read for
+/// one command share a budget.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    left: usize,
+}
+
+impl Default for MemoryBudget {
+    fn default() -> Self {
+        Self { left: MAX_MEMORY }
+    }
+}
+
+impl MemoryBudget {
+    /// Takes the memory of the values in JSON text from the budget. Returns an error if it is not
+    /// enough. The text is only scanned, so that the check comes before the memory is used.
+    pub fn take_json(&mut self, text: &str) -> Result<(), String> {
+        let needed = json_memory(text);
+        self.left = self.left.checked_sub(needed).ok_or_else(too_much_memory)?;
+        Ok(())
+    }
+}
+
+fn too_much_memory() -> String {
+    format!(
+        "the objects need more than {} MiB of memory, which is the limit for all files together",
+        MAX_MEMORY >> 20
+    )
+}
+
+/// Returns an upper bound for the memory of the values in JSON text.
+fn json_memory(text: &str) -> usize {
+    let (mut maps, mut values) = (0, 0);
+    let (mut in_string, mut is_escaped) = (false, false);
+    for byte in text.bytes() {
+        match byte {
+            // A string cannot contain a line feed. After a broken line of a recording, the next line
+            // is counted correctly.
+            b'\n' => (in_string, is_escaped) = (false, false),
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_string,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' => maps += 1,
+            b'[' | b',' | b':' => values += 1,
+            _ => {}
+        }
+    }
+    text.len() + maps * MAP_MEMORY + values * VALUE_MEMORY
+}
+
+/// Returns an estimate of the memory of a value.
+fn memory_of(value: &Value) -> usize {
+    VALUE_MEMORY
+        + match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(memory_of).sum(),
+            Value::Object(fields) => {
+                let fields = fields.iter();
+                let fields = fields.map(|(key, value)| VALUE_MEMORY + key.len() + memory_of(value));
+                MAP_MEMORY + fields.sum::<usize>()
+            }
+        }
+}
+
 /// Splits the text of a file into documents. The documents need not be Kubernetes objects.
 pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
+    documents_within(text, json, &mut MemoryBudget::default())
+}
+
+/// Like [`documents`], but several files share a budget.
+pub fn documents_within(
+    text: &str,
+    json: bool,
+    budget: &mut MemoryBudget,
+) -> Result<Vec<Value>, String> {
     if json {
-        // A JSON file can also contain several documents.
-        return serde_json::Deserializer::from_str(text)
-            .into_iter()
-            .collect::<Result<_, _>>()
-            .map_err(|e| e.to_string());
+        budget.take_json(text)?;
+        return json_documents(text);
     }
+    let documents = yaml_documents(text, budget.left / YAML_NODE_MEMORY)?;
+    let used = documents.iter().map(memory_of).sum();
+    budget.left = budget.left.checked_sub(used).ok_or_else(too_much_memory)?;
+    Ok(documents)
+}
+
+/// Splits text that is JSON or YAML into documents. A text that begins with `{` is first parsed as
+/// JSON, for two reasons: the JSON parser is much faster, and the YAML parser accepts neither tabs
+/// nor JSON documents without a separator. If the text is not JSON, it is parsed as YAML.
+pub fn json_or_yaml_documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
+    if text.trim_start().starts_with('{') {
+        let left = budget.left;
+        budget.take_json(text)?;
+        if let Ok(documents) = json_documents(text) {
+            return Ok(documents);
+        }
+        budget.left = left;
+    }
+    documents_within(text, false, budget)
+}
+
+fn json_documents(text: &str) -> Result<Vec<Value>, String> {
+    // A JSON file can also contain several documents.
+    serde_json::Deserializer::from_str(text)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .map_err(|error| error.to_string())
+}
+
+fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, String> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_documents: MAX_OBJECTS,
-            max_nodes: MAX_NODES,
-            max_events: 2 * MAX_NODES,
+            max_nodes: max_nodes,
+            max_events: 2 * max_nodes,
             max_depth: MAX_DEPTH,
         },
     };
@@ -91,6 +205,9 @@ pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
             .map(|at| format!("line {}, column {}: ", at.line(), at.column()));
         let text = error.to_string();
         let text = text.lines().next().unwrap_or_default();
+        if text.contains("budget breached: Nodes") {
+            return too_much_memory();
+        }
         // The parser's text already begins with the position, such as `error: line 2 column 4: `.
         // This prefix is removed.
         let own = error
@@ -240,5 +357,28 @@ mod tests {
             writeln!(bomb, "a{n}: &a{n} [{before}]").unwrap();
         }
         assert!(read(&bomb, false).is_err());
+        let long = "x".repeat(1 << 20);
+        let aliases = vec!["*a"; 1000].join(",");
+        assert!(read(&format!("a: &a {long}\nb: [{aliases}]\n"), false).is_err());
+    }
+
+    #[test]
+    fn files_that_share_a_budget_may_take_only_its_memory_together() {
+        let object = "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a, [b\"}}";
+        let yaml = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n";
+        for (text, json) in [(object, true), (yaml, false)] {
+            let value = documents(text, json).unwrap();
+            let needed: usize = value.iter().map(memory_of).sum();
+            let mut budget = MemoryBudget { left: 7 * needed };
+            let read = (0..100).map_while(|_| documents_within(text, json, &mut budget).ok());
+            let read = read.count();
+            assert!((4..=7).contains(&read), "{read} times {text}");
+        }
+        let bomb = format!("[{}]", vec!["{\"a\":0}"; 1000].join(","));
+        for json in [true, false] {
+            let mut budget = MemoryBudget { left: 500_000 };
+            let error = documents_within(&bomb, json, &mut budget).unwrap_err();
+            assert!(error.contains("limit for all files together"), "{error}");
+        }
     }
 }

@@ -9,7 +9,7 @@
 //! event. So for such events, only the order has a meaning.
 
 use crate::kind_lookup_without_cluster::{KnownKinds, group_and_version};
-use crate::manifest::Object;
+use crate::manifest::{MemoryBudget, Object};
 use ifo_api::Gvr;
 use serde::Deserialize;
 use serde_json::Value;
@@ -57,6 +57,9 @@ const MAX_SECONDS: f64 = 3e9;
 pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>) {
     let mut events: Vec<RecordedEvent> = Vec::new();
     let mut faults = Vec::new();
+    if let Err(why) = MemoryBudget::default().take_json(text) {
+        return (events, vec![why]);
+    }
     let mut last: Option<f64> = None;
     for (number, value) in (1..).zip(values(text)) {
         let event = value.and_then(|value| {

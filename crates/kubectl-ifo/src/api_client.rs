@@ -9,7 +9,7 @@ use super::from_files::ClusterFromFiles;
 use super::operation_source::combined;
 use super::problem::Problem;
 use http_body_util::BodyExt as _;
-use ifo_api::completeness::{COMPLETE_HEADER, Incomplete};
+use ifo_api::completeness::{COMPLETE_HEADER, IGNORED_HEADER, Incomplete};
 use ifo_client::list::{ListItems, query};
 use kube::Client;
 use kube::client::Body;
@@ -42,6 +42,9 @@ pub(super) struct ApiClient {
     pub(super) timeout: Option<Duration>,
     /// The files that answer the requests instead of a cluster (`--from`). None for a cluster.
     pub(super) from_files: Option<Arc<ClusterFromFiles>>,
+    /// The rule sets that `ifo-apiserver` leaves out when it states whether a list is complete
+    /// (`wait --ignore-rule-set`).
+    pub(super) ignored_rule_sets: Vec<String>,
 }
 
 /// The answer to a successful request.
@@ -197,7 +200,11 @@ impl ApiClient {
         resource: &str,
         namespace: Option<&str>,
     ) -> Result<ServerAnswer, Problem> {
-        let request = http::Request::get(uri)
+        let mut request = http::Request::get(uri);
+        if !self.ignored_rule_sets.is_empty() {
+            request = request.header(IGNORED_HEADER, self.ignored_rule_sets.join(","));
+        }
+        let request = request
             .body(Body::empty())
             .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
         let answer = self.within(self.exchange(request)).await?;

@@ -183,6 +183,7 @@ impl Connect {
             default_namespace,
             timeout: Some(self.request_timeout).filter(|timeout| !timeout.is_zero()),
             from_files: None,
+            ignored_rule_sets: Vec::new(),
         })
     }
 

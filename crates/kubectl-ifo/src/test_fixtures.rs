@@ -149,5 +149,6 @@ pub(super) fn client(answer: impl Fn(&str) -> Option<Value> + Send + 'static) ->
         default_namespace: "default".to_owned(),
         timeout: None,
         from_files: None,
+        ignored_rule_sets: Vec::new(),
     }
 }

@@ -14,6 +14,8 @@ mod filters;
 mod from_files;
 #[path = "cli/history.rs"]
 mod history;
+#[path = "cli/hostile_files.rs"]
+mod hostile_files;
 #[path = "cli/impact.rs"]
 mod impact;
 #[path = "cli/incomplete_lists.rs"]

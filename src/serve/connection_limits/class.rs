@@ -2,6 +2,7 @@
 //! that are reserved for each class.
 
 use crate::auth::{ANONYMOUS_USER, CertificateHolder, User};
+use crate::serve::concurrency_limit::SlotOwner;
 
 /// The class of a connection. The class can change, but only to a class with a higher
 /// [precedence](ConnectionClass::precedence).
@@ -23,8 +24,8 @@ pub enum ConnectionClass {
 pub enum Owner {
     /// A user without valid credentials.
     Anonymous,
-    /// The name of an authenticated user.
-    Known(String),
+    /// An authenticated user, or all `ServiceAccounts` of one namespace.
+    Known(SlotOwner),
     /// The name of a member of `system:masters`.
     Administrator(String),
 }
@@ -64,13 +65,12 @@ impl ClassKind {
 impl ConnectionClass {
     /// Returns the class for requests of `user`.
     pub fn of_user(user: &User) -> Self {
-        let name = user.name.clone();
-        Self::User(if name == ANONYMOUS_USER {
+        Self::User(if user.name == ANONYMOUS_USER {
             Owner::Anonymous
         } else if user.is_administrator() {
-            Owner::Administrator(name)
+            Owner::Administrator(user.name.clone())
         } else {
-            Owner::Known(name)
+            Owner::Known(SlotOwner::of(user))
         })
     }
 

@@ -3,6 +3,8 @@
 
 use super::class::{ClassKind, Owner};
 use super::*;
+use crate::auth::User;
+use crate::serve::concurrency_limit::SlotOwner;
 use proptest::prelude::*;
 
 /// Number of slots in most tests. A slot is the place of one open connection.
@@ -18,7 +20,7 @@ fn address(last: u8) -> IpAddr {
 }
 
 fn user(name: &str) -> ConnectionClass {
-    ConnectionClass::User(Owner::Known(name.to_owned()))
+    ConnectionClass::User(Owner::Known(SlotOwner::User(name.to_owned())))
 }
 
 fn administrator() -> ConnectionClass {
@@ -193,6 +195,29 @@ async fn the_user_with_the_most_connections_is_evicted_across_addresses() {
         assert_eq!(evicted(&bob), [] as [usize; 0], "{attack:?}");
         assert!(evicted(&eve).len() <= before + 1);
     }
+}
+
+#[tokio::test]
+async fn service_accounts_of_one_namespace_count_as_one_user() {
+    let class = |name: &str| {
+        let name = name.to_owned();
+        ConnectionClass::of_user(&User {
+            name,
+            ..User::default()
+        })
+    };
+    let all = Connections::new(SLOTS);
+    let mut accounts = Vec::new();
+    for number in 0..10 {
+        let name = format!("system:serviceaccount:tenant:account-{number}");
+        accounts.push(open_admitted(&all, number, class(&name)).await);
+    }
+    // All slots of users are in use. Each account has one connection, from an address of its own.
+    for number in 0..3 {
+        let name = format!("system:serviceaccount:other-{number}:a");
+        let _other = open_admitted(&all, 100 + number, class(&name)).await;
+    }
+    assert_eq!(evicted(&accounts), [0]);
 }
 
 #[tokio::test]

@@ -6,9 +6,9 @@
 use super::{WatchSlot, error_response, method_name};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
 use crate::serve::ServerState;
-use crate::serve::concurrency_limit::RequestSlot;
+use crate::serve::concurrency_limit::{RequestSlot, RequestingClient};
 use crate::serve::connection_limits::{self, ConnectionClass, ConnectionRefused};
-use crate::serve::create_responses::{overload, plain};
+use crate::serve::create_responses::{SelfDefence, plain};
 use crate::serve::error_status::ErrorStatus;
 use crate::serve::peer_requests;
 use crate::serve::quoted_client_text::{Quoted, clip};
@@ -23,6 +23,12 @@ use std::sync::Arc;
 
 /// Largest length of a path in a message, in bytes. A longer path is cut off.
 const MAX_PATH: usize = 512;
+
+/// The message of a 429 if no slot is available for a connection.
+const TOO_MANY_CONNECTIONS: &str = "too many connections (--max-connections)";
+
+/// The message of a 429 if [`MAX_AUTHENTICATING`](crate::serve::MAX_AUTHENTICATING) is reached.
+const TOO_MANY_TOKENS: &str = "too many bearer tokens are being verified";
 
 /// The user and the slots of an admitted request.
 #[derive(Default)]
@@ -72,9 +78,10 @@ pub(super) async fn admit(
     //   user.
     let certificate_class =
         ConnectionClass::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
+    let too_many_connections =
+        |ConnectionRefused| overload(TOO_MANY_CONNECTIONS.to_owned(), (parts, query));
     if certificate_class == ConnectionClass::FrontProxy || (is_public && !has_token) {
-        connection_limits::admit(parts, certificate_class)
-            .map_err(|ConnectionRefused| overload())?;
+        connection_limits::admit(parts, certificate_class).map_err(too_many_connections)?;
     }
     // Public paths need no token. But an invalid token causes a 401 on every path, so a token is
     // always verified.
@@ -84,7 +91,8 @@ pub(super) async fn admit(
     // Verifying a token takes time and memory, so the number of concurrent verifications is
     // limited.
     let token_review = if has_token {
-        Some(shared.token_reviews.try_acquire().map_err(|_| overload())?)
+        let place = shared.token_reviews.try_acquire();
+        Some(place.map_err(|_| overload(TOO_MANY_TOKENS.to_owned(), (parts, query)))?)
     } else {
         None
     };
@@ -117,7 +125,7 @@ pub(super) async fn admit(
         } else {
             ConnectionClass::of_user(&user)
         };
-        connection_limits::admit(parts, class).map_err(|ConnectionRefused| overload())?;
+        connection_limits::admit(parts, class).map_err(too_many_connections)?;
     }
     if is_public || is_probe {
         return Ok(Admission {
@@ -134,25 +142,28 @@ pub(super) async fn admit(
     };
     // Other users must not be able to lock administrators out. So an administrator's request is
     // admitted even if no slot is free. An administrator's watch is different, because the memory
-    // for watches is limited: the watch is refused if the total limit is reached. The limit per
-    // user does not apply to administrators.
-    let is_administrator = user.is_administrator();
-    let limited_user = (!is_administrator).then_some(user.name.as_str());
+    // for watches is limited: the watch is refused if the total limit is reached. The limits of
+    // each client do not apply to administrators.
+    let client = if is_from_replica {
+        RequestingClient::trusted()
+    } else {
+        RequestingClient::of(&user, is_for_all_namespaces(requested))
+    };
     let websocket_slot = if is_watch && websocket::is_requested(parts) {
-        let slot = shared.websockets.acquire(limited_user);
-        Some(slot.ok_or_else(overload)?)
+        let slot = shared.websockets.acquire(&client);
+        Some(slot.map_err(|reached| overload(reached.to_string(), (parts, query)))?)
     } else {
         None
     };
-    let slot = limit.acquire(limited_user);
-    let (watch_slot, request_slot) = match slot {
-        Some(slot) if is_watch => {
+    let (watch_slot, request_slot) = match limit.acquire(&client) {
+        Ok(slot) if is_watch => {
             let counted = shared.server.metrics.watcher();
             let watch_slot: WatchSlot = Arc::new((counted, slot, websocket_slot));
             (Some(watch_slot), None)
         }
-        None if is_watch || !is_administrator => return Err(overload()),
-        slot => (None, slot),
+        Ok(slot) => (None, Some(slot)),
+        Err(_) if user.is_administrator() && !is_watch => (None, None),
+        Err(reached) => return Err(overload(reached.to_string(), (parts, query))),
     };
     let attributes = attributes(requested, query, &parts.method);
     authorize(shared, &user, &attributes, (parts, query)).await?;
@@ -162,6 +173,14 @@ pub(super) async fn admit(
         is_public: false,
         user: Some(user),
     })
+}
+
+/// Creates a 429 that names the limit in its message.
+fn overload(limit: String, (parts, query): (&Parts, &Query)) -> Response {
+    let refusal = ErrorStatus::too_many_requests(limit);
+    let mut response = error_response(refusal, &parts.headers, query);
+    response.extensions_mut().insert(SelfDefence);
+    response
 }
 
 /// Checks if the user has the access `attributes`. Returns a 403 if the user does not have this
@@ -202,6 +221,15 @@ fn is_public_path(path: &str) -> bool {
 
 fn is_probe_path(path: &str) -> bool {
     matches!(path, "/healthz" | "/livez" | "/readyz")
+}
+
+/// Returns true if only users with rights in all namespaces may send the request. This includes
+/// requests for no resource, such as `/metrics`.
+fn is_for_all_namespaces(requested: &RequestTarget) -> bool {
+    match requested {
+        RequestTarget::Path(_) => true,
+        RequestTarget::Resource(resource) => resource.namespace.is_empty(),
+    }
 }
 
 fn attributes(requested: &RequestTarget, query: &Query, method: &Method) -> Attributes {

@@ -54,6 +54,31 @@ async fn list_warns_while_a_rule_set_does_not_work() {
 }
 
 #[tokio::test]
+async fn rule_sets_that_the_client_ignores_are_left_out_before_the_warning_is_cut() {
+    let fixture = Fixture::filled();
+    let name = |number: usize| format!("rules-{number:02}");
+    let gaps = (0..12).map(|number| gap(&name(number), "a")).collect();
+    fixture.completeness.0.lock().unwrap().rule_sets = gaps;
+    let list = async |ignored: &str, user: &str| {
+        let path = format!("{BASE}/inflightoperations");
+        let headers = [("ifo-ignored-rule-sets", ignored), ("x-user", user)];
+        let response = fixture.send(request("GET", &path, &headers)).await;
+        let warning = response.headers().get(WARNING);
+        warning.map(|it| it.to_str().unwrap().to_owned())
+    };
+    let all: Vec<String> = (0..12).map(name).collect();
+    assert_eq!(list(&all.join(","), "jane").await, None);
+    let but_one = list(&all[..11].join(", "), "jane").await.unwrap();
+    assert!(but_one.contains("1 of 3 rule sets"), "{but_one}");
+    assert!(but_one.contains("rules-11 (does not compile)"), "{but_one}");
+    let cut = list("", "jane").await.unwrap();
+    assert!(cut.contains("2 more"), "{cut}");
+    // The user `tenant` may not list rule sets, and must not find out their names by guessing.
+    let hidden = list(&all.join(","), "tenant").await.unwrap();
+    assert!(hidden.contains("12 of 3 rule sets"), "{hidden}");
+}
+
+#[tokio::test]
 async fn rule_set_names_are_shown_only_to_users_who_may_list_rule_sets() {
     let fixture = Fixture::filled();
     let gaps = vec![gap("tekton-rules", "tekton"), gap("vm-rules", "kubevirt")];

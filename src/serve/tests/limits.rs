@@ -25,9 +25,12 @@ async fn watches_are_limited_per_user_and_in_total() {
     let refused = watch("a", &[]).await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(refused.headers()["retry-after"], "1");
+    let status: Value = serde_json::from_str(&text(refused).await).unwrap();
+    assert_eq!(status["reason"], "TooManyRequests");
     assert_eq!(
-        text(refused).await,
-        "Too many requests, please try again later.\n"
+        status["message"],
+        "too many watches of the user \"a\": the limit for each client is 2 \
+         (--max-watches-per-user)"
     );
     // Other users can watch, and the user with too many watches can still list.
     open.push(watch("b", &[]).await);
@@ -41,12 +44,69 @@ async fn watches_are_limited_per_user_and_in_total() {
         assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS, "{user}");
     }
     open.remove(0);
-    assert_eq!(watch("a", &[]).await.status(), StatusCode::OK);
+    assert_eq!(watch("c", &[]).await.status(), StatusCode::OK);
     let rejected = "apiserver_request_terminations_total{verb=\"WATCH\",\
                     group=\"live.ifo.kubevirt.io\",version=\"v1alpha1\",\
                     resource=\"inflightoperations\",scope=\"cluster\",code=\"429\"} 4";
     let metrics = fixture.metrics.render();
     assert!(metrics.contains(rejected), "{metrics}");
+}
+
+#[tokio::test]
+async fn service_accounts_of_one_namespace_leave_watches_and_requests_for_others() {
+    let fixture = Fixture::within(Limits {
+        watches: 40,
+        watches_per_user: 10,
+        requests: 40,
+        ..Limits::default()
+    });
+    let in_namespace = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a/inflightoperations";
+    let watch = format!("{in_namespace}?watch=1");
+    let send = async |user: &str, path: &str| {
+        fixture
+            .send(request("GET", path, &[("x-user", user)]))
+            .await
+    };
+    // Four ServiceAccounts of a namespace open as many watches, and send as many requests, as they
+    // can. A request keeps its slot until its answer is read.
+    for (path, limit) in [(watch.as_str(), 10), (in_namespace, 18)] {
+        let mut admitted = Vec::new();
+        for number in 0..160 {
+            let name = format!("system:serviceaccount:a:account-{}", number % 4);
+            let answer = send(&name, path).await;
+            if answer.status() == StatusCode::OK {
+                admitted.push(answer);
+            } else {
+                let refusal = text(answer).await;
+                assert!(refusal.contains("of the namespace \\\"a\\\""), "{refusal}");
+            }
+        }
+        assert_eq!(admitted.len(), limit, "{path}");
+        for other in ["b", "system:serviceaccount:b:account-0"] {
+            assert_eq!(send(other, path).await.status(), StatusCode::OK, "{other}");
+        }
+        // Users of other namespaces take all other slots, except for the reserve.
+        for number in 0..40 {
+            let answer = send(&format!("user-{number}"), path).await;
+            if answer.status() == StatusCode::OK {
+                admitted.push(answer);
+            }
+        }
+        assert_eq!(admitted.len(), 36, "{path}");
+        assert_eq!(
+            send("b", path).await.status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
+        let controller = "system:serviceaccount:kube-system:namespace-controller";
+        assert_eq!(send(controller, path).await.status(), StatusCode::OK);
+        let everywhere = path.replace("/namespaces/a", "");
+        assert_eq!(send("b", &everywhere).await.status(), StatusCode::OK);
+        // A user who may not read all namespaces does not keep a slot of the reserve.
+        for _ in 0..10 {
+            let refused = send("nobody", &everywhere).await.status();
+            assert_eq!(refused, StatusCode::FORBIDDEN);
+        }
+    }
 }
 
 #[tokio::test]

@@ -172,10 +172,11 @@ pub fn echo() -> Router {
     ))
 }
 
-/// Creates a request of a user in 600 groups. The request has 60 KB of headers.
-fn request_with_many_groups() -> Request<Body> {
+/// Creates a request of a user in many groups. The name of each group has 80 bytes. As HTTP/2
+/// counts, each group takes 126 bytes of the headers.
+fn request_with_groups(groups: usize) -> Request<Body> {
     let mut request = request("GET", "https://localhost/", &[("host", "localhost")]);
-    for number in 0..600 {
+    for number in 0..groups {
         let group = format!("{number:080}");
         request
             .headers_mut()
@@ -191,17 +192,38 @@ async fn http1_and_http2_accept_users_in_many_groups() {
     let io = TokioIo::new(listening.connect(b"http/1.1", true).await);
     let (mut sender, connection) = http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
-    let mut asked = request_with_many_groups();
+    let mut asked = request_with_groups(750);
     *asked.uri_mut() = "/".parse().unwrap();
     *asked.version_mut() = Version::HTTP_11;
     let answer = sender.send_request(asked).await.unwrap().map(Body::new);
-    assert_eq!(text(answer).await, "HTTP/1.1 600 1");
+    assert_eq!(text(answer).await, "HTTP/1.1 750 1");
 
     let mut sender = listening.http2().await;
-    let mut asked = request_with_many_groups();
+    let mut asked = request_with_groups(750);
     asked.headers_mut().remove("host");
     let answer = sender.send_request(asked).await.unwrap().map(Body::new);
-    assert_eq!(text(answer).await, "HTTP/2.0 600 0");
+    assert_eq!(text(answer).await, "HTTP/2.0 750 0");
+}
+
+#[tokio::test]
+async fn http1_and_http2_refuse_headers_above_the_same_limit() {
+    let listening = Listening::start(echo(), CancellationToken::new()).await;
+    for groups in [790, 900] {
+        let io = TokioIo::new(listening.connect(b"http/1.1", true).await);
+        let (mut sender, connection) = http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        let mut asked = request_with_groups(groups);
+        *asked.uri_mut() = "/".parse().unwrap();
+        *asked.version_mut() = Version::HTTP_11;
+        let answer = sender.send_request(asked).await.unwrap();
+        assert_eq!(answer.status(), 431, "HTTP/1.1 with {groups} groups");
+
+        let mut sender = listening.http2().await;
+        let mut asked = request_with_groups(groups);
+        asked.headers_mut().remove("host");
+        let answer = sender.send_request(asked).await.unwrap();
+        assert_eq!(answer.status(), 431, "HTTP/2 with {groups} groups");
+    }
 }
 
 #[tokio::test]

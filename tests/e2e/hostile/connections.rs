@@ -42,7 +42,7 @@ async fn grant_view(cluster: &TestCluster, users: &[&str]) {
 
 /// Returns a client that connects directly to the server. The client authenticates as a user with
 /// this name and this group, with a certificate that the cluster's CA has signed.
-fn holder(cluster: &TestCluster, mut direct: Config, name: &str, group: &str) -> Caller {
+pub fn holder(cluster: &TestCluster, mut direct: Config, name: &str, group: &str) -> Caller {
     let (certificate, key) = client_certificate(cluster, name, group);
     direct.auth_info.client_certificate_data = Some(openssl::base64::encode_block(&certificate));
     direct.auth_info.client_key_data = Some(openssl::base64::encode_block(&key).into());

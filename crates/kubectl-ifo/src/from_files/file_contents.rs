@@ -11,7 +11,7 @@ use crate::clock;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
 use ifo_api::ruleset::{self, GROUP_NOT_SERVED, NOT_INSTALLED};
 use ifo_api::{GROUP, LIVE_GROUP, live, record};
-use ifo_client::manifest::{self, Object};
+use ifo_client::manifest::{self, MemoryBudget, Object};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -116,6 +116,7 @@ impl FileContents {
     fn of(path: String, found: Vec<FoundFile>) -> Result<Self, Problem> {
         let index = read_index(&path, &found)?;
         let mut by_resource = ObjectsByResource::default();
+        let mut budget = MemoryBudget::default();
         let mut newest_file = None;
         let mut gathered = None;
         let mut event_files = Vec::new();
@@ -139,7 +140,7 @@ impl FileContents {
                 continue;
             }
             newest_file = newest_file.max(file.modified);
-            if let Err(why) = by_resource.add(&file) {
+            if let Err(why) = by_resource.add(&file, &mut budget) {
                 // This file is the only input of the command, so the command fails.
                 if is_single {
                     return Err(Problem::Other(format!("{path}: {why}")));
@@ -247,9 +248,10 @@ impl FileContents {
     pub(super) fn events(&self) -> &[Value] {
         self.events.get_or_init(|| {
             let mut events = Vec::new();
+            let mut budget = MemoryBudget::default();
             for file in &self.event_files {
                 let mut objects = Vec::new();
-                for document in documents(file).unwrap_or_default() {
+                for document in documents(file, &mut budget).unwrap_or_default() {
                     let _ = manifest::append_objects(document, &mut objects);
                 }
                 let own = objects.into_iter().filter(|it| it.kind == "Event");
@@ -260,20 +262,14 @@ impl FileContents {
     }
 }
 
-fn documents(file: &FoundFile) -> Result<Vec<Value>, String> {
+fn documents(file: &FoundFile, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
     let text = str::from_utf8(&file.bytes).map_err(|_| "the file is not UTF-8".to_owned())?;
-    // JSON is YAML, too, but the JSON parser is much faster.
-    if text.trim_start().starts_with('{')
-        && let Ok(documents) = manifest::documents(text, true)
-    {
-        return Ok(documents);
-    }
-    manifest::documents(text, false)
+    manifest::json_or_yaml_documents(text, budget)
 }
 
 impl ObjectsByResource {
-    fn add(&mut self, file: &FoundFile) -> Result<(), String> {
-        for document in documents(file)? {
+    fn add(&mut self, file: &FoundFile, budget: &mut MemoryBudget) -> Result<(), String> {
+        for document in documents(file, budget)? {
             self.note_list(&document);
             let mut objects = Vec::new();
             // If an object is invalid, this loop still adds the objects before it.

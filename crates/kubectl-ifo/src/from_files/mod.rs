@@ -10,14 +10,16 @@
 //! same code as with a cluster. If the files do not contain the requested data, the request fails.
 //!
 //! ```text
-//! read_files (folder, tar, gzip, text) ─▶ file_contents (objects, time) ─▶ http_answers
+//! read_files (folder, gzip, text) · archive (tar) ─▶ file_contents (objects, time) ─▶ http_answers
 //! ```
 
+mod archive;
 mod file_contents;
 mod http_answers;
 mod read_files;
 mod selectors;
 
+pub(crate) use read_files::MAX_FILE_BYTES;
 pub(super) use selectors::ParsedLabelSelector;
 
 use super::api_client::ApiClient;
@@ -70,6 +72,7 @@ pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
         default_namespace: "default".to_owned(),
         timeout: None,
         from_files: Some(cluster),
+        ignored_rule_sets: Vec::new(),
     })
 }
 

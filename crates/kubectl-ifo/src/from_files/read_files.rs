@@ -13,6 +13,7 @@
 
 use super::super::problem::Problem;
 use super::super::support_bundle::INDEX_FILE;
+use super::archive::Archive;
 use flate2::read::MultiGzDecoder;
 use jiff::Timestamp;
 use std::fs::File;
@@ -22,10 +23,13 @@ use std::time::SystemTime;
 
 /// Largest size of one decompressed file in bytes. If a file is larger, the command fails. A list
 /// of 50,000 operations has about 100 MB.
-const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
+pub(crate) const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Largest size of all kept files together, in bytes. If the files are larger, the command fails.
 const MAX_TOTAL_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Memory of a kept file in addition to its path and its content, in bytes.
+const FILE_BYTES: usize = 128;
 
 /// Largest depth of nested folders. If a folder is deeper, the command fails. The files of a
 /// must-gather are up to ten levels deep.
@@ -56,9 +60,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
         |error: io::Error| Problem::Other(format!("{name}: {}", without_error_number(&error)));
     let mut found = FoundFiles::default();
     if path.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        let limit = io::stdin().lock().take(MAX_FILE_BYTES + 1);
-        read_limited(limit, &mut bytes).map_err(failed)?;
+        let bytes = read_limited("-", io::stdin().lock()).map_err(failed)?;
         found
             .add_stream("-", io::Cursor::new(bytes), None)
             .map_err(failed)?;
@@ -88,22 +90,21 @@ fn timestamp(time: SystemTime) -> Option<Timestamp> {
     Timestamp::try_from(time).ok()
 }
 
-fn too_large() -> io::Error {
-    io::Error::other(format!(
-        "a file is larger than {} MiB, or all files together are larger than {} MiB",
-        MAX_FILE_BYTES >> 20,
-        MAX_TOTAL_BYTES >> 20
-    ))
+/// Returns the error for a file that is larger than [`MAX_FILE_BYTES`].
+fn file_too_large(path: &str) -> io::Error {
+    let limit = MAX_FILE_BYTES >> 20;
+    io::Error::other(format!("the file {path} is larger than {limit} MiB"))
 }
 
-/// Reads a whole stream. Returns an error if the stream is longer than [`MAX_FILE_BYTES`]. The
-/// caller must limit the stream to `MAX_FILE_BYTES + 1` bytes, because the stream may be endless.
-fn read_limited(mut stream: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
-    stream.read_to_end(bytes)?;
+/// Reads a whole stream, which can be endless. Returns an error if it is longer than
+/// [`MAX_FILE_BYTES`]. `path` is the name in this error.
+fn read_limited(path: &str, stream: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(too_large());
+        return Err(file_too_large(path));
     }
-    Ok(())
+    Ok(bytes)
 }
 
 /// The files that were kept so far.
@@ -130,10 +131,9 @@ impl FoundFiles {
             if kind.is_dir() {
                 self.add_folder(&entry.path(), &format!("{path}/"), depth + 1)?;
             } else if kind.is_file() && is_candidate(&path) {
-                let mut bytes = Vec::new();
                 let file = File::open(entry.path())?;
                 let modified = file.metadata()?.modified().ok().and_then(timestamp);
-                read_limited(file.take(MAX_FILE_BYTES + 1), &mut bytes)?;
+                let bytes = read_limited(&path, file)?;
                 self.add(path, bytes, modified)?;
             }
         }
@@ -175,8 +175,7 @@ impl FoundFiles {
         if is_archive {
             return self.add_archive(whole);
         }
-        let mut bytes = Vec::new();
-        read_limited(whole.take(MAX_FILE_BYTES + 1), &mut bytes)?;
+        let bytes = read_limited(name, whole)?;
         self.total_bytes += bytes.len();
         self.files.push(FoundFile {
             path: name.to_owned(),
@@ -187,22 +186,18 @@ impl FoundFiles {
     }
 
     fn add_archive(&mut self, stream: impl Read) -> io::Result<()> {
-        let mut archive = tar::Archive::new(stream);
-        for entry in archive.entries()? {
-            let entry = entry?;
-            let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-            if !entry.header().entry_type().is_file() || !is_candidate(&path) {
+        let mut archive = Archive::new(stream);
+        while let Some(file) = archive.next_file()? {
+            if !is_candidate(&file.path) {
                 continue;
             }
-            let seconds = entry
-                .header()
-                .mtime()
-                .ok()
-                .and_then(|it| i64::try_from(it).ok());
+            if file.size > MAX_FILE_BYTES {
+                return Err(file_too_large(&file.path));
+            }
+            let bytes = archive.read_content(file.size)?;
+            let seconds = file.modified.and_then(|it| i64::try_from(it).ok());
             let modified = seconds.and_then(|it| Timestamp::from_second(it).ok());
-            let mut bytes = Vec::new();
-            read_limited(entry.take(MAX_FILE_BYTES + 1), &mut bytes)?;
-            self.add(path, bytes, modified)?;
+            self.add(file.path, bytes, modified)?;
         }
         Ok(())
     }
@@ -211,9 +206,11 @@ impl FoundFiles {
         if !is_relevant(&path, &bytes) {
             return Ok(());
         }
-        self.total_bytes += bytes.len();
+        self.total_bytes += bytes.len() + path.len() + FILE_BYTES;
         if self.total_bytes > MAX_TOTAL_BYTES {
-            return Err(too_large());
+            let limit = MAX_TOTAL_BYTES >> 20;
+            let why = format!("all relevant files together are larger than {limit} MiB");
+            return Err(io::Error::other(why));
         }
         self.files.push(FoundFile {
             path,

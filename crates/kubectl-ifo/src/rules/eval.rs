@@ -21,6 +21,7 @@ use ifo_cel::{
     Budget, CompileError, Doc, DocError, Environment, EvaluationFault, EvaluationScope, Program,
     ResultKind, STEPS_PER_OBJECT, TypedValue, compile, excerpt,
 };
+use ifo_client::manifest::MemoryBudget;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -210,7 +211,7 @@ impl RuleSetNames {
 /// Reads the only object in the file `path`. The object need not be a Kubernetes object.
 fn read(path: &Path) -> Result<Value, String> {
     let text = input_files::text_in(path).map_err(|error| error.to_string())?;
-    let mut documents = input_files::documents(&text, false)?;
+    let mut documents = input_files::documents(&text, false, &mut MemoryBudget::default())?;
     match documents.len() {
         1 => match documents.remove(0) {
             object @ Value::Object(_) => Ok(object),

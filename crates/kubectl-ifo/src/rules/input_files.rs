@@ -8,20 +8,22 @@
 //! plugin has found the file in a folder, it skips such documents. If the user or a kustomization
 //! names the file, such a document is an error.
 
+use crate::from_files::MAX_FILE_BYTES;
 use crate::output::{complain, print_excerpt};
 use ifo_cel::excerpt;
-use ifo_client::manifest::{self, Object};
+use ifo_client::manifest::{self, MemoryBudget, Object};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// Largest nesting of folders and kustomizations. A deeper nesting is reported as an error, because
-/// the folders or kustomizations then probably form a cycle.
+/// each level takes a part of the stack.
 const MAX_DEPTH: usize = 32;
 
 /// The error for a kustomization that is nested in more than [`MAX_DEPTH`] others.
-const TOO_DEEP: &str = "kustomizations are nested too deeply, or form a cycle";
+const TOO_DEEP: &str = "kustomizations are nested too deeply";
 
 /// The possible names of a kustomization file.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
@@ -85,6 +87,11 @@ pub(super) struct Input {
     /// Files that were found in a folder, and that contain a skipped document: a document that is
     /// not a Kubernetes object.
     files_with_skipped_documents: BTreeSet<String>,
+    /// The files and folders that have been read, as paths without symbolic links. Each of them is
+    /// read once. So links and kustomizations that form a cycle come to an end.
+    visited: HashSet<PathBuf>,
+    /// The memory that all objects together may take.
+    budget: MemoryBudget,
 }
 
 impl Input {
@@ -127,6 +134,13 @@ impl Input {
             .push(InputFault::new(format!("{source}: {why}")));
     }
 
+    /// Returns true if the file or folder has not been read yet, and remembers it.
+    fn is_first_visit(&mut self, path: &Path) -> bool {
+        // A path that does not exist, and standard input, have no canonical path.
+        let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        self.visited.insert(canonical)
+    }
+
     fn read_folder(&mut self, folder: &Path) {
         let kustomization = KUSTOMIZATIONS.map(|name| folder.join(name));
         match kustomization.iter().find(|path| path.is_file()) {
@@ -139,6 +153,9 @@ impl Input {
     /// file that is not a kustomization.
     fn read_manifests_below(&mut self, folder: &Path, depth: usize) {
         let name = folder.display().to_string();
+        if !self.is_first_visit(folder) {
+            return;
+        }
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             Err(error) => return self.add_fault(&name, error),
@@ -167,6 +184,8 @@ impl Input {
                 }
             } else if is(&["yaml", "yml", "json"])
                 && !KUSTOMIZATIONS.iter().any(|name| path.ends_with(name))
+                // Reading a named pipe or a device could take forever.
+                && !path.metadata().is_ok_and(|it| !it.is_file())
             {
                 self.read_file(&path, false);
             }
@@ -177,9 +196,12 @@ impl Input {
     /// in [`CHANGING_FIELDS`] to the objects. This method does not apply them.
     fn read_kustomization(&mut self, path: &Path, depth: usize) {
         let source = path.display().to_string();
-        let documents = fs::read_to_string(path)
+        if !self.is_first_visit(path) {
+            return;
+        }
+        let documents = text_in(path)
             .map_err(|error| error.to_string())
-            .and_then(|text| manifest::documents(&text, false));
+            .and_then(|text| manifest::documents_within(&text, false, &mut self.budget));
         let kustomization = match documents {
             Ok(documents) => documents.into_iter().next().unwrap_or_default(),
             Err(why) => return self.add_fault(&source, why),
@@ -226,6 +248,9 @@ impl Input {
 
     fn read_file(&mut self, path: &Path, named: bool) {
         let source = path.display().to_string();
+        if !self.is_first_visit(path) {
+            return;
+        }
         match text_in(path) {
             Ok(text) => {
                 let json = path
@@ -240,7 +265,7 @@ impl Input {
     /// Parses all documents of a file. Adds the errors of documents that are not YAML or JSON. The
     /// other documents of a YAML file are still returned.
     fn documents_of(&mut self, source: &str, text: &str, json: bool) -> Vec<Value> {
-        let why = match documents(text, json) {
+        let why = match documents(text, json, &mut self.budget) {
             Ok(documents) => return documents,
             Err(why) => why,
         };
@@ -248,7 +273,7 @@ impl Input {
         let mut faults = Vec::new();
         if !json {
             for (lines_before, part) in yaml_parts(text) {
-                match manifest::documents(part, false) {
+                match manifest::documents_within(part, false, &mut self.budget) {
                     Ok(documents) => found.extend(documents),
                     Err(why) => faults.push(syntax_fault(source, lines_before, part, &why)),
                 }
@@ -364,28 +389,35 @@ fn yaml_hint(why: &str) -> Option<&'static str> {
 }
 
 /// Returns the text of a file. `-` is standard input.
+/// Returns an error if the file is larger than [`MAX_FILE_BYTES`].
 pub(super) fn text_in(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
     if path.as_os_str() == "-" {
-        io::read_to_string(io::stdin())
+        let stdin = io::stdin().lock();
+        stdin.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
     } else {
-        fs::read_to_string(path)
+        let file = fs::File::open(path)?;
+        file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
     }
+    if text.len() as u64 > MAX_FILE_BYTES {
+        let limit = MAX_FILE_BYTES >> 20;
+        return Err(io::Error::other(format!("larger than {limit} MiB")));
+    }
+    Ok(text)
 }
 
-/// Parses all documents in a text. If `json` is true, the text must be JSON.
-///
-/// If `json` is false, a text that begins with `{` is first parsed as JSON, because the YAML parser
-/// accepts neither tabs nor JSON documents without a separator between them. If the text is not
-/// JSON, it is parsed as YAML.
-pub(super) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
-    let looks_like_json = text.trim_start().starts_with('{');
-    if json || looks_like_json {
-        let documents = manifest::documents(text, true);
-        if json || documents.is_ok() {
-            return documents;
-        }
+/// Parses all documents in a text. If `json` is true, the text must be JSON. Otherwise, it is JSON
+/// or YAML.
+pub(super) fn documents(
+    text: &str,
+    json: bool,
+    budget: &mut MemoryBudget,
+) -> Result<Vec<Value>, String> {
+    if json {
+        manifest::documents_within(text, true, budget)
+    } else {
+        manifest::json_or_yaml_documents(text, budget)
     }
-    manifest::documents(text, false)
 }
 
 /// Returns true if a document has the fields of a Kubernetes object.
@@ -445,14 +477,34 @@ mod tests {
     }
 
     #[test]
-    fn a_kustomization_that_lists_itself_terminates() {
-        let folder = folder(&[("kustomization.yaml", "resources: [../.]\n")]);
-        let inner = folder.path().join("x");
-        fs::create_dir(&inner).expect("a folder can be created");
-        fs::write(inner.join("kustomization.yaml"), "resources: [../x]\n")
-            .expect("a file can be written");
-        let input = Input::read(&[inner]);
-        assert!(input.faults[0].text.ends_with(TOO_DEEP));
+    fn a_kustomization_that_lists_itself_twice_is_read_once() {
+        let folder = folder(&[
+            (
+                "x/kustomization.yaml",
+                "resources: [../x, ../x, a.yaml, a.yaml, ../y]\n",
+            ),
+            ("x/a.yaml", pod()),
+            (
+                "y/kustomization.yaml",
+                "resources: [../x, ../y, ../x/a.yaml]\n",
+            ),
+        ]);
+        let input = Input::read(&[folder.path().join("x")]);
+        assert_eq!(names(&input), ["a"]);
+        assert!(input.faults.is_empty(), "{:?}", input.faults);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn symbolic_links_to_their_own_folder_are_read_once() {
+        let folder = folder(&[("a.yaml", pod()), ("inner/b.yaml", pod())]);
+        for link in ["one", "two", "inner/one", "inner/two"] {
+            std::os::unix::fs::symlink(folder.path(), folder.path().join(link))
+                .expect("a link can be created");
+        }
+        let input = Input::read(&[folder.path().to_owned(), folder.path().join("one")]);
+        assert_eq!(names(&input), ["a", "a"]);
+        assert!(input.faults.is_empty(), "{:?}", input.faults);
     }
 
     #[test]

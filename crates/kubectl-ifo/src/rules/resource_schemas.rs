@@ -9,7 +9,7 @@ pub(super) use field_check::SchemaRoot;
 use super::input_files::{self, Input};
 use crate::connect::Connect;
 use ifo_api::Gvr;
-use ifo_client::manifest;
+use ifo_client::manifest::{self, MemoryBudget};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -49,9 +49,9 @@ impl Schemas {
     }
 
     fn read_file(&mut self, path: &Path) -> Result<(), String> {
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let text = input_files::text_in(path).map_err(|error| error.to_string())?;
         let mut has_schema = false;
-        for document in input_files::documents(&text, false)? {
+        for document in input_files::documents(&text, false, &mut MemoryBudget::default())? {
             if document.get("openapi").is_some() || document.get("swagger").is_some() {
                 has_schema = true;
                 self.documents.push(document);

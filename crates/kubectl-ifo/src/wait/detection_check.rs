@@ -204,8 +204,9 @@ fn check_not_working(
             reasons.push(format!("{} ({}{why})", named.name, named.reason));
         }
     }
-    // `ifo-apiserver` names at most ten rule sets, and only counts the others. Any of the others
-    // can be in `counted`, so the result is `Impaired`.
+    // `ifo-apiserver` names at most ten rule sets, and only counts the others. It does not count
+    // the rule sets in `ignored`, because the request names them (`IGNORED_HEADER`). Any of the
+    // others can be in `counted`, so the result is `Impaired`.
     let unnamed = sets.count.saturating_sub(sets.named.len());
     if unnamed > 0 {
         reasons.push(format!("{unnamed} more"));
@@ -558,7 +559,8 @@ mod tests {
         );
         let both = warned(&items, &all, &warning(2, &["a", "b"]), &["b"]);
         assert!(matches!(both, DetectionCheck::Impaired(why) if why.contains("working: a (")));
-        // The server names only one of three rule sets. The other two cannot be ignored.
+        // The server names only one of three rule sets. The server has left out the ignored rule
+        // sets already, so the other two are not ignored.
         let more = warned(&items, &all, &warning(3, &["b"]), &["b"]);
         assert!(matches!(more, DetectionCheck::Impaired(why) if why.contains("2 more")));
         let none = warned(&items, &of("b"), &warning(1, &["b"]), &["b"]);

@@ -58,7 +58,8 @@ pub(super) struct OperationWait {
 
 impl OperationWait {
     pub(super) async fn run(&mut self, args: &WaitArgs, once: bool) -> Result<WaitEnd, Problem> {
-        let server = args.connect.open().await?;
+        let mut server = args.connect.open().await?;
+        server.ignored_rule_sets.clone_from(&self.ignored);
         self.filters.resolve(&Kinds::new(server.clone())).await;
         let (source, listed) = loop {
             match OperationSource::find(server.clone(), self.filters.clone(), false).await {

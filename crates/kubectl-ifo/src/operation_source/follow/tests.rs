@@ -84,6 +84,7 @@ async fn a_permission_error_is_not_retried() {
         default_namespace: "default".to_owned(),
         timeout: None,
         from_files: None,
+        ignored_rule_sets: Vec::new(),
     };
     let found = OperationSource::find(server, Filters::default(), false).await;
     let (source, listed) = found.expect("the answers are an empty list");
