@@ -1,8 +1,9 @@
-//! Reads three clocks of the host:
+//! Reads four clocks of the host:
 //!
 //! - The time of day ([`now`]).
 //! - The steady (monotonic) clock ([`steady`]), which is tokio's clock.
 //! - The boot clock ([`boot`]), which also runs while the host is suspended.
+//! - The clock of the current thread ([`processor_time`]), which runs only while the thread runs.
 //!
 //! The server reads the time of day only in this module, so that tests can replace the time of day.
 //! There are two exceptions: rustls reads the time of day when it verifies client certificates, and
@@ -47,6 +48,12 @@ pub fn since(then: Instant) -> Duration {
     steady().saturating_duration_since(then)
 }
 
+/// Returns the processor time that the current thread has used.
+pub fn processor_time() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    duration(clock_gettime(ClockId::ThreadCPUTime))
+}
+
 /// A time on the boot clock, counted from the start of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BootTime(Duration);
@@ -83,11 +90,14 @@ pub fn boot() -> BootTime {
         let id = ClockId::Boottime;
         #[cfg(not(target_os = "linux"))]
         let id = ClockId::Monotonic;
-        let time = clock_gettime(id);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
-        BootTime(Duration::new(seconds, nanoseconds))
+        BootTime(duration(clock_gettime(id)))
     }
+}
+
+fn duration(time: rustix::time::Timespec) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanoseconds)
 }
 
 /// A clock that is set once to a time of day, and then advances with the steady clock. Later

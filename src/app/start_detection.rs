@@ -114,7 +114,9 @@ impl DetectionSetup {
             feedback,
             metrics: self.metrics.clone(),
             resync: common.resync,
-            time: Arc::new(EvaluationTime::new(clock::steady)),
+            time: Arc::new(
+                EvaluationTime::new(clock::steady).with_processor_time(clock::processor_time),
+            ),
         };
         term.start_task("supervisor", supervisor.run(published));
         let (restored, restored_reader) = oneshot::channel();

@@ -107,13 +107,14 @@ impl TimeAccount {
     }
 }
 
-/// Measures evaluations with the clock of the caller. All watches share this value.
+/// Measures evaluations with the clocks of the caller. All watches share this value.
 ///
 /// The default value has no clock. Then evaluations are not measured, and no rule set is throttled
 /// because of its time.
 #[derive(Default)]
 pub struct EvaluationTime {
     clock: Option<Box<dyn Fn() -> Instant + Send + Sync>>,
+    processor_time: Option<fn() -> Duration>,
     /// The account of all rule sets together.
     total: TimeAccount,
 }
@@ -127,18 +128,47 @@ impl fmt::Debug for EvaluationTime {
     }
 }
 
+/// A time that [`EvaluationTime`] has read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EvaluationInstant {
+    pub at: Instant,
+    processor_time: Option<Duration>,
+}
+
+impl EvaluationInstant {
+    /// Returns the time that the thread has used since `earlier`.
+    pub fn used_since(self, earlier: Self) -> Duration {
+        match (self.processor_time, earlier.processor_time) {
+            (Some(now), Some(earlier)) => now.saturating_sub(earlier),
+            _ => self.at.saturating_duration_since(earlier.at),
+        }
+    }
+}
+
 impl EvaluationTime {
     /// Creates a value that measures evaluations with `clock`, which must be a monotonic clock.
     pub fn new(clock: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
         Self {
             clock: Some(Box::new(clock)),
-            total: TimeAccount::default(),
+            ..Self::default()
         }
     }
 
-    /// Reads the clock. Returns None without a clock.
-    pub(crate) fn now(&self) -> Option<Instant> {
-        self.clock.as_ref().map(|clock| clock())
+    /// Measures evaluations with the processor time of the thread, which `read` returns. So a rule
+    /// set is not charged for the time in which other processes use the processor.
+    #[must_use]
+    pub fn with_processor_time(mut self, read: fn() -> Duration) -> Self {
+        self.processor_time = Some(read);
+        self
+    }
+
+    /// Reads the clocks. Returns None without a clock.
+    pub(crate) fn now(&self) -> Option<EvaluationInstant> {
+        let clock = self.clock.as_ref()?;
+        Some(EvaluationInstant {
+            at: clock(),
+            processor_time: self.processor_time.map(|read| read()),
+        })
     }
 
     /// Returns the part of an evaluation that is not charged. `rule_sets` is the number of rule

@@ -18,6 +18,7 @@ mod validate;
 
 pub use compile::{RuleSetError, compile};
 pub use evaluation_error::EvaluationError;
+pub(crate) use evaluation_time::EvaluationInstant;
 pub use evaluation_time::{
     Allowance, EvaluationTime, FREE_TIME_PER_OBJECT, REDUCED_ALLOWANCE, RULE_SET_ALLOWANCE,
     TOTAL_ALLOWANCE, TimeAccount,

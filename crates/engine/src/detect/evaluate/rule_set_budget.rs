@@ -9,11 +9,11 @@
 //!
 //! A rule set is also throttled if its evaluations take too much time ([`EvaluationTime`]).
 
-use crate::rules::{EvaluationTime, RuleSet};
+use crate::rules::{EvaluationInstant, EvaluationTime, RuleSet};
 use ifo_cel::STEPS_PER_OBJECT;
 use jiff::Timestamp;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum number of steps that are reserved for each later rule set. If more than 50 rule sets
 /// cover an object, fewer steps are reserved, because all shares must fit into
@@ -62,7 +62,7 @@ pub(super) struct ObjectBudget<'a> {
     /// Number of rule sets that cover the object and have not been evaluated yet.
     remaining_rule_sets: u64,
     /// End of the last evaluation, or the beginning of the first one. None without a clock.
-    clock: Option<Instant>,
+    clock: Option<EvaluationInstant>,
     /// Time of each evaluation that is not charged to the rule set.
     free_time: Duration,
 }
@@ -113,7 +113,7 @@ impl RuleSetBudgets {
             && let Some(now) = self.time.now()
         {
             // This call notices that the account is full again.
-            self.time.may_evaluate(account, now);
+            self.time.may_evaluate(account, now.at);
         }
         account.is_exhausted()
     }
@@ -141,7 +141,7 @@ impl ObjectBudget<'_> {
     pub(super) fn steps_for(&mut self, index: usize, rule_set: &RuleSet) -> Option<u64> {
         let has_time = self.clock.is_none_or(|now| {
             let time = &self.budgets.time;
-            time.may_evaluate(rule_set.activity.time(), now)
+            time.may_evaluate(rule_set.activity.time(), now.at)
         });
         self.remaining_rule_sets = self.remaining_rule_sets.saturating_sub(1);
         let steps = if has_time {
@@ -194,12 +194,12 @@ impl ObjectBudget<'_> {
             return;
         };
         self.clock = Some(ended);
-        let spent = ended.saturating_duration_since(began);
+        let spent = ended.used_since(began);
         self.budgets.spent += spent;
         let charge = spent.saturating_sub(self.free_time);
         if !charge.is_zero() {
             let account = rule_set.activity.time();
-            self.budgets.time.charge(account, charge, ended);
+            self.budgets.time.charge(account, charge, ended.at);
         }
     }
 }
@@ -209,6 +209,7 @@ mod tests {
     use super::*;
     use crate::rules::compile;
     use std::sync::Mutex;
+    use std::time::Instant;
 
     fn rule_set() -> RuleSet {
         let spec = serde_json::json!({
