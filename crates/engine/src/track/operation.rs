@@ -88,7 +88,6 @@ impl Detection {
     fn shows_same_values(&self, other: &Self) -> bool {
         let (own, its) = (&self.values, &other.values);
         self.rule_set.name == other.rule_set.name
-            && self.rule_set.component == other.rule_set.component
             && own.labels == its.labels
             && own.reason == its.reason
             && own.message == its.message
@@ -232,6 +231,9 @@ impl Operation {
     /// Returns the key (namespace and name) and the UID of an operation. `identity` is the identity
     /// of the subject. `seconds` is the start time, in seconds since 1970. An operation on a
     /// cluster-scoped subject gets the namespace `cluster_namespace`.
+    ///
+    /// The component is a part of the hash. So if rule sets of two components detect the same
+    /// operation on one subject, the two operations have different names.
     fn key_and_uid(
         identity: &str,
         view: &SubjectView,
@@ -239,10 +241,45 @@ impl Operation {
         what: &OperationName,
         seconds: i64,
     ) -> (Key, Uuid) {
+        let component = &what.component;
+        Self::hashed(
+            &format!("{identity}/{component}"),
+            view,
+            cluster_namespace,
+            what,
+            seconds,
+        )
+    }
+
+    /// Returns the keys and UIDs that a server can have given to an operation. The first pair is
+    /// from [`Self::key_and_uid`]. The second pair is from an earlier release, in which the
+    /// component was not a part of the hash.
+    fn possible_keys(
+        identity: &str,
+        view: &SubjectView,
+        cluster_namespace: &Arc<str>,
+        what: &OperationName,
+        seconds: i64,
+    ) -> [(Key, Uuid); 2] {
+        [
+            Self::key_and_uid(identity, view, cluster_namespace, what, seconds),
+            Self::hashed(identity, view, cluster_namespace, what, seconds),
+        ]
+    }
+
+    /// Returns the key and the UID of an operation. Their hashes cover `prefix`, the operation, its
+    /// item and its start.
+    fn hashed(
+        prefix: &str,
+        view: &SubjectView,
+        cluster_namespace: &Arc<str>,
+        what: &OperationName,
+        seconds: i64,
+    ) -> (Key, Uuid) {
         let operation = &what.operation;
         let id = match &what.item {
-            Some(item) => format!("{identity}/{operation}/{item}/{seconds}"),
-            None => format!("{identity}/{operation}/{seconds}"),
+            Some(item) => format!("{prefix}/{operation}/{item}/{seconds}"),
+            None => format!("{prefix}/{operation}/{seconds}"),
         };
         let namespace = view.subject.namespace.as_ref().unwrap_or(cluster_namespace);
         let name = object_name(
@@ -260,7 +297,7 @@ impl Operation {
     /// Returns the component that the operation belongs to, such as `kubevirt`. The metrics have
     /// the component as a label.
     pub fn component(&self) -> &str {
-        &self.primary.rule_set.component
+        &self.what.component
     }
 
     /// Returns true if clients see the values that the rule set with the name `rule_set` yields.
