@@ -34,7 +34,7 @@ struct View {
     /// The rows of `kubectl ifo` for the whole namespace, without the ages.
     all_rows: Vec<Vec<String>>,
     /// The row of the component in `kubectl ifo summary`.
-    summary: String,
+    summary: Vec<String>,
 }
 
 impl Team {
@@ -140,7 +140,7 @@ impl View {
             by_field: list(format!("fieldSelector=spec.component%3D{component}")).await,
             rows: rows(cluster, &["list", "-n", namespace, "-c", component]).await,
             all_rows: rows(cluster, &["list", "-n", namespace]).await,
-            summary: summary.unwrap_or_default().to_owned(),
+            summary: cells(summary.unwrap_or_default()),
         }
     }
 }
@@ -154,11 +154,16 @@ async fn rows(cluster: &TestCluster, args: &[&str]) -> Vec<Vec<String>> {
     let age = age.unwrap_or_else(|| panic!("{}{}", listed.out, listed.err));
     lines
         .map(|line| {
-            let mut cells: Vec<String> = columns(line).into_iter().map(str::to_owned).collect();
+            let mut cells = cells(line);
             cells.remove(age);
             cells
         })
         .collect()
+}
+
+/// Returns the cells of a line of a table.
+fn cells(line: &str) -> Vec<String> {
+    columns(line).into_iter().map(str::to_owned).collect()
 }
 
 #[test]
