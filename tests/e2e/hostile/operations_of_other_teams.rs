@@ -86,15 +86,15 @@ impl Team {
         rules
     }
 
-    /// Creates the rule set of the attacker, and waits until it detects an operation in
-    /// `namespace`.
+    /// Creates the rule set of the attacker, and waits until it detects an operation in `namespace`.
     async fn attack(&self, rules: &Value, namespace: &str) {
         self.cluster.create(&RULE_SET, None, rules).await;
         let name = text(rules, "/metadata/name");
         eventually("the attacker has an operation", async || {
             let operations = self.cluster.operations(namespace).await;
-            let mut sets = operations.iter().map(|it| text(it, "/spec/ruleSet"));
-            ok_if(sets.any(|it| it == name), &operations)
+            let mut sets = operations.iter().map(|it| &it["status"]["detectedBy"]);
+            let is_own = |it: &Value| it.as_array().is_some_and(|it| it.contains(&json!(name)));
+            ok_if(sets.any(is_own), &operations)
         })
         .await;
     }
