@@ -38,6 +38,14 @@ use uuid::Uuid;
 /// apimachinery).
 const MAX_NAME: usize = 253;
 
+/// Number of hexadecimal digits of the hash in the name of an operation. The author of a rule set can
+/// choose the component and the item, so the author can try out many hashes. With 16 digits (64
+/// bits), the author cannot find the name of another operation.
+const NAME_DIGITS: usize = 16;
+
+/// [`NAME_DIGITS`] of earlier releases.
+const EARLIER_NAME_DIGITS: usize = 8;
+
 /// UUID namespace for the UIDs of operations, which are UUIDs of version 5. This value must never
 /// change, so that an operation has the same UID on every replica and after every restart.
 const UID_NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_3b8e_52c4_5f0a_9c61_2a7e_84d0_b35f);
@@ -244,6 +252,7 @@ impl Operation {
         let component = &what.component;
         Self::hashed(
             &format!("{identity}/{component}"),
+            NAME_DIGITS,
             view,
             cluster_namespace,
             what,
@@ -252,8 +261,8 @@ impl Operation {
     }
 
     /// Returns the keys and UIDs that a server can have given to an operation. The first pair is
-    /// from [`Self::key_and_uid`]. The second pair is from an earlier release, in which the
-    /// component was not a part of the hash.
+    /// from [`Self::key_and_uid`]. The second pair is from an earlier release, in which the hash was
+    /// shorter and did not cover the component.
     fn possible_keys(
         identity: &str,
         view: &SubjectView,
@@ -263,7 +272,14 @@ impl Operation {
     ) -> [(Key, Uuid); 2] {
         [
             Self::key_and_uid(identity, view, cluster_namespace, what, seconds),
-            Self::hashed(identity, view, cluster_namespace, what, seconds),
+            Self::hashed(
+                identity,
+                EARLIER_NAME_DIGITS,
+                view,
+                cluster_namespace,
+                what,
+                seconds,
+            ),
         ]
     }
 
@@ -271,6 +287,7 @@ impl Operation {
     /// item and its start.
     fn hashed(
         prefix: &str,
+        digits: usize,
         view: &SubjectView,
         cluster_namespace: &Arc<str>,
         what: &OperationName,
@@ -285,7 +302,7 @@ impl Operation {
         let name = object_name(
             &view.subject.name,
             operation,
-            &labels::short_hash(id.as_bytes()),
+            &labels::hash(id.as_bytes(), digits),
         );
         let key = Key {
             namespace: namespace.clone(),
@@ -504,7 +521,7 @@ impl Operation {
 }
 
 /// Returns `<subject>-<operation>-<hash>` as a valid DNS subdomain, such as
-/// `my-vm-migrating-3f9c2a1b`. Replaces each invalid character with `-`, and truncates a long
+/// `my-vm-migrating-3f9c2a1b5e6d7f80`. Replaces each invalid character with `-`, and truncates a long
 /// subject.
 fn object_name(subject: &str, operation: &str, hash: &str) -> String {
     let clean = |text: &str| {

@@ -204,7 +204,7 @@ fn frequent_mistakes_are_shown_with_a_caret_and_a_hint() {
 fn supersedes_names_only_operations_of_the_own_component() {
     let stops = rule_set_with("expression: object.a\n    supersedes: [Copying]");
     let copies = rule_set_with("expression: object.b")
-        .replace("name: x", "name: y")
+        .replace("name: x", "name: copies")
         .replace("operation: Moving", "operation: Copying");
     for (component, has_warning) in [("c", false), ("other", true)] {
         let copies = copies.replace("component: c\n", &format!("component: {component}\n"));

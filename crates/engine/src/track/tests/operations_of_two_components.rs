@@ -131,6 +131,37 @@ fn the_same_operation_of_two_components_is_two_operations_with_two_names() {
     assert_ne!(own.metadata.uid, other.metadata.uid);
 }
 
+/// An attacker can try out component names until the hash of the own operation begins like the hash
+/// of another operation. The hashes for these two components have the same first 32 bits.
+#[test]
+fn an_attacker_cannot_find_a_component_that_gives_an_operation_the_name_of_another_operation() {
+    let of = |component: &str| {
+        format!("component: {component}\nrules:\n- {{operation: Migrating, expression: 'true'}}")
+    };
+    let mut fixture = fixture();
+    fixture.set_rule_sets(&[("a", &of("c19652")), ("b", &of("c52110"))]);
+    fixture.apply_object(json!({}));
+    let names: Vec<String> = fixture
+        .shown()
+        .into_iter()
+        .filter_map(|it| it.metadata.name)
+        .collect();
+    assert_eq!(names.len(), 2);
+    let hashes: Vec<&str> = names
+        .iter()
+        .filter_map(|it| it.strip_prefix("vm-migrating-"))
+        .collect();
+    assert!(
+        hashes.iter().all(|it| it.starts_with("557dc132")),
+        "{names:?}"
+    );
+    assert_eq!(
+        hashes.iter().map(|it| it.len()).collect::<Vec<_>>(),
+        [16, 16]
+    );
+    assert_ne!(hashes[0], hashes[1]);
+}
+
 #[test]
 fn an_operation_completes_if_only_another_component_still_has_a_rule_for_it() {
     let mut fixture = fixture();
