@@ -26,9 +26,10 @@ impl TrackerFixture {
     /// target. If the YAML does not begin with a component, the component is `kubevirt`.
     pub(super) fn set_rule_sets(&mut self, specs: &[(&str, &str)]) {
         let set = |(name, spec): &(&str, &str)| {
-            let component = match spec.starts_with("component:") {
-                true => "",
-                false => "component: kubevirt\n",
+            let component = if spec.starts_with("component:") {
+                ""
+            } else {
+                "component: kubevirt\n"
             };
             let text = format!(
                 "{component}target: {{group: kubevirt.io, version: v1, resource: virtualmachines}}\n{spec}"
