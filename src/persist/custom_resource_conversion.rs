@@ -47,11 +47,11 @@ const UID_CHARACTERS: usize = 8;
 ///
 /// The name of a live operation is unique in its namespace, but custom resources are
 /// cluster-scoped. So the name of the custom resource also contains the first 8 hexadecimal digits
-/// of the operation's uid. For example, the name `vm-migrating-3f9c2a1b` and the uid
-/// `0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f` give `vm-migrating-3f9c2a1b-0a1b2c3d`.
+/// of the operation's uid. For example, the name `vm-migrating-3f9c2a1b5e6d7f80` and the uid
+/// `0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f` give `vm-migrating-3f9c2a1b5e6d7f80-0a1b2c3d`.
 ///
-/// The live name ends with 32 bits of a hash, and the first 8 digits of the uid are 32 bits of
-/// another hash. So two custom resources get the same name only if these 64 bits are equal.
+/// The live name ends with 64 bits of a hash, and the first 8 digits of the uid are 32 bits of
+/// another hash. So two custom resources get the same name only if these 96 bits are equal.
 ///
 /// A live name of more than 244 characters is shortened, which can remove its hash. Then only the
 /// 32 bits of the uid distinguish two operations whose shortened names are equal.

@@ -14,13 +14,17 @@ use crate::installation::Cluster;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-pub const COMPONENTS: [&str; 5] = [
+pub const COMPONENTS: [&str; 6] = [
     "persistence",
     "network-policy",
     "replicas",
     "monitoring",
+    COMPONENT_OWNERS,
     REGISTER,
 ];
+
+/// The component with the policy that gives components to groups of users.
+pub const COMPONENT_OWNERS: &str = "component-owners";
 
 /// The component with which the server creates its `APIService`.
 pub const REGISTER: &str = "register";
@@ -112,12 +116,13 @@ pub struct Choice {
 
 /// All combinations of components, sources of certificates and namespaces. To keep the number of
 /// combinations small, the component [`REGISTER`] is in exactly those combinations that have an even
-/// number of other components.
+/// number of other components, and [`COMPONENT_OWNERS`] in all others.
 pub fn choices() -> Vec<Choice> {
     let mut choices = Vec::new();
-    for chosen in 0_u32..1 << (COMPONENTS.len() - 1) {
+    for chosen in 0_u32..1 << (COMPONENTS.len() - 2) {
         let is_chosen = |(bit, name): &(usize, &str)| match *name {
             REGISTER => chosen.count_ones().is_multiple_of(2),
+            COMPONENT_OWNERS => !chosen.count_ones().is_multiple_of(2),
             _ => chosen >> bit & 1 == 1,
         };
         for certificate_source in CERTIFICATES {
@@ -195,11 +200,13 @@ fn check_components(objects: &[Value], components: &[&str]) {
     let replicas = if has("replicas") { 3 } else { 2 };
     assert_eq!(deployment["spec"]["replicas"], replicas);
     assert_eq!(args.contains(&"--register"), has(REGISTER));
-    let mut names = objects.iter().map(|it| text(it, "/metadata/name"));
-    assert_eq!(
-        names.any(|name| name == "ifo-apiserver-register"),
-        has(REGISTER)
-    );
+    for (name, component) in [
+        ("ifo-apiserver-register", REGISTER),
+        ("ifo-component-owners", COMPONENT_OWNERS),
+    ] {
+        let mut names = objects.iter().map(|it| text(it, "/metadata/name"));
+        assert_eq!(names.any(|it| it == name), has(component), "{name}");
+    }
 }
 
 /// Asserts that each namespaced object is in `namespace`. One RoleBinding is an exception: it must

@@ -7,7 +7,7 @@ mod kubelet;
 mod upgrade_from_0_1_0;
 mod values;
 
-use crate::deploy_manifests::{NAMESPACE, REGISTER, choices, only_object};
+use crate::deploy_manifests::{COMPONENT_OWNERS, NAMESPACE, REGISTER, choices, only_object};
 use crate::harness::{TestCluster, kubectl, shared, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -195,6 +195,7 @@ fn value_of(component: &str) -> &'static str {
     match component {
         "persistence" => "persistence.enabled=true",
         "network-policy" => "networkPolicy.enabled=true",
+        COMPONENT_OWNERS => "componentOwners.enabled=true",
         "replicas" => "replicas=3",
         "monitoring" => "monitoring.enabled=true",
         REGISTER => "apiService.createdBy=server",

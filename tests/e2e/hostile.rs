@@ -1,9 +1,11 @@
 //! Tests with hostile input: rule sets, watched objects and requests that could use up the memory
 //! or processor time of the server under test. Other users must not be affected.
 
+mod component_owners;
 mod connections;
 mod http2_client;
 mod memory_under_floods;
+mod operations_of_other_teams;
 mod rapid_reset;
 mod slow_rules;
 mod watch_places;

@@ -87,7 +87,7 @@ pub fn to_value(text: &str) -> String {
     if is_value(text) {
         return text.to_owned();
     }
-    let hash = short_hash(text.as_bytes());
+    let hash = hash(text.as_bytes(), 8);
     let mut value: String = text
         .bytes()
         .map(|b| if is_value_byte(b) { char::from(b) } else { '-' })
@@ -106,10 +106,11 @@ pub fn to_value(text: &str) -> String {
     value
 }
 
-/// Returns the first 8 hexadecimal characters of the SHA-256 of `bytes`.
-pub fn short_hash(bytes: &[u8]) -> String {
-    let mut hash = String::with_capacity(8);
-    for byte in &Sha256::digest(bytes)[..4] {
+/// Returns the first hexadecimal digits of the SHA-256 of `bytes`. `digits` is their number: an even
+/// number of at most 64.
+pub fn hash(bytes: &[u8], digits: usize) -> String {
+    let mut hash = String::with_capacity(digits);
+    for byte in &Sha256::digest(bytes)[..digits / 2] {
         write!(hash, "{byte:02x}").expect("writing to a String cannot fail");
     }
     hash

@@ -66,8 +66,8 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
     /// Key of the piece of work that the operation belongs to, if the rule yields one. Operations
-    /// with the same key are one piece of work, such as the operations of one migration on several
-    /// objects.
+    /// of one component with the same key are one piece of work, such as the operations of one
+    /// migration on several objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<String>,
 }

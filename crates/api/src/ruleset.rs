@@ -126,7 +126,8 @@ pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRuleSetSpec {
-    /// The component that these rules belong to, such as `kubevirt`. The server sets the label
+    /// The component that these rules belong to, such as `kubevirt`. Rule sets of different
+    /// components do not change each other's operations. The server sets the label
     /// `ifo.kubevirt.io/component` of the operations to this component. So the component must be a
     /// label value: at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and
     /// last.
@@ -325,9 +326,9 @@ pub struct Rule {
     /// complete as `Ended`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deletes_subject: bool,
-    /// Names of other operations on the same object; `*` means all others. When this operation
-    /// starts, the other operations end. While this operation is in flight, the other operations
-    /// cannot start.
+    /// Names of other operations of the same component on the same object; `*` means all of them.
+    /// When this operation starts, the other operations end. While this operation is in flight, the
+    /// other operations cannot start.
     ///
     /// Two operations can supersede each other. If only one of them is detected, it ends the other.
     /// If both are detected, only the operation whose rule comes first in the list is in flight.
@@ -376,8 +377,10 @@ pub struct Rule {
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub size: Option<String>,
     /// CEL expression that yields the key of the piece of work that this operation belongs to, a
-    /// string such as the UID of a migration. Operations with the same key, on any objects, are one
-    /// piece of work. `kubectl ifo` shows one line for them.
+    /// string such as the UID of a migration. Operations of one component with the same key, on any
+    /// objects, are one piece of work. `kubectl ifo` shows one line for them. If the rule set has
+    /// `namespaces`, the server puts `@NAMESPACE/` before the key, so that the operations of
+    /// different namespaces are different pieces of work.
     ///
     /// A key that ends with `/` is only the beginning of a key. The operation then joins a piece of
     /// work whose key has this beginning, and that was in flight at the same time. For example, an

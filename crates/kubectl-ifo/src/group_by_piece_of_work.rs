@@ -2,9 +2,12 @@
 //! migration. This module groups operations into pieces of work, and builds one output line for
 //! each piece.
 //!
-//! Two operations belong to the same piece if their rules yield the same non-empty key
-//! (`spec.work`). Their namespaces and rule sets can differ. An operation without a key is a piece
-//! of its own. Open keys are an exception.
+//! Two operations belong to the same piece if they are of the same component, and if their rules
+//! yield the same non-empty key (`spec.work`). Their namespaces and rule sets can differ. An
+//! operation without a key is a piece of its own. Open keys are an exception.
+//!
+//! The members of a piece are not shown in lines of their own. So a piece never has members of two
+//! components: a team that writes rule sets could otherwise hide the operations of another team.
 //!
 //! A key that ends with `/` is an open key. A rule yields an open key if the subject (the object
 //! that the operation is about) does not show to which run the operation belongs. For example, a
@@ -38,7 +41,7 @@
 //! | nodes | the nodes of all members |
 //! | overdue, stalled | true if a member in flight is overdue or stalled |
 
-use super::listed_operation::{ConditionView, ListedOperation, ListedSubject};
+use super::listed_operation::{ConditionView, ListedOperation, ListedSubject, WorkKey};
 use ifo_api::live::{FAILED_WITHOUT_CAUSE, State};
 use jiff::{SignedDuration, Timestamp};
 use std::cmp::Reverse;
@@ -121,11 +124,11 @@ pub(super) fn member_row(member: &ListedOperation) -> ListedOperation {
 /// `operations`.
 pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> {
     let mut pieces: Vec<Vec<usize>> = Vec::new();
-    let mut by_key: HashMap<&str, usize> = HashMap::new();
-    let mut with_open_key: Vec<(usize, &str)> = Vec::new();
+    let mut by_key: HashMap<WorkKey<'_>, usize> = HashMap::new();
+    let mut with_open_key: Vec<(usize, WorkKey<'_>)> = Vec::new();
     for (number, operation) in operations.iter().enumerate() {
-        let piece = match operation.work.as_deref() {
-            Some(key) if is_open(key) => {
+        let piece = match operation.work_key() {
+            Some(key) if is_open(key.1) => {
                 with_open_key.push((number, key));
                 continue;
             }
@@ -162,15 +165,15 @@ pub(super) fn root_first(members: &[&ListedOperation]) -> Vec<usize> {
 fn join_open_keys(
     pieces: &mut Vec<Vec<usize>>,
     operations: &[&ListedOperation],
-    by_key: &HashMap<&str, usize>,
-    with_open_key: &[(usize, &str)],
+    by_key: &HashMap<WorkKey<'_>, usize>,
+    with_open_key: &[(usize, WorkKey<'_>)],
 ) {
-    let sorted: BTreeMap<&str, usize> = by_key.iter().map(|(key, it)| (*key, *it)).collect();
+    let sorted: BTreeMap<WorkKey<'_>, usize> = by_key.iter().map(|(key, it)| (*key, *it)).collect();
     let mut joined: Vec<(Option<usize>, usize)> = Vec::new();
     for (number, open_key) in with_open_key {
         let candidates = sorted
             .range(*open_key..)
-            .take_while(|(key, _)| key.starts_with(open_key))
+            .take_while(|(key, _)| begins_with(**key, *open_key))
             .map(|(_, piece)| {
                 let members = pieces[*piece].iter().map(|it| operations[*it]);
                 (*piece, TimeInFlight::of(members))
@@ -193,6 +196,12 @@ fn join_open_keys(
 /// as `migration/a/1` and `migration/a/2`, can begin with an open key.
 pub(super) fn is_open(key: &str) -> bool {
     key.ends_with('/')
+}
+
+/// Returns true if an operation with the open key `open_key` can belong to the piece with the key
+/// `key`.
+pub(super) fn begins_with(key: WorkKey<'_>, open_key: WorkKey<'_>) -> bool {
+    key.0 == open_key.0 && key.1.starts_with(open_key.1)
 }
 
 /// The time during which an operation or a piece of work was in flight.

@@ -38,6 +38,9 @@ const CORRELATION: &str = "ifo.kubevirt.io/correlation-";
 /// The identity of an operation: namespace and name of its InFlightOperation.
 pub(super) type OperationKey = (Option<String>, String);
 
+/// The identity of a piece of work: the component and the key (`spec.work`) of its operations.
+pub(super) type WorkKey<'a> = (&'a str, &'a str);
+
 /// An operation, with the fields that commands print or compare.
 #[allow(
     clippy::struct_field_names,
@@ -66,8 +69,8 @@ pub(super) struct ListedOperation {
     /// The part of the subject, such as one disk, if the operation is about only this part. None if
     /// the operation is about the whole subject.
     pub(super) item: Option<String>,
-    /// Key of the piece of work: operations with the same key belong together. A key that ends with
-    /// `/` has another meaning (see `group_by_piece_of_work`). None if the operation has no key.
+    /// Key of the piece of work: operations of one component with the same key belong together. A key
+    /// that ends with `/` has another meaning (see `group_by_piece_of_work`). None if the operation has no key.
     /// Such an operation is a piece of work of its own.
     pub(super) work: Option<String>,
     /// Component to which the rule set belongs, such as `kubevirt`.
@@ -252,6 +255,12 @@ impl ListedOperation {
             conditions: status.conditions,
             raw: raw.transpose()?,
         })
+    }
+
+    /// Returns the identity of the piece of work that the operation belongs to. None if the operation
+    /// has no key.
+    pub(super) fn work_key(&self) -> Option<WorkKey<'_>> {
+        Some((&self.component, self.work.as_deref()?))
     }
 
     /// Formats the subject as `Kind/name`, or as `Kind/name/item` if the operation has an item.

@@ -445,14 +445,15 @@ impl Detector {
 }
 
 /// Returns a hash of the operations that the findings (results of single rules) detect or continue.
-/// The hash covers the name, the list element (`item`) and the instance of each operation. It also
-/// covers the flag `only_continues`, which is true if only the rule's `continueWhile` is true.
+/// The hash covers the component, the name, the list element (`item`) and the instance of each
+/// operation. It also covers the flag `only_continues`, which is true if only the rule's `continueWhile` is true.
 fn hash_of_detected(evaluation: &Evaluation) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in &evaluation.findings {
         if let Some(values) = &finding.values {
+            let component = &finding.rule_set.component;
             let run = (&finding.operation, &finding.item, &values.instance);
-            (run, values.only_continues).hash(&mut hasher);
+            (component, run, values.only_continues).hash(&mut hasher);
         }
     }
     hasher.finish()

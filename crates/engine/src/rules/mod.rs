@@ -103,7 +103,7 @@ pub struct CompiledRule {
     pub details: RuleDetails,
     /// True if the purpose of the operation is that the object is deleted.
     pub deletes_subject: bool,
-    /// Other operations on the same object that end when this operation starts.
+    /// Other operations of the component on the same object that end when this operation starts.
     pub supersedes: Supersedes,
     /// Debounce period: the operation completes when it has not been detected for this time. None
     /// means the default debounce period of the server, or zero after the state `Held`.
@@ -196,7 +196,7 @@ pub struct RuleDetails {
     /// compares the durations of runs, it divides each duration by the amount of its run.
     pub size: Option<Program>,
     /// Expression that yields the key of the piece of work that the operation belongs to.
-    /// Operations with the same key, on any objects, are one piece of work.
+    /// Operations of one component with the same key, on any objects, are one piece of work.
     pub work: Option<Program>,
 }
 

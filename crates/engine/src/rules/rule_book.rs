@@ -132,23 +132,28 @@ impl RuleBook {
             .any(|rule| rule.details.outcome.is_some())
     }
 
-    /// Returns true if a rule can detect `operation` on objects in `namespace`. `namespace` is None
-    /// for cluster-scoped objects.
-    pub fn has_rule(&self, operation: &str, namespace: Option<&str>) -> bool {
-        self.rules_of(operation, namespace).next().is_some()
+    /// Returns true if a rule of `component` can detect `operation` on objects in `namespace`.
+    /// `namespace` is None for cluster-scoped objects.
+    pub fn has_rule(&self, component: &str, operation: &str, namespace: Option<&str>) -> bool {
+        self.rules_of(component, operation, namespace)
+            .next()
+            .is_some()
     }
 
-    /// Returns the rule sets that can detect `operation` on objects in `namespace`, each with the
-    /// index of its rule for `operation`. `namespace` is None for cluster-scoped objects.
+    /// Returns the rule sets of `component` that can detect `operation` on objects in `namespace`,
+    /// each with the index of its rule for `operation`. `namespace` is None for cluster-scoped
+    /// objects.
     pub fn rules_of(
         &self,
+        component: &str,
         operation: &str,
         namespace: Option<&str>,
     ) -> impl Iterator<Item = (&Arc<RuleSet>, usize)> {
         self.rule_sets.iter().filter_map(move |rule_set| {
             let mut rules = rule_set.rules.iter();
             let index = rules.position(|rule| *rule.operation == *operation)?;
-            rule_set.covers(namespace).then_some((rule_set, index))
+            let is_own = *rule_set.component == *component && rule_set.covers(namespace);
+            is_own.then_some((rule_set, index))
         })
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn of_rules(spec: &OperationRuleSetSpec) -> Vec<Arc<str>> {
     let hash = |rule: &Rule| {
         let hashed = (&spec.target, &variables, timing_fields(rule));
         let json = serde_json::to_vec(&hashed).expect("rules can always be encoded as JSON");
-        labels::short_hash(&json).into()
+        labels::hash(&json, 8).into()
     };
     rules.map(hash).collect()
 }

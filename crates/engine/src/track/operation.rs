@@ -38,6 +38,14 @@ use uuid::Uuid;
 /// apimachinery).
 const MAX_NAME: usize = 253;
 
+/// Number of hexadecimal digits of the hash in the name of an operation. The author of a rule set can
+/// choose the component and the item, so the author can try out many hashes. With 16 digits (64
+/// bits), the author cannot find the name of another operation.
+const NAME_DIGITS: usize = 16;
+
+/// [`NAME_DIGITS`] of earlier releases.
+const EARLIER_NAME_DIGITS: usize = 8;
+
 /// UUID namespace for the UIDs of operations, which are UUIDs of version 5. This value must never
 /// change, so that an operation has the same UID on every replica and after every restart.
 const UID_NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_3b8e_52c4_5f0a_9c61_2a7e_84d0_b35f);
@@ -88,7 +96,6 @@ impl Detection {
     fn shows_same_values(&self, other: &Self) -> bool {
         let (own, its) = (&self.values, &other.values);
         self.rule_set.name == other.rule_set.name
-            && self.rule_set.component == other.rule_set.component
             && own.labels == its.labels
             && own.reason == its.reason
             && own.message == its.message
@@ -232,6 +239,9 @@ impl Operation {
     /// Returns the key (namespace and name) and the UID of an operation. `identity` is the identity
     /// of the subject. `seconds` is the start time, in seconds since 1970. An operation on a
     /// cluster-scoped subject gets the namespace `cluster_namespace`.
+    ///
+    /// The component is a part of the hash. So if rule sets of two components detect the same
+    /// operation on one subject, the two operations have different names.
     fn key_and_uid(
         identity: &str,
         view: &SubjectView,
@@ -239,16 +249,60 @@ impl Operation {
         what: &OperationName,
         seconds: i64,
     ) -> (Key, Uuid) {
+        let component = &what.component;
+        Self::hashed(
+            &format!("{identity}/{component}"),
+            NAME_DIGITS,
+            view,
+            cluster_namespace,
+            what,
+            seconds,
+        )
+    }
+
+    /// Returns the keys and UIDs that a server can have given to an operation. The first pair is
+    /// from [`Self::key_and_uid`]. The second pair is from an earlier release, in which the hash was
+    /// shorter and did not cover the component.
+    fn possible_keys(
+        identity: &str,
+        view: &SubjectView,
+        cluster_namespace: &Arc<str>,
+        what: &OperationName,
+        seconds: i64,
+    ) -> [(Key, Uuid); 2] {
+        [
+            Self::key_and_uid(identity, view, cluster_namespace, what, seconds),
+            Self::hashed(
+                identity,
+                EARLIER_NAME_DIGITS,
+                view,
+                cluster_namespace,
+                what,
+                seconds,
+            ),
+        ]
+    }
+
+    /// Returns the key and the UID of an operation. Their hashes cover `prefix`, the operation, its
+    /// item and its start.
+    fn hashed(
+        prefix: &str,
+        digits: usize,
+        view: &SubjectView,
+        cluster_namespace: &Arc<str>,
+        what: &OperationName,
+        seconds: i64,
+    ) -> (Key, Uuid) {
         let operation = &what.operation;
         let id = match &what.item {
-            Some(item) => format!("{identity}/{operation}/{item}/{seconds}"),
-            None => format!("{identity}/{operation}/{seconds}"),
+            Some(item) => format!("{prefix}/{operation}/{item}/{seconds}"),
+            None => format!("{prefix}/{operation}/{seconds}"),
         };
         let namespace = view.subject.namespace.as_ref().unwrap_or(cluster_namespace);
         let name = object_name(
             &view.subject.name,
             operation,
-            &labels::short_hash(id.as_bytes()),
+            &labels::hash(id.as_bytes(), digits),
         );
         let key = Key {
             namespace: namespace.clone(),
@@ -260,7 +314,7 @@ impl Operation {
     /// Returns the component that the operation belongs to, such as `kubevirt`. The metrics have
     /// the component as a label.
     pub fn component(&self) -> &str {
-        &self.primary.rule_set.component
+        &self.what.component
     }
 
     /// Returns true if clients see the values that the rule set with the name `rule_set` yields.
@@ -467,7 +521,7 @@ impl Operation {
 }
 
 /// Returns `<subject>-<operation>-<hash>` as a valid DNS subdomain, such as
-/// `my-vm-migrating-3f9c2a1b`. Replaces each invalid character with `-`, and truncates a long
+/// `my-vm-migrating-3f9c2a1b5e6d7f80`. Replaces each invalid character with `-`, and truncates a long
 /// subject.
 fn object_name(subject: &str, operation: &str, hash: &str) -> String {
     let clean = |text: &str| {

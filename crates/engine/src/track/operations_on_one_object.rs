@@ -277,7 +277,8 @@ impl TrackedSubject {
             let name = &detection.rule_set.name;
             detection.target != *target
                 || book.is_some_and(|book| {
-                    let mut rules_of = book.rules_of(&what.operation, namespace.as_deref());
+                    let mut rules_of =
+                        book.rules_of(&what.component, &what.operation, namespace.as_deref());
                     rules_of.any(|(rule_set, _)| rule_set.name == *name)
                 })
         };
@@ -289,8 +290,11 @@ impl TrackedSubject {
         let over = |operation: &mut Operation| {
             let what = &operation.what;
             operation.detections.retain(|_, it| keeps(what, it));
-            let has_rule =
-                || own.is_some_and(|it| it.has_rule(&what.operation, namespace.as_deref()));
+            let has_rule = || {
+                own.is_some_and(|it| {
+                    it.has_rule(&what.component, &what.operation, namespace.as_deref())
+                })
+            };
             (operation.detections.is_empty() && !has_rule()).then(|| end.clone())
         };
         self.complete_each(over, step.now.wall, step);

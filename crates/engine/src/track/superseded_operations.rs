@@ -1,7 +1,9 @@
 //! Decides which operations on an object are superseded by other operations on the same object.
 //!
-//! A rule can declare that its operation supersedes other operations. A superseded operation that
-//! is in flight completes. A superseded operation that is not in flight does not start while the
+//! A rule can declare that its operation supersedes other operations of its component. A rule never
+//! ends an operation of another component, because another team can own that component.
+//!
+//! A superseded operation that is in flight completes. A superseded operation that is not in flight does not start while the
 //! operation that supersedes it is in flight.
 
 use crate::rules::Supersedes;
@@ -11,6 +13,9 @@ use std::sync::Arc;
 /// The identity of an operation among all operations on one object (its subject).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationName {
+    /// Component of the rule sets that detect the operation, such as `kubevirt`. If rule sets of two
+    /// components detect an operation with the same name, these are two operations.
+    pub component: Arc<str>,
     /// Name of the operation, such as `Migrating`.
     pub operation: Arc<str>,
     /// Key of the `forEach` element that the operation is about. None if the operation is about the
@@ -33,11 +38,13 @@ pub struct OperationCandidate<'a> {
 }
 
 impl OperationCandidate<'_> {
-    /// Returns true if the rule declares that this operation supersedes `other`. An operation on
-    /// the whole object can supersede operations on elements. An operation on an element can
-    /// supersede only operations on the same element.
+    /// Returns true if the rule declares that this operation supersedes `other`. Only operations of
+    /// the same component can be superseded. An operation on the whole object can supersede
+    /// operations on elements. An operation on an element can supersede only operations on the same
+    /// element.
     fn declares_superseded(&self, other: &Self) -> bool {
-        self.what.operation != other.what.operation
+        self.what.component == other.what.component
+            && self.what.operation != other.what.operation
             && (self.what.item.is_none() || self.what.item == other.what.item)
             && self.supersedes.includes(&other.what.operation)
     }
@@ -165,18 +172,20 @@ mod tests {
     use super::*;
 
     /// Takes one tuple for each operation: its name, true if it is detected, and the operations
-    /// that its rule names in `supersedes`. The name is `operation` or `operation/item`. Returns
-    /// `loser<winner` for each superseded operation.
+    /// that its rule names in `supersedes`. The name is `operation` or `operation/item`. The prefix
+    /// `component:` is optional. Returns `loser<winner` for each superseded operation.
     fn superseded_pairs(rules: &[(&str, bool, &[&str])]) -> Vec<String> {
         let all: Vec<(OperationName, Supersedes)> = rules
             .iter()
             .map(|(name, _, supersedes)| {
+                let (component, name) = name.split_once(':').unwrap_or(("kubevirt", name));
                 let (operation, item) = match name.split_once('/') {
                     Some((operation, item)) => (operation, Some(item.into())),
-                    None => (*name, None),
+                    None => (name, None),
                 };
                 let names: Vec<String> = supersedes.iter().map(ToString::to_string).collect();
                 let what = OperationName {
+                    component: component.into(),
                     operation: operation.into(),
                     item,
                 };
@@ -202,6 +211,23 @@ mod tests {
             Some(format!("{}<{}", rules[index].0, rules[winner].0))
         });
         pairs.collect()
+    }
+
+    #[test]
+    fn an_operation_supersedes_only_operations_of_its_own_component() {
+        let rules = [
+            ("kubevirt:Migrating", true, &[][..]),
+            ("kubevirt:Stopping", true, &["Migrating"]),
+            ("other:Taking", true, &["*"]),
+            ("other:Migrating", true, &[]),
+        ];
+        assert_eq!(
+            superseded_pairs(&rules),
+            [
+                "kubevirt:Migrating<kubevirt:Stopping",
+                "other:Migrating<other:Taking"
+            ]
+        );
     }
 
     #[test]

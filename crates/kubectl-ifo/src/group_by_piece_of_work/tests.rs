@@ -59,6 +59,27 @@ fn operations_without_a_key_and_other_keys_stay_apart() {
     assert!(pieces.iter().all(|it| it.members.is_empty()));
 }
 
+#[test]
+fn operations_of_two_components_are_never_one_piece_of_work() {
+    let taken = |key: &str| part(key, "VirtualMachine", "owner", "Taking").of("other");
+    for key in ["m", "m/1", "m/"] {
+        let mut operations = migration();
+        let alone = pieces_of_work(&operations);
+        operations.push(taken(key));
+        operations.push(part("m/1", "Pod", "web", "Moving"));
+        operations.push(part("m/", "Pod", "web", "Waiting"));
+        let pieces = pieces_of_work(&operations);
+        let names = |piece: &PieceOfWork| piece.line.subject_name();
+        let subjects: Vec<String> = pieces.iter().map(names).collect();
+        assert_eq!(
+            subjects,
+            ["VirtualMachine/web", "VirtualMachine/owner", "Pod/web"],
+            "{key}"
+        );
+        assert_eq!(pieces[0].members.len(), alone[0].members.len());
+    }
+}
+
 /// Returns an operation of the piece of work `key` that ended `ended` seconds ago, and started
 /// `started` seconds ago.
 fn past(key: &str, kind: &str, name: &str, started: i64, ended: i64) -> ListedOperation {

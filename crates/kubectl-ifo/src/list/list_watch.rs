@@ -91,14 +91,17 @@ fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
     to_raw_value(&object).ok()
 }
 
+/// The component and the key of a piece of work.
+type OwnedWorkKey = (String, String);
+
 /// The pieces of work (operations that belong together) that a watch knows, by key.
 #[derive(Debug, Default)]
 struct WatchedPieces {
-    pieces: BTreeMap<String, WatchedPiece>,
+    pieces: BTreeMap<OwnedWorkKey, WatchedPiece>,
     /// For each operation with an open key, the key of the piece that the operation has joined. An
     /// open key ends with `/`, such as `migration/web/`. The operation joins a piece whose key
     /// begins with the open key, such as `migration/web/1`.
-    joined: HashMap<OperationKey, String>,
+    joined: HashMap<OperationKey, OwnedWorkKey>,
 }
 
 /// A piece of work that a watch knows.
@@ -196,18 +199,19 @@ impl WatchedPieces {
     /// Returns the key of the piece that the operation belongs to. Returns None if the operation
     /// has no key, or if no piece matches its open key. If an operation with an open key has joined
     /// a piece, it stays in this piece.
-    fn piece_of(&mut self, operation: &ListedOperation) -> Option<String> {
-        let key = operation.work.as_ref()?;
-        if !group_by_piece_of_work::is_open(key) {
-            return Some(key.clone());
+    fn piece_of(&mut self, operation: &ListedOperation) -> Option<OwnedWorkKey> {
+        let own = operation.work_key()?;
+        let owned = (own.0.to_owned(), own.1.to_owned());
+        if !group_by_piece_of_work::is_open(own.1) {
+            return Some(owned);
         }
         if let Some(joined) = self.joined.get(&operation.key()) {
             return Some(joined.clone());
         }
         let candidates = self
             .pieces
-            .range(key.clone()..)
-            .take_while(|(it, _)| it.starts_with(key))
+            .range(owned..)
+            .take_while(|(it, _)| group_by_piece_of_work::begins_with((&it.0, &it.1), own))
             .map(|(key, piece)| {
                 (
                     key,
@@ -283,6 +287,22 @@ mod tests {
         let mut pieces = WatchedPieces::new(&listed);
         let changed = pieces.change(open("Failing"), RowMode::Pieces);
         assert_eq!(texts(&changed), ["machine Failing"]);
+    }
+
+    #[test]
+    fn a_watch_prints_no_row_of_another_component_for_a_piece() {
+        let listed = [member("a", "Progressing"), member("b", "Progressing")];
+        let mut pieces = WatchedPieces::new(&listed);
+        for key in ["m", "m/"] {
+            let taken = ListedOperation {
+                work: Some(key.to_owned()),
+                ..member("taken", "Failing").of("other")
+            };
+            let rows = pieces.change(taken, RowMode::Pieces);
+            assert_eq!(texts(&rows), ["taken Failing"], "{key}");
+        }
+        let rows = pieces.change(member("b", "Blocked"), RowMode::Pieces);
+        assert_eq!(texts(&rows), ["a Blocked"]);
     }
 
     #[test]

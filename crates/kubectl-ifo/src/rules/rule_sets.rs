@@ -131,13 +131,15 @@ pub(super) fn load_all(input: &mut Input) -> (Vec<CompiledRuleSet>, Vec<InvalidR
 /// a list of operations. When the rule's own operation starts on an object, the listed operations
 /// on this object end.
 ///
-/// An operation is unknown if no rule in the files detects it on the same target. This is no error,
-/// because a rule set outside these files can detect the operation.
+/// An operation is unknown if no rule of the same component in the files detects it on the same
+/// target. This is no error, because a rule set outside these files can detect the operation.
 pub(super) fn unknown_superseded(loaded: &[CompiledRuleSet]) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule_set in loaded {
-        let same_target = loaded.iter().filter(|it| it.target() == rule_set.target());
-        let known: BTreeSet<&str> = same_target
+        let of_component = loaded.iter().filter(|it| {
+            it.target() == rule_set.target() && it.spec.component == rule_set.spec.component
+        });
+        let known: BTreeSet<&str> = of_component
             .flat_map(|it| it.spec.rules.iter().map(|rule| rule.operation.as_str()))
             .collect();
         for rule in &rule_set.spec.rules {
@@ -148,7 +150,7 @@ pub(super) fn unknown_superseded(loaded: &[CompiledRuleSet]) -> Vec<String> {
                 let similar = nearest(other, known.iter().copied());
                 let hint = similar.map(|it| format!(" (hint: the most similar is {it})"));
                 warnings.push(format!(
-                    "{}: {}: rules[{}].supersedes: no rule in the files detects {other} on this resource{}",
+                    "{}: {}: rules[{}].supersedes: no rule of this component in the files detects {other} on this resource{}",
                     rule_set.source,
                     rule_set.name,
                     rule.operation,

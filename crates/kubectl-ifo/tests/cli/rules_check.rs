@@ -186,7 +186,7 @@ fn frequent_mistakes_are_shown_with_a_caret_and_a_hint() {
         ),
         (
             "expression: object.a\n    supersedes: [Movin]",
-            "rules[Moving].supersedes: no rule in the files detects Movin on this resource (hint: the most similar is Moving)\n",
+            "rules[Moving].supersedes: no rule of this component in the files detects Movin on this resource (hint: the most similar is Moving)\n",
         ),
     ] {
         let output = run_rules_with_input(&["check", "-"], &rule_set_with(fields));
@@ -197,6 +197,22 @@ fn frequent_mistakes_are_shown_with_a_caret_and_a_hint() {
             "{expected}\n{}",
             output.stderr
         );
+    }
+}
+
+#[test]
+fn supersedes_names_only_operations_of_the_own_component() {
+    let stops = rule_set_with("expression: object.a\n    supersedes: [Copying]");
+    let copies = rule_set_with("expression: object.b")
+        .replace("name: x", "name: copies")
+        .replace("operation: Moving", "operation: Copying");
+    for (component, has_warning) in [("c", false), ("other", true)] {
+        let copies = copies.replace("component: c\n", &format!("component: {component}\n"));
+        let both = format!("{stops}---\n{copies}");
+        let output = run_rules_with_input(&["check", "-"], &both);
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        let warning = "no rule of this component in the files detects Copying on this resource";
+        assert_eq!(output.stderr.contains(warning), has_warning, "{component}");
     }
 }
 

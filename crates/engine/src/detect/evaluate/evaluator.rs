@@ -257,7 +257,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 )
                 .flatten(),
             instance: self.evaluate_identity(current, "instance", details.instance.as_ref()),
-            work: self.evaluate_identity(current, "work", details.work.as_ref()),
+            work: self.evaluate_work(current),
             nodes,
             expected: self.evaluate_duration(
                 current,
@@ -342,6 +342,18 @@ impl<'s> ObjectEvaluator<'_, 's> {
     ) -> Option<Arc<str>> {
         let text = self.evaluate_text(current, field, program)?;
         Some(cut_message(text.trim()).into())
+    }
+
+    /// Evaluates `work`. If the rule set names its namespaces, the result is the key in the form
+    /// `@NAMESPACE/KEY`. The reason: the author of such a rule set may have no rights in other
+    /// namespaces. Without the namespace, the operation could join a piece of work in any namespace.
+    fn evaluate_work(&mut self, current: CurrentRule<'_>) -> Option<Arc<str>> {
+        let key = self.evaluate_identity(current, "work", current.rule.details.work.as_ref())?;
+        let namespace = self.evaluation.subject.namespace.as_deref();
+        match namespace.filter(|_| current.rule_set.namespaces.is_some()) {
+            Some(namespace) => Some(format!("@{namespace}/{key}").into()),
+            None => Some(key),
+        }
     }
 
     /// Evaluates `instance` or `work`, which both yield an identifier. Returns None if the

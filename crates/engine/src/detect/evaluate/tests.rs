@@ -35,6 +35,28 @@ fn evaluate_object(book: &RuleBook, object: &Value) -> Evaluation {
     evaluate(book, &doc, now, &()).expect("the object has a name")
 }
 
+/// Otherwise an author who has rights in one namespace could choose the key of a piece of work in
+/// another namespace.
+#[test]
+fn a_rule_set_that_names_its_namespaces_yields_keys_of_the_objects_namespace() {
+    let rules = "rules:\n- {operation: A, expression: 'true', work: object.key}";
+    let keys_of = |namespaces: &str, key: &str| -> Vec<Option<String>> {
+        let book = book(&[("set", &format!("{namespaces}{rules}"))]);
+        let evaluation = evaluate_object(&book, &json!({ "key": key }));
+        let values = evaluation.findings.into_iter().filter_map(|it| it.values);
+        values
+            .map(|it| it.work.as_deref().map(str::to_owned))
+            .collect()
+    };
+    let key = "migration/other/web/";
+    assert_eq!(keys_of("", key), [Some(key.to_owned())]);
+    assert_eq!(
+        keys_of("namespaces: [ns, other]\n", key),
+        [Some(format!("@ns/{key}"))]
+    );
+    assert_eq!(keys_of("namespaces: [ns]\n", ""), [None]);
+}
+
 /// The clock of the host can be wrong. For example, it can show 1970 after an empty battery.
 #[test]
 fn an_evaluation_at_any_time_of_day_does_not_panic() {

@@ -103,11 +103,12 @@ impl Restored {
         let mut restored = restored.ok_or(NotRestored::Identity)?;
         let (view, operation) = (&restored.view, &mut restored.operation);
         let (what, second) = (&operation.what, operation.start.as_second());
-        let (key, uid) =
-            Operation::key_and_uid(&restored.identity, view, cluster_namespace, what, second);
-        if operation.key.name != key.name || operation.uid != uid {
-            return Err(NotRestored::Identity);
-        }
+        let identities =
+            Operation::possible_keys(&restored.identity, view, cluster_namespace, what, second);
+        let own = identities
+            .into_iter()
+            .find(|(key, uid)| operation.key.name == key.name && operation.uid == *uid);
+        let (key, _) = own.ok_or(NotRestored::Identity)?;
         operation.key = key;
         let encode = |ended| {
             let texts = (
@@ -159,6 +160,7 @@ impl Restored {
         }
         let operation = Operation {
             what: OperationName {
+                component: primary.rule_set.component.clone(),
                 operation: object.spec.operation.as_str().into(),
                 item: object.spec.item.as_deref().map(Into::into),
             },
@@ -302,14 +304,13 @@ impl Detection {
 
 impl Operation {
     /// Replaces rule sets that are known only by name with the rule sets of the same names in
-    /// `book`. Only rule sets with a rule for the operation count.
+    /// `book`. Only rule sets of the operation's component with a rule for the operation count.
     ///
     /// The primary detection is the detection whose values the operation shows. If `book` does not
-    /// contain its rule set, the primary detection gets the first rule set in `book` that has a
-    /// rule for the operation.
+    /// contain its rule set, the primary detection gets the first of these rule sets in `book`.
     pub fn bind_rules(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
-        let operation = self.what.operation.clone();
-        let rules_of = || book.rules_of(&operation, namespace);
+        let what = self.what.clone();
+        let rules_of = || book.rules_of(&what.component, &what.operation, namespace);
         let of_name = |name: &str| rules_of().find(|(own, _)| *own.name == *name);
         let bind = |detection: &mut Arc<Detection>, found: Option<(&Arc<RuleSet>, usize)>| {
             if let Some((rule_set, rule_index)) = found.filter(|_| detection.is_unbound()) {

@@ -97,8 +97,12 @@ impl TrackedSubject {
         let over = |operation: &mut Operation| {
             let is_known = operation.drop_unbound(|name| without_book.undecided.contains(name));
             has_unbound |= !is_known;
-            let name = &operation.what.operation;
-            let has_rule = || book.is_some_and(|book| book.has_rule(name, namespace.as_deref()));
+            let what = &operation.what;
+            let has_rule = || {
+                book.is_some_and(|it| {
+                    it.has_rule(&what.component, &what.operation, namespace.as_deref())
+                })
+            };
             let is_over = is_known && operation.detections.is_empty() && !has_rule();
             let rule_set = &*operation.primary.rule_set.name;
             let is_unserved = without_book.unserved.contains(rule_set);

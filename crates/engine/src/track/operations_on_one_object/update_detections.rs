@@ -54,6 +54,7 @@ impl DetectionsByRuleSet {
                     .or_default();
             }
             let name = rule_set.name.clone();
+            let component = rule_set.component.clone();
             let detection = values.map(|values| {
                 Arc::new(Detection {
                     target: target.clone(),
@@ -63,7 +64,11 @@ impl DetectionsByRuleSet {
             });
             results
                 .found
-                .entry(OperationName { operation, item })
+                .entry(OperationName {
+                    component,
+                    operation,
+                    item,
+                })
                 .or_default()
                 .insert(name, detection);
         }

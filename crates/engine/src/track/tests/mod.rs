@@ -2,6 +2,7 @@
 //! the clock, and compare the changes that clients would receive.
 
 mod continue_while;
+mod operations_of_two_components;
 mod optional_rule_fields;
 mod restart_from_custom_resources;
 mod retained;

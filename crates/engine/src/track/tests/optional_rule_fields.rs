@@ -23,11 +23,16 @@ impl TrackerFixture {
     }
 
     /// Replaces the rule sets. `specs` contains the name of each new rule set, and its YAML without
-    /// component and target.
+    /// target. If the YAML does not begin with a component, the component is `kubevirt`.
     pub(super) fn set_rule_sets(&mut self, specs: &[(&str, &str)]) {
         let set = |(name, spec): &(&str, &str)| {
+            let component = if spec.starts_with("component:") {
+                ""
+            } else {
+                "component: kubevirt\n"
+            };
             let text = format!(
-                "component: kubevirt\ntarget: {{group: kubevirt.io, version: v1, resource: virtualmachines}}\n{spec}"
+                "{component}target: {{group: kubevirt.io, version: v1, resource: virtualmachines}}\n{spec}"
             );
             let spec = serde_saphyr::from_str(&text).expect("the YAML of the test is a valid spec");
             Arc::new(compile(name, &spec).expect("the rules of the test compile"))

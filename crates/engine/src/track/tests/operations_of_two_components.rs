@@ -1,0 +1,249 @@
+//! Tests of rule sets of two components for the same resource. Each component can belong to another
+//! team. So a rule set of one component must not change the operations of the other component.
+
+use super::restart_from_custom_resources::{initial_state, migrating, settings};
+use super::*;
+use serde_json::{Value, json};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A rule set of the component `kubevirt`. `Stopping` supersedes `Migrating`.
+const OWN: (&str, &str) = (
+    "kubevirt-rules",
+    "rules:\n\
+     - {operation: Migrating, expression: \"object.phase == 'Migrating'\", message: object.text, \
+     progress: object.done}\n\
+     - {operation: Stopping, expression: object.stops, supersedes: [Migrating]}",
+);
+
+/// Another rule set of the component `kubevirt`, which detects one of the same operations.
+const SECOND_OWN: (&str, &str) = (
+    "more-kubevirt-rules",
+    "rules:\n- {operation: Migrating, expression: \"object.phase == 'Migrating'\"}",
+);
+
+/// Rule sets of the component `other`. Their names sort before and after the names of the rule sets
+/// of `kubevirt`. They detect operations with the same names, supersede every operation, and yield
+/// an outcome for each.
+const FOREIGN: [(&str, &str); 2] = [
+    (
+        "a-rules",
+        "component: other\nrules:\n\
+         - {operation: Migrating, expression: object.taken, message: \"'taken'\", \
+         outcome: \"'Failed'\", supersedes: ['*']}\n\
+         - {operation: Stopping, expression: object.taken, instance: object.text, debounce: 0s, \
+         supersedes: ['*']}",
+    ),
+    (
+        "z-rules",
+        "component: other\nrules:\n\
+         - {operation: Taking, expression: object.taken, supersedes: ['*']}",
+    ),
+];
+
+/// Returns the successive states of a VM.
+fn states_of_vm() -> Vec<Value> {
+    let state = |taken: bool, phase: &str, text: &str, stops: bool| json!({"taken": taken, "phase": phase, "text": text, "done": 10, "stops": stops});
+    vec![
+        state(true, "Running", "", false),
+        state(true, "Migrating", "first", false),
+        state(false, "Migrating", "second", false),
+        state(true, "Migrating", "third", false),
+        state(true, "Running", "", false),
+        state(true, "Migrating", "again", false),
+        state(true, "Migrating", "again", true),
+        state(false, "Migrating", "again", false),
+        state(true, "Running", "", false),
+    ]
+}
+
+impl TrackerFixture {
+    /// Takes the changes of the operations of one component. Each change has its sign and the JSON
+    /// of the operation.
+    fn take_changes_of(&mut self, component: &str) -> Vec<(char, Value)> {
+        let changes = self.changes.drain(..).map(|(sign, json)| {
+            let object: Value = serde_json::from_slice(&json).expect("an operation is JSON");
+            (sign, object)
+        });
+        changes
+            .filter(|(_, object)| object["spec"]["component"] == component)
+            .collect()
+    }
+}
+
+/// Evaluates the rule sets on all states of a VM, with a change of the leader after each state.
+/// Returns all changes of the operations of `kubevirt`.
+fn changes_of_kubevirt(rule_sets: &[(&str, &str)]) -> Vec<(char, Value)> {
+    let mut changes = Vec::new();
+    let mut fixture = fixture();
+    fixture.set_rule_sets(rule_sets);
+    for state in states_of_vm() {
+        fixture.advance(5 * SECOND);
+        fixture.apply_object(state.clone());
+        fixture.advance(20 * SECOND);
+        changes.extend(fixture.take_changes_of("kubevirt"));
+        fixture = fixture.taken_over(SECOND);
+        fixture.set_rule_sets(rule_sets);
+        fixture.send_event(FeedEvent::Reset);
+        fixture.apply_object(state);
+        fixture.send_event(FeedEvent::Synced { missing: None });
+        fixture.complete_rule_books(&[], &[]);
+        changes.extend(fixture.take_changes_of("kubevirt"));
+    }
+    fixture.advance(2 * DEBOUNCE);
+    changes.extend(fixture.take_changes_of("kubevirt"));
+    changes
+}
+
+#[test]
+fn rule_sets_of_another_component_change_no_operation_of_a_component() {
+    let alone = changes_of_kubevirt(&[OWN, SECOND_OWN]);
+    let ends: BTreeSet<&str> = alone
+        .iter()
+        .filter_map(|(_, object)| object["status"]["reason"].as_str())
+        .collect();
+    let expected = ["Migrating", "NotDetected", "Stopping", "Superseded"];
+    assert_eq!(ends, expected.into(), "the test must cover these cases");
+    let with_others = [FOREIGN[0], OWN, SECOND_OWN, FOREIGN[1]];
+    assert_eq!(changes_of_kubevirt(&with_others), alone);
+}
+
+#[test]
+fn the_same_operation_of_two_components_is_two_operations_with_two_names() {
+    let mut fixture = fixture();
+    fixture.set_rule_sets(&[FOREIGN[0], OWN, SECOND_OWN]);
+    fixture.apply_object(json!({"taken": true, "phase": "Migrating", "text": "own"}));
+    let of = |component: &str| {
+        let mut found = fixture.shown();
+        found.retain(|it| it.spec.operation == "Migrating" && it.spec.component == component);
+        assert_eq!(found.len(), 1, "{component}: {found:#?}");
+        found.remove(0)
+    };
+    let (own, other) = (of("kubevirt"), of("other"));
+    assert_eq!(own.status.message, "own");
+    assert_eq!(own.spec.rule_set, "kubevirt-rules");
+    assert_eq!(
+        own.status.detected_by,
+        ["kubevirt-rules", "more-kubevirt-rules"]
+    );
+    assert_eq!(other.status.detected_by, ["a-rules"]);
+    assert_ne!(own.metadata.name, other.metadata.name);
+    assert_ne!(own.metadata.uid, other.metadata.uid);
+}
+
+/// An attacker can try out component names until the hash of the own operation begins like the hash
+/// of another operation. The hashes for these two components have the same first 32 bits.
+#[test]
+fn an_attacker_cannot_find_a_component_that_gives_an_operation_the_name_of_another_operation() {
+    let of = |component: &str| {
+        format!("component: {component}\nrules:\n- {{operation: Migrating, expression: 'true'}}")
+    };
+    let mut fixture = fixture();
+    fixture.set_rule_sets(&[("a", &of("c19652")), ("b", &of("c52110"))]);
+    fixture.apply_object(json!({}));
+    let names: Vec<String> = fixture
+        .shown()
+        .into_iter()
+        .filter_map(|it| it.metadata.name)
+        .collect();
+    assert_eq!(names.len(), 2);
+    let hashes: Vec<&str> = names
+        .iter()
+        .filter_map(|it| it.strip_prefix("vm-migrating-"))
+        .collect();
+    assert!(
+        hashes.iter().all(|it| it.starts_with("557dc132")),
+        "{names:?}"
+    );
+    assert_eq!(
+        hashes.iter().map(|it| it.len()).collect::<Vec<_>>(),
+        [16, 16]
+    );
+    assert_ne!(hashes[0], hashes[1]);
+}
+
+#[test]
+fn an_operation_completes_if_only_another_component_still_has_a_rule_for_it() {
+    let mut fixture = fixture();
+    fixture.set_rule_sets(&[FOREIGN[0], OWN]);
+    fixture.apply_object(json!({"taken": true, "phase": "Migrating"}));
+    fixture.take_changes();
+    fixture.set_rule_sets(&[FOREIGN[0]]);
+    let ends: Vec<String> = fixture
+        .take_changes_of("kubevirt")
+        .iter()
+        .map(|(sign, object)| format!("{sign} {}", object["status"]["reason"]))
+        .collect();
+    assert_eq!(ends, ["~ \"RuleRemoved\"", "- \"RuleRemoved\""]);
+}
+
+#[test]
+fn an_operation_completes_and_starts_again_if_its_rule_set_gets_another_component() {
+    let mut fixture = fixture();
+    let renamed = format!("component: other\n{}", OWN.1);
+    let object = json!({"phase": "Migrating"});
+    fixture.set_rule_sets(&[OWN]);
+    fixture.apply_object(object.clone());
+    fixture.set_rule_sets(&[(OWN.0, &renamed)]);
+    fixture.apply_object(object);
+    assert_eq!(
+        fixture.take_changes(),
+        [
+            "+Migrating Progressing Migrating",
+            "~Migrating Ended RuleRemoved",
+            "-Migrating Ended RuleRemoved",
+            "+Migrating Progressing Migrating",
+        ]
+    );
+    assert_eq!(fixture.only_operation().spec.component, "other");
+}
+
+/// Returns the operation `Migrating` with the name and the UID that it had in release 0.1.0, which
+/// computed them without the component.
+fn of_earlier_release() -> InFlightOperation {
+    let mut operation = migrating().only_operation();
+    operation.metadata.name = Some("vm-migrating-3bcea166".to_owned());
+    operation.metadata.uid = Some("91730560-9a30-503d-8db9-e2389a81bf2d".to_owned());
+    operation
+}
+
+#[test]
+fn operations_of_an_earlier_release_continue_under_their_names() {
+    let operation = of_earlier_release();
+    let name = operation.metadata.name.clone();
+    for is_in_index in [true, false] {
+        let mut fixture = fixture_without_rules(settings(None));
+        fixture.now.wall += 15 * SECOND;
+        let mut state = initial_state(&fixture, [&operation].into_iter());
+        if is_in_index {
+            let key = Key::new("ns", name.as_deref().expect("an operation has a name"));
+            let json = serde_json::to_vec(&operation).expect("an operation can be encoded");
+            state.add_index_object(&key, &json, fixture.now);
+            fixture.objects.insert(key, json);
+        }
+        // In persistence mode, the leader also finds the custom resource of the operation.
+        assert!(state.add_custom_resource(operation.clone(), fixture.now));
+        fixture.send(Message::Resume(Box::new(state)));
+        fixture.complete_first_list(&["Migrating"]);
+        let continued = fixture.only_operation();
+        assert_eq!(continued.metadata.name, name);
+        assert_eq!(continued.metadata.uid, operation.metadata.uid);
+        assert_eq!(continued.status.state, State::Progressing);
+        // The next run has a name of this release.
+        fixture.evaluate_vm(&[]);
+        fixture.advance(DEBOUNCE);
+        fixture.evaluate_vm(&["Migrating"]);
+        let next = fixture.only_operation();
+        assert_ne!(next.metadata.name, name);
+        assert_eq!(next.status.state, State::Progressing);
+    }
+}
+
+#[test]
+fn a_custom_resource_with_the_name_of_another_component_is_not_restored() {
+    let before = migrating();
+    let mut edited = before.only_operation();
+    edited.spec.component = "other".to_owned();
+    let fixture = before.restarted_with(settings(None), SECOND, vec![edited]);
+    assert!(fixture.shown().is_empty());
+}
