@@ -27,6 +27,11 @@ use tokio::time::MissedTickBehavior;
 pub(super) const ENDED_UNEXPECTEDLY: &str =
     "an internal error has interrupted the watch, and the log of ifo-apiserver has the details";
 
+/// Size of results of rules, in bytes, after which a feed waits until the tracker has processed them.
+/// The results on one object can take more than 1 MB. Without this limit, a feed could fill the queue
+/// of the tracker with such results.
+const MAX_UNPROCESSED_BYTES: usize = 1 << 20;
+
 /// A feed, its detector, and the channels to the tracker and to the rule-set controller.
 pub(super) struct FeedTask {
     pub(super) feed: Arc<dyn Feed>,
@@ -36,6 +41,8 @@ pub(super) struct FeedTask {
     pub(super) feedback: mpsc::Sender<Feedback>,
     /// Counts the objects that the feed delivers.
     pub(super) events_read: Counter,
+    /// Size of the results of rules that the task has sent since it last waited for the tracker.
+    pub(super) unprocessed_bytes: usize,
 }
 
 impl FeedTask {
@@ -150,11 +157,21 @@ impl FeedTask {
     }
 
     /// Sends the result of an evaluation to the tracker, if the tracker needs it.
-    async fn send_evaluation(&self, found: Option<EvaluatedObject>) -> bool {
-        match found.and_then(EvaluatedObject::into_event) {
-            Some(event) => self.send(event).await,
-            None => true,
+    async fn send_evaluation(&mut self, found: Option<EvaluatedObject>) -> bool {
+        let Some(event) = found.and_then(EvaluatedObject::into_event) else {
+            return true;
+        };
+        if let FeedEvent::Evaluated { evaluation, .. } = &event {
+            self.unprocessed_bytes += evaluation.result_bytes();
         }
+        if !self.send(event).await {
+            return false;
+        }
+        if self.unprocessed_bytes < MAX_UNPROCESSED_BYTES {
+            return true;
+        }
+        self.unprocessed_bytes = 0;
+        self.flush().await
     }
 
     /// Processes the end of a list, or the end of an interruption of the watch.

@@ -157,6 +157,7 @@ impl Supervisor {
         FeedTask {
             feed: self.feed.clone(),
             events_read: self.metrics.feed_events(&source.target.to_string()),
+            unprocessed_bytes: 0,
             detector: Detector::new(book, self.metrics.clone()),
             source,
             tracker: self.tracker.clone(),

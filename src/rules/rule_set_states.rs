@@ -4,8 +4,8 @@
 use super::rule_sets_that_may_miss_operations::{IncompleteRuleSet, IncompleteRuleSets};
 use crate::index::{IndexReader, Rv};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
-use ifo_api::ruleset::OperationRuleSetSpec;
-use ifo_engine::rules::{ObjectScope, RuleSet};
+use ifo_api::ruleset::{OperationRuleSetSpec, TOO_MANY_OPERATIONS};
+use ifo_engine::rules::{Activity, ObjectScope, RuleSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -131,6 +131,16 @@ impl IdleReason {
 /// steps, so the server evaluates them on only one object every ten seconds.
 const THROTTLED: &str = "throttled";
 
+/// Returns the reason why a watched rule set may miss any of its operations, for the warning on
+/// lists. Returns `None` if it can only miss operations on objects on which a rule fails.
+fn may_miss_any(activity: &Activity) -> Option<String> {
+    if activity.is_throttled() {
+        return Some(THROTTLED.to_owned());
+    }
+    let reached = activity.reached_bound()?;
+    Some(format!("too many operations, {} are kept", reached.kept))
+}
+
 impl Report {
     /// Returns the number of rule sets in each state, for the metric `ifo_rule_sets`.
     pub fn states(&self) -> BTreeMap<&'static str, i64> {
@@ -149,6 +159,9 @@ impl RuleSetState {
             Self::NotInstalled => "NotInstalled",
             Self::Idle(reason) => reason.metric_state(),
             Self::Watching(rules) if rules.activity.is_throttled() => "Throttled",
+            Self::Watching(rules) if rules.activity.reached_bound().is_some() => {
+                TOO_MANY_OPERATIONS
+            }
             Self::Watching(rules) if rules.activity.unknown_on(ObjectScope::ALL).objects > 0 => {
                 "EvaluationFailed"
             }
@@ -281,8 +294,8 @@ impl ReportedRuleSet {
             RuleSetState::Watching(rule_set) => {
                 let unknown = rule_set.activity.unknown_on(wanted);
                 let names: Vec<_> = unknown.operations.keys().cloned().collect();
-                if rule_set.activity.is_throttled() {
-                    (THROTTLED.to_owned(), None)
+                if let Some(reason) = may_miss_any(&rule_set.activity) {
+                    (reason, None)
                 } else if unknown.objects == 0 {
                     return None;
                 } else {
@@ -310,7 +323,7 @@ impl ReportedRuleSet {
             None => (self.facts.namespaces.clone(), true),
         };
         if let RuleSetState::Watching(rule_set) = &self.state
-            && !rule_set.activity.is_throttled()
+            && may_miss_any(&rule_set.activity).is_none()
         {
             let unknown = rule_set.activity.unknown_in();
             cluster_scoped = unknown.contains(&None);
@@ -351,6 +364,7 @@ pub(super) fn evaluation_fails(objects: usize) -> String {
 mod tests {
     use super::*;
     use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
+    use ifo_engine::rules::{OperationBound, ReachedBound};
     use std::time::Duration;
 
     const BOUNDS: Bounds = Bounds {
@@ -487,5 +501,41 @@ mod tests {
         rules.activity.stop_throttling();
         let fourth = next_version(&mut writer);
         assert_eq!(reporter.gaps("").since, fourth);
+        // A bound refused operations of the rule set.
+        rules.activity.refuse(REACHED);
+        rules.activity.stop_refusing(REACHED);
+        let fifth = next_version(&mut writer);
+        assert_eq!(reporter.gaps("").since, fifth);
+    }
+
+    const REACHED: ReachedBound = ReachedBound {
+        bound: OperationBound::RuleSet,
+        maximum: 10_000,
+        kept: 10_000,
+    };
+
+    #[test]
+    fn rule_set_with_too_many_operations_may_miss_operations_in_all_its_namespaces() {
+        let rules = Arc::new(RuleSet::default());
+        let state = || RuleSetState::Watching(rules.clone());
+        let rule_set = || reported(Some(("Pod", true)), Some(&["shop", "bank"]), state());
+        assert!(rule_set().gap(ObjectScope::ALL).is_none());
+        rules.activity.refuse(REACHED);
+        // A rule also fails on an object in only one namespace.
+        let shop: Arc<str> = "shop".into();
+        rules
+            .activity
+            .add_unknown(Some(&shop), &["Migrating".into()]);
+        let gap = rule_set()
+            .gap(ObjectScope::ALL)
+            .expect("a bound is reached");
+        assert_eq!(gap.reason, "too many operations, 10000 are kept");
+        assert_eq!(gap.operations.len(), 2);
+        assert!(affects(rule_set(), "bank") && !affects(rule_set(), "elsewhere"));
+        let uncovered = rule_set().uncovered().expect("a bound is reached");
+        assert_eq!(uncovered.namespaces.map(|all| all.len()), Some(2));
+        assert_eq!(state().metric_state(), "TooManyOperations");
+        rules.activity.stop_refusing(REACHED);
+        assert!(!affects(rule_set(), "bank"));
     }
 }

@@ -3,6 +3,7 @@
 use super::rule_set_states;
 use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, OperationRuleSetStatus,
+    TOO_MANY_OPERATIONS,
 };
 use ifo_api::{Gvr, Resolution};
 use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet, RuleSetError};
@@ -29,6 +30,10 @@ const THROTTLED: (&str, &str) = (
      are evaluated on one object every ten seconds, until one evaluation stays within the \
      budget. See the section on cost in docs/rules.md.",
 );
+
+/// Text at the end of the message of `TooManyOperations`.
+const UNTIL_ROOM: &str = " When operations end, the server lists the objects again and shows the \
+                          missing operations. See the bounds on operations in docs/rules.md.";
 
 /// Text at the end of the message of `InvalidRule` while the server evaluates the rules of the last
 /// valid spec.
@@ -133,6 +138,10 @@ pub(super) fn compute(
         if rule_set.activity.is_throttled() {
             let (reason, message) = THROTTLED;
             not_ready.get_or_insert((reason, message.to_owned()));
+        }
+        if let Some(reached) = rule_set.activity.reached_bound() {
+            let message = format!("Operations may be missing: {reached}.{UNTIL_ROOM}");
+            not_ready.get_or_insert((TOO_MANY_OPERATIONS, message));
         }
         if let Some((message, unknown)) = evaluation_failure(rule_set, written, now, requeue) {
             conditions.add("EvaluationFailed", "True", EVALUATION_FAILED, &message);
