@@ -5,6 +5,7 @@ mod connections;
 mod http2_client;
 mod memory_under_floods;
 mod rapid_reset;
+mod too_many_operations;
 
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};
 use serde_json::{Value, json};
