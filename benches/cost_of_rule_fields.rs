@@ -19,7 +19,7 @@ use ifo_api::ruleset::OperationRuleSet;
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Detector, FeedEvent};
 use ifo_engine::rules::{self, RuleBook};
-use ifo_engine::track::{Message, Tracker, TrackerSettings};
+use ifo_engine::track::{Message, OperationBounds, Tracker, TrackerSettings};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::process::Command;
@@ -323,8 +323,15 @@ impl Pipeline {
         let mut detector = Detector::new(book.clone(), metrics.clone());
         detector.reset();
         let (synced, _) = detector.synced();
+        let bounds = OperationBounds {
+            of_rule_set: 3 * OPERATIONS,
+            all: 10 * OPERATIONS,
+            texts_of_rule_set: 1 << 30,
+            all_texts: 1 << 32,
+            ..OperationBounds::default()
+        };
         let mut pipeline = Self {
-            tracker: Tracker::new(settings, metrics),
+            tracker: Tracker::new(settings, metrics).with_bounds(bounds),
             book,
             source,
             detector,

@@ -22,7 +22,7 @@ use ifo_api::{Gvr, Source};
 use ifo_cel::Doc;
 use ifo_engine::detect::{Evaluation, FeedEvent, evaluate};
 use ifo_engine::rules::{self, RuleBook};
-use ifo_engine::track::{Message, Tracker, TrackerSettings};
+use ifo_engine::track::{Message, OperationBounds, Tracker, TrackerSettings};
 use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -281,8 +281,12 @@ impl Pipeline {
             target: Arc::new(book.target.clone()),
             namespace: None,
         };
+        let bounds = OperationBounds {
+            of_rule_set: 2 * OPERATIONS,
+            ..OperationBounds::default()
+        };
         let mut pipeline = Self {
-            tracker: Tracker::new(settings, metrics.clone()),
+            tracker: Tracker::new(settings, metrics.clone()).with_bounds(bounds),
             book,
             source,
             metrics,

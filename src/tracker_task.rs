@@ -56,6 +56,7 @@ pub async fn run(
         let now = clock::reading();
         let mut read_times = Vec::with_capacity(batch.len());
         let mut unanswered_flushes = Vec::new();
+        let mut has_changed = false;
         for message in batch.drain(..) {
             if let Message::Flush(done) = message {
                 unanswered_flushes.push(done);
@@ -69,13 +70,20 @@ pub async fn run(
                 read_times.push(*read);
             }
             tracker.advance(message, now);
+            if tracker.has_full_batch() {
+                let Some(changed) = commit_all(&mut tracker, writer, leadership).await else {
+                    return;
+                };
+                has_changed |= changed;
+            }
         }
         tracker.expire(now);
-        let changes = tracker.take_changes();
-        if !changes.is_empty() {
-            if !commit(writer, leadership, changes).await {
-                return;
-            }
+        let Some(changed) = commit_all(&mut tracker, writer, leadership).await else {
+            return;
+        };
+        has_changed |= changed;
+        tracker.committed();
+        if has_changed {
             for read in read_times {
                 metrics.event_visible(clock::since(read));
             }
@@ -83,6 +91,31 @@ pub async fn run(
         for done in unanswered_flushes {
             // `send` returns an error if the sender of the `Flush` message no longer waits.
             let _ = done.send(());
+        }
+    }
+}
+
+/// Commits all changes of the tracker. Many changes are committed in several batches, so that they
+/// need little memory. Returns true if there were changes, and None if this replica loses the
+/// leadership before it has committed all of them.
+async fn commit_all(
+    tracker: &mut Tracker,
+    writer: &mut Writer,
+    leadership: &Leadership,
+) -> Option<bool> {
+    let mut has_changed = false;
+    loop {
+        let changes = tracker.take_batch();
+        if changes.is_empty() {
+            return Some(has_changed);
+        }
+        has_changed = true;
+        if !commit(writer, leadership, changes).await {
+            return None;
+        }
+        if tracker.has_full_batch() {
+            // Other tasks can run before the next batch.
+            tokio::task::yield_now().await;
         }
     }
 }

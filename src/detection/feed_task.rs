@@ -30,6 +30,11 @@ use tokio::time::MissedTickBehavior;
 pub(super) const ENDED_UNEXPECTEDLY: &str =
     "an internal error has interrupted the watch, and the log of ifo-apiserver has the details";
 
+/// Size of results of rules, in bytes, after which a feed waits until the tracker has processed them.
+/// The results on one object can take more than 1 MB. Without this limit, a feed could fill the queue
+/// of the tracker with such results.
+const MAX_UNPROCESSED_BYTES: usize = 1 << 20;
+
 /// A feed, its detector, and the channels to the tracker and to the rule-set controller.
 pub(super) struct FeedTask {
     pub(super) feed: Arc<dyn Feed>,
@@ -44,6 +49,8 @@ pub(super) struct FeedTask {
     /// True after the first list. Until then, the feed does not count as late, because its rule sets
     /// may miss operations anyway.
     pub(super) was_synced: bool,
+    /// Size of the results of rules that the task has sent since it last waited for the tracker.
+    pub(super) unprocessed_bytes: usize,
 }
 
 /// The time of evaluations after which the task of a feed lets the other tasks run. A single object
@@ -233,11 +240,21 @@ impl FeedTask {
     }
 
     /// Sends the result of an evaluation to the tracker, if the tracker needs it.
-    async fn send_evaluation(&self, found: Option<EvaluatedObject>) -> bool {
-        match found.and_then(EvaluatedObject::into_event) {
-            Some(event) => self.send(event).await,
-            None => true,
+    async fn send_evaluation(&mut self, found: Option<EvaluatedObject>) -> bool {
+        let Some(event) = found.and_then(EvaluatedObject::into_event) else {
+            return true;
+        };
+        if let FeedEvent::Evaluated { evaluation, .. } = &event {
+            self.unprocessed_bytes += evaluation.result_bytes();
         }
+        if !self.send(event).await {
+            return false;
+        }
+        if self.unprocessed_bytes < MAX_UNPROCESSED_BYTES {
+            return true;
+        }
+        self.unprocessed_bytes = 0;
+        self.flush().await
     }
 
     /// Processes the end of a list, or the end of an interruption of the watch.

@@ -5,7 +5,7 @@ use super::rule_sets_that_may_miss_operations::{IncompleteRuleSet, IncompleteRul
 use crate::clock;
 use crate::index::{IndexReader, Rv};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
-use ifo_api::ruleset::OperationRuleSetSpec;
+use ifo_api::ruleset::{OperationRuleSetSpec, TOO_MANY_OPERATIONS};
 use ifo_engine::rules::{Activity, ObjectScope, RuleSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -143,8 +143,11 @@ fn may_miss_any(activity: &Activity) -> Option<String> {
     if activity.is_throttled() {
         return Some(THROTTLED.to_owned());
     }
-    let is_behind = activity.is_behind(clock::steady());
-    is_behind.then(|| BEHIND.to_owned())
+    if activity.is_behind(clock::steady()) {
+        return Some(BEHIND.to_owned());
+    }
+    let reached = activity.reached_bound()?;
+    Some(format!("too many operations: {} are kept", reached.kept))
 }
 
 impl Report {
@@ -166,6 +169,9 @@ impl RuleSetState {
             Self::Idle(reason) => reason.metric_state(),
             Self::Watching(rules) if rules.activity.is_throttled() => "Throttled",
             Self::Watching(rules) if rules.activity.is_behind(clock::steady()) => "Behind",
+            Self::Watching(rules) if rules.activity.reached_bound().is_some() => {
+                TOO_MANY_OPERATIONS
+            }
             Self::Watching(rules) if rules.activity.unknown_on(ObjectScope::ALL).objects > 0 => {
                 "EvaluationFailed"
             }
@@ -368,6 +374,7 @@ pub(super) fn evaluation_fails(objects: usize) -> String {
 mod tests {
     use super::*;
     use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
+    use ifo_engine::rules::{OperationBound, ReachedBound};
     use std::time::Duration;
 
     const BOUNDS: Bounds = Bounds {
@@ -504,5 +511,41 @@ mod tests {
         rules.activity.stop_throttling();
         let fourth = next_version(&mut writer);
         assert_eq!(reporter.gaps("").since, fourth);
+        // A bound refused operations of the rule set.
+        rules.activity.refuse(REACHED);
+        rules.activity.stop_refusing(REACHED);
+        let fifth = next_version(&mut writer);
+        assert_eq!(reporter.gaps("").since, fifth);
+    }
+
+    const REACHED: ReachedBound = ReachedBound {
+        bound: OperationBound::RuleSet,
+        maximum: 10_000,
+        kept: 10_000,
+    };
+
+    #[test]
+    fn rule_set_with_too_many_operations_may_miss_operations_in_all_its_namespaces() {
+        let rules = Arc::new(RuleSet::default());
+        let state = || RuleSetState::Watching(rules.clone());
+        let rule_set = || reported(Some(("Pod", true)), Some(&["shop", "bank"]), state());
+        assert!(rule_set().gap(ObjectScope::ALL).is_none());
+        rules.activity.refuse(REACHED);
+        // A rule also fails on an object in only one namespace.
+        let shop: Arc<str> = "shop".into();
+        rules
+            .activity
+            .add_unknown(Some(&shop), &["Migrating".into()]);
+        let gap = rule_set()
+            .gap(ObjectScope::ALL)
+            .expect("a bound is reached");
+        assert_eq!(gap.reason, "too many operations: 10000 are kept");
+        assert_eq!(gap.operations.len(), 2);
+        assert!(affects(rule_set(), "bank") && !affects(rule_set(), "elsewhere"));
+        let uncovered = rule_set().uncovered().expect("a bound is reached");
+        assert_eq!(uncovered.namespaces.map(|all| all.len()), Some(2));
+        assert_eq!(state().metric_state(), "TooManyOperations");
+        rules.activity.stop_refusing(REACHED);
+        assert!(!affects(rule_set(), "bank"));
     }
 }

@@ -4,6 +4,7 @@ use super::rule_set_states;
 use crate::clock;
 use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, OperationRuleSetStatus,
+    TOO_MANY_OPERATIONS,
 };
 use ifo_api::{Gvr, Resolution};
 use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet, RuleSetError};
@@ -39,6 +40,10 @@ const BEHIND: (&str, &str) = (
     "Changes of the target wait for more than 5 s until the rules are evaluated on them. See the \
      section on cost in docs/rules.md.",
 );
+
+/// Text at the end of the message of `TooManyOperations`.
+const UNTIL_ROOM: &str = " When operations end, the server lists the objects again and shows the \
+                          missing operations. See the bounds on operations in docs/rules.md.";
 
 /// Text at the end of the message of `InvalidRule` while the server evaluates the rules of the last
 /// valid spec.
@@ -147,6 +152,10 @@ pub(super) fn compute(
         if watch_active && rule_set.activity.is_behind(clock::steady()) {
             let (reason, message) = BEHIND;
             not_ready.get_or_insert((reason, message.to_owned()));
+        }
+        if let Some(reached) = rule_set.activity.reached_bound() {
+            let message = format!("Operations may be missing: {reached}.{UNTIL_ROOM}");
+            not_ready.get_or_insert((TOO_MANY_OPERATIONS, message));
         }
         if let Some((message, unknown)) = evaluation_failure(rule_set, written, now, requeue) {
             conditions.add("EvaluationFailed", "True", EVALUATION_FAILED, &message);

@@ -8,6 +8,7 @@ mod memory_under_floods;
 mod operations_of_other_teams;
 mod rapid_reset;
 mod slow_rules;
+mod too_many_operations;
 mod watch_places;
 
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};

@@ -344,7 +344,7 @@ fn an_unknown_resource_in_an_installed_group_is_reported_and_a_missing_group_is_
 
 /// Lists operations. Returns the `Warning` header, or an empty text for a complete list. Also
 /// returns the body of the answer.
-async fn list_with_warning(cluster: &TestCluster, path: &str) -> (String, Value) {
+pub async fn list_with_warning(cluster: &TestCluster, path: &str) -> (String, Value) {
     let request = Request::get(path).body(Body::empty());
     let request = request.expect("the path is valid");
     let answer = cluster.admin.client.send(request).await;

@@ -37,6 +37,10 @@ pub const NOT_INSTALLED: &str = "NotInstalled";
 /// Reason of the condition `Ready=False` if an expression failed on an object. The server then does
 /// not know whether an operation is in flight on this object.
 pub const EVALUATION_FAILED: &str = "EvaluationFailed";
+
+/// Reason of the condition `Ready` of a rule set if the server does not show all its operations,
+/// because a bound is reached.
+pub const TOO_MANY_OPERATIONS: &str = "TooManyOperations";
 /// Plural of rule sets.
 pub const PLURAL: &str = "operationrulesets";
 /// Key of the label of each `ClusterRole` that allows the server to watch targets. The value is

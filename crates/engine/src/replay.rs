@@ -255,6 +255,7 @@ impl<O: ReplayObserver> Replay<O> {
         for change in self.tracker.take_changes() {
             self.observer.changed(change, self.now);
         }
+        self.tracker.committed();
     }
 
     /// Returns the reading of both clocks at the time `steady` of the monotonic clock.

@@ -6,7 +6,7 @@ use super::*;
 use crate::clock;
 use crate::index::{Bounds, index};
 use ifo_api::completeness::{Completeness as _, Gap};
-use ifo_engine::rules::{RegisteredLag, WaitingSince};
+use ifo_engine::rules::{OperationBound, ReachedBound, RegisteredLag, WaitingSince};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -451,6 +451,46 @@ fn rule_set_is_not_ready_while_it_is_throttled() {
         Some("False/Throttled")
     );
     assert!(message(&throttled, "Ready").contains("too much of the server's time"));
+}
+
+#[test]
+fn rule_set_is_not_ready_while_a_bound_refuses_its_operations() {
+    let reached = |bound, maximum, kept| ReachedBound {
+        bound,
+        maximum,
+        kept,
+    };
+    let nothing = OperationRuleSetStatus::default();
+    let at = "2026-01-01T10:00:00Z";
+    let refused = watched_at(at, &nothing, WatchState::Active, |activity| {
+        activity.refuse(reached(OperationBound::Texts, 8_388_608, 2_000));
+        activity.refuse(reached(OperationBound::RuleSet, 10_000, 10_000));
+        // Another feed has reached the same bound.
+        activity.refuse(reached(OperationBound::RuleSet, 10_000, 10_000));
+        activity.stop_refusing(reached(OperationBound::RuleSet, 10_000, 10_000));
+    });
+    assert_eq!(
+        condition(&refused, "Ready").as_deref(),
+        Some("False/TooManyOperations")
+    );
+    assert!(
+        message(&refused, "Ready").starts_with(
+            "Operations may be missing: 10000 operations are kept, because 10000 is the bound for \
+             a rule set. When operations end, "
+        ),
+        "{}",
+        message(&refused, "Ready")
+    );
+    let on_object = reached(OperationBound::Object, 256, 300);
+    let shown = watched_at(at, &refused, WatchState::Active, |activity| {
+        activity.refuse(on_object);
+    });
+    assert!(message(&shown, "Ready").contains("more than 256 operations on one object"));
+    let ready = watched_at(at, &shown, WatchState::Active, |activity| {
+        activity.refuse(on_object);
+        activity.stop_refusing(on_object);
+    });
+    assert_eq!(condition(&ready, "Ready").as_deref(), Some("True/Watching"));
 }
 
 /// Returns the rule sets that may miss operations, each with the reason.

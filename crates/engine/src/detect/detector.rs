@@ -286,6 +286,7 @@ impl Detector {
         let mut detections = self.recently_detected.values();
         !self.timed.is_empty()
             || !self.unknown.is_empty()
+            || self.unknown.has_room_for_refused()
             || detections.any(|it| it.undetected_since.is_some())
     }
 

@@ -36,8 +36,8 @@ pub(crate) use evaluate::labels_of_json;
 #[cfg(test)]
 pub(crate) use evaluate::unselected;
 pub use evaluate::{
-    DetectedOutcome, EvaluatedElements, Evaluation, FieldFailure, Finding, Nodes, RuleValues,
-    evaluate,
+    DetectedOutcome, EvaluatedElements, Evaluation, FieldFailure, Finding,
+    MAX_OPERATIONS_ON_OBJECT, Nodes, RuleValues, evaluate,
 };
 pub use subject::{MissingName, Subject};
 

@@ -24,6 +24,10 @@ const MAX_OBJECTS: usize = 250;
 /// kube-apiserver as much as the first list of a watch.
 const RELIST_INTERVAL: Duration = Duration::from_mins(5);
 
+/// Minimum time between the first two lists for operations that the tracker refused before. The time
+/// doubles with each further list, up to [`RELIST_INTERVAL`].
+const MIN_REFILL_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The objects of one feed for which a detection is unknown. When this value is dropped, its
 /// objects are subtracted from the counts of the rule sets.
 #[derive(Debug)]
@@ -39,8 +43,14 @@ pub(super) struct UnknownObjects {
     listing: bool,
     /// For each rule set of the rule book, true if this feed throttles the rule set.
     throttled: Vec<bool>,
-    /// Time of the last [`UnknownObjects::wants_list`] that returned true.
+    /// Time of the last [`UnknownObjects::wants_list`] that returned true because of unknown
+    /// detections.
     relisted: Option<Instant>,
+    /// Time of the last [`UnknownObjects::wants_list`] that returned true because the tracker has
+    /// room for operations that it refused before.
+    refilled: Option<Instant>,
+    /// Minimum time from `refilled` to the next such list.
+    refill_interval: Duration,
 }
 
 /// The index of a rule set in the rule book, a namespace (None for cluster-scoped objects) and the
@@ -71,6 +81,8 @@ impl UnknownObjects {
             list_number: 0,
             listing: true,
             relisted: None,
+            refilled: None,
+            refill_interval: Duration::ZERO,
         }
     }
 
@@ -116,6 +128,12 @@ impl UnknownObjects {
     /// Returns true if no object has an unknown detection.
     pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.overflow.is_empty()
+    }
+
+    /// Returns true if operations of a rule set were refused at a bound, and there is room for some
+    /// of them now.
+    pub(super) fn has_room_for_refused(&self) -> bool {
+        self.book.rule_sets.iter().any(|it| it.activity.has_room())
     }
 
     /// Returns true if the object with this identity is remembered.
@@ -189,22 +207,47 @@ impl UnknownObjects {
     }
 
     /// Returns true if a new list is needed to evaluate objects again, because the objects
-    /// themselves are not stored. There are two cases:
+    /// themselves are not stored. There are three cases:
     ///
     /// - A rule set was throttled at the last evaluation of a remembered object, and this rule set
     ///   is not throttled any more.
     /// - No remembered object is left, but there were objects beyond [`MAX_OBJECTS`].
+    /// - The tracker refused operations at a bound, and has room now.
     ///
-    /// Returns true at most once in [`RELIST_INTERVAL`], and never during a list.
+    /// In the first two cases, returns true at most once in [`RELIST_INTERVAL`]. In the third case,
+    /// waits longer after each list. Never returns true during a list.
     pub(super) fn wants_list(&mut self, now: Instant) -> bool {
         let mut skipped = self.objects.values().flat_map(|object| &object.skipped);
         let skipped = skipped.any(|index| !self.throttled[*index]);
         let forgotten = self.objects.is_empty() && !self.overflow.is_empty();
         let recent = |at: Instant| now.duration_since(at) < RELIST_INTERVAL;
-        if self.listing || self.relisted.is_some_and(recent) || !(skipped || forgotten) {
+        if self.listing {
+            return false;
+        }
+        if self.wants_refill(now) {
+            return true;
+        }
+        if self.relisted.is_some_and(recent) || !(skipped || forgotten) {
             return false;
         }
         self.relisted = Some(now);
+        true
+    }
+
+    /// Returns true if a list is needed because the tracker has room for operations that it refused
+    /// before.
+    fn wants_refill(&mut self, now: Instant) -> bool {
+        let mut rule_sets = self.book.rule_sets.iter();
+        if !rule_sets.any(|it| it.activity.reached_bound().is_some()) {
+            self.refill_interval = Duration::ZERO;
+        }
+        let recent = |at: Instant| now.duration_since(at) < self.refill_interval;
+        if self.refilled.is_some_and(recent) || !self.has_room_for_refused() {
+            return false;
+        }
+        self.refilled = Some(now);
+        self.refill_interval =
+            (self.refill_interval * 2).clamp(MIN_REFILL_INTERVAL, RELIST_INTERVAL);
         true
     }
 
@@ -262,7 +305,9 @@ impl Drop for UnknownObjects {
 mod tests {
     use super::*;
     use crate::detect::evaluate::evaluate_within;
-    use crate::rules::{EvaluationTime, ObjectScope, RULE_SET_ALLOWANCE, compile};
+    use crate::rules::{
+        EvaluationTime, ObjectScope, OperationBound, RULE_SET_ALLOWANCE, ReachedBound, compile,
+    };
     use ifo_api::Gvr;
     use ifo_cel::Doc;
     use jiff::Timestamp;
@@ -392,6 +437,41 @@ mod tests {
         feed.unknown.update_throttled(&feed.budgets);
         assert_eq!(feed.unknown.throttled, [true, false]);
         assert!(feed.unknown.wants_list(Instant::now()));
+    }
+
+    #[test]
+    fn refused_operations_are_listed_again_when_there_is_room_and_less_often_each_time() {
+        let mut feed = FeedFixture::new("true");
+        feed.unknown.begin_list();
+        feed.unknown.synced();
+        let activity = &feed.unknown.book.clone().rule_sets[0].activity;
+        let reached = ReachedBound {
+            bound: OperationBound::RuleSet,
+            maximum: 1,
+            kept: 1,
+        };
+        let mut now = Instant::now();
+        activity.refuse(reached);
+        assert!(!feed.unknown.wants_list(now), "there is no room");
+        activity.set_room(true);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            let mut wait = 0;
+            while !feed.unknown.wants_list(now) {
+                now += Duration::from_secs(1);
+                wait += 1;
+            }
+            waits.push(wait);
+        }
+        assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
+        activity.stop_refusing(reached);
+        now += Duration::from_mins(10);
+        assert!(!feed.unknown.wants_list(now), "nothing is refused");
+        activity.refuse(reached);
+        activity.set_room(true);
+        assert!(feed.unknown.wants_list(now));
+        now += MIN_REFILL_INTERVAL;
+        assert!(feed.unknown.wants_list(now), "the interval is short again");
     }
 
     #[test]

@@ -26,7 +26,9 @@ pub use evaluation_time::{
 pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WaitingSince};
 pub use lint::{elements_without_key, warnings};
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
-pub use rule_set_activity::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
+pub use rule_set_activity::{
+    Activity, EvaluationFailure, ObjectScope, OperationBound, ReachedBound, UnknownDetections,
+};
 
 use ifo_api::live::State;
 use ifo_cel::{Environment, Program, Projection};

@@ -5,7 +5,8 @@
 use super::{EvaluationError, FeedLag, TimeAccount};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -28,6 +29,67 @@ pub struct Activity {
     missed: Mutex<MissedDetections>,
     /// The time that evaluations of the rule set have taken in all watches.
     time: TimeAccount,
+    /// True if the tracker has not shown all operations of the rule set, and has room for some of
+    /// them now.
+    has_room: AtomicBool,
+}
+
+/// A bound on the operations of a rule set. At this bound, the tracker shows no further operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OperationBound {
+    /// The bound on the operations of one rule set on one object.
+    Object,
+    /// The bound on the operations of one rule set.
+    RuleSet,
+    /// The bound on the operations of all rule sets together.
+    AllRuleSets,
+    /// The bound on the bytes of text in the operations of one rule set.
+    Texts,
+    /// The bound on the bytes of text in the operations of all rule sets together.
+    AllTexts,
+}
+
+/// A bound that the operations of a rule set have reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReachedBound {
+    /// The bound.
+    pub bound: OperationBound,
+    /// Maximum number of operations or bytes.
+    pub maximum: usize,
+    /// Number of operations of the rule set when it reached the bound.
+    pub kept: usize,
+}
+
+impl fmt::Display for ReachedBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { maximum, kept, .. } = self;
+        match self.bound {
+            OperationBound::Object => write!(
+                f,
+                "the rules detect more than {maximum} operations on one object, the bound for a \
+                 rule set on one object; {kept} operations of the rule set are kept"
+            ),
+            OperationBound::RuleSet => write!(
+                f,
+                "{kept} operations are kept, because {maximum} is the bound for a rule set"
+            ),
+            OperationBound::AllRuleSets => write!(
+                f,
+                "{kept} operations are kept, because all rule sets together may have {maximum}, \
+                 and no rule set may have more than are left for the others"
+            ),
+            OperationBound::Texts => write!(
+                f,
+                "{kept} operations are kept, because their texts reach {maximum} bytes, the bound \
+                 for a rule set"
+            ),
+            OperationBound::AllTexts => write!(
+                f,
+                "{kept} operations are kept, because the texts of all rule sets together may have \
+                 {maximum} bytes, and no rule set may have more than are left for the others"
+            ),
+        }
+    }
 }
 
 /// The reasons why a rule set may miss operations, although its target is watched.
@@ -40,8 +102,10 @@ struct MissedDetections {
     /// Numbers of objects with unknown detections, by namespace. The key None stands for
     /// cluster-scoped objects.
     unknown: BTreeMap<Option<Arc<str>>, UnknownDetections>,
+    /// The bounds that refuse operations of the rule set. Each watch adds its own.
+    bounds: Vec<ReachedBound>,
     /// Number of times that one of these reasons ended: a watch stopped throttling or was no longer
-    /// late, or the detection on an object became known.
+    /// late, the detection on an object became known, or a bound no longer refused operations.
     ended: u64,
 }
 
@@ -200,6 +264,41 @@ impl Activity {
         self.missed().throttling > 0
     }
 
+    /// Records that `bound` refuses operations on the objects of a watch.
+    pub fn refuse(&self, bound: ReachedBound) {
+        self.missed().bounds.push(bound);
+    }
+
+    /// Reverts one call of [`Activity::refuse`] that had the same argument. The caller calls this
+    /// method after the operations that were refused before are in the index.
+    pub fn stop_refusing(&self, bound: ReachedBound) {
+        let mut missed = self.missed();
+        if let Some(index) = missed.bounds.iter().position(|own| *own == bound) {
+            missed.bounds.swap_remove(index);
+            missed.ended += 1;
+        }
+        if missed.bounds.is_empty() {
+            self.set_room(false);
+        }
+    }
+
+    /// Returns a bound that refuses operations of the rule set. None if all detected operations are
+    /// shown. If there are several bounds, the result is the first of [`OperationBound`].
+    pub fn reached_bound(&self) -> Option<ReachedBound> {
+        self.missed().bounds.iter().min().copied()
+    }
+
+    /// Records if there is room for operations that were refused before.
+    pub fn set_room(&self, has_room: bool) {
+        self.has_room.store(has_room, Ordering::Relaxed);
+    }
+
+    /// Returns true if operations of the rule set were refused, and there is room for some of them
+    /// now. The watches of the rule set must then list all objects again.
+    pub fn has_room(&self) -> bool {
+        self.has_room.load(Ordering::Relaxed)
+    }
+
     /// Counts an object in `namespace` for which it is unknown whether `operations` are in flight.
     pub fn add_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
         let mut missed = self.missed();
@@ -248,9 +347,9 @@ impl Activity {
     }
 
     /// Returns how often a reason why the rule set may miss operations has ended: a watch stopped
-    /// throttling the rule set or was no longer late, or the detection on an object became known. If
-    /// two calls return the same number, and there is no such reason at the second call, there was
-    /// none between them.
+    /// throttling the rule set or was no longer late, the detection on an object became known, or a
+    /// bound no longer refused operations. If two calls return the same number, and there is no such
+    /// reason at the second call, there was none between them.
     pub fn ended_gaps(&self) -> u64 {
         self.missed().ended
     }

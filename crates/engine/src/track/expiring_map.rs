@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// The position of an entry in the order of expiry: the time of expiry, and a number that
 /// distinguishes entries with the same time.
-type ExpiryOrder = (Instant, u64);
+pub(super) type ExpiryOrder = (Instant, u64);
 
 /// A map from keys to values that expire. An expired entry stays in the map until
 /// [`ExpiringMap::pop`] removes it.
@@ -15,6 +15,12 @@ pub(super) struct ExpiringMap<K, V> {
     entries: HashMap<K, (ExpiryOrder, V)>,
     order: BTreeMap<ExpiryOrder, K>,
     next: u64,
+}
+
+impl<K: Eq + Hash + Clone, V> Default for ExpiringMap<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl<K: Eq + Hash + Clone, V> ExpiringMap<K, V> {
@@ -26,21 +32,39 @@ impl<K: Eq + Hash + Clone, V> ExpiringMap<K, V> {
         }
     }
 
-    /// Inserts an entry that expires at `until`. Replaces an existing entry of `key`.
-    pub(super) fn insert(&mut self, key: K, value: V, until: Instant) {
+    /// Inserts an entry that expires at `until`. Replaces an existing entry of `key`. Returns the
+    /// position of the entry in the order of expiry.
+    pub(super) fn insert(&mut self, key: K, value: V, until: Instant) -> ExpiryOrder {
         self.next += 1;
         let position = (until, self.next);
         self.order.insert(position, key.clone());
         if let Some((before, _)) = self.entries.insert(key, (position, value)) {
             self.order.remove(&before);
         }
+        position
     }
 
     /// Removes an entry. Returns its time of expiry and its value.
     pub(super) fn remove(&mut self, key: &K) -> Option<(Instant, V)> {
+        let (position, value) = self.remove_entry(key)?;
+        Some((position.0, value))
+    }
+
+    /// Removes an entry. Returns its position in the order of expiry and its value.
+    pub(super) fn remove_entry(&mut self, key: &K) -> Option<(ExpiryOrder, V)> {
         let (position, value) = self.entries.remove(key)?;
         self.order.remove(&position);
-        Some((position.0, value))
+        Some((position, value))
+    }
+
+    /// Returns the number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Returns the key of the entry at this position in the order of expiry.
+    pub(super) fn key_at(&self, position: &ExpiryOrder) -> Option<&K> {
+        self.order.get(position)
     }
 
     /// Returns the value of `key`.

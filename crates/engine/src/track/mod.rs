@@ -9,8 +9,12 @@ mod decode_object_facts;
 mod end_reason;
 mod expiring_map;
 mod operation;
+mod operation_limits;
 mod operations_on_one_object;
 mod operations_restored_at_takeover;
+mod pending_work;
+mod refused_operations;
+mod retained_by_rule_set;
 mod short_key_json;
 mod state_shared_by_all_objects;
 mod superseded_operations;
@@ -23,7 +27,11 @@ pub use baselines::{
     Baselines, BaselinesError, MAX_ENCODED_BYTES, RunKind, SharedBaselines, UsualDuration,
 };
 pub use decode_object_facts::{DecodedObject, EncodedOperation, ObjectFacts};
+pub use operation_limits::{
+    MAX_OPERATIONS, MAX_OPERATIONS_OF_RULE_SET, MAX_TEXTS, MAX_TEXTS_OF_RULE_SET, OperationBounds,
+};
 pub use operations_restored_at_takeover::{InitialState, MAX_RESTORED};
+pub use pending_work::FULL_BATCH;
 pub use short_key_json::{ShortKey, append_long};
 pub use text_positions::{ObjectTexts, TextField, TextPositions};
 pub use tracker::{Retention, Tracker, TrackerSettings};

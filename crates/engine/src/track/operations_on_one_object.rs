@@ -4,6 +4,7 @@
 //! operations. Examples are an evaluation or the deletion of the object, an expired timer, new
 //! rules, and the start or end of an interruption of the watch.
 
+mod admit_operations;
 mod event_handling_context;
 mod restored_operations;
 mod start_of_new_operation;
@@ -11,6 +12,7 @@ mod update_detections;
 
 use super::end_reason::End;
 use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
+use super::operation_limits::ObjectUsage;
 use super::state_shared_by_all_objects::Identity;
 use super::superseded_operations::{self, OperationCandidate, OperationName};
 use crate::ClockReading;
@@ -41,6 +43,9 @@ pub(super) struct TrackedSubject {
     /// timers of all subjects contains the same time
     /// ([`SharedState::timers`](super::state_shared_by_all_objects::SharedState::timers)).
     pub(super) timer: Option<Instant>,
+    /// What the operations of the subject use of the bounds on operations. The tracker updates this
+    /// value after each event.
+    pub(super) usage: ObjectUsage,
     /// True if the subject was restored by a new leader, and has not been evaluated yet. Until the
     /// first evaluation, the tracker does not know whether the operations are still in flight.
     is_unevaluated: bool,
@@ -77,6 +82,7 @@ impl TrackedSubject {
             operations: LiteMap::with_capacity(1),
             waiting: LiteMap::new(),
             timer: None,
+            usage: ObjectUsage::default(),
             is_unevaluated: false,
             has_unbound_rule_sets: false,
         }
@@ -132,6 +138,7 @@ impl TrackedSubject {
             evaluation.findings,
             evaluation.evaluated_elements,
         );
+        self.admit(&mut detections_by_rule_set, &mut step.shared.limits);
         for (what, waiting) in &mut self.waiting {
             detections_by_rule_set.apply(book, what, &mut waiting.detections);
             if let Some(first) = waiting.detections.values().next() {

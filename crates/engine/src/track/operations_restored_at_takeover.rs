@@ -15,6 +15,7 @@
 use super::end_reason::End;
 use super::operation::{Restored, RestoredRecord};
 use super::operations_on_one_object::TrackedSubject;
+use super::pending_work::SubjectAction;
 use super::state_shared_by_all_objects::OperationId;
 use super::tracker::Tracker;
 use crate::ClockReading;
@@ -256,13 +257,14 @@ impl Tracker {
         }
         for RestoredRecord {
             key,
+            rule_set,
             started,
             completed,
         } in state.records
         {
             if !self
                 .shared
-                .keep_record(key.clone(), started, completed, now)
+                .keep_record(key.clone(), &rule_set, started, completed, now)
             {
                 self.shared.delete(key);
             }
@@ -304,6 +306,8 @@ impl Tracker {
             self.shared.show(&operation, &tracked.view);
         }
         tracked.restore(operation);
+        let usage = tracked.measure(&self.shared.limits.bounds);
+        self.shared.limits.replace(&mut tracked.usage, usage);
     }
 
     /// Takes over a run that is over. There are two cases:
@@ -352,12 +356,11 @@ impl Tracker {
     /// all rule sets of the cluster have been read.
     pub(super) fn all_rule_books_sent(
         &mut self,
-        without_book: &RuleSetsWithoutBook,
+        without_book: &Arc<RuleSetsWithoutBook>,
         now: ClockReading,
     ) {
         let has_unbound = |it: &TrackedSubject| it.has_unbound_rule_sets;
-        self.step_each(now, has_unbound, |it, step| {
-            it.all_rule_books_sent(without_book, step);
-        });
+        let act = SubjectAction::AllRuleBooksSent(without_book.clone());
+        self.step_each(now, has_unbound, act);
     }
 }

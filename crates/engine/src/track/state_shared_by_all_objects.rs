@@ -9,6 +9,8 @@ use super::decode_object_facts::EncodedOperation;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
 use super::operation::{Operation, OperationStart, SubjectView};
+use super::operation_limits::OperationLimits;
+use super::retained_by_rule_set::RetainedByRuleSet;
 use super::superseded_operations::OperationName;
 use super::tracker::TrackerSettings;
 use crate::detect::Nodes;
@@ -74,10 +76,10 @@ pub(super) struct SharedState {
     /// because the name of an operation depends on its start in whole seconds.
     last_runs: ExpiringMap<OperationId, LastRun>,
     /// Start times of the completed operations that are retained.
-    retained: ExpiringMap<Key, Timestamp>,
+    retained: RetainedByRuleSet,
     /// Start times of the operations that have a record. The time of each entry is the end of the
     /// operation plus [`RECORD_TTL`].
-    records: ExpiringMap<Key, Timestamp>,
+    records: RetainedByRuleSet,
     /// Deleted namespaces. The value is the creation time of a new namespace with the same name.
     /// None if there is no such namespace, or if its creation time is unknown.
     ///
@@ -94,6 +96,8 @@ pub(super) struct SharedState {
     /// True if a baseline has become usable, so that operations in flight can be overdue now. The
     /// tracker must then refresh all subjects.
     pub(super) must_refresh_all: bool,
+    /// The bounds on operations, and what the operations use of them.
+    pub(super) limits: OperationLimits,
     writes: Vec<Write>,
 }
 
@@ -130,13 +134,14 @@ impl SharedState {
             meter,
             timers: BTreeSet::new(),
             last_runs: ExpiringMap::new(),
-            retained: ExpiringMap::new(),
-            records: ExpiringMap::new(),
+            retained: RetainedByRuleSet::default(),
+            records: RetainedByRuleSet::default(),
             deleted_namespaces: ExpiringMap::new(),
             node_lists: HashSet::new(),
             record_namespaces: HashSet::new(),
             baselines,
             must_refresh_all: false,
+            limits: OperationLimits::default(),
             writes: Vec::new(),
         }
     }
@@ -215,7 +220,8 @@ impl SharedState {
         if self.settings.max_records > 0 && !namespace_was_deleted {
             let json = operation.record(view, end, now.wall);
             let key = operation.record_key();
-            self.keep_record(key.clone(), operation.start, now.wall, now);
+            let rule_set = &operation.primary.rule_set.name;
+            self.keep_record(key.clone(), rule_set, operation.start, now.wall, now);
             self.writes.push(Write::Put { key, json });
         }
         self.remember_end(identity, operation, now.wall, now);
@@ -273,8 +279,9 @@ impl SharedState {
         let left = age.and_then(|age| age.checked_sub(now.since(end)));
         if let Some(left) = left {
             let until = now.steady + left;
+            let rule_set = &operation.primary.rule_set.name;
             self.retained
-                .insert(operation.key.clone(), operation.start, until);
+                .insert(operation.key.clone(), rule_set, operation.start, until);
         }
         left.is_some()
     }
@@ -284,6 +291,7 @@ impl SharedState {
     pub(super) fn keep_record(
         &mut self,
         mut key: Key,
+        rule_set: &Arc<str>,
         start: Timestamp,
         end: Timestamp,
         now: ClockReading,
@@ -291,7 +299,7 @@ impl SharedState {
         let left = RECORD_TTL.checked_sub(now.since(end));
         if let Some(left) = left {
             share(&mut key.namespace, &mut self.record_namespaces);
-            self.records.insert(key, start, now.steady + left);
+            self.records.insert(key, rule_set, start, now.steady + left);
         }
         left.is_some()
     }
@@ -325,16 +333,17 @@ impl SharedState {
 
     /// Deletes retained operations whose retention is over, deletes old records, and forgets old
     /// runs. If there are more retained operations, records or runs than their maximum number, also
-    /// removes the entries that expire first.
+    /// removes the oldest retained operations or records of the rule set that has most of them, and
+    /// the runs that expire first.
     pub(super) fn expire(&mut self, now: Instant) {
         let max_count = self
             .settings
             .retain
             .map_or(0, |retention| retention.max_count);
-        while let Some((key, _)) = self.retained.pop(max_count, now) {
+        while let Some(key) = self.retained.pop(max_count, now) {
             self.delete(key);
         }
-        while let Some((key, _)) = self.records.pop(self.settings.max_records, now) {
+        while let Some(key) = self.records.pop(self.settings.max_records, now) {
             self.delete(key);
         }
         while self
@@ -362,7 +371,7 @@ impl SharedState {
         let is_from_deleted_namespace = |start| recreated.is_none_or(|recreated| start < recreated);
         let all = self.retained.iter().chain(self.records.iter());
         let outdated = all.filter(|(key, start)| {
-            key.object_namespace() == &*name && is_from_deleted_namespace(**start)
+            key.object_namespace() == &*name && is_from_deleted_namespace(*start)
         });
         let outdated: Vec<Key> = outdated.map(|(key, _)| key.clone()).collect();
         for key in outdated {
@@ -387,6 +396,11 @@ impl SharedState {
     #[cfg(test)]
     pub(super) fn forget_last_runs(&mut self) {
         self.last_runs = ExpiringMap::new();
+    }
+
+    /// Returns the number of writes since the last call of [`SharedState::take_writes`].
+    pub(super) fn write_count(&self) -> usize {
+        self.writes.len()
     }
 
     /// Returns the writes since the last call.

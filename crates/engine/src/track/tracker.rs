@@ -7,14 +7,17 @@
 
 use super::end_reason::End;
 use super::operation::SubjectView;
+use super::operation_limits::OperationBounds;
 use super::operations_on_one_object::{SubjectEventContext, TrackedSubject};
+use super::pending_work::{FULL_BATCH, PendingWork, SubjectAction};
+use super::refused_operations::{RefusalReport, RefusedOperations};
 use super::state_shared_by_all_objects::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
-use super::{Message, SharedBaselines, Write};
+use super::{Message, SharedBaselines};
 use crate::detect::{Evaluation, FeedEvent, Subject};
 use crate::rules::RuleBook;
 use crate::{ClockReading, Meter};
 use ifo_api::{Gvr, Source};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,15 +32,15 @@ pub struct TrackerSettings {
     /// Retention of completed operations. None if completed operations are deleted at once.
     pub retain: Option<Retention>,
     /// Maximum number of records. A record is a short summary of a completed operation. If there
-    /// are more records, the tracker deletes those of the operations that ended first. If the
-    /// maximum is 0, the tracker writes no records.
+    /// are more records, the tracker deletes the oldest ones of the rule set that has most records.
+    /// If the maximum is 0, the tracker writes no records.
     pub max_records: usize,
     /// Namespace of the operations on cluster-scoped objects.
     pub cluster_namespace: Arc<str>,
 }
 
-/// Limits of the retention of completed operations. If a limit is exceeded, the tracker deletes the
-/// operations that ended first.
+/// Limits of the retention of completed operations. If there are too many, the tracker deletes the
+/// oldest ones of the rule set that has most of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Time after the end of an operation for which the operation is retained.
@@ -54,16 +57,21 @@ pub(super) type Books = HashMap<Arc<Gvr>, Arc<RuleBook>>;
 #[derive(Debug)]
 pub struct Tracker {
     books: Books,
-    feeds: HashMap<Source, FeedState>,
+    pub(super) feeds: HashMap<Source, FeedState>,
     // The map is sorted, so that the order of writes does not depend on hashes. The values are
     // boxed, because up to half of the slots of the map are empty.
     pub(super) subjects: BTreeMap<Identity, Box<TrackedSubject>>,
     pub(super) shared: SharedState,
+    /// Work that is not finished. It must be finished before the next message.
+    pub(super) pending: VecDeque<PendingWork>,
+    /// Reports of bounds that no longer refuse operations. They are dropped when the operations
+    /// that were refused before are in the index.
+    pub(super) ended_refusals: Vec<RefusalReport>,
 }
 
 /// The state of a feed. A feed is the watch of one target, in all namespaces or in one namespace.
 #[derive(Debug, Default)]
-struct FeedState {
+pub(super) struct FeedState {
     /// The tracked subjects that the current list has contained so far. None if no list is running.
     seen: Option<HashSet<Identity>>,
     /// True if the first list is complete. From then on, each evaluated object counts as an object
@@ -71,6 +79,8 @@ struct FeedState {
     synced: bool,
     /// True while the watch is interrupted.
     is_interrupted: bool,
+    /// The bounds that have refused operations on the objects of the feed.
+    pub(super) refused: RefusedOperations,
 }
 
 impl Tracker {
@@ -91,11 +101,27 @@ impl Tracker {
             books: HashMap::new(),
             feeds: HashMap::new(),
             subjects: BTreeMap::new(),
+            pending: VecDeque::new(),
+            ended_refusals: Vec::new(),
         }
     }
 
-    /// Applies one message. [`Tracker::take_changes`] returns the resulting writes.
+    /// Replaces the default bounds on operations. Only tests and benchmarks call this method.
+    #[must_use]
+    pub fn with_bounds(mut self, bounds: OperationBounds) -> Self {
+        self.shared.limits.bounds = bounds;
+        self
+    }
+
+    /// Applies one message. [`Tracker::take_batch`] and [`Tracker::take_changes`] return the
+    /// resulting writes.
     pub fn advance(&mut self, message: Message, now: ClockReading) {
+        self.continue_work(usize::MAX);
+        self.apply(message, now);
+        self.continue_work(FULL_BATCH);
+    }
+
+    fn apply(&mut self, message: Message, now: ClockReading) {
         match message {
             Message::Rules {
                 target,
@@ -112,11 +138,8 @@ impl Tracker {
             Message::AllRuleBooksSent(without_book) => self.all_rule_books_sent(&without_book, now),
             Message::BaselinesLoaded => {
                 self.shared.must_refresh_all = true;
-                self.step_each(
-                    now,
-                    |it| !it.has_no_target(),
-                    TrackedSubject::show_usual_durations,
-                );
+                let action = SubjectAction::ShowUsualDurations;
+                self.step_each(now, |it| !it.has_no_target(), action);
             }
             // The caller answers this message after it has written the changes to the index.
             Message::Flush(_) => {}
@@ -131,7 +154,11 @@ impl Tracker {
                     return;
                 };
                 match event {
-                    FeedEvent::Reset => self.feed_state(&source).seen = Some(HashSet::new()),
+                    FeedEvent::Reset => {
+                        let feed = self.feed_state(&source);
+                        feed.seen = Some(HashSet::new());
+                        feed.refused.begin_list();
+                    }
                     FeedEvent::Evaluated { evaluation, .. } => {
                         self.evaluated(&source, &book, *evaluation, now);
                     }
@@ -155,27 +182,15 @@ impl Tracker {
     /// Handles all expired timers. As a result, operations complete or appear, states change, and
     /// the tracker deletes retained operations.
     pub fn expire(&mut self, now: ClockReading) {
-        while let Some(identity) = self.shared.pop_timer(now.steady) {
-            if let Some(tracked) = self.subjects.get_mut(&identity) {
-                tracked.timer = None;
-            }
-            self.step(&identity, now, TrackedSubject::refresh);
-        }
-        // A baseline is the durations of earlier runs of an operation. When a baseline becomes
-        // usable, operations in flight can be overdue at once, so all subjects are refreshed. This
-        // is slow, but rare: each baseline becomes usable only once.
-        if std::mem::take(&mut self.shared.must_refresh_all) {
-            self.step_each(now, |it| !it.has_no_target(), TrackedSubject::refresh);
-        }
-        self.shared.expire(now.steady);
-        self.forget_deleted_namespaces(now.steady);
+        self.pending.push_back(PendingWork::Timers(now));
+        self.continue_work(FULL_BATCH);
     }
 
     /// Forgets each deleted namespace after [`DELETED_TTL`]. If there are more than [`MAX_DELETED`]
     /// deleted namespaces, also forgets the namespaces that expire first. There is one exception:
     /// if the tracker still has operations in a namespace, it remembers this namespace for another
     /// [`DELETED_TTL`].
-    fn forget_deleted_namespaces(&mut self, now: Instant) {
+    pub(super) fn forget_deleted_namespaces(&mut self, now: Instant) {
         let gone = &mut self.shared.deleted_namespaces;
         let mut over: HashMap<_, _> = iter::from_fn(|| gone.pop(MAX_DELETED, now)).collect();
         if over.is_empty() {
@@ -192,18 +207,13 @@ impl Tracker {
         }
     }
 
-    /// Returns the writes since the last call, in the order in which they must be applied.
-    pub fn take_changes(&mut self) -> Vec<Write> {
-        self.shared.take_writes()
-    }
-
     fn feed_state(&mut self, source: &Source) -> &mut FeedState {
         self.feeds.entry(source.clone()).or_default()
     }
 
     /// Runs `act` on a subject, and updates the timer of the subject. Removes the subject if it has
     /// no operations left.
-    fn step(
+    pub(super) fn step(
         &mut self,
         identity: &Identity,
         now: ClockReading,
@@ -215,6 +225,8 @@ impl Tracker {
         let gap = is_in_gap(&self.feeds, tracked);
         let mut step = SubjectEventContext::new(&mut self.shared, &self.books, now, gap);
         act(tracked, &mut step);
+        let usage = tracked.measure(&step.shared.limits.bounds);
+        step.shared.limits.replace(&mut tracked.usage, usage);
         let deadline = tracked.deadline(&step);
         let before = std::mem::replace(&mut tracked.timer, deadline);
         if deadline != before {
@@ -229,19 +241,7 @@ impl Tracker {
         }
     }
 
-    /// Runs `act` on each subject for which `of` returns true.
-    pub(super) fn step_each(
-        &mut self,
-        now: ClockReading,
-        of: impl Fn(&TrackedSubject) -> bool,
-        act: impl Fn(&mut TrackedSubject, &mut SubjectEventContext<'_>),
-    ) {
-        for identity in self.identities(of) {
-            self.step(&identity, now, &act);
-        }
-    }
-
-    fn identities(&self, of: impl Fn(&TrackedSubject) -> bool) -> Vec<Identity> {
+    pub(super) fn identities(&self, of: impl Fn(&TrackedSubject) -> bool) -> Vec<Identity> {
         let tracked = self.subjects.values().filter(|tracked| of(tracked));
         tracked.map(|tracked| tracked.identity.clone()).collect()
     }
@@ -288,6 +288,8 @@ impl Tracker {
         self.step(&identity, now, |tracked, step| {
             tracked.evaluated(book, evaluation, initial, step);
         });
+        let refused = self.shared.limits.take_refused();
+        self.feed_state(source).refused.add(refused);
         // If the debounce period is 0, an operation that is no longer detected completes now.
         let deadline = self.next_deadline();
         if deadline.is_some_and(|deadline| deadline <= now.steady) {
@@ -324,10 +326,12 @@ impl Tracker {
                 // objects again.
                 let _ = missing.send(gone.iter().filter_map(subject).collect());
             } else {
-                for identity in gone {
-                    self.deleted(&identity, now);
-                }
+                let action = SubjectAction::CompleteAll(End::SubjectDeleted { is_success: false });
+                self.step_these(now, gone, action);
             }
+            let ended = self.feed_state(source).refused.end_list();
+            let ended: Vec<RefusalReport> = ended.collect();
+            self.ended_refusals.extend(ended);
         }
         // The subjects are refreshed even if this feed was not interrupted. The previous feed of
         // the target may have been interrupted, and a debounce period may have ended during that
@@ -351,7 +355,8 @@ impl Tracker {
     /// over. Waiting operations start if their `appearAfter` is over. (`appearAfter` is the time
     /// for which rules must detect an operation before it starts.)
     fn gap_changed(&mut self, source: &Source, now: ClockReading) {
-        self.step_each(now, |it| is_watched_by(it, source), TrackedSubject::refresh);
+        let action = SubjectAction::Refresh;
+        self.step_each(now, |it| is_watched_by(it, source), action);
     }
 
     /// Applies the new rules of a target. Completes the operations that no rule can detect any
@@ -385,9 +390,8 @@ impl Tracker {
         // The filter skips restored subjects without a target, because their rules may still
         // arrive.
         let is_claimed = |it: &TrackedSubject| !it.has_no_target();
-        self.step_each(now, is_claimed, |it, step| {
-            it.rules_changed(target, &end, step);
-        });
+        let action = SubjectAction::RulesChanged(target.clone(), end);
+        self.step_each(now, is_claimed, action);
     }
 }
 

@@ -14,6 +14,7 @@
 //!                                    └─▶ roles
 //! ```
 
+mod bounds_check;
 mod check;
 mod decode_spec;
 mod eval;

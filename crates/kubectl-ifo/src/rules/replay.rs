@@ -29,6 +29,7 @@
 mod operation_history;
 mod recorded_time;
 
+use super::bounds_check;
 use super::input_files::{Input, text_in};
 use super::rule_sets;
 use crate::output::{Format, complain, print, print_value, table};
@@ -238,6 +239,7 @@ fn replay(
         let detected = std::mem::take(&mut recorder.detected);
         recorder.history.add_event(&event.object, event.t, detected);
     }
+    bounds_check::report(targets.values().flatten());
     if hindsight {
         replay.observer.history.close();
         while replay.observer.history.is_settling() && replay.expire_next() {}

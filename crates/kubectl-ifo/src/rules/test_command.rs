@@ -10,6 +10,7 @@
 //!   effect: all detected operations are shown. An operation is not shown if only `continueWhile`
 //!   is true. The start of an operation is known only if its rule computes the start (`startedAt`).
 
+use super::bounds_check::{self, BoundsCheck};
 use super::expected_operations;
 use super::explain::{self, RuleExplanation};
 use super::input_files::{FoundObject, Input};
@@ -169,15 +170,17 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
     let all = rules.objects.iter().chain(&objects.objects);
     let kinds = KnownKinds::of(all.map(|found| &found.object)).with_targets(books.keys());
     let now = args.now.unwrap_or_else(clock::now);
+    let mut bounds = BoundsCheck::new(&books, now);
     let results: Vec<ObjectResult> = objects
         .objects
         .iter()
         .map(|found| {
             let target = kinds.resource(&found.object.api_version, &found.object.kind);
             let book = books.get(&target);
-            result(found, book.map(Arc::as_ref), args, now)
+            result(found, book, args, now, &mut bounds)
         })
         .collect();
+    bounds_check::report(books.values().flat_map(|book| &book.rule_sets));
     report_other_versions(&objects, &kinds, &books);
     let as_expected = !args.expect || compare(&results);
     let failed: Vec<&ObjectResult> = results
@@ -202,9 +205,10 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
 
 fn result(
     found: &FoundObject,
-    book: Option<&RuleBook>,
+    book: Option<&Arc<RuleBook>>,
     args: &RulesTestArgs,
     now: Timestamp,
+    bounds: &mut BoundsCheck,
 ) -> ObjectResult {
     let mut result = ObjectResult {
         source: found.source.clone(),
@@ -232,7 +236,10 @@ fn result(
             Ok(evaluation)
         });
     match evaluated {
-        Ok(evaluation) => add_evaluation(&mut result, evaluation),
+        Ok(evaluation) => {
+            add_evaluation(&mut result, &evaluation);
+            bounds.add(book, evaluation);
+        }
         Err(message) => result.failures.push(RuleFailure {
             rule_set: String::new(),
             operation: String::new(),
@@ -244,13 +251,13 @@ fn result(
 }
 
 /// Adds the detected operations and the failed expressions to a result.
-fn add_evaluation(result: &mut ObjectResult, evaluation: Evaluation) {
-    let found = evaluation.findings.into_iter();
+fn add_evaluation(result: &mut ObjectResult, evaluation: &Evaluation) {
+    let found = evaluation.findings.iter();
     let found = found.filter_map(|finding| operation(finding, &result.subject));
     result.operations.extend(found);
     result
         .failures
-        .extend(evaluation.failures.into_iter().map(|failure| {
+        .extend(evaluation.failures.iter().map(|failure| {
             // The name of the operation is printed before the field, so the field does not repeat
             // the name.
             let rule = format!("rules[{}].", failure.operation);
@@ -269,8 +276,9 @@ fn add_evaluation(result: &mut ObjectResult, evaluation: Evaluation) {
 /// - The rule failed. Failures are reported separately.
 /// - `expression` is false, and only `continueWhile` is true. The rule then continues an operation
 ///   that is already in flight. A single object does not show whether the operation is in flight.
-fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperation> {
-    let values = finding.values.filter(|values| !values.only_continues)?;
+fn operation(finding: &Finding, subject: &ListedSubject) -> Option<ListedOperation> {
+    let values = finding.values.as_ref();
+    let values = values.filter(|values| !values.only_continues)?;
     let name = finding.operation.to_string();
     let reason = values.reason.as_deref().unwrap_or(&name);
     let labels = values.labels.iter();

@@ -362,3 +362,44 @@ spec: {items: [{id: x, moves: true}, {moves: true}, {id: [1], moves: true}]}
         output.stderr
     );
 }
+
+#[test]
+fn a_warning_says_that_the_server_would_not_show_all_operations() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
+    let path = folder.path().join("rules.yaml");
+    let rule_set = "
+apiVersion: ifo.kubevirt.io/v1alpha1
+kind: OperationRuleSet
+metadata: {name: many}
+spec:
+  component: c
+  target: {group: example.io, version: v1, resource: widgets}
+  rules:
+  - operation: Moving
+    forEach: object.spec.items
+    expression: 'true'
+";
+    std::fs::write(&path, rule_set).expect("the file can be written");
+    let path = path.to_str().expect("the path is UTF-8");
+    for (count, warning) in [
+        (256, ""),
+        (
+            300,
+            "warning: many: too many operations: the rules detect more than 256 operations on one \
+             object, the bound for a rule set on one object; 256 operations of the rule set are \
+             kept\n",
+        ),
+    ] {
+        let items: Vec<String> = (0..count).map(|number| format!("item-{number}")).collect();
+        let widget = json!({
+            "apiVersion": "example.io/v1", "kind": "Widget",
+            "metadata": {"name": "a", "namespace": "one", "uid": "00000000-0000-0000-0000-00000000000a"},
+            "spec": {"items": items},
+        });
+        let args = ["test", path, "--objects", "-"];
+        let output = run_rules_with_input(&args, &widget.to_string());
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        let shown = output.stderr.split("note: ").next();
+        assert_eq!(shown, Some(warning));
+    }
+}

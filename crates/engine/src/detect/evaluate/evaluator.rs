@@ -27,6 +27,11 @@ const MAX_NODES: usize = 16;
 /// more elements, the evaluator skips the further elements, and reports a failure of the rule.
 const MAX_ITEMS: usize = 1_000;
 
+/// Maximum number of operations of one rule set on one object. The tracker enforces this bound. The
+/// evaluator computes the values of one more operation, so that the tracker notices when the bound
+/// is reached. Of further operations, the evaluator only reports that they are detected.
+pub const MAX_OPERATIONS_ON_OBJECT: usize = 256;
+
 /// Maximum number of failures in the list [`Evaluation::failures`] of one object. Further failures
 /// are not added to this list.
 const MAX_FAILURES: usize = 100;
@@ -36,6 +41,14 @@ pub(super) struct ObjectEvaluator<'a, 's> {
     pub(super) scope: EvaluationScope<'s>,
     pub(super) evaluation: Evaluation,
     pub(super) meter: &'a dyn Meter,
+    /// Number of operations of the current rule set whose values were computed on this object.
+    pub(super) computed_operations: usize,
+    /// Number of outcomes of the current rule set that were computed on this object.
+    pub(super) computed_outcomes: usize,
+    /// The messages of all operations on the object. Operations with equal messages share one copy.
+    /// A long message that the rules do not compute costs few evaluation steps. So without this
+    /// set, many rule sets could yield many copies of it.
+    pub(super) messages: HashSet<Arc<str>>,
 }
 
 /// The labels and nodes that all operations of one rule set on one object share. They are computed
@@ -56,6 +69,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
     /// Evaluates all rules of `rule_set` on the object.
     pub(super) fn evaluate_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         self.scope.set_variables(&rule_set.environment);
+        (self.computed_operations, self.computed_outcomes) = (0, 0);
         let mut shared = None;
         for (rule_index, rule) in rule_set.rules.iter().enumerate() {
             let current = CurrentRule {
@@ -157,7 +171,12 @@ impl<'s> ObjectEvaluator<'_, 's> {
         };
         match (starts, only_continues) {
             (Some(false), Some(false)) => self.evaluate_outcome(current),
+            // Without values, an operation in flight stays as it is, and no operation starts.
+            (Some(_), Some(_)) if self.computed_operations > MAX_OPERATIONS_ON_OBJECT => {
+                self.add_finding(current, None);
+            }
             (Some(_), Some(only_continues)) => {
+                self.computed_operations += 1;
                 let shared = shared
                     .get_or_insert_with(|| {
                         (self.evaluate_labels(current), self.evaluate_nodes(current))
@@ -294,7 +313,10 @@ impl<'s> ObjectEvaluator<'_, 's> {
             return;
         };
         let details = &current.rule.details;
+        self.computed_outcomes += 1;
         let message = match &details.outcome_message {
+            // The object has more outcomes than operations, so the texts are left out.
+            _ if self.computed_outcomes > MAX_OPERATIONS_ON_OBJECT => None,
             Some(program) => self.evaluate_message(current, "outcomeMessage", Some(program)),
             None if state != State::Succeeded => {
                 self.evaluate_message(current, "message", details.message.as_ref())
@@ -341,7 +363,13 @@ impl<'s> ObjectEvaluator<'_, 's> {
         program: Option<&Program>,
     ) -> Option<Arc<str>> {
         let text = self.evaluate_text(current, field, program)?;
-        Some(cut_message(text.trim()).into())
+        let text = cut_message(text.trim());
+        if let Some(known) = self.messages.get(text) {
+            return Some(known.clone());
+        }
+        let message: Arc<str> = text.into();
+        self.messages.insert(message.clone());
+        Some(message)
     }
 
     /// Evaluates `work`. If the rule set names its namespaces, the result is the key in the form

@@ -10,6 +10,7 @@ mod tests;
 
 pub(super) use self::rule_set_budget::RuleSetBudgets;
 
+pub use self::evaluator::MAX_OPERATIONS_ON_OBJECT;
 use self::evaluator::ObjectEvaluator;
 use super::{MissingName, Subject};
 use crate::Meter;
@@ -63,6 +64,16 @@ impl Evaluation {
     pub fn detects(&self) -> bool {
         let mut values = self.findings.iter().filter_map(|it| it.values.as_ref());
         values.any(|values| !values.only_continues)
+    }
+
+    /// Returns about how many bytes of memory the results of the rules take.
+    pub fn result_bytes(&self) -> usize {
+        let values = self.findings.iter().filter_map(|it| it.values.as_ref());
+        let messages = values.map(|values| values.message.len());
+        let outcomes = self.outcomes.iter().map(|it| it.message.len());
+        self.findings.len() * size_of::<Finding>()
+            + self.outcomes.len() * size_of::<DetectedOutcome>()
+            + messages.chain(outcomes).sum::<usize>()
     }
 
     /// Adds an operation to [`Evaluation::unknown`], if the list does not contain the operation
@@ -228,6 +239,9 @@ pub(super) fn evaluate_within(
             read_now: false,
         },
         meter,
+        computed_operations: 0,
+        computed_outcomes: 0,
+        messages: HashSet::new(),
     };
     for (index, rule_set) in book.rule_sets.iter().enumerate() {
         if !rule_set.covers(namespace) {

@@ -330,9 +330,9 @@ fn if_a_key_is_unknown_the_result_of_all_elements_that_were_not_evaluated_is_unk
         (many, "forEach", 1_000),
     ] {
         let evaluation = evaluate_rule(PARTS, &json!({ "parts": parts }));
-        let unknown = evaluation.findings.iter().filter(|it| it.values.is_none());
-        let unknown: Vec<_> = unknown.map(|it| it.item.as_deref()).collect();
-        assert_eq!(unknown, [None]);
+        let unknown = evaluation.findings.iter().filter(|it| it.item.is_none());
+        let unknown: Vec<_> = unknown.map(|it| it.values.is_none()).collect();
+        assert_eq!(unknown, [true]);
         assert_eq!(
             failed_fields(&evaluation),
             [format!("rules[Copying].{field}")]
@@ -340,6 +340,47 @@ fn if_a_key_is_unknown_the_result_of_all_elements_that_were_not_evaluated_is_unk
         assert_eq!(evaluation.evaluated_elements.len(), 1);
         assert_eq!(evaluation.evaluated_elements[0].keys.len(), evaluated);
     }
+}
+
+#[test]
+fn beyond_the_bound_on_one_object_no_values_are_computed() {
+    let parts = |phase: &str| -> Vec<Value> {
+        let part = |key| json!({"name": format!("part-{key}"), "phase": phase});
+        (0..600).map(part).collect()
+    };
+    let evaluation = evaluate_rule(PARTS, &json!({"parts": parts("Copying")}));
+    let computed = evaluation.findings.iter().map(|it| it.values.is_some());
+    let computed: Vec<bool> = computed.collect();
+    assert_eq!(computed.len(), 600, "each detection is reported");
+    let most = MAX_OPERATIONS_ON_OBJECT + 1;
+    assert!(computed[..most].iter().all(|it| *it));
+    assert!(!computed[most..].iter().any(|it| *it));
+    assert!(evaluation.unknown.is_empty() && evaluation.failures.is_empty());
+
+    let rule = "{operation: Copying, forEach: object.parts, itemKey: item.name, \
+                expression: 'false', outcome: \"'Failed'\", message: item.phase}";
+    let evaluation = evaluate_rule(rule, &json!({"parts": parts("Broken")}));
+    let outcomes = evaluation.outcomes.iter();
+    let texts: Vec<usize> = outcomes.map(|it| it.message.len()).collect();
+    assert_eq!(texts.len(), 600);
+    assert_eq!(texts.iter().filter(|length| **length > 0).count(), most - 1);
+}
+
+#[test]
+fn equal_messages_on_one_object_share_their_memory() {
+    let rule = "{operation: Copying, forEach: object.parts, itemKey: item.name, \
+                expression: 'true', message: item.phase}";
+    let part = |name: &str, phase: &str| json!({"name": name, "phase": phase});
+    let parts = [part("a", "x"), part("b", "y"), part("c", "x")];
+    let evaluation = evaluate_rule(rule, &json!({"parts": parts}));
+    let values = evaluation
+        .findings
+        .iter()
+        .filter_map(|it| it.values.as_ref());
+    let messages: Vec<&Arc<str>> = values.map(|values| &values.message).collect();
+    assert_eq!(messages.len(), 3);
+    assert!(Arc::ptr_eq(messages[0], messages[2]));
+    assert_eq!((&**messages[0], &**messages[1]), ("x", "y"));
 }
 
 #[test]

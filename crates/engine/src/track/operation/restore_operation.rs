@@ -352,6 +352,8 @@ impl Operation {
 pub struct RestoredRecord {
     /// Key of the record.
     pub key: Key,
+    /// Name of the rule set that detected the operation.
+    pub rule_set: Arc<str>,
     /// Start of the operation.
     pub started: Timestamp,
     /// End of the operation: the time of its last detection.
@@ -364,6 +366,7 @@ impl RestoredRecord {
         let record: OperationRecord = serde_json::from_slice(json).ok()?;
         Some(Self {
             key: key.clone(),
+            rule_set: record.spec.rule_set.into(),
             started: record.status.started.0,
             completed: record.status.completed.0,
         })

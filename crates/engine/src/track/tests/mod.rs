@@ -2,6 +2,7 @@
 //! the clock, and compare the changes that clients would receive.
 
 mod continue_while;
+mod operation_bounds;
 mod operations_of_two_components;
 mod optional_rule_fields;
 mod restart_from_custom_resources;
@@ -163,6 +164,7 @@ impl TrackerFixture {
         for change in self.tracker.take_changes() {
             self.apply(change);
         }
+        self.tracker.committed();
     }
 
     /// Applies a write:

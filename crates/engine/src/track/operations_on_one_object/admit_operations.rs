@@ -1,0 +1,141 @@
+//! Applies the bounds on operations to the result of an evaluation. Operations in flight stay. New
+//! operations beyond a bound are left out.
+
+use super::update_detections::DetectionsByRuleSet;
+use super::{TrackedSubject, WaitingOperation};
+use crate::detect::RuleValues;
+use crate::track::operation::{Detection, Operation, SubjectView};
+use crate::track::operation_limits::{ObjectUsage, OperationBounds, OperationLimits, Usage};
+use crate::track::superseded_operations::OperationName;
+use litemap::LiteMap;
+use std::sync::Arc;
+
+impl TrackedSubject {
+    /// Removes the new operations from `results` that exceed a bound. If the texts of an operation
+    /// in flight become longer than a bound allows, the operation keeps its earlier texts.
+    pub(super) fn admit(
+        &mut self,
+        results: &mut DetectionsByRuleSet,
+        limits: &mut OperationLimits,
+    ) {
+        limits.begin_evaluation(&mut self.usage);
+        for (what, by_rule_set) in &results.found {
+            for (rule_set, detection) in by_rule_set {
+                let before = detection_of(&self.operations, &self.waiting, what, rule_set);
+                if let (Some(before), Some(detection)) = (before, detection) {
+                    let before = text_bytes(what, before, &self.view);
+                    let texts = text_bytes(what, detection, &self.view);
+                    let shorter = before.saturating_sub(texts);
+                    limits.release_texts(rule_set, &mut self.usage, shorter);
+                }
+            }
+        }
+        for (what, by_rule_set) in &mut results.found {
+            by_rule_set.retain(|rule_set, detection| {
+                let Some(detection) = detection else {
+                    return true;
+                };
+                let texts = text_bytes(what, detection, &self.view);
+                let before = detection_of(&self.operations, &self.waiting, what, rule_set);
+                let part = match &before {
+                    // `continueWhile` alone does not start an operation.
+                    None if detection.values.only_continues => return true,
+                    None => Usage {
+                        operations: 1,
+                        texts,
+                        full_objects: 0,
+                    },
+                    Some(before) => {
+                        let before = text_bytes(what, before, &self.view);
+                        let texts = texts.saturating_sub(before);
+                        Usage {
+                            operations: 0,
+                            texts,
+                            full_objects: 0,
+                        }
+                    }
+                };
+                let is_unchanged = part == Usage::default();
+                let rule_set = &detection.rule_set;
+                if is_unchanged || limits.admit(rule_set, &mut self.usage, part) {
+                    return true;
+                }
+                if let Some(before) = &before {
+                    keep_texts(&mut Arc::make_mut(detection).values, &before.values);
+                }
+                before.is_some()
+            });
+        }
+    }
+
+    /// Counts what the operations of the subject use of the bounds. An operation counts for each
+    /// rule set that detects it, and for the rule set whose values it shows.
+    pub(in crate::track) fn measure(&self, bounds: &OperationBounds) -> ObjectUsage {
+        let mut usage = ObjectUsage::default();
+        let mut count = |what: &OperationName, detection: &Detection| {
+            let texts = text_bytes(what, detection, &self.view);
+            let part = Usage {
+                operations: 1,
+                texts,
+                full_objects: 0,
+            };
+            usage.add(&detection.rule_set.name, part);
+        };
+        for (what, operation) in &self.operations {
+            let shown = &operation.primary;
+            count(what, shown);
+            let others = operation.detections.iter();
+            let others = others.filter(|(rule_set, _)| **rule_set != shown.rule_set.name);
+            others.for_each(|(_, detection)| count(what, detection));
+        }
+        for (what, waiting) in &self.waiting {
+            waiting.detections.values().for_each(|it| count(what, it));
+        }
+        usage.full_as(&self.usage, bounds)
+    }
+}
+
+/// Returns the detection of an operation by a rule set. During the debounce period of an operation,
+/// this is the last detection. None if the rule set does not detect the operation.
+fn detection_of<'a>(
+    operations: &'a LiteMap<OperationName, Box<Operation>>,
+    waiting: &'a LiteMap<OperationName, WaitingOperation>,
+    what: &OperationName,
+    rule_set: &Arc<str>,
+) -> Option<&'a Arc<Detection>> {
+    if let Some(operation) = operations.get(what) {
+        let shown = Some(&operation.primary).filter(|it| it.rule_set.name == *rule_set);
+        return operation.detections.get(rule_set).or(shown);
+    }
+    waiting.get(what)?.detections.get(rule_set)
+}
+
+/// Returns the number of bytes of the texts that an operation needs for a detection.
+fn text_bytes(what: &OperationName, detection: &Detection, view: &SubjectView) -> usize {
+    let values = &detection.values;
+    let texts = [
+        what.item.as_ref(),
+        values.reason.as_ref(),
+        values.instance.as_ref(),
+        values.work.as_ref(),
+    ];
+    let texts = texts.into_iter().flatten().map(|text| text.len());
+    let labels = values.labels.iter();
+    let labels = labels.map(|(key, value)| key.len() + value.len());
+    let nodes = values.nodes.iter().map(|node| node.len());
+    let owners = view.subject.owners.iter().map(|owner| {
+        owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len()
+    });
+    let all = texts.chain(labels).chain(nodes).chain(owners);
+    all.sum::<usize>() + values.message.len() + view.subject.name.len()
+}
+
+/// Replaces the texts of `values` with the texts of an earlier detection. The other values stay,
+/// for example the state and the progress.
+fn keep_texts(values: &mut RuleValues, earlier: &RuleValues) {
+    values.reason.clone_from(&earlier.reason);
+    values.message.clone_from(&earlier.message);
+    values.work.clone_from(&earlier.work);
+    values.labels.clone_from(&earlier.labels);
+    values.nodes.clone_from(&earlier.nodes);
+}

@@ -1,0 +1,446 @@
+//! Tests of the bounds on operations, and of the bounds on what completed operations leave behind.
+//! At a bound, the tracker keeps the operations that it has, and shows no further ones. The rule set
+//! then counts as one that may miss operations, until a list shows that it has room for all.
+
+use super::*;
+use crate::rules::{OperationBound, ReachedBound};
+use std::iter;
+
+/// Small bounds, which only the test of each bound reaches.
+const BOUNDS: OperationBounds = OperationBounds {
+    on_object: 4,
+    of_rule_set: 10,
+    all: 1_000,
+    texts_of_rule_set: 1 << 20,
+    all_texts: 1 << 22,
+};
+
+/// Creates a fixture with the rule sets `a`, `b` and `c`, and with these bounds.
+fn bounded(bounds: OperationBounds, max_records: usize) -> TrackerFixture {
+    let mut fixture = fixture_without_rules(TrackerSettings {
+        debounce: Duration::ZERO,
+        retain: None,
+        max_records,
+        cluster_namespace: "ifo-system".into(),
+    });
+    fixture.tracker = fixture.tracker.with_bounds(bounds);
+    let rules: &[&str] = &["Working"];
+    fixture.set_rules(&[("a", rules), ("b", rules), ("c", rules)]);
+    fixture.list(&[]);
+    fixture
+}
+
+/// The operations of a rule set on an object: the name of the object, the rule set, the number of
+/// operations, and the length of the message of each operation.
+type OnObject<'a> = (&'a str, &'a str, usize, usize);
+
+impl TrackerFixture {
+    fn rule_set(&self, name: &str) -> Arc<crate::rules::RuleSet> {
+        let mut rule_sets = self.book.rule_sets.iter();
+        let found = rule_sets.find(|own| &*own.name == name);
+        found.expect("the test names an existing rule set").clone()
+    }
+
+    /// Evaluates an object. Each operation has an element of its own, so that all have different
+    /// identities. The elements begin at the number `first`.
+    fn evaluate_items(&mut self, (name, rule_set, count, length): OnObject<'_>, first: usize) {
+        let rule_set = self.rule_set(rule_set);
+        let finding = |index: usize| Finding {
+            rule_set: rule_set.clone(),
+            operation: "Working".into(),
+            item: Some(format!("{}-{index:05}", rule_set.name).into()),
+            values: Some(RuleValues {
+                message: "x".repeat(length).into(),
+                ..RuleValues::default()
+            }),
+        };
+        let findings = (first..first + count).map(finding).collect();
+        self.evaluate_with(subject(name), findings);
+    }
+
+    /// Lists all objects of the feed.
+    fn list(&mut self, objects: &[OnObject<'_>]) {
+        self.send_event(FeedEvent::Reset);
+        for object in objects {
+            self.evaluate_items(*object, 0);
+        }
+        self.send_event(FeedEvent::Synced { missing: None });
+    }
+
+    fn delete(&mut self, name: &str) {
+        self.send_event(FeedEvent::Deleted {
+            subject: subject(name),
+            read: Instant::now(),
+        });
+    }
+
+    /// Returns the number of operations of a rule set that clients see.
+    fn count(&self, rule_set: &str) -> usize {
+        let shown = self.shown();
+        shown
+            .iter()
+            .filter(|it| it.spec.rule_set == rule_set)
+            .count()
+    }
+
+    /// Returns the bound that refuses operations of a rule set, and the number of operations that
+    /// the rule set had when it reached the bound.
+    fn reached(&self, rule_set: &str) -> Option<(OperationBound, usize)> {
+        let reached = self.rule_set(rule_set).activity.reached_bound();
+        reached.map(|ReachedBound { bound, kept, .. }| (bound, kept))
+    }
+
+    fn has_room(&self, rule_set: &str) -> bool {
+        self.rule_set(rule_set).activity.has_room()
+    }
+}
+
+#[test]
+fn a_rule_set_has_a_bound_on_one_object_and_keeps_the_operations_in_flight() {
+    let mut fixture = bounded(BOUNDS, 0);
+    fixture.evaluate_items(("vm", "a", 3, 0), 3);
+    assert_eq!((fixture.count("a"), fixture.reached("a")), (3, None));
+    // Three new elements come before the elements in flight. Only one of them is shown.
+    fixture.evaluate_items(("vm", "a", 6, 0), 0);
+    let items: Vec<_> = fixture.shown().into_iter().map(|it| it.spec.item).collect();
+    for item in ["a-00003", "a-00004", "a-00005"] {
+        let item = Some(item.to_owned());
+        assert!(items.contains(&item), "{item:?} must stay: {items:?}");
+    }
+    assert_eq!(items.len(), 4);
+    assert_eq!(fixture.reached("a"), Some((OperationBound::Object, 4)));
+    // The bound is about one object and one rule set.
+    fixture.evaluate_items(("other", "a", 4, 0), 0);
+    fixture.evaluate_items(("third", "b", 4, 0), 0);
+    assert_eq!((fixture.count("a"), fixture.count("b")), (8, 4));
+    assert_eq!(fixture.reached("b"), None);
+
+    assert!(!fixture.has_room("a"));
+    fixture.evaluate_items(("vm", "a", 4, 0), 0);
+    assert!(fixture.has_room("a"));
+    assert!(
+        fixture.reached("a").is_some(),
+        "another object may have more operations, which only a list shows"
+    );
+    fixture.list(&[
+        ("vm", "a", 4, 0),
+        ("other", "a", 4, 0),
+        ("third", "b", 4, 0),
+    ]);
+    assert_eq!((fixture.reached("a"), fixture.has_room("a")), (None, false));
+}
+
+#[test]
+fn at_the_bound_of_a_rule_set_other_rule_sets_show_all_their_operations() {
+    let mut fixture = bounded(BOUNDS, 0);
+    let names: Vec<String> = (0..12).map(|number| format!("vm{number:02}")).collect();
+    let all: Vec<OnObject<'_>> = names.iter().map(|it| (&**it, "a", 1, 0)).collect();
+    fixture.list(&all);
+    assert_eq!(fixture.count("a"), 10);
+    assert_eq!(fixture.reached("a"), Some((OperationBound::RuleSet, 10)));
+    for name in ["b0", "b1", "b2"] {
+        fixture.evaluate_items((name, "b", 3, 0), 0);
+    }
+    assert_eq!((fixture.count("b"), fixture.reached("b")), (9, None));
+
+    // An object that is refused is not stored. When operations end, its feed lists it again.
+    assert!(!fixture.has_room("a"));
+    fixture.delete("vm00");
+    fixture.delete("vm01");
+    assert_eq!((fixture.count("a"), fixture.has_room("a")), (8, true));
+    assert!(fixture.reached("a").is_some());
+    let b = [("b0", "b", 3, 0), ("b1", "b", 3, 0), ("b2", "b", 3, 0)];
+    fixture.list(&[&all[2..], &b[..]].concat());
+    assert_eq!((fixture.count("a"), fixture.count("b")), (10, 9));
+    assert_eq!((fixture.reached("a"), fixture.has_room("a")), (None, false));
+    assert_eq!(fixture.rule_set("a").activity.ended_gaps(), 1);
+}
+
+#[test]
+fn a_bound_that_still_refuses_operations_in_the_next_list_stays_reported() {
+    let mut fixture = bounded(BOUNDS, 0);
+    let names: Vec<String> = (0..14).map(|number| format!("vm{number:02}")).collect();
+    let all: Vec<OnObject<'_>> = names.iter().map(|it| (&**it, "a", 1, 0)).collect();
+    fixture.list(&all);
+    fixture.delete("vm00");
+    assert!(fixture.has_room("a"));
+    fixture.list(&all[1..]);
+    assert_eq!(fixture.count("a"), 10);
+    assert_eq!(fixture.reached("a"), Some((OperationBound::RuleSet, 10)));
+    assert!(!fixture.has_room("a"), "a further list would show nothing");
+}
+
+#[test]
+fn a_report_ends_only_after_the_operations_are_in_the_index() {
+    let mut fixture = bounded(BOUNDS, 0);
+    fixture.list(&[("vm", "a", 5, 0)]);
+    assert!(fixture.reached("a").is_some());
+    fixture.evaluate_items(("vm", "a", 2, 0), 0);
+    let source = Source {
+        target: fixture.target.clone(),
+        namespace: None,
+    };
+    let generation = fixture.generation;
+    for event in [FeedEvent::Reset, FeedEvent::Synced { missing: None }] {
+        let source = source.clone();
+        let message = Message::Feed {
+            source,
+            generation,
+            event,
+        };
+        fixture.tracker.advance(message, fixture.now);
+    }
+    assert!(fixture.reached("a").is_some());
+    fixture.tracker.take_changes();
+    fixture.tracker.committed();
+    assert_eq!(fixture.reached("a"), None);
+}
+
+#[test]
+fn no_number_of_greedy_rule_sets_uses_up_the_bound_for_all() {
+    let bounds = OperationBounds {
+        on_object: 1_000,
+        of_rule_set: 1_000,
+        all: 100,
+        ..BOUNDS
+    };
+    let mut fixture = bounded(bounds, 0);
+    fixture.evaluate_items(("vm-a", "a", 200, 0), 0);
+    assert_eq!(fixture.count("a"), 50, "half of all is left for others");
+    assert_eq!(
+        fixture.reached("a"),
+        Some((OperationBound::AllRuleSets, 50))
+    );
+    fixture.evaluate_items(("vm-b", "b", 200, 0), 0);
+    assert_eq!(
+        fixture.count("b"),
+        25,
+        "half of the rest is left for others"
+    );
+    fixture.evaluate_items(("vm-c", "c", 10, 0), 0);
+    assert_eq!((fixture.count("c"), fixture.reached("c")), (10, None));
+    assert_eq!(fixture.count("a"), 50, "operations in flight stay");
+
+    fixture.delete("vm-a");
+    assert!(fixture.has_room("b"));
+    fixture.list(&[("vm-b", "b", 30, 0), ("vm-c", "c", 10, 0)]);
+    assert_eq!((fixture.count("b"), fixture.reached("b")), (30, None));
+}
+
+#[test]
+fn the_texts_of_a_rule_set_have_a_bound_and_do_not_grow_beyond_it() {
+    let bounds = OperationBounds {
+        on_object: 100,
+        of_rule_set: 100,
+        texts_of_rule_set: 10_000,
+        ..BOUNDS
+    };
+    let mut fixture = bounded(bounds, 0);
+    fixture.evaluate_items(("vm", "a", 20, 1_000), 0);
+    assert_eq!(fixture.count("a"), 9);
+    assert_eq!(fixture.reached("a"), Some((OperationBound::Texts, 9)));
+    fixture.evaluate_items(("other", "b", 9, 1_000), 0);
+    assert_eq!((fixture.count("b"), fixture.reached("b")), (9, None));
+
+    // The messages of the operations in flight become longer than the bound allows.
+    let mut fixture = bounded(bounds, 0);
+    fixture.evaluate_items(("vm", "a", 50, 10), 0);
+    assert_eq!((fixture.count("a"), fixture.reached("a")), (50, None));
+    fixture.evaluate_items(("vm", "a", 50, 1_000), 0);
+    let lengths = |fixture: &TrackerFixture| -> usize {
+        let shown = fixture.shown();
+        shown.iter().map(|it| it.status.message.len()).sum()
+    };
+    assert_eq!(fixture.count("a"), 50);
+    assert!((2_000..10_000).contains(&lengths(&fixture)));
+    assert!(matches!(
+        fixture.reached("a"),
+        Some((OperationBound::Texts, 50))
+    ));
+    fixture.list(&[("vm", "a", 50, 20)]);
+    assert_eq!((lengths(&fixture), fixture.reached("a")), (1_000, None));
+}
+
+#[test]
+fn the_texts_of_all_rule_sets_have_a_bound() {
+    let bounds = OperationBounds {
+        on_object: 100,
+        of_rule_set: 100,
+        all_texts: 20_000,
+        ..BOUNDS
+    };
+    let mut fixture = bounded(bounds, 0);
+    fixture.evaluate_items(("vm", "a", 20, 1_000), 0);
+    assert_eq!(
+        fixture.count("a"),
+        9,
+        "half of the texts is left for others"
+    );
+    assert_eq!(fixture.reached("a"), Some((OperationBound::AllTexts, 9)));
+    fixture.evaluate_items(("other", "b", 2, 1_000), 0);
+    assert_eq!((fixture.count("b"), fixture.reached("b")), (2, None));
+}
+
+#[test]
+fn waiting_and_settling_operations_count() {
+    let mut fixture = bounded(BOUNDS, 0);
+    fixture.tracker.shared.settings.debounce = DEBOUNCE;
+    for number in 0..10 {
+        fixture.evaluate_items((&format!("vm{number}"), "a", 1, 0), 0);
+    }
+    // The operation is settling now.
+    fixture.evaluate_with(subject("vm0"), Vec::new());
+    fixture.evaluate_items(("late", "a", 1, 0), 0);
+    assert_eq!(fixture.count("a"), 10);
+    assert!(fixture.reached("a").is_some());
+    // The settling operation is detected again, which needs no room.
+    fixture.evaluate_items(("vm0", "a", 1, 0), 0);
+    fixture.advance(DEBOUNCE * 2);
+    assert_eq!(fixture.count("a"), 10);
+    fixture.evaluate_with(subject("vm0"), Vec::new());
+    assert!(!fixture.has_room("a"));
+    fixture.advance(DEBOUNCE);
+    assert_eq!((fixture.count("a"), fixture.has_room("a")), (9, true));
+}
+
+#[test]
+fn restored_operations_count() {
+    let mut before = bounded(BOUNDS, 0);
+    for number in 0..10 {
+        before.evaluate_items((&format!("vm{number}"), "a", 1, 0), 0);
+    }
+    let mut state = InitialState::new("ifo-system".into(), None);
+    for (key, json) in &before.objects {
+        state.add_index_object(key, json, before.now);
+    }
+    let mut after = fixture_without_rules(before.tracker.shared.settings.clone());
+    after.tracker = after.tracker.with_bounds(BOUNDS);
+    after.objects.clone_from(&before.objects);
+    after.send(Message::Resume(Box::new(state)));
+    after.set_rules(&[("a", &["Working"])]);
+    after.evaluate_items(("new", "a", 1, 0), 0);
+    assert_eq!(after.count("a"), 10);
+    assert_eq!(after.reached("a"), Some((OperationBound::RuleSet, 10)));
+    after.delete("vm3");
+    after.evaluate_items(("new", "a", 1, 0), 0);
+    assert_eq!(after.count("a"), 10);
+}
+
+#[test]
+fn the_counts_are_exact_when_all_operations_have_ended() {
+    let mut fixture = bounded(BOUNDS, 0);
+    for round in 0..3 {
+        for number in 0..5 {
+            let name = format!("vm{number}");
+            fixture.evaluate_items((&name, "a", 4, 10 * round), round);
+            fixture.evaluate_items((&name, "b", 2, 5), 0);
+        }
+        fixture.evaluate_with(subject("vm1"), Vec::new());
+    }
+    for number in 0..5 {
+        fixture.delete(&format!("vm{number}"));
+    }
+    let limits = format!("{:?}", fixture.tracker.shared.limits);
+    assert!(limits.contains("rule_sets: {}"), "{limits}");
+    assert!(
+        limits.contains("total: Usage { operations: 0, texts: 0, full_objects: 0 }"),
+        "{limits}"
+    );
+}
+
+#[test]
+fn removing_a_rule_set_ends_its_operations_in_batches_and_keeps_the_records_of_others() {
+    const COUNT: usize = 3 * FULL_BATCH;
+    let bounds = OperationBounds {
+        of_rule_set: COUNT,
+        all: 10 * COUNT,
+        ..BOUNDS
+    };
+    let mut fixture = bounded(bounds, 100);
+    for number in 0..20 {
+        let name = format!("b{number}");
+        fixture.evaluate_items((&name, "b", 1, 0), 0);
+        fixture.delete(&name);
+    }
+    assert_eq!(fixture.records.len(), 20);
+    let of_b: BTreeSet<Key> = fixture.records.keys().cloned().collect();
+    for number in 0..COUNT {
+        fixture.evaluate_items((&format!("vm{number}"), "a", 1, 0), 0);
+    }
+    assert_eq!(fixture.count("a"), COUNT);
+
+    fixture.generation += 1;
+    fixture.book = book(&fixture.target, fixture.generation, &[("b", &["Other"])]);
+    let message = Message::Rules {
+        target: fixture.target.clone(),
+        book: Some(fixture.book.clone()),
+        removed: false,
+    };
+    fixture.tracker.advance(message, fixture.now);
+    let batches: Vec<Vec<Write>> = iter::from_fn(|| {
+        let batch = fixture.tracker.take_batch();
+        (!batch.is_empty()).then_some(batch)
+    })
+    .collect();
+    assert!(batches.len() > 3);
+    for batch in batches {
+        // The writes for one object, and the deletions of old records, can exceed a batch.
+        assert!(batch.len() <= 2 * FULL_BATCH + 10, "{}", batch.len());
+        for write in batch {
+            fixture.apply(write);
+        }
+        assert!(fixture.records.len() <= 100, "{}", fixture.records.len());
+    }
+    assert_eq!(fixture.shown().len(), 0);
+    assert_eq!(fixture.records.len(), 100);
+    assert!(of_b.iter().all(|key| fixture.records.contains_key(key)));
+}
+
+#[test]
+fn a_message_finishes_the_work_of_the_message_before() {
+    let bounds = OperationBounds {
+        of_rule_set: 5_000,
+        all: 50_000,
+        ..BOUNDS
+    };
+    let mut fixture = bounded(bounds, 0);
+    for number in 0..2_000 {
+        fixture.evaluate_items((&format!("vm{number}"), "a", 1, 0), 0);
+    }
+    let source = Source {
+        target: fixture.target.clone(),
+        namespace: None,
+    };
+    let generation = fixture.generation;
+    for event in [FeedEvent::Lost, FeedEvent::Synced { missing: None }] {
+        let source = source.clone();
+        let message = Message::Feed {
+            source,
+            generation,
+            event,
+        };
+        fixture.tracker.advance(message, fixture.now);
+    }
+    fixture.flush();
+    let shown = fixture.shown();
+    assert!(shown.iter().all(|it| condition(it, "Detected").0 == "True"));
+}
+
+#[test]
+fn a_rule_set_with_many_retained_operations_does_not_displace_those_of_others() {
+    let mut fixture = bounded(BOUNDS, 0);
+    fixture.tracker.shared.settings.retain = Some(Retention {
+        max_count: 8,
+        ..RETENTION
+    });
+    for (name, rule_set) in [("b0", "b"), ("b1", "b")] {
+        fixture.evaluate_items((name, rule_set, 1, 0), 0);
+        fixture.delete(name);
+    }
+    for number in 0..20 {
+        let name = format!("a{number}");
+        fixture.evaluate_items((&name, "a", 1, 0), 0);
+        fixture.delete(&name);
+    }
+    assert_eq!((fixture.count("a"), fixture.count("b")), (6, 2));
+}
