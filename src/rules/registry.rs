@@ -330,7 +330,7 @@ impl Registry {
                     rule_sets_without_book.undecided.insert(name.clone());
                 }
                 Some(Resolution::Served { .. })
-                    if !target.is_some_and(TrackedTarget::awaits_book) => {}
+                    if !target.is_some_and(|target| target.awaits_book(name)) => {}
                 Some(Resolution::NotServed { .. }) => {
                     rule_sets_without_book.unserved.insert(name.clone());
                 }

@@ -94,6 +94,29 @@ async fn the_start_waits_for_the_compiler_for_a_limited_time() {
     assert_eq!(gaps(&fixture), ["b: target is being listed"]);
 }
 
+/// If the new leader said that it knows the rules of `b`, the tracker would end the operations that
+/// were restored from an earlier leader.
+#[tokio::test(start_paused = true)]
+async fn a_rule_set_is_undecided_until_its_rule_book_is_published() {
+    let mut fixture = compiling("cars").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let undecided = |fixture: &ControllerFixture| {
+        let without_book = fixture.rule_sets_without_book.borrow().clone();
+        without_book.expect("the start is done").undecided.clone()
+    };
+    let only_b = BTreeSet::from(["b".to_owned()]);
+    assert_eq!(undecided(&fixture), only_b);
+    fixture.compiler.hold(&[]);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(gaps(&fixture).last().unwrap(), "b: target is being listed");
+    assert_eq!(undecided(&fixture), only_b);
+    moment().await;
+    let published = fixture.catch_up().await;
+    let published: Vec<_> = published.iter().map(summary).collect();
+    assert_eq!(published, [("cars", Some(vec!["a", "b"]))]);
+    assert_eq!(undecided(&fixture), BTreeSet::new());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lost_watch_is_reported_while_a_rule_set_is_compiled() {
     let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
