@@ -183,7 +183,11 @@ impl Controller {
                 () = self.review.elapsed() => self.write_statuses(&mut writes),
                 () = self.report.elapsed() => self.report.schedule_within(Duration::ZERO),
             }
-            compilations.start(&self.registry);
+            // After the list is complete, the smallest rule set is compiled first. If a compilation
+            // started earlier, the first rule set of the list could delay all others.
+            if self.listed.is_none() {
+                compilations.start(&self.registry);
+            }
             let has_compiled = !self.registry.is_compiling() || !self.compile_wait.is_scheduled();
             if self.start == StartPhase::Resolving && lookups.is_idle() && has_compiled {
                 // The first rule books and statuses are sent without a delay.

@@ -167,13 +167,16 @@ impl Compiler<'_> {
     /// Returns true if the compiler has time for the expression in `field`, and has found fewer than
     /// [`MAX_ERRORS`] errors.
     fn may_continue(&mut self, field: &str) -> bool {
-        if !self.is_stopped && (self.is_over)() {
+        if self.is_stopped || self.invalid.len() >= MAX_ERRORS {
+            return false;
+        }
+        if (self.is_over)() {
             self.is_stopped = true;
             let limit = MAX_COMPILE_TIME.as_secs();
             let message = format!("{field}: the rule set takes more than {limit} s to compile");
             self.invalid.insert(0, RuleSetError::Spec(message));
         }
-        !self.is_stopped && self.invalid.len() < MAX_ERRORS
+        !self.is_stopped
     }
 
     fn compile_program(
