@@ -11,7 +11,7 @@ use crate::config::Common;
 use crate::detection::Supervisor;
 use crate::observe::{Feed, Resolve};
 use crate::persist::UnsyncedRuleSets;
-use crate::rules::{Controller, Inputs, Outputs, Report, RuleSetEvent, StatusSink};
+use crate::rules::{CompileThread, Controller, Inputs, Outputs, Report, RuleSetEvent, StatusSink};
 use crate::serve::Readiness;
 use crate::telemetry::Metrics;
 use futures::future::BoxFuture;
@@ -128,7 +128,12 @@ impl DetectionSetup {
             let _ = restored.send(());
             input.rule_sets
         });
-        let controller = Controller::new(input.resolve, common.requeue, common.allow_secrets);
+        let controller = Controller::new(
+            input.resolve,
+            Arc::new(CompileThread),
+            common.requeue,
+            common.allow_secrets,
+        );
         let inputs = Inputs {
             rule_sets: rule_sets.flatten_stream().boxed(),
             feedback: reported,

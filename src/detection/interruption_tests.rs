@@ -8,7 +8,8 @@ use crate::index::{Bounds, IndexReader, ListScope, ReadVersion, index};
 use crate::observe::Resolve;
 use crate::replicate::Leadership;
 use crate::rules::{
-    Controller, Inputs, Outputs, Reporter, RuleSetEvent, StatusAnswer, StatusSink, StatusWrite,
+    CompileAtOnce, Controller, Inputs, Outputs, Reporter, RuleSetEvent, StatusAnswer, StatusSink,
+    StatusWrite,
 };
 use crate::{clock, tracker_task};
 use futures::future::BoxFuture;
@@ -118,7 +119,12 @@ async fn pipeline(rule: Value) -> PipelineFixture {
         status: status.clone(),
     };
     let requeue = Duration::from_hours(1);
-    let controller = Controller::new(Arc::new(EverythingServed), requeue, false);
+    let controller = Controller::new(
+        Arc::new(EverythingServed),
+        Arc::new(CompileAtOnce),
+        requeue,
+        false,
+    );
     tokio::spawn(controller.run(inputs, outputs));
     wait_until_idle().await;
     PipelineFixture {

@@ -7,6 +7,7 @@
 //! registry returns rule books, which the loop publishes, and statuses, which the loop writes.
 
 use super::Report;
+use super::compilations::{Compilations, Compile, Compiled};
 use super::registry::{Feedback, LookupRequest, Publication, Registry};
 use super::status_writes::{StatusSink, StatusWrite, StatusWrites};
 use super::target_discovery::Lookups;
@@ -16,7 +17,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{RuleSet, RuleSetError, RuleSetsWithoutBook, compile};
+use ifo_engine::rules::RuleSetsWithoutBook;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 /// Changes within this time are published together. A publication is expensive: the feeds of the
 /// target list all objects again, and each changed status is written to the cluster.
 const GATHER_PERIOD: Duration = Duration::from_millis(500);
+
+/// Maximum time after the list of rule sets for which the start waits for the compiler. After that
+/// time, the rule sets that are still being compiled are reported as rule sets that may miss
+/// operations. All shipped rule sets together take less than a second.
+const START_COMPILE_WAIT: Duration = Duration::from_secs(5);
 
 /// When a feed becomes up to date, the controller sends a new [`Report`] after this delay. So the
 /// report also contains the other feeds that become up to date during the delay. After any other
@@ -95,10 +101,13 @@ pub struct Outputs {
 pub struct Controller {
     registry: Registry,
     resolve: Arc<dyn Resolve>,
+    compiler: Arc<dyn Compile>,
     requeue: Duration,
     /// While a list of rule sets is being received, the names in it. Otherwise `None`.
     listed: Option<HashSet<String>>,
     start: StartPhase,
+    /// The end of [`START_COMPILE_WAIT`].
+    compile_wait: EarliestTime,
     /// The next time at which rule books are published and statuses are written.
     publish: EarliestTime,
     /// The next time at which only statuses are written.
@@ -112,10 +121,10 @@ pub struct Controller {
 enum StartPhase {
     /// The rule sets have not been read completely.
     Reading,
-    /// The rule sets have been read, and their targets are being looked up.
+    /// The rule sets have been read. They are being compiled, and their targets are being looked up.
     Resolving,
     /// Every target has been looked up, and the rule books of the served targets have been
-    /// published.
+    /// published. All rule sets have been compiled, or [`START_COMPILE_WAIT`] is over.
     Done,
 }
 
@@ -123,13 +132,20 @@ impl Controller {
     /// Creates a controller. At the interval `requeue`, the controller looks up a target again if
     /// the target is not served, if its last look-up failed, or if its feeds fail. If
     /// `allow_secrets` is true, rule sets may watch secrets.
-    pub fn new(resolve: Arc<dyn Resolve>, requeue: Duration, allow_secrets: bool) -> Self {
+    pub fn new(
+        resolve: Arc<dyn Resolve>,
+        compiler: Arc<dyn Compile>,
+        requeue: Duration,
+        allow_secrets: bool,
+    ) -> Self {
         Self {
             registry: Registry::new(allow_secrets, requeue),
             resolve,
+            compiler,
             requeue,
             listed: None,
             start: StartPhase::Reading,
+            compile_wait: EarliestTime::default(),
             publish: EarliestTime::default(),
             review: EarliestTime::default(),
             report: EarliestTime::default(),
@@ -140,16 +156,18 @@ impl Controller {
     pub async fn run(mut self, mut inputs: Inputs, outputs: Outputs) {
         let mut changes = self.resolve.resolution_changes();
         let mut lookups = Lookups::new(self.resolve.clone());
+        let mut compilations = Compilations::new(self.compiler.clone());
         let mut writes = StatusWrites::new(outputs.status.clone());
         let mut requeue = every(self.requeue);
         let mut review = every(REVIEW_INTERVAL.min(self.requeue));
         loop {
             tokio::select! {
                 event = inputs.rule_sets.next() => match event {
-                    Some(event) => self.handle_rule_set(event, &mut lookups).await,
+                    Some(event) => self.handle_rule_set(event, &mut lookups),
                     None => return,
                 },
                 Some(feedback) = inputs.feedback.recv() => self.handle_feedback(feedback, &mut lookups),
+                Some(compiled) = compilations.next() => self.handle_compiled(compiled),
                 Some((target, resolution)) = lookups.next() => self.handle_resolution(&target, resolution),
                 Some(()) = changes.next() => lookups.request(self.registry.to_resolve(LookupRequest::All), true),
                 _ = requeue.tick() => lookups.request(self.registry.to_resolve(LookupRequest::Doubtful), false),
@@ -161,10 +179,17 @@ impl Controller {
                     }
                     self.write_statuses(&mut writes);
                 }
+                () = self.compile_wait.elapsed() => {}
                 () = self.review.elapsed() => self.write_statuses(&mut writes),
                 () = self.report.elapsed() => self.report.schedule_within(Duration::ZERO),
             }
-            if self.start == StartPhase::Resolving && lookups.is_idle() {
+            // After the list is complete, the smallest rule set is compiled first. If a compilation
+            // started earlier, the first rule set of the list could delay all others.
+            if self.listed.is_none() {
+                compilations.start(&self.registry);
+            }
+            let has_compiled = !self.registry.is_compiling() || !self.compile_wait.is_scheduled();
+            if self.start == StartPhase::Resolving && lookups.is_idle() && has_compiled {
                 // The first rule books and statuses are sent without a delay.
                 if !self.publish(&outputs).await {
                     return;
@@ -199,7 +224,7 @@ impl Controller {
     }
 
     /// Records an event of a rule set, and looks up new targets.
-    async fn handle_rule_set(&mut self, event: RuleSetEvent, lookups: &mut Lookups) {
+    fn handle_rule_set(&mut self, event: RuleSetEvent, lookups: &mut Lookups) {
         self.report.schedule_within(Duration::ZERO);
         match event {
             RuleSetEvent::Reset => self.listed = Some(HashSet::new()),
@@ -208,8 +233,7 @@ impl Controller {
                     listed.insert(name.clone());
                 }
                 if self.registry.is_new_or_changed(&object) {
-                    let compiled = compile_in_background(&object).await;
-                    self.registry.apply(*object, compiled);
+                    self.registry.apply(*object);
                     self.publish.schedule_within(GATHER_PERIOD);
                 } else if self.registry.observe(&object) {
                     self.review.schedule_within(GATHER_PERIOD);
@@ -238,6 +262,7 @@ impl Controller {
             RuleSetEvent::Synced => {
                 if self.start == StartPhase::Reading {
                     self.start = StartPhase::Resolving;
+                    self.compile_wait.schedule_within(START_COMPILE_WAIT);
                 }
                 let listed = self.listed.take();
                 let gone: Vec<String> = self
@@ -257,6 +282,13 @@ impl Controller {
             }
         }
         lookups.request(self.registry.to_resolve(LookupRequest::New), false);
+    }
+
+    fn handle_compiled(&mut self, compiled: Compiled) {
+        if self.registry.compiled(compiled) {
+            self.report.schedule_within(Duration::ZERO);
+            self.publish.schedule_within(GATHER_PERIOD);
+        }
     }
 
     fn handle_feedback(&mut self, feedback: Feedback, lookups: &mut Lookups) {
@@ -317,23 +349,6 @@ impl Controller {
     }
 }
 
-/// Compiles a rule set on a thread for blocking work, because compiling a hostile rule set can take
-/// seconds.
-async fn compile_in_background(object: &OperationRuleSet) -> Result<RuleSet, Vec<RuleSetError>> {
-    let name = object.metadata.name.clone().unwrap_or_default();
-    let spec = object.spec.clone();
-    tokio::task::spawn_blocking(move || compile(&name, &spec))
-        .await
-        .unwrap_or_else(|error| {
-            // If the error is not a panic, the runtime has cancelled the task, because the process
-            // ends. This is not logged.
-            if error.is_panic() {
-                tracing::error!(%error, "a rule set could not be compiled");
-            }
-            Err(vec![RuleSetError::Spec("the compiler failed".to_owned())])
-        })
-}
-
 /// Sends a value if it differs from the last one.
 fn send_change<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
     sender.send_if_modified(|last| {
@@ -364,6 +379,10 @@ impl EarliestTime {
 
     fn clear(&mut self) {
         self.0 = None;
+    }
+
+    fn is_scheduled(&self) -> bool {
+        self.0.is_some()
     }
 
     fn is_due(&self) -> bool {

@@ -4,6 +4,7 @@
 //! (the watches of the targets) report to the controller whether they are up to date. The
 //! controller writes the status of each rule set.
 
+mod compilations;
 mod controller;
 mod known_status;
 mod registry;
@@ -17,6 +18,9 @@ mod tracked_target;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub use compilations::CompileAtOnce;
+pub use compilations::{Compile, CompileResult, CompileThread};
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
 pub use registry::{Feedback, Publication};
 pub use rule_set_states::{Report, Reporter};

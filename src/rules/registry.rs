@@ -3,13 +3,14 @@
 //! contains the compiled rule sets of one target. The registry has no I/O and no clock.
 
 use super::StatusWrite;
+use super::compilations::Compiled;
 use super::known_status::KnownStatus;
 use super::rule_set_states::{Facts, IdleReason, Report, ReportedRuleSet, RuleSetState};
 use super::rule_set_status::{self, RuleSetHealth, WatchState};
 use super::tracked_target::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};
-use ifo_engine::rules::{RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook};
+use ifo_engine::rules::{RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook, expression_bytes};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -77,12 +78,15 @@ struct RegisteredRuleSet {
     facts: Arc<Facts>,
     uid: Option<String>,
     generation: Option<i64>,
-    spec: OperationRuleSetSpec,
+    /// The newest spec. A compilation has a clone of this `Arc`.
+    spec: Arc<OperationRuleSetSpec>,
     target: Arc<Gvr>,
-    compiled: Result<Arc<RuleSet>, Vec<RuleSetError>>,
-    /// The rules that are evaluated. While the spec does not compile, these are the rules of the
-    /// last valid spec. `None` if no valid spec with the same target is known.
-    rules: Option<Arc<RuleSet>>,
+    /// The result of compiling `spec`. `None` until the compilation ends.
+    compiled: Option<Result<Arc<RuleSet>, Vec<RuleSetError>>>,
+    /// The rules that are evaluated, with their target. While `spec` is being compiled, these are
+    /// the rules of the last valid spec. If `spec` does not compile, they stay in use if they have
+    /// the same target. `None` if there are no such rules.
+    in_use: Option<(Arc<Gvr>, Arc<RuleSet>)>,
     /// The reason why the server refuses to watch the target. `None` if it does not refuse.
     refused: Option<String>,
     /// The status that the rule set has in the cluster.
@@ -110,7 +114,7 @@ impl Registry {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         self.rule_sets
             .get(name)
-            .is_none_or(|known| known.uid != object.metadata.uid || known.spec != object.spec)
+            .is_none_or(|known| known.uid != object.metadata.uid || *known.spec != object.spec)
     }
 
     /// Records an event of a rule set whose spec has not changed. Returns true if the version in
@@ -127,56 +131,88 @@ impl Registry {
             .observe(version, object.status.as_ref())
     }
 
-    /// Records a rule set that was created or changed. `compiled` is the result of compiling its
-    /// rules.
-    pub(super) fn apply(
-        &mut self,
-        object: OperationRuleSet,
-        compiled: Result<RuleSet, Vec<RuleSetError>>,
-    ) {
+    /// Records a rule set that was created or changed, and that must be compiled.
+    pub(super) fn apply(&mut self, object: OperationRuleSet) {
         let name = object.metadata.name.unwrap_or_default();
         self.unreadable.remove(&name);
-        let (uid, generation) = (object.metadata.uid, object.metadata.generation);
+        let uid = object.metadata.uid;
         let version = object.metadata.resource_version;
-        let target = Arc::new(object.spec.target.gvr());
-        let before = self.rule_sets.get(&name).filter(|known| known.uid == uid);
-        let last = before.filter(|before| before.target == target);
-        let last = last.and_then(|before| before.rules.clone());
-        // If the text of the spec has changed, but the compiled rules are equal, the rule book
-        // stays and the feeds do not list again.
-        let compiled = compiled.map(|rules| match &last {
-            Some(last) if **last == rules => last.clone(),
-            _ => Arc::new(rules),
-        });
-        let cluster_status = match before {
-            Some(known) => {
-                let mut cluster_status = known.cluster_status.clone();
+        let (in_use, cluster_status) = match self.rule_sets.remove(&name) {
+            Some(before) if before.uid == uid => {
+                let mut cluster_status = before.cluster_status;
                 cluster_status.observe(version, object.status.as_ref());
-                cluster_status
+                (before.in_use, cluster_status)
             }
-            None => KnownStatus {
-                version,
-                status: object.status.unwrap_or_default(),
-                edited: false,
-            },
+            before => {
+                if let Some(before) = before {
+                    self.mark_stale(before.used_target());
+                }
+                let cluster_status = KnownStatus {
+                    version,
+                    status: object.status.unwrap_or_default(),
+                    edited: false,
+                };
+                (None, cluster_status)
+            }
         };
+        let target = Arc::new(object.spec.target.gvr());
+        self.targets.entry(target.clone()).or_default();
         let known = RegisteredRuleSet {
             facts: Arc::new(Facts::new(&name, &object.spec)),
             uid,
-            generation,
-            // An error in a new version of the spec must not end the operations in flight. So the
-            // last valid rules stay in use.
-            rules: compiled.as_ref().ok().cloned().or(last),
-            compiled,
+            generation: object.metadata.generation,
+            compiled: None,
+            in_use,
             refused: refused(&target, self.allow_secrets),
-            spec: object.spec,
-            target: target.clone(),
+            spec: Arc::new(object.spec),
+            target,
             cluster_status,
         };
-        if let Some(before) = self.rule_sets.insert(name, known) {
-            self.mark_stale(&before.target);
-        }
+        self.rule_sets.insert(name, known);
+    }
+
+    /// Returns the name and the spec of the rule set that must be compiled next: the one with the
+    /// fewest bytes, because it takes the shortest time. So a rule set that takes long delays only
+    /// larger rule sets.
+    pub(super) fn next_to_compile(&self) -> Option<(String, Arc<OperationRuleSetSpec>)> {
+        let waiting = self.rule_sets.iter();
+        let waiting = waiting.filter(|(_, known)| known.compiled.is_none());
+        let (name, known) = waiting.min_by_key(|(_, known)| expression_bytes(&known.spec))?;
+        Some((name.clone(), known.spec.clone()))
+    }
+
+    /// Returns true if a rule set must be compiled or is being compiled.
+    pub(super) fn is_compiling(&self) -> bool {
+        self.rule_sets
+            .values()
+            .any(|known| known.compiled.is_none())
+    }
+
+    /// Records the result of a compilation. Returns false if the rule set was changed or deleted
+    /// during the compilation. Then the result is ignored.
+    pub(super) fn compiled(&mut self, (name, spec, result): Compiled) -> bool {
+        let known = self.rule_sets.get_mut(&name);
+        let Some(known) = known.filter(|known| Arc::ptr_eq(&known.spec, &spec)) else {
+            return false;
+        };
+        let used_target = known.used_target().clone();
+        let target = known.target.clone();
+        let last = known.in_use.take().filter(|(used, _)| *used == target);
+        let last = last.map(|(_, rules)| rules);
+        // If the text of the spec has changed, but the compiled rules are equal, the rule book
+        // stays and the feeds do not list again.
+        let compiled = result.map(|rules| match &last {
+            Some(last) if **last == rules => last.clone(),
+            _ => Arc::new(rules),
+        });
+        // An error in a new version of the spec must not end the operations in flight. So the last
+        // valid rules stay in use.
+        let rules = compiled.as_ref().ok().cloned().or(last);
+        known.in_use = rules.map(|rules| (target.clone(), rules));
+        known.compiled = Some(compiled);
+        self.mark_stale(&used_target);
         self.mark_stale(&target);
+        true
     }
 
     /// Records an object that cannot be decoded as a rule set. The object has no rules, but
@@ -193,7 +229,7 @@ impl Registry {
         let Some(known) = self.rule_sets.remove(name) else {
             return false;
         };
-        self.mark_stale(&known.target);
+        self.mark_stale(known.used_target());
         true
     }
 
@@ -255,12 +291,14 @@ impl Registry {
         for (gvr, target) in &mut self.targets {
             let usable: Vec<Arc<RuleSet>> = rule_sets
                 .values()
-                .filter(|known| known.target == *gvr && known.refused.is_none())
-                .filter_map(|known| known.rules.clone())
+                .filter_map(|known| known.rules_for(gvr))
                 .collect();
             publications.extend(target.publish(gvr, usable, was_watched, &mut self.generation));
         }
-        let used = |gvr: &Arc<Gvr>| rule_sets.values().any(|known| known.target == *gvr);
+        let used = |gvr: &Arc<Gvr>| {
+            let mut rule_sets = rule_sets.values();
+            rule_sets.any(|known| known.target == *gvr || known.used_target() == gvr)
+        };
         self.targets
             .retain(|gvr, target| target.is_published() || used(gvr));
         publications
@@ -277,17 +315,22 @@ impl Registry {
     ///
     /// - The target is not served, or no look-up of the target has succeeded yet.
     /// - The rule book has not been published yet.
+    /// - The rule set is being compiled.
     /// - The rule set does not compile, and no earlier valid version of its rules is known.
     pub(super) fn rule_sets_without_book(&self) -> RuleSetsWithoutBook {
         let mut rule_sets_without_book = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
+            if known.compiled.is_none() {
+                rule_sets_without_book.undecided.insert(name.clone());
+                continue;
+            }
             let target = self.targets.get(&known.target);
             match target.and_then(TrackedTarget::resolution) {
-                Some(Resolution::Served { .. }) if known.rules.is_none() => {
+                Some(Resolution::Served { .. }) if known.in_use.is_none() => {
                     rule_sets_without_book.undecided.insert(name.clone());
                 }
                 Some(Resolution::Served { .. })
-                    if !target.is_some_and(TrackedTarget::awaits_book) => {}
+                    if !target.is_some_and(|target| target.awaits_book(name)) => {}
                 Some(Resolution::NotServed { .. }) => {
                     rule_sets_without_book.unserved.insert(name.clone());
                 }
@@ -299,13 +342,19 @@ impl Registry {
         rule_sets_without_book
     }
 
-    /// Returns the rule sets that may miss operations, because their target has not been read
-    /// completely or its watch is interrupted. Invalid rule sets are not included.
+    /// Returns the rule sets that may miss operations, because they are being compiled, or because
+    /// their target has not been read completely or its watch is interrupted. Invalid rule sets are
+    /// not included.
     pub(super) fn unsynced_rule_sets(&self) -> BTreeSet<String> {
         let mut unsynced = BTreeSet::new();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
-            if known.compiled.is_ok() && target.is_none_or(|target| target.is_unsynced(name)) {
+            let is_unsynced = match &known.compiled {
+                None => true,
+                Some(Ok(_)) => target.is_none_or(|target| target.is_unsynced(name)),
+                Some(Err(_)) => false,
+            };
+            if is_unsynced {
                 unsynced.insert(name.clone());
             }
         }
@@ -346,14 +395,16 @@ impl Registry {
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
             let resolution = target.and_then(TrackedTarget::resolution);
-            if resolution.is_none() && known.has_current_status() {
-                // After a restart, the old status stays until discovery has looked up the target.
+            if (resolution.is_none() || known.compiled.is_none()) && known.has_current_status() {
+                // After a restart, the old status stays until the rule set is compiled and
+                // discovery has looked up the target.
                 continue;
             }
             let health = RuleSetHealth {
                 generation: known.generation,
-                compiled: known.compiled.as_ref().map_err(Vec::as_slice),
-                uses_last_rules: known.compiled.is_err() && known.rules.is_some(),
+                compiled: (known.compiled.as_ref())
+                    .map(|compiled| compiled.as_ref().map_err(Vec::as_slice)),
+                uses_last_rules: !matches!(known.compiled, Some(Ok(_))) && known.in_use.is_some(),
                 target: &known.target,
                 refused: known.refused.as_deref(),
                 resolution,
@@ -393,11 +444,26 @@ impl Registry {
 }
 
 impl RegisteredRuleSet {
+    /// Returns the target of the rules that are evaluated. If there are none, returns the target of
+    /// the newest spec.
+    fn used_target(&self) -> &Arc<Gvr> {
+        self.in_use.as_ref().map_or(&self.target, |(used, _)| used)
+    }
+
+    /// Returns the rules for the rule book of `target`.
+    fn rules_for(&self, target: &Arc<Gvr>) -> Option<Arc<RuleSet>> {
+        let (used, rules) = self.in_use.as_ref()?;
+        let is_refused = self.target == *target && self.refused.is_some();
+        (used == target && !is_refused).then(|| rules.clone())
+    }
+
     /// Returns the state of the rule set. If the server does not watch its target, the state
     /// contains the reason.
     fn state(&self, name: &str, target: Option<&TrackedTarget>) -> RuleSetState {
-        let Ok(rule_set) = &self.compiled else {
-            return RuleSetState::Idle(IdleReason::NotCompiled);
+        let rule_set = match &self.compiled {
+            None => return RuleSetState::Idle(IdleReason::Compiling),
+            Some(Err(_)) => return RuleSetState::Idle(IdleReason::NotCompiled),
+            Some(Ok(rule_set)) => rule_set,
         };
         if self.refused.is_some() {
             return RuleSetState::Idle(IdleReason::TargetRefused);

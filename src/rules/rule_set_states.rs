@@ -87,6 +87,8 @@ pub(super) enum RuleSetState {
 pub(super) enum IdleReason {
     /// The object cannot be decoded as a rule set.
     Unreadable,
+    /// The newest version of the rule set is being compiled.
+    Compiling,
     /// An expression does not compile.
     NotCompiled,
     /// The server refuses to watch this target. For example, the target is cluster-scoped, but the
@@ -107,6 +109,7 @@ impl IdleReason {
     fn text(self) -> &'static str {
         match self {
             Self::Unreadable => "is not a valid object",
+            Self::Compiling => "is being compiled",
             Self::NotCompiled => "does not compile",
             Self::TargetRefused => "target is refused",
             Self::TargetNotServed => "target is not served",
@@ -120,6 +123,7 @@ impl IdleReason {
     /// same as the reasons of the condition `Ready`.
     fn metric_state(self) -> &'static str {
         match self {
+            Self::Compiling => "Compiling",
             Self::Unreadable | Self::NotCompiled => "InvalidRule",
             Self::TargetRefused | Self::TargetNotServed => "InvalidTarget",
             Self::DiscoveryFailed | Self::WatchFailed => "WatchFailed",

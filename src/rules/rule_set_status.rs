@@ -50,12 +50,21 @@ const UNTIL_ROOM: &str = " When operations end, the server lists the objects aga
 const LAST_RULES: &str = ". Until these errors are corrected, the last valid version of the rules \
                           stays in use";
 
+/// Reason of `Ready` and `Validated` while the newest spec is being compiled.
+const COMPILING: &str = "Compiling";
+
+/// Text at the end of the message of `Compiling` while the server evaluates the rules of the last
+/// valid spec.
+const RULES_UNTIL_COMPILED: &str = ". Until then, the last valid version of the rules stays in use";
+
 /// The facts from which the status of a rule set is computed.
 #[derive(Debug)]
 pub(super) struct RuleSetHealth<'a> {
     pub(super) generation: Option<i64>,
-    pub(super) compiled: Result<&'a Arc<RuleSet>, &'a [RuleSetError]>,
-    /// True if the rules do not compile, and the rules of the last valid spec are evaluated.
+    /// The result of the compilation. `None` until it ends.
+    pub(super) compiled: Option<Result<&'a Arc<RuleSet>, &'a [RuleSetError]>>,
+    /// True if the rules of the last valid spec are evaluated, because the newest spec does not
+    /// compile or is being compiled.
     pub(super) uses_last_rules: bool,
     pub(super) target: &'a Gvr,
     /// The reason why the server refuses to watch the target. `None` if it does not refuse.
@@ -103,13 +112,22 @@ pub(super) fn compute(
     let mut not_ready: Option<(&str, String)> = None;
 
     match health.compiled {
-        Ok(_) => conditions.add(
+        None => {
+            let mut message = "The rules are being compiled".to_owned();
+            if health.uses_last_rules {
+                message.push_str(RULES_UNTIL_COMPILED);
+            }
+            message.push('.');
+            conditions.add("Validated", "Unknown", COMPILING, &message);
+            not_ready.get_or_insert((COMPILING, message));
+        }
+        Some(Ok(_)) => conditions.add(
             "Validated",
             "True",
             "RulesCompiled",
             "All expressions compile.",
         ),
-        Err(invalid) => {
+        Some(Err(invalid)) => {
             let mut message = invalid
                 .iter()
                 .map(ToString::to_string)
@@ -144,7 +162,7 @@ pub(super) fn compute(
         not_ready.get_or_insert(("WatchFailed", message));
     }
     let watch_active = health.watch == WatchState::Active && not_ready.is_none();
-    if let Ok(rule_set) = health.compiled {
+    if let Some(Ok(rule_set)) = health.compiled {
         if rule_set.activity.is_throttled() {
             let (reason, message) = THROTTLED;
             not_ready.get_or_insert((reason, message.to_owned()));
@@ -192,9 +210,9 @@ pub(super) fn compute(
     };
     let evaluated = health
         .compiled
-        .ok()
+        .and_then(Result::ok)
         .and_then(|rule_set| rule_set.activity.last_evaluation());
-    if let (Some(evaluated), Ok(rule_set)) = (evaluated, health.compiled)
+    if let (Some(evaluated), Some(Ok(rule_set))) = (evaluated, health.compiled)
         && (is_due(written, &rule_set.activity, requeue) || status != *written)
     {
         status.last_evaluation_time = Some(whole_seconds(evaluated));

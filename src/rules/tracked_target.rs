@@ -177,10 +177,11 @@ impl TrackedTarget {
         self.published.is_some()
     }
 
-    /// Returns true if no rule book of this target is published, but the next call of
-    /// [`TrackedTarget::publish`] may publish a rule book.
-    pub(super) fn awaits_book(&self) -> bool {
-        self.stale && self.published.is_none()
+    /// Returns true if the published rule book does not contain the rule set `name`, but the next
+    /// call of [`TrackedTarget::publish`] may publish a rule book that contains it.
+    pub(super) fn awaits_book(&self, name: &str) -> bool {
+        let contains = |book: &Arc<RuleBook>| book.rule_sets.iter().any(|own| &*own.name == name);
+        self.stale && !self.published.as_ref().is_some_and(contains)
     }
 
     /// Returns true if every feed of the published rule book has sent its first report: that the

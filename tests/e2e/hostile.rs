@@ -1,6 +1,7 @@
 //! Tests with hostile input: rule sets, watched objects and requests that could use up the memory
 //! or processor time of the server under test. Other users must not be affected.
 
+mod compiler;
 mod component_owners;
 mod connections;
 mod http2_client;

@@ -26,6 +26,10 @@ pub(super) const MAX_SOURCE: usize = 4096;
 /// same limit. The depth is limited because the evaluation recurses once for each level.
 pub(super) const MAX_DEPTH: usize = 250;
 
+/// Maximum number of reported errors of one expression. Each error needs memory, and a hint takes
+/// up to a millisecond. An expression of [`MAX_SOURCE`] characters can have 2,000 errors.
+const MAX_ERRORS: usize = 16;
+
 /// Stack size of the compiler thread in bytes. An expression of [`MAX_SOURCE`] characters, such as
 /// `1+1+…+1`, can have 2,048 levels. The parser also limits the depth, but it counts only nested
 /// expressions, such as `((1))`, and not operators such as `+`. So the parser visits all 2,048
@@ -144,6 +148,7 @@ pub(super) fn compile_on_this_thread(
         let mut errors: Vec<_> = errors.collect();
         errors.sort_by_key(|error| (error.line, error.column));
         errors.dedup();
+        errors.truncate(MAX_ERRORS);
         return Err(errors);
     }
     if lowered.depth > MAX_DEPTH {

@@ -22,60 +22,87 @@ const FIELDS_OF_ALL_OBJECTS: [&[&str]; 7] = [
 /// Maximum number of steps for the evaluation of an expression that reads no object.
 const STEPS: u64 = 10_000;
 
+/// Maximum number of visited ops, including the ops of variables. A variable is visited at each use,
+/// so variables that use each other could have very many visits.
+const MAX_VISITS: usize = 10_000;
+
 impl Program {
     /// Returns the result if it is the same bool for every object of Kubernetes that has the fields
     /// that the expression reads. Returns None if the result can differ, and also if this method
     /// does not recognize that it cannot differ. `environment` must be the environment with which
     /// the program was compiled.
     pub fn constant_result(&self, environment: &Environment) -> Option<bool> {
-        constant(&self.0.op, environment)
+        let mut search = ConstantSearch {
+            environment,
+            visits_left: MAX_VISITS,
+        };
+        search.constant(&self.0.op)
     }
 }
 
-fn constant(op: &Op, environment: &Environment) -> Option<bool> {
-    let of = |op: &Op| constant(op, environment);
-    match op {
-        Op::Not(operand) => of(operand).map(|value| !value),
-        Op::And(terms) => junction(terms, environment, false),
-        Op::Or(terms) => junction(terms, environment, true),
-        Op::Cond(parts) => match of(&parts.0) {
-            Some(true) => of(&parts.1),
-            Some(false) => of(&parts.2),
-            None => of(&parts.1).filter(|value| of(&parts.2) == Some(*value)),
-        },
-        Op::Has(operand, field) => is_field_of_all_objects(operand, Some(field)).then_some(true),
-        Op::Equal(pair, is_equal) if pair.0 == pair.1 => Some(*is_equal),
-        Op::Equal(pair, is_equal) => match (&pair.0, &pair.1) {
-            (field, Op::Const(value)) | (Op::Const(value), field)
-                if is_empty(value) && is_field_of_all_objects(field, None) =>
-            {
-                Some(!is_equal)
+struct ConstantSearch<'e> {
+    environment: &'e Environment,
+    visits_left: usize,
+}
+
+impl ConstantSearch<'_> {
+    fn constant(&mut self, op: &Op) -> Option<bool> {
+        self.visits_left = self.visits_left.checked_sub(1)?;
+        match op {
+            Op::Not(operand) => self.constant(operand).map(|value| !value),
+            Op::And(terms) => self.junction(terms, false),
+            Op::Or(terms) => self.junction(terms, true),
+            Op::Cond(parts) => match self.constant(&parts.0) {
+                Some(true) => self.constant(&parts.1),
+                Some(false) => self.constant(&parts.2),
+                None => {
+                    let value = self.constant(&parts.1)?;
+                    (self.constant(&parts.2) == Some(value)).then_some(value)
+                }
+            },
+            Op::Has(operand, field) => {
+                is_field_of_all_objects(operand, Some(field)).then_some(true)
             }
-            _ => literal_result(op),
-        },
-        Op::Variable(slot) => of(&environment.at(*slot)?.0.op),
-        op => literal_result(op),
+            Op::Equal(pair, is_equal) if pair.0 == pair.1 => Some(*is_equal),
+            Op::Equal(pair, is_equal) => match (&pair.0, &pair.1) {
+                (field, Op::Const(value)) | (Op::Const(value), field)
+                    if is_empty(value) && is_field_of_all_objects(field, None) =>
+                {
+                    Some(!is_equal)
+                }
+                _ => literal_result(op),
+            },
+            Op::Variable(slot) => {
+                let environment = self.environment;
+                self.constant(&environment.at(*slot)?.0.op)
+            }
+            op => literal_result(op),
+        }
     }
-}
 
-/// Returns the constant result of `&&` or `||`. `decides` is the value with which one term alone
-/// decides the result: false for `&&`, and true for `||`.
-fn junction(terms: &[Op], environment: &Environment, decides: bool) -> Option<bool> {
-    let mut constants = terms.iter().map(|term| constant(term, environment));
-    if constants.clone().any(|value| value == Some(decides)) {
-        return Some(decides);
+    /// Returns the constant result of `&&` or `||`. `decides` is the value with which one term alone
+    /// decides the result: false for `&&`, and true for `||`.
+    fn junction(&mut self, terms: &[Op], decides: bool) -> Option<bool> {
+        let mut all_known = true;
+        for term in terms {
+            match self.constant(term) {
+                Some(value) if value == decides => return Some(decides),
+                Some(_) => {}
+                None => all_known = false,
+            }
+        }
+        if all_known {
+            return Some(!decides);
+        }
+        // If two terms of `&&` cannot both be true, the result is false. If two terms of `||` cannot
+        // both be false, the result is true.
+        let claims: Vec<_> = terms.iter().map(|term| Claim::of(term, !decides)).collect();
+        let contradicts = claims
+            .iter()
+            .enumerate()
+            .any(|(n, claim)| claims[n + 1..].iter().any(|other| claim.excludes(other)));
+        contradicts.then_some(decides)
     }
-    if constants.all(|value| value == Some(!decides)) {
-        return Some(!decides);
-    }
-    // If two terms of `&&` cannot both be true, the result is false. If two terms of `||` cannot
-    // both be false, the result is true.
-    let claims: Vec<_> = terms.iter().map(|term| Claim::of(term, !decides)).collect();
-    let contradicts = claims
-        .iter()
-        .enumerate()
-        .any(|(n, claim)| claims[n + 1..].iter().any(|other| claim.excludes(other)));
-    contradicts.then_some(decides)
 }
 
 /// A statement about the value of an op.

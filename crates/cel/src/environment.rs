@@ -4,9 +4,11 @@
 //! it.
 
 use super::op::Op;
+use super::pattern::LiteralPatterns;
 use super::projection::NeededPart;
 use super::type_check::Ty;
 use super::{Program, Projection};
+use std::sync::Arc;
 
 /// Reserved words of CEL, which cannot be identifiers.
 const RESERVED: [&str; 21] = [
@@ -34,6 +36,9 @@ const RESERVED: [&str; 21] = [
 ];
 
 /// The names that an expression can use in addition to `object` and `now`.
+///
+/// The regular expressions in all expressions that are compiled with an environment, or with one of
+/// its clones, have a common limit of 2 MiB.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(Box<str>, Program)>,
@@ -42,6 +47,7 @@ pub struct Environment {
     pub has_item: bool,
     /// The type of `item`.
     item_type: ItemType,
+    pub(super) patterns: Arc<LiteralPatterns>,
 }
 
 /// The type of `item`. It is `dyn` if the type of the list's elements is not known.

@@ -36,10 +36,6 @@ pub(super) const SEARCH_BYTES_PER_STEP: usize = 1024;
 /// is smaller than [`SEARCH_BYTES_PER_STEP`], because matching is slower than searching for a text.
 pub(super) const MATCH_BYTES_PER_STEP: usize = 64;
 
-/// Number of budget steps for compiling a regular expression during an evaluation. A compilation
-/// takes at most about one millisecond.
-const PATTERN_COMPILE_STEPS: u64 = 5_000;
-
 /// The state of one evaluation. `'e` is the lifetime of the op tree.
 pub(super) struct Context<'e, 's, 'a, O> {
     scope: &'s mut EvaluationScope<'a>,
@@ -546,11 +542,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     /// Compiles a computed pattern, or returns it from the cache.
     fn computed_pattern(&mut self, source: &str) -> Result<Pattern, Fault<'e>> {
         charge(self.scope.budget, steps(source.len(), MATCH_BYTES_PER_STEP))?;
-        let (pattern, compiled) = cached_pattern(source);
-        charge(
-            self.scope.budget,
-            if compiled { PATTERN_COMPILE_STEPS } else { 1 },
-        )?;
+        let (pattern, steps) = cached_pattern(source);
+        charge(self.scope.budget, steps)?;
         // cel-go's error contains the pattern. This error does not contain the pattern, because a
         // computed pattern can be a value of the object.
         pattern.ok_or(Fault::error("error parsing regexp"))

@@ -51,9 +51,14 @@ enum OriginPlace {
     ListOf(ValueOrigins),
 }
 
-/// Maximum number of origins of one value. Further origins are ignored. Without this limit, a value
-/// of nested conditionals could have very many origins.
+/// Maximum number of origins of one value, including the origins of its elements. Further origins
+/// are ignored. Without this limit, a value of nested conditionals or nested lists could have very
+/// many origins.
 const MAX_ORIGINS: usize = 16;
+
+/// Maximum number of steps of a path. The fields of a value with a longer path are ignored. The
+/// deepest fields of Kubernetes' types have about 15 steps.
+const MAX_STEPS: usize = 32;
 
 impl ValueOrigins {
     /// Returns the origins of a value that comes from one path of `object`.
@@ -102,7 +107,9 @@ impl ValueOrigins {
     }
 
     fn into_list_origins(self) -> Self {
-        Self(vec![OriginPlace::ListOf(self)])
+        let mut list = Self::default();
+        list.add(Some(OriginPlace::ListOf(self)));
+        list
     }
 
     fn add(&mut self, part: Option<OriginPlace>) {
@@ -110,17 +117,34 @@ impl ValueOrigins {
     }
 
     fn join(&mut self, other: Self) {
+        let mut count = self.count();
         for part in other.0 {
-            if self.0.len() < MAX_ORIGINS && !self.0.contains(&part) {
+            let more = part.count();
+            if count + more <= MAX_ORIGINS && !self.0.contains(&part) {
+                count += more;
                 self.0.push(part);
             }
         }
     }
+
+    fn count(&self) -> usize {
+        self.0.iter().map(OriginPlace::count).sum()
+    }
 }
 
 impl OriginPlace {
+    fn count(&self) -> usize {
+        match self {
+            Self::At(_) => 1,
+            Self::ListOf(elements) => elements.count().max(1),
+        }
+    }
+
     fn then(&self, step: PathStep) -> Option<Self> {
         let Self::At(path) = self else { return None };
+        if path.len() == MAX_STEPS {
+            return None;
+        }
         let mut path = path.clone();
         path.push(step);
         Some(Self::At(path))

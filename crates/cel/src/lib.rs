@@ -99,7 +99,7 @@ pub use self::fields_in_expression::{
 };
 pub use self::json_document::{Doc, DocError, Node};
 pub use self::json_fault::JsonFault;
-pub use self::projection::Projection;
+pub use self::projection::{MAX_PROJECTION_PARTS, Projection};
 pub use self::result_kind::ResultKind;
 pub use self::result_texts::{PossibleResult, ResultText};
 pub use self::schema::{FieldType, ObjectSchema};
@@ -135,8 +135,8 @@ pub fn compile(
 /// Compiles `source` like [`compile()`], or like [`compile_with_schema`] if there is a schema.
 ///
 /// # Errors
-/// The errors of these functions, in the order of the text. If the syntax is wrong, or a macro such
-/// as `has` is used wrongly, there are no errors of other kinds.
+/// The first 16 errors of these functions, in the order of the text. If the syntax is wrong, or a
+/// macro such as `has` is used wrongly, there are no errors of other kinds.
 pub fn compile_with_all_errors(
     source: &str,
     kind: ResultKind,
@@ -213,7 +213,7 @@ impl Program {
     ) -> Projection {
         let mut item = NeededPart::default();
         for reader in readers {
-            item.merge(reader.0.item.clone());
+            item.merge_program(reader.0.item.clone());
         }
         environment
             .projection(&self.0.op, NeededPart::every(item))

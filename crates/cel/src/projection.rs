@@ -4,6 +4,20 @@
 
 use super::op::{Comprehension, ComprehensionKind, Function, Op};
 
+/// Maximum number of parts of one [`Projection`]. If more parts are needed, the whole value is
+/// needed. A Kubernetes type with its most-used fields has fewer than 200 parts.
+pub const MAX_PROJECTION_PARTS: usize = 1024;
+
+/// Maximum number of parts that one program needs. The server stores these parts for each of up to
+/// 1,000 programs of a rule set. If a program needs more parts, it needs the whole value.
+const MAX_PROGRAM_PARTS: usize = 128;
+
+/// Maximum number of parts that are copied while the fields of one program are collected. If more
+/// copies are necessary, the program needs the whole object. Without this limit, the number of
+/// copies could double with each variable: `object.a ? variables.v['a'] : variables.v['b']` needs
+/// every part of `v` twice.
+const MAX_COPIED_PARTS: usize = 1 << 16;
+
 /// A set of field paths of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Projection {
@@ -22,12 +36,14 @@ impl Projection {
                 NeededPart::named(name, need)
             }
         });
-        self.root.merge(need);
+        self.root.merge_up_to(need, MAX_PROJECTION_PARTS);
     }
 
-    /// Adds all paths of `other`.
+    /// Adds all paths of `other`. With more than [`MAX_PROJECTION_PARTS`] parts, the result is the
+    /// whole object.
     pub fn merge(&mut self, other: &Projection) {
-        self.root.merge(other.root.clone());
+        self.root
+            .merge_up_to(other.root.clone(), MAX_PROJECTION_PARTS);
     }
 
     /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can
@@ -35,8 +51,11 @@ impl Projection {
     /// part of the result of `op` that the caller needs.
     pub(super) fn of(op: &Op, want: NeededPart, variables: &[&Op]) -> (Self, NeededPart) {
         let mut collector = NeedCollector {
+            object: NeededPart::default(),
+            item: NeededPart::default(),
             variables: vec![None; variables.len()],
-            ..NeedCollector::default()
+            vars: Vec::new(),
+            copies_left: MAX_COPIED_PARTS,
         };
         collector.visit(op, want);
         // A variable can use only variables with a lower index. So the variables are visited in
@@ -94,6 +113,15 @@ impl NeededPart {
         }
     }
 
+    /// Returns the number of parts below this part.
+    pub(super) fn count(&self) -> usize {
+        let named = self.named.iter().map(|(_, need)| need);
+        named
+            .chain(self.every.as_deref())
+            .map(|need| 1 + need.count())
+            .sum()
+    }
+
     /// Returns true if the evaluation only needs to know whether the value exists.
     pub(super) fn is_existence(&self) -> bool {
         !self.whole && self.named.is_empty() && self.every.is_none()
@@ -138,7 +166,20 @@ impl NeededPart {
         member
     }
 
-    pub(super) fn merge(&mut self, other: NeededPart) {
+    /// Adds `other`. If the result has more than `limit` parts, the whole value is needed instead.
+    fn merge_up_to(&mut self, other: NeededPart, limit: usize) {
+        self.merge(other);
+        if self.count() > limit {
+            *self = Self::whole();
+        }
+    }
+
+    /// Adds the part `other`, which another program needs of the same value.
+    pub(super) fn merge_program(&mut self, other: NeededPart) {
+        self.merge_up_to(other, MAX_PROGRAM_PARTS);
+    }
+
+    fn merge(&mut self, other: NeededPart) {
         if self.whole {
             return;
         }
@@ -166,7 +207,6 @@ impl NeededPart {
 
 /// Visits an op tree from its root to its leaves, and collects the needed parts of `object`, `item`
 /// and the variables.
-#[derive(Default)]
 struct NeedCollector {
     object: NeededPart,
     item: NeededPart,
@@ -174,24 +214,33 @@ struct NeedCollector {
     variables: Vec<Option<NeededPart>>,
     /// The needed part of each comprehension variable in scope, beginning with the outermost one.
     vars: Vec<NeededPart>,
+    /// Number of parts that may still be copied. See [`MAX_COPIED_PARTS`].
+    copies_left: usize,
 }
 
 impl NeedCollector {
     /// Collects the parts that an evaluation of `op` reads, if the part `want` of the result of
     /// `op` is needed.
     fn visit(&mut self, op: &Op, want: NeededPart) {
+        // Each visit has a `want` of its own, so each copy is counted here.
+        self.copies_left = self.copies_left.saturating_sub(want.count());
+        if self.copies_left == 0 {
+            self.object = NeededPart::whole();
+            self.item = NeededPart::whole();
+            return;
+        }
         match op {
             Op::Const(_) | Op::Now => {}
-            Op::Object => self.object.merge(want),
-            Op::Item => self.item.merge(want),
+            Op::Object => self.object.merge_program(want),
+            Op::Item => self.item.merge_program(want),
             Op::Variable(slot) => {
                 if let Some(variable) = self.variables.get_mut(*slot) {
-                    variable.get_or_insert_default().merge(want);
+                    variable.get_or_insert_default().merge_program(want);
                 }
             }
             Op::LocalVariable(slot) => {
                 if let Some(var) = self.vars.get_mut(*slot) {
-                    var.merge(want);
+                    var.merge_program(want);
                 }
             }
             Op::Path(base, fields) | Op::OptionalPath(base, fields) => {
@@ -328,7 +377,7 @@ impl NeedCollector {
             ComprehensionKind::Filter | ComprehensionKind::SortBy
         ) && let Some(var) = self.vars.get_mut(element)
         {
-            var.merge(want.into_element());
+            var.merge_program(want.into_element());
         }
         let var = self.vars.pop().unwrap_or_default();
         self.vars.truncate(outer);

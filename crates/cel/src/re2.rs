@@ -12,21 +12,47 @@ use std::fmt::Write;
 /// `(a{10}){20}` has the count 200. A pattern with a count above the maximum is an error.
 const MAX_REPEAT: u64 = 1000;
 
-/// Returns the translated pattern and its estimated number of automaton states. A search with more
-/// states costs more steps of the budget of the evaluation. For an invalid pattern, returns Go's
-/// error.
-pub(super) fn translate(source: &str) -> Result<(String, u64), String> {
+/// Number of characters that a Unicode class such as `\pL` counts for
+/// [`Translated::folded_chars`]. Its text does not contain the number of its characters. The
+/// `regex` crate needs about as much time for it as for so many characters.
+const CHARS_OF_UNICODE_CLASS: u64 = 1 << 16;
+
+/// A translated pattern.
+pub(super) struct Translated {
+    /// The pattern in the syntax of the `regex` crate.
+    pub text: String,
+    /// The estimated number of automaton states. A search with more states costs more steps of the
+    /// budget of the evaluation.
+    pub states: u64,
+    /// The number of characters of all classes, if a part of the pattern ignores case. Otherwise 0.
+    /// For each of these characters, the `regex` crate searches the other case. A class with all
+    /// characters of Unicode takes about 5 ms.
+    pub folded_chars: u64,
+}
+
+/// Translates a pattern. For an invalid pattern, returns Go's error.
+pub(super) fn translate(source: &str) -> Result<Translated, String> {
     let mut translator = Translator {
         rest: source,
         out: String::with_capacity(source.len() * 2),
         groups: vec![Group::default()],
+        class_chars: 0,
+        ignores_case: false,
     };
     translator.run()?;
     if translator.groups.len() > 1 {
         return Err(format!("missing closing ): `{source}`"));
     }
     let states = translator.groups.pop().map_or(0, |group| group.states);
-    Ok((translator.out, states))
+    Ok(Translated {
+        text: translator.out,
+        states,
+        folded_chars: if translator.ignores_case {
+            translator.class_chars
+        } else {
+            0
+        },
+    })
 }
 
 /// The state of a translation.
@@ -37,6 +63,10 @@ struct Translator<'p> {
     out: String,
     /// The open groups. The first group is the whole pattern.
     groups: Vec<Group>,
+    /// The number of characters of all classes so far.
+    class_chars: u64,
+    /// True if the pattern contains the flag `i`.
+    ignores_case: bool,
 }
 
 /// An open group.
@@ -162,6 +192,7 @@ impl Translator<'_> {
                 if !valid {
                     return Err(format!("invalid or unsupported Perl syntax: `(?{flags}`"));
                 }
+                self.ignores_case |= on.contains('i');
                 self.finish_atom();
                 let len = 2 + flags.len() + 1;
                 self.out.push_str(&whole[..len]);
@@ -280,6 +311,10 @@ impl Translator<'_> {
             _ => return Ok(None),
         };
         self.skip(2);
+        self.class_chars += match c {
+            'D' | 'S' | 'W' => u64::from(u32::from(char::MAX)),
+            _ => 64,
+        };
         Ok(Some(class.to_owned()))
     }
 
@@ -300,6 +335,7 @@ impl Translator<'_> {
             return Err(invalid());
         }
         self.skip(2 + len);
+        self.class_chars += CHARS_OF_UNICODE_CLASS;
         Ok(format!("\\{}{{{bare}}}", if negated { 'P' } else { 'p' }))
     }
 
@@ -421,6 +457,7 @@ impl Translator<'_> {
                     return Err(format!("invalid character class range: `{text}`"));
                 }
             }
+            self.class_chars += u64::from(u32::from(high) - u32::from(low)) + 1;
             push_literal(&mut self.out, low);
             if high != low {
                 self.out.push('-');

@@ -15,7 +15,15 @@ use super::{Environment, Program};
 /// Maximum number of times that variables are read for one expression. Variables that use each
 /// other can have very many results. The result of a variable that is not read is
 /// [`ResultText::Unknown`].
-const MAX_VARIABLE_READS: usize = 256;
+const MAX_VARIABLE_READS: usize = 32;
+
+/// Maximum number of selections that lead from a value to the result, such as 2 in `{'a':
+/// ['b']}.a[0]`. The result of a longer selection is [`ResultText::Unknown`].
+const MAX_SELECTIONS: usize = 32;
+
+/// Maximum number of results of one expression. If there are more, the last result is
+/// [`ResultText::Unknown`] and stands for the others.
+const MAX_RESULTS: usize = 256;
 
 /// A part of an expression whose value can be the result of the expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,6 +218,9 @@ impl ResultReader<'_> {
         current: &CurrentSource<'_>,
         path: &mut Vec<Selection>,
     ) {
+        if path.len() == MAX_SELECTIONS {
+            return self.add(operand, current, ResultText::Unknown);
+        }
         path.push(key.map(str::to_owned));
         self.read(operand, current, path);
         path.pop();
@@ -249,6 +260,11 @@ impl ResultReader<'_> {
     }
 
     fn add(&mut self, node: &IdedExpr, current: &CurrentSource<'_>, text: ResultText) {
+        let text = match self.results.len() {
+            MAX_RESULTS.. => return,
+            length if length + 1 == MAX_RESULTS => ResultText::Unknown,
+            _ => text,
+        };
         let place = NodeError {
             node: node.id,
             message: String::new(),

@@ -579,13 +579,33 @@ impl Lowering<'_> {
             }
             self.check_values(node, name, args, target);
         }
-        if let Some((argument, reason)) = refused_literal(name, args) {
+        if let Some((argument, reason)) = self.refused_literal(name, args) {
             self.invalid.push(NodeError {
                 node: argument,
                 message: format!("invalid {name} argument: {reason}"),
             });
         }
         applied
+    }
+
+    /// Returns the node of the first argument and a reason, if the argument is a literal that the
+    /// function can never accept. Otherwise returns None. As in Kubernetes, only `matches`,
+    /// `duration` and `timestamp` are checked.
+    fn refused_literal(&self, name: &str, args: &[IdedExpr]) -> Option<(u64, String)> {
+        let first = args.first()?;
+        let Expr::Literal(value) = &first.expr else {
+            return None;
+        };
+        let (Op::Const(value), _) = literal(value) else {
+            return None;
+        };
+        let checked = match (name, &value) {
+            ("matches", Const::Str(pattern)) => self.environment.patterns.get(pattern).map(|_| ()),
+            ("duration", _) => fold_conversion(Function::Duration, &value).map(|_| ()),
+            ("timestamp", _) => fold_conversion(Function::Timestamp, &value).map(|_| ()),
+            _ => Ok(()),
+        };
+        checked.err().map(|reason| (first.id, reason))
     }
 
     fn has(&mut self, node: u64, argument: &IdedExpr) -> (Op, Ty) {
@@ -690,7 +710,7 @@ impl Lowering<'_> {
         if let Some(function @ (Function::Matches | Function::Find | Function::FindAll)) = function
             && let Some(Op::Const(Const::Str(source))) = ops.get(1)
         {
-            return match Pattern::new(source) {
+            return match self.environment.patterns.get(source) {
                 Ok(pattern) => (with_pattern(function, ops, pattern), ty),
                 Err(message) => {
                     self.unacceptable.push(NodeError { node, message });
@@ -1025,26 +1045,6 @@ fn qualified_name(target: &IdedExpr, name: &str) -> Option<String> {
     };
     let name = format!("{}.{name}", prefix.trim_start_matches('.'));
     Function::named(&name).map(|_| name)
-}
-
-/// Returns the node of the first argument and a reason, if the argument is a literal that the
-/// function can never accept. Otherwise returns None. As in Kubernetes, only `matches`, `duration`
-/// and `timestamp` are checked.
-fn refused_literal(name: &str, args: &[IdedExpr]) -> Option<(u64, String)> {
-    let first = args.first()?;
-    let Expr::Literal(value) = &first.expr else {
-        return None;
-    };
-    let (Op::Const(value), _) = literal(value) else {
-        return None;
-    };
-    let checked = match (name, &value) {
-        ("matches", Const::Str(pattern)) => Pattern::new(pattern).map(|_| ()),
-        ("duration", _) => fold_conversion(Function::Duration, &value).map(|_| ()),
-        ("timestamp", _) => fold_conversion(Function::Timestamp, &value).map(|_| ()),
-        _ => Ok(()),
-    };
-    checked.err().map(|reason| (first.id, reason))
 }
 
 /// Converts a literal during compilation, or returns the error of the conversion.

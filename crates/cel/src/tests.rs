@@ -9,6 +9,7 @@ use super::compile::Compiled;
 use super::fuzzing::kubernetes_comparison::format_value;
 use super::*;
 
+mod compile_limits;
 mod costs;
 mod errors_contain_no_values;
 mod evaluation;
@@ -33,7 +34,10 @@ pub(crate) fn compile_all(
     environment: &Environment,
 ) -> Vec<Result<Compiled, CompileError>> {
     let each = |source| {
-        compile::compile_on_this_thread(source, ResultKind::Any, environment, None).map_err(first)
+        // The sources do not belong together, so each has its own limit for regular expressions.
+        let mut environment = environment.clone();
+        environment.patterns = Arc::default();
+        compile::compile_on_this_thread(source, ResultKind::Any, &environment, None).map_err(first)
     };
     let (first, second) = sources.split_at(sources.len() / 2);
     thread::scope(|scope| {

@@ -13,6 +13,11 @@ use cel::common::ast::operators;
 use super::fields_in_expression::PathStep;
 use super::overloads::{ParameterType, overloads};
 
+/// Maximum number of types inside of a type. For example, `map(string, list(int))` contains three
+/// types. In a larger type, `dyn` replaces the element types. Without this limit, the size of a type
+/// could double with each variable, as in `{variables.v: variables.v}`.
+const MAX_INNER_TYPES: usize = 64;
+
 /// A static type of CEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ty {
@@ -78,15 +83,34 @@ impl fmt::Display for Ty {
 
 impl Ty {
     pub(super) fn list(of: Self) -> Self {
-        Self::List(Box::new(of))
+        Self::List(Box::new(of.inner(MAX_INNER_TYPES)))
     }
 
     pub(super) fn map(key: Self, value: Self) -> Self {
-        Self::Map(Box::new(key), Box::new(value))
+        let limit = MAX_INNER_TYPES / 2;
+        Self::Map(Box::new(key.inner(limit)), Box::new(value.inner(limit)))
     }
 
     pub(super) fn optional(of: Self) -> Self {
-        Self::Optional(Box::new(of))
+        Self::Optional(Box::new(of.inner(MAX_INNER_TYPES)))
+    }
+
+    /// Returns this type, or `dyn` if it has more than `limit` types.
+    fn inner(self, limit: usize) -> Self {
+        if self.count() > limit {
+            Self::Dyn
+        } else {
+            self
+        }
+    }
+
+    /// Returns the number of types in this type, including itself.
+    fn count(&self) -> usize {
+        1 + match self {
+            Self::Type(of) | Self::List(of) | Self::Optional(of) => of.count(),
+            Self::Map(key, value) => key.count() + value.count(),
+            _ => 0,
+        }
     }
 
     /// Returns the type of the value in an optional, or None for other types.

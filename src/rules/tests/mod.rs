@@ -2,6 +2,7 @@
 //! rule set. Discovery, the feeds (the watches of resources) and the cluster that stores statuses
 //! are simulated. tokio's clock is paused.
 
+mod compiling;
 mod conditional_writes;
 mod publishing;
 mod status_conditions;
@@ -95,6 +96,44 @@ fn unknown() -> Resolution {
     }
 }
 
+/// A simulated compiler. It compiles at once, except for the rule sets in `held`, which it compiles
+/// when they are removed from `held`.
+#[derive(Default)]
+struct FakeCompiler {
+    held: watch::Sender<BTreeSet<String>>,
+    /// The names of the rule sets whose compilation has begun.
+    begun: Mutex<Vec<String>>,
+}
+
+impl FakeCompiler {
+    fn hold(&self, names: &[&str]) {
+        let names = names.iter().map(ToString::to_string);
+        self.held.send_replace(names.collect());
+    }
+
+    /// Returns the names of the rule sets whose compilation has begun since the last call.
+    fn begun(&self) -> Vec<String> {
+        std::mem::take(&mut *self.begun.lock().unwrap())
+    }
+}
+
+impl Compile for FakeCompiler {
+    fn compile(
+        &self,
+        name: String,
+        spec: Arc<OperationRuleSetSpec>,
+    ) -> BoxFuture<'static, CompileResult> {
+        self.begun.lock().unwrap().push(name.clone());
+        let mut held = self.held.subscribe();
+        async move {
+            let released = held.wait_for(|held| !held.contains(&name)).await;
+            drop(released.expect("the fixture has the sender"));
+            compile(&name, &spec)
+        }
+        .boxed()
+    }
+}
+
 /// A simulated cluster that stores statuses. It records every write, also the writes that fail.
 #[derive(Default)]
 struct Sink {
@@ -142,6 +181,7 @@ impl StatusSink for Sink {
 /// A running controller and its simulated environment.
 struct ControllerFixture {
     discovery: Arc<FakeDiscovery>,
+    compiler: Arc<FakeCompiler>,
     changes: mpsc::UnboundedSender<()>,
     rule_sets: mpsc::UnboundedSender<RuleSetEvent>,
     feedback: mpsc::Sender<Feedback>,
@@ -155,6 +195,7 @@ struct ControllerFixture {
 /// Starts a controller without rule sets.
 fn fixture() -> ControllerFixture {
     let discovery = Arc::new(FakeDiscovery::default());
+    let compiler = Arc::new(FakeCompiler::default());
     let (changes, changed) = mpsc::unbounded_channel();
     *discovery.changes.lock().unwrap() = Some(changed);
     let (rule_sets, events) = mpsc::unbounded_channel();
@@ -177,9 +218,11 @@ fn fixture() -> ControllerFixture {
         report: reported_state,
         status: sink.clone(),
     };
-    tokio::spawn(Controller::new(discovery.clone(), REQUEUE, false).run(inputs, outputs));
+    let controller = Controller::new(discovery.clone(), compiler.clone(), REQUEUE, false);
+    tokio::spawn(controller.run(inputs, outputs));
     ControllerFixture {
         discovery,
+        compiler,
         changes,
         rule_sets,
         feedback,

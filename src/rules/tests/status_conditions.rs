@@ -252,7 +252,7 @@ fn watched_at(
     };
     let health = RuleSetHealth {
         generation: Some(1),
-        compiled: Ok(&rule_set),
+        compiled: Some(Ok(&rule_set)),
         uses_last_rules: false,
         target: &target,
         refused: None,

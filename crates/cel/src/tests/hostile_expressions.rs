@@ -433,7 +433,7 @@ fn mutated_patterns_do_not_panic() {
         let pattern: String = (0..=random.below(8))
             .map(|_| pieces[random.below(pieces.len())])
             .collect();
-        if let Ok(pattern) = pattern::Pattern::new(&pattern) {
+        if let Ok(pattern) = pattern::LiteralPatterns::default().get(&pattern) {
             compiled += 1;
             pattern.matches("aé-19 \n");
         }

@@ -5,9 +5,24 @@ use super::{Activity, CompiledRule, ForEach, RuleDetails, RuleDuration, RuleSet,
 use super::{lint, timing_hash};
 use ifo_api::duration;
 use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
-use ifo_cel::{CompileError, Environment, Program, ResultKind};
+use ifo_cel::{CompileError, Environment, Program, Projection, ResultKind};
 use kube::core::Selector;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum size of all expressions of a rule set together, in bytes (128 KiB). It is 19 times the
+/// size of the largest shipped rule set. The memory of a compiled rule set is at most about 50 times
+/// the size of its expressions.
+pub const MAX_EXPRESSIONS: usize = 128 << 10;
+
+/// Maximum time for which the caller of [`compile_within`] should let a compilation run. An ordinary
+/// rule set takes some milliseconds. In a debug build, a rule set of [`MAX_EXPRESSIONS`] bytes takes
+/// about two seconds.
+pub const MAX_COMPILE_TIME: Duration = Duration::from_secs(5);
+
+/// Maximum number of errors of a rule set. The compiler stops after this number. Each error can
+/// contain a copy of its expression, and the server keeps the errors.
+pub const MAX_ERRORS: usize = 64;
 
 /// Maximum length of a label selector as text, in bytes. The selector is part of the URL of list
 /// and watch requests, and proxies commonly accept URLs of 8 KiB.
@@ -54,11 +69,34 @@ impl RuleSetError {
     }
 }
 
-/// Compiles a rule set. Returns all errors, not only the first. But some errors of an expression
-/// hide its other errors. For example, if the syntax is wrong, the types are not checked.
+/// Compiles a rule set like [`compile_within`], but without a limit of time.
 pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<RuleSetError>> {
+    compile_within(name, spec, &|| false)
+}
+
+/// Compiles a rule set. Returns up to [`MAX_ERRORS`] errors, not only the first. But some errors of
+/// an expression hide its other errors. For example, if the syntax is wrong, the types are not
+/// checked.
+///
+/// The compiler calls `is_over` before each expression. If the result is true, the compiler stops
+/// with an error that says that the time [`MAX_COMPILE_TIME`] is over. The size of an expression is
+/// limited, so the compiler calls `is_over` often.
+pub fn compile_within(
+    name: &str,
+    spec: &OperationRuleSetSpec,
+    is_over: &dyn Fn() -> bool,
+) -> Result<RuleSet, Vec<RuleSetError>> {
+    let size = expression_bytes(spec);
+    if size > MAX_EXPRESSIONS {
+        let message = format!(
+            "the expressions of the rule set have {size} bytes together, more than {MAX_EXPRESSIONS}"
+        );
+        return Err(vec![RuleSetError::Spec(message)]);
+    }
     let mut compiler = Compiler {
         invalid: validate(spec),
+        is_over,
+        is_stopped: false,
     };
     let environment = compiler.compile_variables(&spec.variables);
     let rules: Vec<Option<CompiledRule>> = spec
@@ -80,7 +118,10 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
         compiler.compile_program("nodes", source, ResultKind::Strings, &environment)
     });
     let selector = compiler.convert_selector(spec);
+    let rules: Vec<CompiledRule> = rules.into_iter().flatten().collect();
+    let projection = compiler.projection(&rules, &environment, &label_expressions, nodes.as_ref());
     if !compiler.invalid.is_empty() {
+        compiler.invalid.truncate(MAX_ERRORS);
         return Err(compiler.invalid);
     }
     let labels = spec.labels.iter();
@@ -97,19 +138,45 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
         nodes,
         environment,
         timing_hashes: timing_hash::of_rules(spec),
-        rules: rules.into_iter().flatten().collect(),
+        rules,
+        projection,
         activity: Activity::default(),
     })
 }
 
-/// Compiles expressions and collects errors.
-struct Compiler {
-    invalid: Vec<RuleSetError>,
+/// Returns the size of all expressions of a rule set together, in bytes.
+pub fn expression_bytes(spec: &OperationRuleSetSpec) -> usize {
+    lint::expressions(spec)
+        .map(|(_, source)| source.len())
+        .sum()
 }
 
-impl Compiler {
+/// Compiles expressions and collects errors.
+struct Compiler<'c> {
+    invalid: Vec<RuleSetError>,
+    is_over: &'c dyn Fn() -> bool,
+    /// True after the time was over.
+    is_stopped: bool,
+}
+
+impl Compiler<'_> {
     fn refuse(&mut self, message: String) {
         self.invalid.push(RuleSetError::Spec(message));
+    }
+
+    /// Returns true if the compiler has time for the expression in `field`, and has found fewer than
+    /// [`MAX_ERRORS`] errors.
+    fn may_continue(&mut self, field: &str) -> bool {
+        if self.is_stopped || self.invalid.len() >= MAX_ERRORS {
+            return false;
+        }
+        if (self.is_over)() {
+            self.is_stopped = true;
+            let limit = MAX_COMPILE_TIME.as_secs();
+            let message = format!("{field}: the rule set takes more than {limit} s to compile");
+            self.invalid.insert(0, RuleSetError::Spec(message));
+        }
+        !self.is_stopped
     }
 
     fn compile_program(
@@ -119,6 +186,9 @@ impl Compiler {
         kind: ResultKind,
         environment: &Environment,
     ) -> Option<Program> {
+        if !self.may_continue(field) {
+            return None;
+        }
         match ifo_cel::compile_with_all_errors(source, kind, environment, None) {
             Ok(program) => Some(program),
             Err(errors) => {
@@ -185,8 +255,10 @@ impl Compiler {
             .as_ref()
             .and_then(|list| self.compile_item_key(rule, list, inner));
         let details = self.compile_details(rule, inner);
-        self.invalid
-            .extend(lint::wrong_results(rule, &details, inner, variables));
+        if self.may_continue(&field_of("state")) {
+            let wrong = lint::wrong_results(rule, &details, inner, variables);
+            self.invalid.extend(wrong);
+        }
         let expected = self.compile_duration(
             rule,
             "expectedDuration",
@@ -234,6 +306,9 @@ impl Compiler {
             let field = format!("rules[{}].itemKey", rule.operation);
             return self.compile_program(&field, source, ResultKind::Key, inner);
         }
+        if !self.may_continue(&format!("rules[{}].forEach", rule.operation)) {
+            return None;
+        }
         let key = ifo_cel::compile("item", ResultKind::Key, inner);
         let wrong = match &key {
             Ok(_) => lint::missing_item_key(rule),
@@ -241,6 +316,42 @@ impl Compiler {
         };
         self.invalid.extend(wrong);
         key.ok()
+    }
+
+    /// Returns the field paths that the expressions read.
+    fn projection(
+        &mut self,
+        rules: &[CompiledRule],
+        environment: &Environment,
+        labels: &[(Arc<str>, Program)],
+        nodes: Option<&Program>,
+    ) -> Projection {
+        let mut projection = Projection::default();
+        for rule in rules {
+            let durations = rule.expected.iter().chain(&rule.stalled_after);
+            let durations = durations.filter_map(|duration| match duration {
+                RuleDuration::Fixed(_) => None,
+                RuleDuration::Computed(program) => Some(program),
+            });
+            let own = rule
+                .predicates()
+                .chain(rule.details.programs())
+                .chain(durations);
+            for program in own.clone() {
+                projection.merge(program.projection());
+            }
+            if let Some(ForEach { list, key }) = &rule.for_each
+                && self.may_continue(&format!("rules[{}].forEach", rule.operation))
+            {
+                let readers = own.chain([key]);
+                projection.merge(&list.items_projection(environment, readers));
+                projection.merge(key.projection());
+            }
+        }
+        for program in labels.iter().map(|(_, program)| program).chain(nodes) {
+            projection.merge(program.projection());
+        }
+        projection
     }
 
     fn compile_details(&mut self, rule: &ruleset::Rule, inner: &Environment) -> RuleDetails {

@@ -252,7 +252,7 @@ fn constant_conditions(spec: &OperationRuleSetSpec, rule_set: &RuleSet) -> Vec<R
 }
 
 /// Returns the name and the source of each expression in `spec`.
-fn expressions(spec: &OperationRuleSetSpec) -> impl Iterator<Item = (String, &str)> {
+pub(super) fn expressions(spec: &OperationRuleSetSpec) -> impl Iterator<Item = (String, &str)> {
     let variables = spec.variables.iter().map(|variable| {
         let field = format!("variables[{}].expression", variable.name);
         (field, &*variable.expression)

@@ -7,6 +7,8 @@
 
 pub mod cluster_roles;
 mod compile;
+#[cfg(test)]
+mod compile_limits_tests;
 mod evaluation_error;
 mod evaluation_time;
 mod feed_lag;
@@ -16,7 +18,10 @@ mod rule_set_activity;
 mod timing_hash;
 mod validate;
 
-pub use compile::{RuleSetError, compile};
+pub use compile::{
+    MAX_COMPILE_TIME, MAX_ERRORS, MAX_EXPRESSIONS, RuleSetError, compile, compile_within,
+    expression_bytes,
+};
 pub use evaluation_error::EvaluationError;
 pub(crate) use evaluation_time::EvaluationInstant;
 pub use evaluation_time::{
@@ -84,6 +89,8 @@ pub struct RuleSet {
     pub timing_hashes: Vec<Arc<str>>,
     /// Compiled rules, in the order of the OperationRuleSet.
     pub rules: Vec<CompiledRule>,
+    /// The field paths that the expressions of the rule set read.
+    pub(crate) projection: Projection,
     /// Record of evaluations and failures.
     pub activity: Activity,
 }
@@ -290,8 +297,8 @@ pub fn is_reason(text: &str) -> bool {
 const MAX_REASON: usize = 128;
 
 impl PartialEq for RuleSet {
-    /// Returns true if all fields except `activity` and `timing_hashes` are equal. Two equal rule
-    /// sets yield the same results on every object.
+    /// Returns true if all fields except `activity`, `timing_hashes` and `projection` are equal. Two
+    /// equal rule sets yield the same results on every object, so they also have the same projection.
     ///
     /// The timing hashes of equal rule sets can differ. A timing hash is made from the source
     /// texts. So it depends on parentheses and on the names of variables, which do not change the
@@ -309,6 +316,7 @@ impl PartialEq for RuleSet {
             environment,
             rules,
             timing_hashes: _,
+            projection: _,
             activity: _,
         } = self;
         *name == other.name
@@ -331,34 +339,6 @@ impl RuleSet {
             (None, _) => true,
             (Some(namespaces), Some(namespace)) => namespaces.contains(namespace),
             (Some(_), None) => false,
-        }
-    }
-
-    /// Adds to `projection` all fields that the expressions of the rule set read. A projection is
-    /// the set of fields that the server decodes from an object.
-    fn project(&self, projection: &mut Projection) {
-        for rule in &self.rules {
-            let durations = rule.expected.iter().chain(&rule.stalled_after);
-            let durations = durations.filter_map(|duration| match duration {
-                RuleDuration::Fixed(_) => None,
-                RuleDuration::Computed(program) => Some(program),
-            });
-            let own = rule
-                .predicates()
-                .chain(rule.details.programs())
-                .chain(durations);
-            for program in own.clone() {
-                projection.merge(program.projection());
-            }
-            if let Some(ForEach { list, key }) = &rule.for_each {
-                let readers = own.chain([key]);
-                projection.merge(&list.items_projection(&self.environment, readers));
-                projection.merge(key.projection());
-            }
-        }
-        let labels = self.label_expressions.iter().map(|(_, program)| program);
-        for program in labels.chain(&self.nodes) {
-            projection.merge(program.projection());
         }
     }
 }

@@ -56,7 +56,7 @@ impl RuleBook {
             projection.add(path);
         }
         for rule_set in &rule_sets {
-            rule_set.project(&mut projection);
+            projection.merge(&rule_set.projection);
             if rule_set.selector.is_some() {
                 projection.add(LABELS_PATH);
             }

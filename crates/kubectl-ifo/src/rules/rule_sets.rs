@@ -8,10 +8,11 @@ use crate::suggestion::nearest;
 use ifo_api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr, VERSION};
 use ifo_cel::Program;
-use ifo_engine::rules::{RuleBook, RuleSet, compile};
+use ifo_engine::rules::{MAX_COMPILE_TIME, RuleBook, RuleSet, compile_within};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A rule set that compiles.
 #[derive(Debug)]
@@ -101,7 +102,9 @@ pub(super) fn load_all(input: &mut Input) -> (Vec<CompiledRuleSet>, Vec<InvalidR
             fault(error.clone(), None);
         }
         let Some(spec) = spec else { continue };
-        let compiled = compile(name, &spec).map_err(|invalid| {
+        let start = Instant::now();
+        let is_over = || start.elapsed() > MAX_COMPILE_TIME;
+        let compiled = compile_within(name, &spec, &is_over).map_err(|invalid| {
             for what in invalid {
                 fault(what.to_string(), what.excerpt());
             }

@@ -1,0 +1,250 @@
+//! Tests that a slow compilation of one rule set delays neither other rule sets nor reports about
+//! lost watches. The simulated compiler does not finish before the test says so.
+
+use super::*;
+use crate::index::{Bounds, index};
+use ifo_api::completeness::Completeness;
+
+/// Returns a rule set whose expression is long, so that it is compiled after the other rule sets.
+fn large(name: &str, resource: &str) -> OperationRuleSet {
+    rule_set(
+        name,
+        resource,
+        &format!("'{}' == object.a", "x".repeat(1_000)),
+    )
+}
+
+/// Returns the rule sets that may miss operations, as in the warning on lists.
+fn gaps(fixture: &ControllerFixture) -> Vec<String> {
+    let bounds = Bounds {
+        bytes: 1 << 20,
+        age: Duration::from_mins(1),
+    };
+    let (_writer, reader) = index(bounds);
+    let reporter = Reporter::new(fixture.report.clone(), "ifo-system".into(), reader);
+    let gaps = reporter.gaps("").rule_sets;
+    gaps.iter()
+        .map(|gap| format!("{}: {}", gap.rule_set, gap.reason))
+        .collect()
+}
+
+/// Returns the names of the rule sets that are unsynced.
+fn unsynced(fixture: &ControllerFixture) -> String {
+    let unsynced = fixture.unsynced.borrow();
+    unsynced.iter().map(String::as_str).collect()
+}
+
+/// Starts a controller with the rule set `a` for `cars`, which is watched, and with the large rule
+/// set `b`, which is being compiled.
+async fn compiling(target: &str) -> ControllerFixture {
+    let mut fixture = fixture();
+    fixture.compiler.hold(&["b"]);
+    fixture.list(&[large("b", target), rule_set("a", "cars", "true")]);
+    moment().await;
+    fixture.catch_up().await;
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_rule_sets_are_published_while_a_rule_set_is_compiled() {
+    let mut fixture = fixture();
+    fixture.compiler.hold(&["b"]);
+    fixture.list(&[large("b", "boats"), rule_set("a", "cars", "true")]);
+    moment().await;
+    assert_eq!(fixture.compiler.begun(), ["a", "b"]);
+    let published = fixture.catch_up().await;
+    assert_eq!(
+        published.iter().map(summary).collect::<Vec<_>>(),
+        [("cars", Some(vec!["a"]))]
+    );
+    let status = fixture.status("a");
+    assert_eq!(condition(&status, "Ready").unwrap(), "True/Watching");
+
+    fixture.compiler.hold(&[]);
+    moment().await;
+    let published = fixture.catch_up().await;
+    assert_eq!(
+        published.iter().map(summary).collect::<Vec<_>>(),
+        [("boats", Some(vec!["b"]))]
+    );
+    assert_eq!(gaps(&fixture), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_start_waits_for_the_compiler_for_a_limited_time() {
+    let fixture = compiling("boats").await;
+    assert!(fixture.rule_sets_without_book.borrow().is_none());
+    assert_eq!(fixture.report.borrow().rule_sets.len(), 0);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let without_book = fixture.rule_sets_without_book.borrow().clone();
+    let undecided = without_book.expect("the start is done").undecided.clone();
+    assert_eq!(undecided, BTreeSet::from(["b".to_owned()]));
+    assert_eq!(gaps(&fixture), ["b: is being compiled"]);
+    assert_eq!(unsynced(&fixture), "b");
+    let status = fixture.status("b");
+    assert_eq!(condition(&status, "Ready").unwrap(), "False/Compiling");
+    assert_eq!(
+        condition(&status, "Validated").unwrap(),
+        "Unknown/Compiling"
+    );
+
+    fixture.compiler.hold(&[]);
+    moment().await;
+    assert_eq!(unsynced(&fixture), "b", "its target is not read yet");
+    assert_eq!(gaps(&fixture), ["b: target is being listed"]);
+}
+
+/// If the new leader said that it knows the rules of `b`, the tracker would end the operations that
+/// were restored from an earlier leader.
+#[tokio::test(start_paused = true)]
+async fn a_rule_set_is_undecided_until_its_rule_book_is_published() {
+    let mut fixture = compiling("cars").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let undecided = |fixture: &ControllerFixture| {
+        let without_book = fixture.rule_sets_without_book.borrow().clone();
+        without_book.expect("the start is done").undecided.clone()
+    };
+    let only_b = BTreeSet::from(["b".to_owned()]);
+    assert_eq!(undecided(&fixture), only_b);
+    fixture.compiler.hold(&[]);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(gaps(&fixture).last().unwrap(), "b: target is being listed");
+    assert_eq!(undecided(&fixture), only_b);
+    moment().await;
+    let published = fixture.catch_up().await;
+    let published: Vec<_> = published.iter().map(summary).collect();
+    assert_eq!(published, [("cars", Some(vec!["a", "b"]))]);
+    assert_eq!(undecided(&fixture), BTreeSet::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_watch_is_reported_while_a_rule_set_is_compiled() {
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    let published = fixture.catch_up().await;
+    assert_eq!(gaps(&fixture), [""; 0]);
+    fixture.compiler.hold(&["b"]);
+    fixture.apply(&large("b", "boats"));
+    moment().await;
+    assert_eq!(fixture.compiler.begun(), ["a", "b"]);
+    fixture.report(&published[0], Some("connection lost")).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(
+        gaps(&fixture),
+        ["a: target cannot be watched", "b: is being compiled"]
+    );
+    assert_eq!(unsynced(&fixture), "ab");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_rule_set_keeps_its_rules_until_the_new_ones_are_compiled() {
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    fixture.catch_up().await;
+    fixture.compiler.hold(&["a"]);
+    let mut changed = edited(rule_set("a", "cars", "true"), "object.a");
+    changed.spec.target.resource = "boats".into();
+    fixture.apply(&changed);
+    moment().await;
+    assert_eq!(fixture.published().len(), 0, "the rule book must stay");
+    assert_eq!(gaps(&fixture), ["a: is being compiled"]);
+    let status = fixture.status("a");
+    assert_eq!(condition(&status, "Ready").unwrap(), "False/Compiling");
+    assert!(message(&status, "Ready").contains("stays in use"));
+    assert_eq!(status.observed_generation, Some(2));
+
+    fixture.compiler.hold(&[]);
+    moment().await;
+    let published = fixture.catch_up().await;
+    let published: Vec<_> = published.iter().map(summary).collect();
+    assert_eq!(published, [("boats", Some(vec!["a"])), ("cars", None)]);
+    let status = fixture.status("a");
+    assert_eq!(condition(&status, "Ready").unwrap(), "True/Watching");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_newest_version_of_a_rule_set_is_used() {
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    fixture.catch_up().await;
+    fixture.compiler.hold(&["a"]);
+    let mut changed = rule_set("a", "cars", "true");
+    for expression in ["object.a", "object.b", "1 +"] {
+        changed = edited(changed, expression);
+        fixture.apply(&changed);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(
+        fixture.compiler.begun(),
+        ["a", "a"],
+        "only one compilation runs"
+    );
+    fixture.compiler.hold(&[]);
+    moment().await;
+    assert_eq!(fixture.compiler.begun(), ["a"]);
+    assert_eq!(
+        fixture.published().len(),
+        0,
+        "the last valid rules stay in use"
+    );
+    let status = fixture.status("a");
+    assert_eq!(condition(&status, "Ready").unwrap(), "False/InvalidRule");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_set_is_compiled_again_only_if_its_spec_changes() {
+    let valid = rule_set("a", "cars", "true");
+    let too_large = rule_set("b", "cars", &"x".repeat(200_000));
+    let fixture = started(&[valid.clone(), too_large.clone()]).await;
+    assert_eq!(fixture.compiler.begun(), ["a", "b"]);
+    let status = fixture.status("b");
+    let expected = "the expressions of the rule set have 200000 bytes together, more than 131072";
+    assert_eq!(message(&status, "InvalidRule"), expected);
+
+    let mut relabeled = too_large.clone();
+    relabeled.metadata.resource_version = Some("2".into());
+    fixture.list(&[valid, relabeled]);
+    moment().await;
+    assert_eq!(fixture.compiler.begun(), [""; 0]);
+    fixture.apply(&edited(too_large, "true"));
+    moment().await;
+    assert_eq!(fixture.compiler.begun(), ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_set_that_is_deleted_while_it_is_compiled_is_not_published() {
+    let mut fixture = compiling("boats").await;
+    fixture.send(RuleSetEvent::Deleted("b".into()));
+    fixture.compiler.hold(&[]);
+    moment().await;
+    assert_eq!(fixture.published().len(), 0);
+    assert_eq!(unsynced(&fixture), "");
+
+    // A rule set with the same name, but another uid, does not get the rules of the deleted one.
+    fixture.compiler.hold(&["a"]);
+    let mut other = edited(rule_set("a", "cars", "true"), "object.a");
+    other.metadata.uid = Some("other".into());
+    fixture.apply(&other);
+    moment().await;
+    let published = fixture.published();
+    assert_eq!(
+        published.iter().map(summary).collect::<Vec<_>>(),
+        [("cars", None)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_the_old_status_stays_while_a_rule_set_is_compiled() {
+    let mut watched = rule_set("b", "boats", "true");
+    watched.status = Some(from(json!({
+        "ready": "True", "watchActive": true, "observedGeneration": 1,
+        "conditions": [{
+            "type": "Ready", "status": "True", "reason": "Watching",
+            "message": "The target is being watched.",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+    })));
+    let fixture = fixture();
+    fixture.compiler.hold(&["b"]);
+    fixture.list(&[watched]);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(gaps(&fixture), ["b: is being compiled"]);
+    assert_eq!(fixture.writes().len(), 0);
+}
