@@ -24,6 +24,7 @@ pub(super) use timing::seconds_text;
 
 use ifo_api::live::{self, Expected, State};
 use ifo_api::persisted::LIVE_ANNOTATION;
+use ifo_api::record;
 use ifo_client::manifest::Object;
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
@@ -367,11 +368,11 @@ impl ListedSubject {
     }
 }
 
-/// Returns the name of an InFlightOperation from a command-line argument. None if the
+/// Returns the name of an InFlightOperation or of a record from a command-line argument. None if the
 /// argument names an object of another kind.
 ///
 /// The argument is `NAME`, or `RESOURCE/NAME` as `-o name` prints it. `RESOURCE` can also be the
-/// kind, or one of the short names `ifo` and `ifos`.
+/// kind, or one of the short names `ifo`, `ifos` and `opr`. A record has the name of its operation.
 pub(super) fn operation_name_in(text: &str) -> Option<&str> {
     let Some((kind, name)) = text.split_once('/') else {
         return Some(text);
@@ -382,6 +383,9 @@ pub(super) fn operation_name_in(text: &str) -> Option<&str> {
         live::PLURAL,
         "ifo",
         "ifos",
+        record::KIND,
+        record::PLURAL,
+        "opr",
     ];
     own.iter()
         .any(|it| it.eq_ignore_ascii_case(kind))

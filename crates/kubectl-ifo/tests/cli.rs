@@ -8,6 +8,8 @@ use std::process::{Command, Output, Stdio};
 mod binaries;
 #[path = "cli/completion.rs"]
 mod completion;
+#[path = "cli/describe_records.rs"]
+mod describe_records;
 #[path = "cli/filters.rs"]
 mod filters;
 #[path = "cli/from_files.rs"]

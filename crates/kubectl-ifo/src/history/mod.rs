@@ -28,6 +28,7 @@ use ifo_api::duration;
 use ifo_api::live::State;
 use jiff::{SignedDuration, Timestamp};
 use records::RecordedHistory;
+pub(super) use records::{resource_name as record_resource_name, selected_records};
 use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::time::Duration;
