@@ -52,6 +52,7 @@ mod operation_objects;
 mod operation_records;
 mod persistence;
 mod plugin;
+mod plugin_kind_names;
 mod plugin_tree_and_describe;
 mod restarts;
 mod restore_operations;

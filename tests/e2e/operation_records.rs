@@ -111,6 +111,13 @@ fn a_completed_operation_leaves_a_record() {
             .expect("kubectl must read the record");
         let record: Value = serde_json::from_str(&record).expect("kubectl prints JSON");
         assert_eq!(record, found[1]);
+        // The server no longer serves the operation, so the plugin describes its record.
+        for target in [name, "VirtualMachine/good"] {
+            let args = ["describe", "-n", namespace, target, "-o", "name"];
+            let said = crate::plugin::run(cluster, &args).await;
+            let expected = format!("operationrecord.live.ifo.kubevirt.io/{name}\n");
+            assert_eq!(said.out, expected, "{}", said.err);
+        }
         assert_eq!(record["apiVersion"], OPERATION_RECORD.api_version);
         assert_eq!(record["kind"], OPERATION_RECORD.kind);
         for field in [

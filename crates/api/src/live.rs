@@ -138,6 +138,29 @@ pub enum State {
 }
 
 impl State {
+    /// All states, those of operations in flight first.
+    pub const ALL: [Self; 9] = [
+        Self::Progressing,
+        Self::Blocked,
+        Self::Held,
+        Self::Failing,
+        Self::Settling,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Superseded,
+        Self::Ended,
+    ];
+
+    /// Returns true if this is a state of completed operations.
+    pub fn is_completed(self) -> bool {
+        match self {
+            Self::Progressing | Self::Blocked | Self::Held | Self::Failing | Self::Settling => {
+                false
+            }
+            Self::Succeeded | Self::Failed | Self::Superseded | Self::Ended => true,
+        }
+    }
+
     /// Returns the value in JSON.
     pub fn name(self) -> &'static str {
         match self {

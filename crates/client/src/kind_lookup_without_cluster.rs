@@ -13,7 +13,7 @@
 
 mod kind_name;
 mod namespaced_kinds;
-mod short_names;
+mod well_known_short_names;
 
 pub use kind_name::KindName;
 

@@ -54,7 +54,7 @@ const ALL_COLUMNS: &[OperationColumn] = &[
 /// The prefix of the subject in the row of a member of a piece of work. A piece of work is a group
 /// of operations with one common row. With `--expand`, the rows of the members follow below this
 /// row.
-pub(super) const MEMBER_PREFIX: &str = "└ ";
+const MEMBER_PREFIX: &str = "└ ";
 
 /// The text of a cell without a value.
 pub(super) const EMPTY_CELL: &str = "-";

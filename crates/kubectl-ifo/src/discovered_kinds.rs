@@ -16,18 +16,17 @@
 //! aggregated discovery. On such a cluster, only the requests for single API versions find kinds.
 
 use super::api_client::ApiClient;
-use super::listed_operation::ListedSubject;
 use super::operation_source::escape;
 use super::suggestion::nearest;
 use ifo_api::Gvr;
-use ifo_client::kind_lookup_without_cluster::{
-    KindName, group, group_and_version, is_kind_or_plural,
-};
+use ifo_client::kind_lookup_without_cluster::{KindName, group, group_and_version};
+use ifo_client::short_names::ShortNames;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use tokio::sync::{Mutex, OnceCell};
 
 /// The value of `freshness` in discovery for an API version whose aggregated API server does not
@@ -51,6 +50,7 @@ struct ServedKinds {
     /// True if discovery lists the resources of all API versions: both answers were read, and no
     /// version is stale.
     is_complete: bool,
+    short_names: Arc<ShortNames>,
 }
 
 /// A resource that a cluster serves.
@@ -81,10 +81,6 @@ pub(super) struct ChosenKind {
     /// The name in discovery that is most similar to the typed name. None if a kind has the typed
     /// name, or if no name is similar.
     nearest: Option<String>,
-    /// Group and kind of subjects (objects that operations are about) whose kind has the typed name
-    /// as its initials. For example, `vm` are the initials of `VirtualMachine`.
-    /// [`Self::matches_resource`] uses these kinds if discovery has no matching kind.
-    initials_of: BTreeSet<(String, String)>,
 }
 
 impl FromStr for ChosenKind {
@@ -99,7 +95,6 @@ impl FromStr for ChosenKind {
             resources: Vec::new(),
             is_certain: false,
             nearest: None,
-            initials_of: BTreeSet::new(),
         })
     }
 }
@@ -165,24 +160,10 @@ impl ChosenKind {
         self.resources.is_empty() && !self.is_certain
     }
 
-    /// Records the kinds of `subjects` whose initials are the typed name.
-    /// [`Self::matches_resource`] needs these kinds, because it gets only the plural of a resource.
-    /// The plural `virtualmachines` does not show the initials `vm`.
-    pub(super) fn learn_initials<'a>(&mut self, subjects: impl Iterator<Item = &'a ListedSubject>) {
-        let name = &self.name;
-        let matching = subjects.filter(|it| name.is_initials_of(&it.kind, &it.api_version));
-        let seen = matching.map(|it| (group(&it.api_version).to_owned(), it.kind.clone()));
-        self.initials_of.extend(seen);
-    }
-
     /// Returns true if the resource `target`, which a rule set watches, is of the chosen kind.
     pub(super) fn matches_resource(&self, target: &Gvr) -> bool {
         if self.resources.is_empty() {
-            let mut seen = self.initials_of.iter();
-            return self.name.is_resource(target)
-                || seen.any(|(group, kind)| {
-                    *group == target.group && is_kind_or_plural(&target.resource, kind)
-                });
+            return self.name.is_resource(target);
         }
         self.resources
             .iter()
@@ -198,6 +179,17 @@ impl Kinds {
             served: OnceCell::new(),
             versions: Mutex::default(),
         }
+    }
+
+    /// Returns the short names of kinds for a terminal of `screen` columns. Output without a limit
+    /// of the width shows complete kinds. So if `screen` is None, this method sends no request. The
+    /// result is also empty if discovery is not available.
+    pub(super) async fn short_names(&self, screen: Option<usize>) -> Arc<ShortNames> {
+        if screen.is_none() {
+            return Arc::default();
+        }
+        let served = self.discovered().await;
+        served.map_or_else(Arc::default, |it| Arc::clone(&it.short_names))
     }
 
     /// Returns the resource of this `apiVersion` and kind. None if discovery does not contain the
@@ -254,12 +246,14 @@ impl Kinds {
         // its objects from a folder.
         let core = core.ok().and_then(Result::ok);
         let is_complete = core.as_ref().is_some_and(is_fresh) && is_fresh(&groups);
-        let mut resources = core.map(resources_in).unwrap_or_default();
-        resources.extend(resources_in(groups));
+        let answers: Vec<APIGroupDiscoveryList> = core.into_iter().chain([groups]).collect();
+        let short_names = Arc::new(ShortNames::of_discovery(&answers));
+        let resources: Vec<ServedResource> = answers.into_iter().flat_map(resources_in).collect();
         // The answer of a kube-apiserver before 1.26 has another form, which contains no items.
         (!resources.is_empty()).then_some(ServedKinds {
             resources,
             is_complete,
+            short_names,
         })
     }
 }

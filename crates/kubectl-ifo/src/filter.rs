@@ -9,6 +9,7 @@ use super::listed_operation::ListedOperation;
 use super::output::ListFormat;
 use super::problem::Problem;
 use ifo_api::labels;
+use ifo_api::live::State;
 use std::fmt;
 
 /// The output formats of kubectl that this plugin does not support. `-o` accepts an output format
@@ -48,6 +49,9 @@ pub(super) struct Filters {
     /// Also completed operations
     #[arg(short = 'A', long)]
     pub(super) all_phases: bool,
+    /// The states of `--state` and `--failing`. If the list is empty, all states are selected.
+    #[arg(skip)]
+    pub(super) states: Vec<State>,
     /// The value of `--namespace`, which is one of the connection flags.
     #[arg(skip)]
     pub(super) namespace: Option<String>,
@@ -178,6 +182,7 @@ impl Filters {
             && self.operation.is_empty()
             && self.selector.is_none()
             && self.node.is_empty()
+            && self.states.is_empty()
             && self.namespace.is_none()
     }
 
@@ -190,6 +195,16 @@ impl Filters {
         let node = self.node.first();
         node.map(|it| format!("status.nodes={it}"))
             .unwrap_or_default()
+    }
+
+    /// Returns a field selector for the state, such as `status.state=Failing`. The selector is empty
+    /// if the filters select no state or several states, because a field selector cannot contain
+    /// alternatives.
+    pub(super) fn state_selector(&self) -> String {
+        match self.states.as_slice() {
+            [state] => format!("status.state={}", state.name()),
+            _ => String::new(),
+        }
     }
 
     /// Returns the label selector for the request of `OperationSource::probe`. With this request,
@@ -233,7 +248,7 @@ impl Filters {
         }
     }
 
-    /// Returns true if the filters select `operation`, regardless of its phase. This method does
+    /// Returns true if the filters select `operation`, regardless of its phase and state. This method does
     /// not compare the labels with `--selector`. When the plugin lists operations, the server
     /// evaluates `--selector`. The command `history` evaluates `--selector` itself.
     pub(super) fn matches(&self, operation: &ListedOperation) -> bool {
@@ -247,9 +262,16 @@ impl Filters {
             && (self.namespace.is_none() || self.namespace == subject.namespace)
     }
 
-    /// Returns true if the filters select `operation` and its phase.
+    /// Returns true if the filters select the state of `operation`.
+    pub(super) fn has_state(&self, operation: &ListedOperation) -> bool {
+        self.states.is_empty() || self.states.iter().any(|it| it.name() == operation.state)
+    }
+
+    /// Returns true if the filters select `operation`, its phase and its state.
     pub(super) fn shows(&self, operation: &ListedOperation) -> bool {
-        (operation.active || self.all_phases) && self.matches(operation)
+        (operation.active || self.all_phases)
+            && self.has_state(operation)
+            && self.matches(operation)
     }
 }
 

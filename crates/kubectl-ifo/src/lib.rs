@@ -40,6 +40,7 @@ mod reprint_on_change;
 mod resource_argument;
 mod rules;
 mod sort;
+mod state_filter;
 mod suggestion;
 mod summary;
 mod support_bundle;

@@ -15,13 +15,16 @@ use super::operation_source::{OperationSource, Served};
 use super::output::{Format, ListFormat, TextStyle, complain, encode, print, print_error_line};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
+use super::state_filter::StateArgs;
 use crate::clock;
 use ifo_api::completeness::Incomplete;
+use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The flags of `list`.
 #[derive(Debug, Clone, clap::Args)]
@@ -35,6 +38,9 @@ Examples:
 
   # Operations that touch a node, with the members of each piece of work
   kubectl ifo --node worker-3 --expand
+
+  # Failing operations, updated when they change
+  kubectl ifo --failing -w
 
   # As JSON, including completed operations, the longest running first
   kubectl ifo list -A --sort-by age -o json")]
@@ -56,8 +62,11 @@ pub(super) struct WorkArgs {
 
 /// The arguments of `get`.
 #[derive(Debug, Clone, clap::Args)]
-// `get` shows operations in any phase, so `--all-phases` has no effect.
+// `get` shows operations in any phase, so `--all-phases` has no effect. The flags for states are
+// hidden, because a name selects an operation in any state.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
+#[command(mut_arg("state", |it| it.hide(true)))]
+#[command(mut_arg("failing", |it| it.hide(true)))]
 #[command(after_help = "\
 Examples:
   kubectl ifo get frontend-migrating-3f9c2a1b
@@ -76,6 +85,8 @@ pub(super) struct CommonArgs {
     #[command(flatten)]
     pub(super) filters: Filters,
     #[command(flatten)]
+    pub(super) states: StateArgs,
+    #[command(flatten)]
     pub(super) output: OutputArgs,
     #[command(flatten)]
     pub(super) connect: Connect,
@@ -86,6 +97,7 @@ impl CommonArgs {
     /// kubectl. If `--watch` is combined with `--from`, returns an error.
     pub(super) fn chosen(&self) -> Result<(Filters, ListFormat), Problem> {
         let mut filters = self.filters.with_namespace(self.connect.namespace());
+        self.states.add_to(&mut filters);
         let from_filters = filters.take_format()?;
         if self.output.watch && self.connect.reads_files() {
             return Err(from_files::needs_cluster("--watch"));
@@ -145,7 +157,8 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     let keep_raw = format.data_format().is_some() || sort.needs_raw();
     let server = common.connect.open().await?;
     let empty_message = filters.empty_result_message(&server);
-    filters.resolve(&Kinds::new(server.clone())).await;
+    let kinds = Kinds::new(server.clone());
+    filters.resolve(&kinds).await;
     let (source, mut operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     if names.is_empty() {
         filter_check::check_and_warn(&filters, &source, &operations).await?;
@@ -168,13 +181,15 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
         sort.check(&operations)?;
     }
     sort.sort(&mut operations);
+    let screen = terminal_width().filter(|_| format == ListFormat::Table);
     let view = ListView {
         format,
         rows,
         sort,
         served: source.served,
         paint: output.colors.paint(),
-        screen: terminal_width(),
+        screen,
+        short_names: kinds.short_names(screen).await,
     };
     if !output.watch {
         print(&view.format_all(&operations, clock::now(), names.len() == 1)?)?;
@@ -194,7 +209,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
-    list_watch::watch(&view, &source, operations, &is_selected).await
+    list_watch::watch(&view, &source, operations, &filters, &is_selected).await
 }
 
 /// Prints a line to standard error if operations may be missing from the list.
@@ -269,6 +284,8 @@ struct ListView {
     paint: Paint,
     /// Width of the terminal in columns. None for no limit.
     screen: Option<usize>,
+    /// The short names of kinds for a narrow terminal.
+    short_names: Arc<ShortNames>,
 }
 
 /// A list of objects, in the form in which kubectl prints it.
@@ -304,6 +321,7 @@ impl ListView {
             screen: self.screen,
             wide: self.format == ListFormat::Wide,
             paint: self.paint,
+            short_names: Arc::clone(&self.short_names),
         }
     }
 
@@ -329,7 +347,7 @@ impl ListView {
                 if operations.is_empty() {
                     return Ok(String::new());
                 }
-                Ok(Table::text(&self.rows(operations), now, self.style()))
+                Ok(Table::text(&self.rows(operations), now, &self.style()))
             }
             ListFormat::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
             ListFormat::Json | ListFormat::Yaml => objects(operations, self.format, single),
@@ -392,7 +410,7 @@ fn encode_document(value: &impl Serialize, format: ListFormat) -> Result<String,
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_output_snapshots::{mixed, now, operation, snapshot};
+    use super::super::test_output_snapshots::{mixed, now, operation, short_names, snapshot};
     use super::*;
     use serde_json::{Value, json};
     use unicode_width::UnicodeWidthStr as _;
@@ -405,6 +423,7 @@ mod tests {
             served: Served::Live,
             paint: Paint { on: color },
             screen,
+            short_names: short_names(),
         }
     }
 
@@ -437,11 +456,16 @@ mod tests {
         }
     }
 
-    /// Returns operations with long kinds and names.
+    /// Returns operations with long kinds, names and messages. The kind `VirtualMachineImage` has no
+    /// short name, but its initials are the short name of another kind.
     fn long() -> Vec<ListedOperation> {
         let migration = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
-        let blocked = json!({"status": {"progress": 45, "state": "Blocked", "message": "no node"}});
+        let blocked = json!({"status": {
+            "progress": 45, "state": "Blocked",
+            "message": "no node has enough memory for the target pod",
+        }});
         let importing = json!({"status": {"message": "importing"}});
+        let image = json!({"spec": {"subject": {"apiVersion": "harvesterhci.io/v1beta1"}}});
         vec![
             operation("team-b", migration, "Migrating", 65, blocked),
             operation(
@@ -450,6 +474,13 @@ mod tests {
                 "ImportInProgress",
                 600,
                 importing,
+            ),
+            operation(
+                "team-b",
+                "VirtualMachineImage/ubuntu",
+                "Downloading",
+                30,
+                image,
             ),
             operation(
                 "",
@@ -461,29 +492,69 @@ mod tests {
         ]
     }
 
+    fn table(operations: &[ListedOperation], width: usize) -> String {
+        view(ListFormat::Table, Some(width), false)
+            .format_all(operations, now(), false)
+            .expect("the sample operations can be encoded")
+    }
+
     #[test]
-    fn on_a_narrow_terminal_names_and_ages_stay() {
-        let text = |operations: &[ListedOperation], width| {
-            view(ListFormat::Table, Some(width), false)
-                .format_all(operations, now(), false)
-                .expect("the sample operations can be encoded")
-        };
-        for width in [80, 90, 100] {
-            let all = text(&long(), width);
-            snapshot(&format!("list-long-{width}"), &all);
-            for part in ["AGE", "65s", "10m", "125m", "VMIM/kubevirt-migr", "STATE"] {
-                assert!(all.contains(part), "{width}: {part}\n{all}");
+    fn kinds_are_shortened_before_messages_and_messages_before_names() {
+        let complete = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
+        let short = "vmim/kubevirt-migrate-vm-x7k2p";
+        let message = "no node has enough memory for the target pod";
+        for width in [60, 80, 100, 119, 120, 200] {
+            let text = table(&long(), width);
+            snapshot(&format!("list-long-{width}"), &text);
+            assert!(text.lines().all(|line| line.width() <= width), "{text}");
+            for part in ["AGE", "65s", "10m", "125m"] {
+                assert!(text.contains(part), "{width}: {part}\n{text}");
+            }
+            let lines = |part: &str| text.lines().position(|line| line.contains(part));
+            match width {
+                60 => {}
+                80 => assert!(text.contains("\n  no node has enough memory"), "{text}"),
+                100 | 119 | 120 => {
+                    let subject = lines(short).unwrap_or_else(|| panic!("{width}: {text}"));
+                    // The message is complete on the second line.
+                    assert_eq!(lines(&format!("  {message}")), Some(subject + 1), "{text}");
+                    assert!(text.contains("VirtualMachineImage/ubuntu"), "{text}");
+                }
+                _ => assert_eq!(lines(complete), lines(message), "{text}"),
             }
         }
-        // The texts of this operation are short, so nothing is cut.
-        let few = text(&long()[1..2], 80);
-        assert!(few.contains("disk-0") && few.contains("10m"), "{few}");
+        // The texts of this operation are short, so nothing is shortened.
+        let few = table(&mixed()[3..], 80);
+        assert!(few.contains("VirtualMachine/backend"), "{few}");
         for width in [20, 30, 40, 60] {
-            let all = text(&long(), width);
+            let all = table(&long(), width);
             assert!(
                 all.contains("AGE") && all.contains("125m"),
                 "{width}:\n{all}"
             );
+        }
+    }
+
+    #[test]
+    fn a_message_with_enough_room_is_cut_on_its_line() {
+        let long_message = json!({"status": {"message": "m".repeat(200)}});
+        let operations = [operation(
+            "shop",
+            "VirtualMachine/web",
+            "Migrating",
+            5,
+            long_message,
+        )];
+        for width in [100, 119, 120, 160] {
+            let text = table(&operations, width);
+            let row = text.lines().nth(1).unwrap_or_default();
+            assert!(row.contains(" vm/web ") && row.ends_with("m…"), "{text}");
+            assert_eq!((text.lines().count(), row.width()), (2, width), "{text}");
+        }
+        for width in [40, 60, 80] {
+            let text = table(&operations, width);
+            assert_eq!(text.lines().count(), 3, "{text}");
+            assert!(text.ends_with("m…\n") && text.contains("\n  m"), "{text}");
         }
     }
 
@@ -533,7 +604,7 @@ mod tests {
     #[test]
     fn later_rows_keep_the_column_widths() {
         let view = view(ListFormat::Table, None, false);
-        let mut table = Table::growing(&mixed(), now(), view.style());
+        let mut table = Table::growing(&mixed(), now(), &view.style());
         let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
         let row = view
             .format_change(&mut table, &late, now())

@@ -24,7 +24,9 @@ pub(super) use timing::seconds_text;
 
 use ifo_api::live::{self, Expected, State};
 use ifo_api::persisted::LIVE_ANNOTATION;
+use ifo_api::record;
 use ifo_client::manifest::Object;
+use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Serialize};
@@ -265,24 +267,20 @@ impl ListedOperation {
 
     /// Formats the subject as `Kind/name`, or as `Kind/name/item` if the operation has an item.
     pub(super) fn subject_name(&self) -> String {
-        let ListedSubject { kind, name, .. } = &self.subject;
+        self.subject_name_with(&self.subject.kind)
+    }
+
+    /// Formats the subject for narrow terminals, with the short name of its kind if the cluster
+    /// serves one: `vmi/web` for `VirtualMachineInstance/web`.
+    pub(super) fn short_subject_name(&self, short_names: &ShortNames) -> String {
+        self.subject_name_with(self.subject.short_kind(short_names))
+    }
+
+    fn subject_name_with(&self, kind: &str) -> String {
+        let name = &self.subject.name;
         match &self.item {
             Some(item) => format!("{kind}/{name}/{item}"),
             None => format!("{kind}/{name}"),
-        }
-    }
-
-    /// Formats the subject for narrow terminals. A kind of several words is shortened to its
-    /// initials: `VMI/web` for `VirtualMachineInstance/web`.
-    pub(super) fn short_subject_name(&self) -> String {
-        let kind = &self.subject.kind;
-        let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
-        let name = self.subject_name();
-        // A kind of one word, such as `Pod`, is not shortened, because a single letter is not
-        // understandable.
-        match name.strip_prefix(kind.as_str()) {
-            Some(rest) if initials.len() > 1 => format!("{initials}{rest}"),
-            _ => name,
         }
     }
 
@@ -365,6 +363,11 @@ impl ListedSubject {
         }
     }
 
+    /// Returns the short name of the kind. If the kind has no short name, returns the kind.
+    pub(super) fn short_kind<'a>(&'a self, short_names: &'a ShortNames) -> &'a str {
+        short_names.name(&self.api_version, &self.kind)
+    }
+
     /// Formats `Kind namespace/name`, or `Kind name` for a cluster-scoped object.
     pub(super) fn path(&self) -> String {
         match &self.namespace {
@@ -374,17 +377,25 @@ impl ListedSubject {
     }
 }
 
-/// Returns the name of an InFlightOperation from a command-line argument. None if the argument
-/// names an object of another kind.
+/// Returns the name of an InFlightOperation or of a record from a command-line argument. None if the
+/// argument names an object of another kind.
 ///
 /// The argument is `NAME`, or `RESOURCE/NAME` as `-o name` prints it. `RESOURCE` can also be the
-/// kind, or one of the short names `ifo` and `ifos`.
+/// kind, or one of the short names `ifo`, `ifos` and `opr`. A record has the name of its operation.
 pub(super) fn operation_name_in(text: &str) -> Option<&str> {
     let Some((kind, name)) = text.split_once('/') else {
         return Some(text);
     };
     let kind = kind.split('.').next().unwrap_or_default();
-    let own = [live::KIND, live::PLURAL, "ifo", "ifos"];
+    let own = [
+        live::KIND,
+        live::PLURAL,
+        "ifo",
+        "ifos",
+        record::KIND,
+        record::PLURAL,
+        "opr",
+    ];
     own.iter()
         .any(|it| it.eq_ignore_ascii_case(kind))
         .then_some(name)

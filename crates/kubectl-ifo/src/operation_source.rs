@@ -399,6 +399,7 @@ impl OperationSource {
     ///
     /// - Without `--all-phases`, the selector excludes completed operations.
     /// - If `--node` names exactly one node, the selector excludes operations on other nodes.
+    /// - If `--state` names exactly one state, the selector excludes operations in other states.
     /// - For custom resources, the selector is empty, because their CRD does not support these
     ///   fields.
     fn field_selector(&self) -> String {
@@ -411,13 +412,15 @@ impl OperationSource {
             "status.phase=Active"
         };
         let node = self.watch_selector();
-        let parts = [phase, &node].into_iter().filter(|it| !it.is_empty());
+        let state = self.filters.state_selector();
+        let parts = [phase, &node, &state];
+        let parts = parts.into_iter().filter(|it| !it.is_empty());
         parts.collect::<Vec<_>>().join(",")
     }
 
-    /// Returns the field selector of a watch. The selector contains the node of `--node`. It does
-    /// not contain the phase, because the plugin also needs the completion of operations. For
-    /// several nodes and for custom resources, the selector is empty, and the plugin selects the
+    /// Returns the field selector of a watch. The selector contains the node of `--node`. It
+    /// contains neither the phase nor the state, because both change while an operation is watched.
+    /// For several nodes and for custom resources, the selector is empty, and the plugin selects the
     /// operations itself.
     fn watch_selector(&self) -> String {
         if self.served == Served::Crs || self.filters.node.len() > 1 {

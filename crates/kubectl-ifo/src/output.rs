@@ -6,9 +6,11 @@ use super::colors::Paint;
 use super::plain_text::one_line;
 use super::problem::Problem;
 use clap::ValueEnum;
+use ifo_client::short_names::ShortNames;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
+use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Output format of the commands without the formats `wide` and `name`, such as `rules test`.
@@ -39,7 +41,7 @@ pub(super) enum ListFormat {
 }
 
 /// The settings for the format of tables.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct TextStyle {
     /// Width of the terminal in columns. None if lines have no maximum width.
     pub(super) screen: Option<usize>,
@@ -47,12 +49,14 @@ pub(super) struct TextStyle {
     pub(super) wide: bool,
     /// Adds colours to the text, if colours are enabled.
     pub(super) paint: Paint,
+    /// The short names of kinds. A table that is too wide for the terminal shows these names.
+    pub(super) short_names: Arc<ShortNames>,
 }
 
 impl TextStyle {
     /// Returns the maximum width of a line, in columns of the terminal. Returns None if lines have
     /// no maximum width.
-    pub(super) fn width(self) -> Option<usize> {
+    pub(super) fn width(&self) -> Option<usize> {
         self.screen.filter(|_| !self.wide)
     }
 }
@@ -75,6 +79,14 @@ impl ListFormat {
 
 /// Number of blanks between two columns, as in kubectl.
 pub(super) const COLUMN_GAP: usize = 3;
+
+/// If a message needs at least this width in terminal columns, and the line has less room, the
+/// message follows on the next line. The other columns need so much room that on a terminal with 80
+/// columns, a message on the line is always complete.
+pub(super) const MIN_MESSAGE_WIDTH: usize = 30;
+
+/// The blanks before a message on a line of its own.
+pub(super) const MESSAGE_INDENT: &str = "  ";
 
 /// Writes `text` to standard output.
 pub(super) fn print(text: &str) -> Result<(), Problem> {

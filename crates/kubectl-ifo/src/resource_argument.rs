@@ -55,6 +55,11 @@ impl fmt::Display for ResourceArgument {
 }
 
 impl ResourceArgument {
+    /// Returns the name of the object.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns true if `identity` has this kind and name.
     pub(super) fn matches(&self, identity: ObjectIdentity<'_>) -> bool {
         self.name == identity.name

@@ -20,10 +20,12 @@ use super::reprint_on_change::{self, WatchOutputInputs, WatchOutputText};
 use super::sort::{self, SortBy};
 use clap::ValueEnum as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The flags of `summary`.
 #[derive(Debug, clap::Args)]
@@ -60,10 +62,13 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
         ));
     }
     let server = args.common.connect.open().await?;
-    filters.resolve(&Kinds::new(server.clone())).await;
+    let kinds = Kinds::new(server.clone());
+    filters.resolve(&kinds).await;
+    let screen = columns::terminal_width().filter(|_| format.is_table());
     let mut view = SummaryView {
         format,
         paint: args.common.output.colors.paint(),
+        short_names: kinds.short_names(screen).await,
         filters: filters.clone(),
         sort,
         is_expanded: args.work.expand,
@@ -89,6 +94,8 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
 struct SummaryView {
     format: ListFormat,
     paint: Paint,
+    /// The short names of kinds for a narrow terminal.
+    short_names: Arc<ShortNames>,
     filters: Filters,
     /// The order of the listed operations. None means by urgency, and then by start.
     sort: Option<SortBy>,
@@ -113,13 +120,19 @@ impl WatchOutputText for SummaryView {
             Some(sort) => sort.sort(&mut operations),
             None => operations.sort_by_key(|it| (sort::urgency(it), it.started)),
         }
-        let (now, screen) = (shown.now, shown.screen);
+        let now = shown.now;
         let mut summary = Summary::of(&operations, now);
         summary.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
-        match self.format.data_format() {
-            Some(format) => encode(&summary, format),
-            None => Ok(summary.text(&operations, now, screen, self.paint)),
+        if let Some(format) = self.format.data_format() {
+            return encode(&summary, format);
         }
+        let style = TextStyle {
+            screen: shown.screen,
+            wide: false,
+            paint: self.paint,
+            short_names: Arc::clone(&self.short_names),
+        };
+        Ok(summary.text(&operations, now, &style))
     }
 }
 
@@ -217,13 +230,7 @@ impl<'a> Summary<'a> {
         summary
     }
 
-    fn text(
-        &self,
-        operations: &[ListedOperation],
-        now: Timestamp,
-        screen: Option<usize>,
-        paint: Paint,
-    ) -> String {
+    fn text(&self, operations: &[ListedOperation], now: Timestamp, style: &TextStyle) -> String {
         let PhaseCounts { active, completed } = self.total;
         let held = match operations.iter().filter(|it| it.is_held()).count() {
             0 => String::new(),
@@ -262,12 +269,7 @@ impl<'a> Summary<'a> {
         let urgent: Vec<ListedOperation> = urgent(operations).into_iter().cloned().collect();
         if !urgent.is_empty() {
             let heading = "Blocked, failing, overdue or stalled:";
-            text.extend(["\n", &paint.heading(heading), "\n"]);
-            let style = TextStyle {
-                screen,
-                wide: false,
-                paint,
-            };
+            text.extend(["\n", &style.paint.heading(heading), "\n"]);
             text += &Table::text(&urgent, now, style);
         }
         text
@@ -312,7 +314,7 @@ fn urgent(operations: &[ListedOperation]) -> Vec<&ListedOperation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_output_snapshots::{mixed, now, snapshot};
+    use super::super::test_output_snapshots::{mixed, now, short_names, snapshot};
     use super::*;
 
     #[test]
@@ -322,19 +324,22 @@ mod tests {
         let summary = Summary::of(&operations, now());
         snapshot(
             "summary",
-            &summary.text(&operations, now(), None, Paint::default()),
+            &summary.text(&operations, now(), &TextStyle::default()),
         );
-        snapshot(
-            "summary-80",
-            &summary.text(&operations, now(), Some(80), Paint { on: true }),
-        );
+        let narrow = TextStyle {
+            screen: Some(80),
+            paint: Paint { on: true },
+            short_names: short_names(),
+            ..TextStyle::default()
+        };
+        snapshot("summary-80", &summary.text(&operations, now(), &narrow));
         let json =
             serde_json::to_string_pretty(&summary).expect("a map with string keys can be encoded");
         snapshot("summary-json", &json);
         let empty = Summary::of(&[], now());
         snapshot(
             "summary-empty",
-            &empty.text(&[], now(), None, Paint::default()),
+            &empty.text(&[], now(), &TextStyle::default()),
         );
     }
 }

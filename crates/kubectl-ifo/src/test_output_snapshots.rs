@@ -1,14 +1,38 @@
 //! Compares the output of commands with snapshot files, and builds the operations for such tests.
 
 use super::listed_operation::ListedOperation;
+use ifo_client::short_names::{NamedResource, ShortNames};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Returns the fixed current time of these tests.
 pub(super) fn now() -> Timestamp {
     "2026-03-01T12:00:00Z"
         .parse()
         .expect("the text is a valid time")
+}
+
+/// Returns short names of kinds. In these tests, all kinds are in the group `kubevirt.io`.
+pub(super) fn short_names() -> Arc<ShortNames> {
+    let all = [
+        ("VirtualMachine", "virtualmachines", "vm"),
+        ("VirtualMachineInstance", "virtualmachineinstances", "vmi"),
+        (
+            "VirtualMachineInstanceMigration",
+            "virtualmachineinstancemigrations",
+            "vmim",
+        ),
+        ("DataVolume", "datavolumes", "dv"),
+        ("ClusterServiceVersion", "clusterserviceversions", "csv"),
+    ];
+    let named = all.map(|(kind, plural, short_name)| NamedResource {
+        group: "kubevirt.io",
+        kind,
+        plural,
+        short_names: vec![short_name],
+    });
+    Arc::new(ShortNames::new(&named))
 }
 
 /// Creates an operation on `subject` (`Kind/name`) that began `seconds` ago. `namespace` is empty

@@ -8,6 +8,8 @@ use std::process::{Command, Output, Stdio};
 mod binaries;
 #[path = "cli/completion.rs"]
 mod completion;
+#[path = "cli/describe_records.rs"]
+mod describe_records;
 #[path = "cli/filters.rs"]
 mod filters;
 #[path = "cli/from_files.rs"]
@@ -22,6 +24,8 @@ mod impact;
 mod incomplete_lists;
 #[path = "cli/kubectl_conventions.rs"]
 mod kubectl_conventions;
+#[path = "cli/narrow_terminal.rs"]
+mod narrow_terminal;
 #[path = "cli/pieces_of_work.rs"]
 mod pieces_of_work;
 #[path = "cli/pseudo_terminal.rs"]
@@ -38,6 +42,8 @@ mod rules_replay;
 mod rules_roles;
 #[path = "cli/rules_test.rs"]
 mod rules_test;
+#[path = "cli/states.rs"]
+mod states;
 #[path = "cli/support_bundle.rs"]
 mod support_bundle;
 #[path = "cli/tests_with_fake_apiserver.rs"]

@@ -1,7 +1,7 @@
 //! Parses the name of a kind in a command-line argument, such as `vm`, `VirtualMachine` or
 //! `vms.v1.kubevirt.io`, and compares the name with kinds and resources.
 
-use super::{group_and_version, is_kind_or_plural, short_names};
+use super::{group_and_version, is_kind_or_plural, well_known_short_names};
 use ifo_api::Gvr;
 use std::str::FromStr;
 
@@ -60,22 +60,14 @@ impl KindName {
         })
     }
 
-    /// Returns true if this is a name of `kind`: the kind itself, its plural, its initials or a
-    /// widely used short name. If the name contains a group or version, `api_version` must have the
+    /// Returns true if this is a name of `kind`: the kind itself, its plural or a widely used short
+    /// name. If the name contains a group or version, `api_version` must have the
     /// same.
     pub fn is_kind(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
         let named = is_kind_or_plural(&self.name, kind)
-            || is_initials(&self.name, kind)
-            || short_names::is_short_for_kind(&self.name, group, kind);
+            || well_known_short_names::is_short_for_kind(&self.name, group, kind);
         named && self.allows(group, version)
-    }
-
-    /// Returns true if the name consists of the initials of `kind`, such as `vm` for
-    /// `VirtualMachine`. If the name contains a group or version, `api_version` must have the same.
-    pub fn is_initials_of(&self, kind: &str, api_version: &str) -> bool {
-        let (group, version) = group_and_version(api_version);
-        is_initials(&self.name, kind) && self.allows(group, version)
     }
 
     /// Returns true if this is a name of `resource`: its plural, a kind with this plural, or a
@@ -83,14 +75,13 @@ impl KindName {
     /// same.
     pub fn is_resource(&self, resource: &Gvr) -> bool {
         let named = is_kind_or_plural(&resource.resource, &self.name)
-            || short_names::is_short_for_resource(&self.name, &resource.group, &resource.resource);
+            || well_known_short_names::is_short_for_resource(
+                &self.name,
+                &resource.group,
+                &resource.resource,
+            );
         named && self.allows(&resource.group, &resource.version)
     }
-}
-
-fn is_initials(name: &str, kind: &str) -> bool {
-    let initials = kind.chars().filter(char::is_ascii_uppercase);
-    name.len() > 1 && initials.map(|it| it.to_ascii_lowercase()).eq(name.chars())
 }
 
 #[cfg(test)]
@@ -102,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_named_by_kind_plural_initials_or_short_name() {
+    fn a_kind_is_named_by_kind_plural_or_short_name() {
         for text in [
             "VirtualMachine",
             "virtualmachines",
@@ -116,6 +107,9 @@ mod tests {
         for text in ["vmi", "virtualmachineinstances", "vm.example.io", "v"] {
             assert!(!name(text).is_kind("VirtualMachine", "kubevirt.io/v1"));
         }
+        // The initials of this kind are the short name of another kind, so they do not select it.
+        assert!(!name("vmi").is_kind("VirtualMachineImage", "harvesterhci.io/v1beta1"));
+        assert!(!name("du").is_kind("DataUpload", "velero.io/v2alpha1"));
         assert!(name("nodes.v1").is_kind("Node", "v1"));
         assert!(name("deploy.v1.apps").is_kind("Deployment", "apps/v1"));
         for text in ["deploy.v1apps", "deploy.v1.", "deploy.v1"] {

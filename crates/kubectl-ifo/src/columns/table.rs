@@ -1,6 +1,6 @@
-//! Formats operations as a table. On a terminal, a table that is too wide is narrowed: cells are
-//! cut, and columns are left out. The message is narrowed first. A watch (`list --watch`) can add
-//! rows to a table later.
+//! Formats operations as a table. On a terminal, a table that is too wide is narrowed in this order:
+//! kinds are replaced by their short names, messages are cut or go to a second line, names are cut,
+//! and columns are left out. A watch (`list --watch`) can add rows to a table later.
 
 #[cfg(test)]
 mod tests;
@@ -9,9 +9,11 @@ use super::OperationColumn::{self, Age, Message, Namespace, Operation, Progress,
 use super::{ALL_COLUMNS, DEFAULT_COLUMNS, EMPTY_CELL, with_member_prefix};
 use crate::colors::Paint;
 use crate::listed_operation::ListedOperation;
-use crate::output::{COLUMN_GAP, TextStyle};
+use crate::output::{COLUMN_GAP, MESSAGE_INDENT, MIN_MESSAGE_WIDTH, TextStyle};
 use crate::plain_text::{cut, one_line};
+use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
+use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Number of blanks between two columns if the table does not fit on the terminal with the usual
@@ -27,10 +29,6 @@ const MIN_OPERATION: usize = 12;
 /// a second step, on an unusually narrow terminal.
 const MIN_ON_NARROW_SCREEN: usize = 8;
 
-/// Smallest useful width of the message in terminal columns. If there is less space, the message is
-/// left out.
-const MIN_MESSAGE: usize = 10;
-
 /// Widths in terminal columns for a table to which a watch adds rows later. Usual texts such as
 /// `Progressing` and `2d10h` fit into these widths.
 const USUAL_WIDTHS: [(OperationColumn, usize); 5] = [
@@ -42,15 +40,16 @@ const USUAL_WIDTHS: [(OperationColumn, usize); 5] = [
 ];
 
 /// The columns of a table with their widths. [`Table::further_row`] formats further rows and can
-/// widen the columns.
+/// widen the columns. If there is no column for messages, each message is on a line of its own.
 pub(crate) struct Table {
     columns: Vec<OperationColumn>,
     widths: Vec<usize>,
     /// True if a watch adds rows later.
     has_later_rows: bool,
     gap: usize,
-    /// True if kinds are replaced by their initials, such as `VM` for `VirtualMachine`.
+    /// True if kinds are replaced by their short names, such as `vm` for `VirtualMachine`.
     short: bool,
+    short_names: Arc<ShortNames>,
     paint: Paint,
     /// Width of the terminal. None for no limit.
     screen: Option<usize>,
@@ -59,7 +58,11 @@ pub(crate) struct Table {
 impl Table {
     /// Formats a table with a row for each operation. The table is as wide as necessary, but not
     /// wider than the terminal.
-    pub(crate) fn text(operations: &[ListedOperation], now: Timestamp, style: TextStyle) -> String {
+    pub(crate) fn text(
+        operations: &[ListedOperation],
+        now: Timestamp,
+        style: &TextStyle,
+    ) -> String {
         let table = Self::new(operations, now, style, false);
         let rows = operations.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
@@ -70,7 +73,7 @@ impl Table {
     pub(crate) fn growing(
         operations: &[ListedOperation],
         now: Timestamp,
-        style: TextStyle,
+        style: &TextStyle,
     ) -> Self {
         Self::new(operations, now, style, true)
     }
@@ -78,7 +81,7 @@ impl Table {
     fn new(
         operations: &[ListedOperation],
         now: Timestamp,
-        style: TextStyle,
+        style: &TextStyle,
         has_later_rows: bool,
     ) -> Self {
         let (screen, paint) = (style.width(), style.paint);
@@ -93,6 +96,7 @@ impl Table {
             has_later_rows,
             gap: COLUMN_GAP,
             short: false,
+            short_names: Arc::clone(&style.short_names),
             paint,
             screen,
         };
@@ -107,13 +111,9 @@ impl Table {
         table
     }
 
-    /// Reserves 10 to 20 terminal columns for the message, and widens the other columns to their
-    /// usual widths in the space that remains.
+    /// Widens the columns to their usual widths, and leaves [`MIN_MESSAGE_WIDTH`] for messages.
     fn reserve_usual_widths(&mut self, screen: usize) {
-        if let Some(index) = self.index_of(Message) {
-            let least = self.widths[index].clamp(MIN_MESSAGE, 2 * MIN_MESSAGE);
-            self.widths[index] = least;
-        }
+        self.set_width(Message, MIN_MESSAGE_WIDTH);
         for (column, typical) in USUAL_WIDTHS {
             let Some(index) = self.index_of(column) else {
                 continue;
@@ -135,6 +135,9 @@ impl Table {
             .iter()
             .map(|it| self.cell(column, it, now).width());
         let mut least = column.header().width();
+        if self.has_later_rows && column == Message {
+            least = MIN_MESSAGE_WIDTH;
+        }
         // If a watch adds rows later and no row is known yet, the usual widths apply.
         if self.has_later_rows && operations.is_empty() {
             let typical = USUAL_WIDTHS.iter().find(|(it, _)| *it == column);
@@ -148,7 +151,7 @@ impl Table {
 
     fn cell(&self, column: OperationColumn, operation: &ListedOperation, now: Timestamp) -> String {
         let text = match column {
-            Subject if self.short => short_subject(operation),
+            Subject if self.short => self.short_subject(operation),
             column => column.text(operation, now),
         };
         match text.as_str() {
@@ -161,13 +164,17 @@ impl Table {
     /// Narrows the table step by step until it fits on the terminal, the less important columns
     /// first. The age always stays, because it shows which operations are new and which hang.
     fn fit(&mut self, operations: &[ListedOperation], now: Timestamp, screen: usize) {
-        self.narrow(Message, MIN_MESSAGE, screen);
-        self.remove_if_too_wide(Message, screen);
+        let has_messages = operations.iter().any(|it| !it.message.is_empty());
+        if !has_messages && !self.has_later_rows {
+            self.remove_if_too_wide(Message, screen);
+        }
         if self.excess(screen) > 0 {
             self.short = true;
             let needed = self.needed(Subject, operations, now);
             self.set_width(Subject, needed);
         }
+        self.narrow(Message, MIN_MESSAGE_WIDTH, screen);
+        self.remove_if_too_wide(Message, screen);
         if self.excess(screen) > 0 {
             self.gap = NARROW_GAP;
         }
@@ -254,10 +261,11 @@ impl Table {
             self.widths.clone_from(&widths);
             return self.painted(operation, cells, &widths);
         };
+        let message = one_line(&operation.message).width();
         if let Some(index) = self.index_of(Subject)
-            && self.space_for_gap_and_message(&widths, screen).is_none()
+            && self.room_for_message(&widths, screen) < message
         {
-            cells[index] = short_subject(operation);
+            cells[index] = self.short_subject(operation);
             widths[index] = cells[index].width().max(self.widths[index]);
         }
         for (column, least) in [
@@ -277,12 +285,8 @@ impl Table {
                 widths[index] -= excess.min(widths[index].saturating_sub(least));
             }
         }
-        let has_space_for_message = |widths: &[usize]| {
-            let left = self
-                .space_for_gap_and_message(widths, screen)
-                .unwrap_or_default();
-            left >= MIN_MESSAGE + self.gap
-        };
+        let has_space_for_message =
+            |widths: &[usize]| self.room_for_message(widths, screen) >= MIN_MESSAGE_WIDTH;
         if has_space_for_message(&widths) || !has_space_for_message(&self.widths) {
             self.widths.clone_from(&widths);
         }
@@ -299,17 +303,42 @@ impl Table {
             .saturating_sub(self.gap)
     }
 
-    /// Returns the width that remains for the message and the gap before it. None if the other
-    /// columns do not fit on the terminal.
-    fn space_for_gap_and_message(&self, widths: &[usize], screen: usize) -> Option<usize> {
-        screen.checked_sub(self.width_without_message(widths))
+    /// Returns the width that remains for the message on a line.
+    fn room_for_message(&self, widths: &[usize], screen: usize) -> usize {
+        screen.saturating_sub(self.width_without_message(widths) + self.gap)
     }
 
-    fn painted(&self, operation: &ListedOperation, cells: Vec<String>, widths: &[usize]) -> String {
-        self.line(cells, widths, |column, cell| match column {
+    /// Formats the line of an operation. If the line has too little room for the message, the
+    /// message follows on a second line.
+    fn painted(
+        &self,
+        operation: &ListedOperation,
+        mut cells: Vec<String>,
+        widths: &[usize],
+    ) -> String {
+        let mut below = None;
+        if let Some(screen) = self.screen {
+            let message = one_line(&operation.message);
+            let column = self.index_of(Message);
+            let room = column.map_or(0, |_| self.room_for_message(widths, screen));
+            if room < message.width().min(MIN_MESSAGE_WIDTH) {
+                below = Some(cut(&format!("{MESSAGE_INDENT}{message}"), screen) + "\n");
+                if let Some(index) = column {
+                    cells[index].clear();
+                }
+            }
+        }
+        let line = self.line(cells, widths, |column, cell| match column {
             State => self.paint.state(operation.color_state(), cell),
             _ => cell.to_owned(),
-        })
+        });
+        line + &below.unwrap_or_default()
+    }
+
+    /// Returns the subject for a narrow terminal, with the short name of its kind.
+    fn short_subject(&self, operation: &ListedOperation) -> String {
+        let subject = one_line(&operation.short_subject_name(&self.short_names));
+        with_member_prefix(operation, subject)
     }
 
     fn line(
@@ -329,11 +358,7 @@ impl Table {
             } else {
                 room
             };
-            let cell = if *column == Message && most < MIN_MESSAGE {
-                String::new()
-            } else {
-                cut(&cell, most)
-            };
+            let cell = cut(&cell, most);
             if !cell.is_empty() {
                 line.extend(std::iter::repeat_n(' ', std::mem::take(&mut blanks)));
                 line.push_str(&paint(*column, &cell));
@@ -345,12 +370,6 @@ impl Table {
         line.push('\n');
         line
     }
-}
-
-/// Returns the subject for a narrow terminal, with a shortened kind.
-fn short_subject(operation: &ListedOperation) -> String {
-    let subject = one_line(&operation.short_subject_name());
-    with_member_prefix(operation, subject)
 }
 
 /// Returns the width of the terminal in columns. None if standard output is not a terminal, or if

@@ -4,8 +4,9 @@
 //! A description contains the fields of the operation, the rule that detects the operation, and
 //! related operations. It also contains the Events of the subject (the object that the operation is
 //! about). If the user may not read the rule or the Events, the output states the reason, and the
-//! command succeeds.
+//! command succeeds. If the server no longer serves the operation, the command shows its record.
 
+mod argument;
 mod events;
 mod related_operations;
 mod rule_details;
@@ -19,6 +20,7 @@ use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
+use super::history::record_resource_name;
 use super::list::objects;
 use super::listed_operation::{ListedOperation, operation_name_in};
 use super::operation_source::OperationSource;
@@ -26,8 +28,8 @@ use super::output::{ListFormat, complain, print};
 use super::owner_lookup::OwnerLookup;
 use super::ownership::Ownership;
 use super::problem::Problem;
-use super::resource_argument::ResourceArgument;
 use crate::clock;
+use argument::DescribeArgument;
 use k8s_openapi::api::core::v1::Event;
 use related_operations::Related;
 use rule_details::DescribedRule;
@@ -76,21 +78,37 @@ pub(super) struct DescribeArgs {
 pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let filters = Filters::all_in(args.connect.namespace());
     let server = args.connect.open().await?;
-    let (source, operations) = OperationSource::open(server.clone(), filters.clone(), true).await?;
+    let (source, mut operations) =
+        OperationSource::open(server.clone(), filters.clone(), true).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     let kinds = Kinds::new(server.clone());
+    let served = operations.len();
     let mut chosen: Vec<usize> = Vec::new();
     let mut missing: Vec<Problem> = Vec::new();
-    for name in &args.names {
-        match find(name, &operations, &kinds, &source).await {
-            Ok(found) => chosen.extend(found),
+    for text in &args.names {
+        let argument = DescribeArgument::parse(text, &kinds).await?;
+        let found = argument.find(&operations[..served]);
+        if !found.is_empty() {
+            chosen.extend(found);
+            continue;
+        }
+        match argument.records(&source, &operations[..served]).await {
+            Ok(records) => {
+                chosen.extend(operations.len()..operations.len() + records.len());
+                operations.extend(records);
+            }
             Err(problem @ Problem::NotFound(_)) => missing.push(problem),
             Err(problem) => return Err(problem),
         }
     }
+    // The operations with an index from `served` on are records.
+    let resource_name = |number: usize| match &operations[number] {
+        record if number >= served => record_resource_name(&record.name),
+        operation => operation.resource_name(source.served.group()),
+    };
     // If two arguments name the same operation, the operation is described once.
     let mut seen = BTreeSet::new();
-    chosen.retain(|number| seen.insert(*number));
+    chosen.retain(|number| seen.insert((*number >= served, operations[*number].key())));
     let format = args.format.unwrap_or_default();
     match format {
         _ if chosen.is_empty() => {}
@@ -106,7 +124,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         }
         ListFormat::Name => {
             for number in chosen {
-                print(&(operations[number].resource_name(source.served.group()) + "\n"))?;
+                print(&(resource_name(number) + "\n"))?;
             }
         }
         ListFormat::Table | ListFormat::Wide => {
@@ -132,51 +150,6 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         complain("error", problem);
     }
     Err(first)
-}
-
-/// Returns the indexes of the operations that an argument names, completed operations last.
-async fn find(
-    name: &str,
-    operations: &[ListedOperation],
-    kinds: &Kinds,
-    source: &OperationSource,
-) -> Result<Vec<usize>, Problem> {
-    let indexes_where = |fits: &dyn Fn(&ListedOperation) -> bool| {
-        let fitting = operations.iter().enumerate().filter(|(_, it)| fits(it));
-        let mut found: Vec<usize> = fitting.map(|(number, _)| number).collect();
-        found.sort_by_key(|number| {
-            let it = &operations[*number];
-            (!it.active, it.subject.namespace.clone(), it.started)
-        });
-        found
-    };
-    if let Some(name) = operation_name_in(name) {
-        let found = indexes_where(&|it| it.name == name);
-        if found.is_empty() {
-            return Err(Problem::NotFound(format!(
-                "there is no operation {name:?}; see: kubectl ifo list -A -O name, or name a \
-                 resource as Kind/name"
-            )));
-        }
-        return Ok(found);
-    }
-    let mut resource: ResourceArgument = name.parse().map_err(Problem::Usage)?;
-    resource.resolve(kinds).await;
-    let found = indexes_where(&|it| {
-        let item_fits = resource.item.is_none() || resource.item == it.item;
-        item_fits && resource.matches_subject(&it.subject)
-    });
-    if found.is_empty() {
-        let why = resource
-            .unknown_kind_message(source, operations)
-            .await
-            .map(|it| format!(" ({it})"));
-        return Err(Problem::NotFound(format!(
-            "there is no operation on {resource}{}; see what there is: kubectl ifo list -A",
-            why.unwrap_or_default()
-        )));
-    }
-    Ok(found)
 }
 
 /// The facts about one operation.

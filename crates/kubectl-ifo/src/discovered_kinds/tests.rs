@@ -14,14 +14,6 @@ fn resource(group: &str, kind: &str, short: &str) -> ServedResource {
     }
 }
 
-fn subject(api_version: &str, kind: &str) -> ListedSubject {
-    ListedSubject {
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        ..ListedSubject::default()
-    }
-}
-
 fn target(group: &str, resource: &str) -> Gvr {
     Gvr {
         group: group.to_owned(),
@@ -79,23 +71,14 @@ fn without_discovery_names_are_compared() {
 }
 
 #[test]
-fn initials_are_resolved_from_the_listed_kinds() {
+fn initials_of_a_kind_select_nothing() {
     let uploads = target("velero.io", "datauploads");
-    let listed = [subject("v1", "Pod"), subject("velero.io/v1", "DataUpload")];
-    for (text, expected) in [
-        ("DU", true),
-        ("du.velero.io", true),
-        ("du.example.io", false),
-        ("dv", false),
-    ] {
-        let mut kind = chosen(text, &[]);
-        assert!(
-            kind.may_exist_unseen() && !kind.matches_resource(&uploads),
-            "{text}"
-        );
-        kind.learn_initials(listed.iter());
-        assert_eq!(kind.matches_resource(&uploads), expected, "{text}");
-        assert!(!kind.matches_resource(&target("", "pods")), "{text}");
+    for served in [vec![], vec![resource("velero.io", "DataUpload", "")]] {
+        for text in ["DU", "du.velero.io"] {
+            let kind = chosen(text, &served);
+            assert!(!kind.matches_resource(&uploads), "{text}");
+            assert!(!kind.matches_object("DataUpload", "velero.io/v1"), "{text}");
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use super::listed_operation::ListedOperation;
 use super::operation_source::{OperationSource, Served};
 use super::output::{ListFormat, TextStyle, complain, print, print_error_line};
 use super::problem::Problem;
+use super::state_filter::one_of;
 use super::{columns, group_by_piece_of_work};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
@@ -27,6 +28,7 @@ use ifo_api::duration;
 use ifo_api::live::State;
 use jiff::{SignedDuration, Timestamp};
 use records::RecordedHistory;
+pub(super) use records::{resource_name as record_resource_name, selected_records};
 use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -56,6 +58,16 @@ pub(super) struct HistoryArgs {
     /// Only what failed, with the message that names the cause
     #[arg(long, help_heading = "Filters")]
     failed: bool,
+    /// Only what ended in this state, such as Superseded; may be given several times
+    #[arg(
+        long,
+        value_name = "STATE",
+        value_delimiter = ',',
+        ignore_case = true,
+        value_parser = one_of(completed_states()),
+        help_heading = "Filters"
+    )]
+    state: Vec<State>,
     #[command(flatten)]
     filters: Filters,
     /// Output format; kubectl's -o works, too
@@ -76,26 +88,31 @@ pub(super) struct HistoryArgs {
     connect: Connect,
 }
 
+fn completed_states() -> Vec<State> {
+    let all = State::ALL.into_iter();
+    all.filter(|it| it.is_completed()).collect()
+}
+
 fn since(text: &str) -> Result<Duration, String> {
     duration::parse(text)
         .ok_or_else(|| format!("{text:?} is not a duration; examples are 12h and 2d"))
 }
 
-/// The limits of `--since` and `--failed`. In a table, the limits apply to the line of each piece
+/// The limits of `--since`, `--failed` and `--state`. In a table, the limits apply to the line of each piece
 /// of work. In other formats, the limits apply to each operation.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct HistoryLimits {
     /// The earliest allowed end. None if operations of any age are allowed.
     earliest_end: Option<Timestamp>,
-    /// True if only failed operations are allowed.
-    only_failed: bool,
+    /// The allowed states. If the list is empty, all states are allowed.
+    states: Vec<State>,
 }
 
 impl HistoryLimits {
-    fn allows(self, operation: &ListedOperation) -> bool {
+    fn allows(&self, operation: &ListedOperation) -> bool {
         let is_recent = |earliest| operation.completed.is_some_and(|it| it >= earliest);
         self.earliest_end.is_none_or(is_recent)
-            && (!self.only_failed || operation.state == State::Failed.name())
+            && (self.states.is_empty() || self.states.iter().any(|it| it.name() == operation.state))
     }
 }
 
@@ -116,7 +133,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     let selector = ParsedLabelSelector::parse(&selector)
         .map_err(|why| Problem::Usage(format!("--selector: {why}")))?;
     let server = args.connect.open().await?;
-    filters.resolve(&Kinds::new(server.clone())).await;
+    let kinds = Kinds::new(server.clone());
+    filters.resolve(&kinds).await;
     // Reads all operations in flight in the namespace, even if the other filters exclude them. A
     // piece of work with a member in flight is not over, so the table leaves out the piece.
     let in_flight = Filters::default().with_namespace(namespace);
@@ -139,14 +157,21 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     let earliest_end = args.since.map(|since| before(clock::now(), since));
     let limits = HistoryLimits {
         earliest_end,
-        only_failed: args.failed,
+        states: args
+            .state
+            .iter()
+            .copied()
+            .chain(args.failed.then_some(State::Failed))
+            .collect(),
     };
     if format.is_table() {
-        let (rows, unfinished) = rows(&selected, &in_flight, limits, args.work.expand);
+        let (rows, unfinished) = rows(&selected, &in_flight, &limits, args.work.expand);
+        let screen = columns::terminal_width().filter(|_| format == ListFormat::Table);
         let style = TextStyle {
-            screen: columns::terminal_width(),
+            screen,
             wide: format == ListFormat::Wide,
             paint: args.colors.paint(),
+            short_names: kinds.short_names(screen).await,
         };
         if rows.is_empty() {
             print_error_line("No completed operations that fit the filters.");
@@ -155,7 +180,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
                 has_namespace: namespace.is_none(),
                 has_message: args.failed,
             };
-            print(&table::text(&rows, columns, style))?;
+            print(&table::text(&rows, columns, &style))?;
         }
         if unfinished > 0 {
             let what = match unfinished {
@@ -204,7 +229,7 @@ fn before(now: Timestamp, duration: Duration) -> Timestamp {
 fn rows(
     completed: &[ListedOperation],
     in_flight: &[ListedOperation],
-    limits: HistoryLimits,
+    limits: &HistoryLimits,
     is_expanded: bool,
 ) -> (Vec<ListedOperation>, usize) {
     let all: Vec<&ListedOperation> = completed.iter().chain(in_flight).collect();

@@ -29,7 +29,7 @@ fn resource() -> String {
 }
 
 /// Formats `operationrecord.GROUP/name`, as kubectl does with `-o name`.
-pub(super) fn resource_name(name: &str) -> String {
+pub(crate) fn resource_name(name: &str) -> String {
     format!("{}.{LIVE_GROUP}/{name}", record::KIND.to_lowercase())
 }
 
@@ -38,7 +38,11 @@ impl RecordedHistory {
     /// operations. If `keep_raw` is true, each operation keeps the JSON of its object.
     pub(super) async fn read(source: &OperationSource, keep_raw: bool) -> Result<Self, Problem> {
         let mut history = Self::default();
-        let reader = RecordReader { source, keep_raw };
+        let reader = RecordReader {
+            source,
+            keep_raw,
+            field_selector: "",
+        };
         let mut records = match source.served {
             Served::Live => reader.records(&mut history.notes).await,
             Served::Crs => Ok(Vec::new()),
@@ -108,9 +112,27 @@ fn merged(mut records: Vec<ListedOperation>, custom: Vec<ListedOperation>) -> Ve
     records
 }
 
+/// Reads the records that a field selector selects, in the namespaces of `source`, with their JSON.
+/// Empty if the operations come from custom resources.
+pub(crate) async fn selected_records(
+    source: &OperationSource,
+    field_selector: &str,
+) -> Result<Vec<ListedOperation>, Problem> {
+    let reader = RecordReader {
+        source,
+        keep_raw: true,
+        field_selector,
+    };
+    match source.served {
+        Served::Live => reader.records(&mut Vec::new()).await,
+        Served::Crs => Ok(Vec::new()),
+    }
+}
+
 struct RecordReader<'a> {
     source: &'a OperationSource,
     keep_raw: bool,
+    field_selector: &'a str,
 }
 
 impl RecordReader<'_> {
@@ -216,6 +238,7 @@ impl RecordReader<'_> {
             };
             let options = ListOptions {
                 limit,
+                field_selector: self.field_selector,
                 ..ListOptions::default()
             };
             let server = &self.source.server;

@@ -1,10 +1,11 @@
 //! Formats the history (the completed operations) as a table. On a terminal that is too narrow,
-//! kinds become initials, less important columns are left out, and names are cut.
+//! kinds are replaced by their short names, less important columns are left out, and names are cut.
 
-use crate::columns::{EMPTY_CELL, MEMBER_PREFIX};
+use crate::columns::{EMPTY_CELL, with_member_prefix};
 use crate::listed_operation::{ListedOperation, seconds_text};
-use crate::output::{COLUMN_GAP, TextStyle};
+use crate::output::{COLUMN_GAP, MESSAGE_INDENT, MIN_MESSAGE_WIDTH, TextStyle};
 use crate::plain_text::{cut, one_line};
+use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -46,13 +47,9 @@ const WIDE: [HistoryColumn; 6] = [Reason, Nodes, Component, RuleSet, Name, Messa
 /// is the first, because a reader can compute the start from the end and the duration.
 const DROP_ORDER: [HistoryColumn; 3] = [Started, Usual, Namespace];
 
-/// Smallest width to which subjects and operations are cut on a narrow terminal, in terminal
-/// columns.
-const MIN_NAME_WIDTH: usize = 12;
-
-/// If a message needs at least this width, and the line has less room, the message follows on the
-/// next line.
-const MIN_MESSAGE_WIDTH: usize = 40;
+/// The columns that are cut on a narrow terminal, in this order, each with its smallest width in
+/// terminal columns.
+const CUT_ORDER: [(HistoryColumn, usize); 3] = [(Subject, 12), (Operation, 12), (Kind, 8)];
 
 impl HistoryColumn {
     fn header(self) -> &'static str {
@@ -81,10 +78,7 @@ impl HistoryColumn {
             Namespace => operation.subject.namespace.clone().unwrap_or_default(),
             Started => time(operation.started).unwrap_or_default(),
             Ended => time(operation.completed).unwrap_or_default(),
-            Kind if operation.is_member_row => {
-                format!("{MEMBER_PREFIX}{}", operation.subject.kind)
-            }
-            Kind => operation.subject.kind.clone(),
+            Kind => with_member_prefix(operation, operation.subject.kind.clone()),
             Subject => match &operation.item {
                 Some(item) => format!("{}/{item}", operation.subject.name),
                 None => operation.subject.name.clone(),
@@ -144,7 +138,7 @@ pub(super) struct ShownColumns {
 }
 
 /// Formats the rows below a header.
-pub(super) fn text(rows: &[ListedOperation], shown: ShownColumns, style: TextStyle) -> String {
+pub(super) fn text(rows: &[ListedOperation], shown: ShownColumns, style: &TextStyle) -> String {
     let first = shown.has_namespace.then_some(Namespace).into_iter();
     let wide = WIDE.into_iter().filter(|_| style.wide);
     let mut columns: Vec<HistoryCells> = first
@@ -153,7 +147,7 @@ pub(super) fn text(rows: &[ListedOperation], shown: ShownColumns, style: TextSty
         .map(|column| HistoryCells::new(column, rows))
         .collect();
     let gap = match style.width() {
-        Some(screen) => fit(&mut columns, rows, screen),
+        Some(screen) => fit(&mut columns, rows, screen, &style.short_names),
         None => COLUMN_GAP,
     };
     let mut below = None;
@@ -193,7 +187,7 @@ pub(super) fn text(rows: &[ListedOperation], shown: ShownColumns, style: TextSty
         let message = row.and_then(|row| below.as_ref().map(|all| all[row].as_str()));
         if let Some(message) = message.filter(|it| !it.is_empty()) {
             let room = style.width().unwrap_or(usize::MAX);
-            text.push_str(&cut(&format!("  {message}"), room));
+            text.push_str(&cut(&format!("{MESSAGE_INDENT}{message}"), room));
             text.push('\n');
         }
     }
@@ -202,7 +196,12 @@ pub(super) fn text(rows: &[ListedOperation], shown: ShownColumns, style: TextSty
 
 /// Narrows the columns until a line fits on the terminal. Returns the number of blanks between two
 /// columns. On a very narrow terminal, a line can still be longer than the terminal is wide.
-fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize) -> usize {
+fn fit(
+    columns: &mut Vec<HistoryCells>,
+    rows: &[ListedOperation],
+    screen: usize,
+    short_names: &ShortNames,
+) -> usize {
     let excess = |columns: &[HistoryCells], gap: usize| {
         let widths: usize = columns.iter().map(|it| it.width + gap).sum();
         widths.saturating_sub(gap + screen)
@@ -212,7 +211,7 @@ fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize)
     }
     let gap = COLUMN_GAP - 1;
     for it in columns.iter_mut().filter(|it| it.column == Kind) {
-        it.cells = rows.iter().map(short_kind).collect();
+        it.cells = rows.iter().map(|it| short_kind(it, short_names)).collect();
         it.measure();
     }
     for dropped in DROP_ORDER {
@@ -221,28 +220,17 @@ fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize)
         }
         columns.retain(|it| it.column != dropped);
     }
-    for narrowed in [Subject, Operation] {
+    for (narrowed, least) in CUT_ORDER {
         let left = excess(columns, gap);
         for it in columns.iter_mut().filter(|it| it.column == narrowed) {
-            it.width -= left.min(it.width.saturating_sub(MIN_NAME_WIDTH));
+            it.width -= left.min(it.width.saturating_sub(least));
         }
     }
     gap
 }
 
-/// Returns the cell of the column `Kind` for a narrow terminal. A kind of several words is
-/// shortened to its initials: `VirtualMachineInstance` gives `VMI`.
-fn short_kind(operation: &ListedOperation) -> String {
-    let kind = Kind.text(operation);
-    let initials: String = operation
-        .subject
-        .kind
-        .chars()
-        .filter(char::is_ascii_uppercase)
-        .collect();
-    if initials.len() > 1 {
-        kind.replace(&operation.subject.kind, &initials)
-    } else {
-        kind
-    }
+/// Returns the cell of the column `Kind` for a narrow terminal, with the short name of the kind.
+fn short_kind(operation: &ListedOperation, short_names: &ShortNames) -> String {
+    let kind = operation.subject.short_kind(short_names);
+    with_member_prefix(operation, one_line(kind))
 }

@@ -1,6 +1,5 @@
 use super::super::test_fixtures::{now, on};
 use super::*;
-use crate::colors::Paint;
 
 /// Returns an operation that ended `ended` seconds ago and took `took` seconds.
 fn past(kind: &str, name: &str, state: &str, ended: i64, took: i64) -> ListedOperation {
@@ -34,9 +33,9 @@ fn the_newest_piece_comes_first_and_has_one_line() {
     ];
     let of = |limits, expand| shown(&rows(&completed, &[], limits, expand).0);
     let all = HistoryLimits::default();
-    assert_eq!(of(all, false), ["a Succeeded", "new Ended", "old Failed"]);
+    assert_eq!(of(&all, false), ["a Succeeded", "new Ended", "old Failed"]);
     assert_eq!(
-        of(all, true),
+        of(&all, true),
         [
             "a Succeeded",
             "-a Superseded",
@@ -46,24 +45,24 @@ fn the_newest_piece_comes_first_and_has_one_line() {
         ]
     );
     let failed = HistoryLimits {
-        only_failed: true,
-        ..all
+        states: vec![State::Failed],
+        ..HistoryLimits::default()
     };
-    assert_eq!(of(failed, false), ["old Failed"]);
+    assert_eq!(of(&failed, false), ["old Failed"]);
     // A piece ends with its last member `b`, which ended in the last 60 seconds. The member `a`
     // ended earlier, but the table shows the piece.
     let recent = HistoryLimits {
         earliest_end: Some(now() - SignedDuration::from_secs(60)),
-        ..all
+        ..HistoryLimits::default()
     };
-    assert_eq!(of(recent, false), ["a Succeeded", "new Ended"]);
+    assert_eq!(of(&recent, false), ["a Succeeded", "new Ended"]);
 }
 
 #[test]
 fn a_piece_with_a_member_in_flight_is_not_over() {
     let completed = [of_work(past("Pod", "a", "Succeeded", 30, 5), "m")];
     let active = [of_work(on("shop", "Pod", "b", "Migrating"), "m")];
-    let (rows, unfinished) = rows(&completed, &active, HistoryLimits::default(), false);
+    let (rows, unfinished) = rows(&completed, &active, &HistoryLimits::default(), false);
     assert!(rows.is_empty());
     assert_eq!(unfinished, 1);
 }
@@ -80,7 +79,7 @@ fn two_successive_migrations_of_one_machine_are_two_pieces() {
         run("first", "migration/web/1", 39, 21),
         run("second", "migration/web/2", 19, 20),
     ];
-    let (rows_of_completed, _) = rows(&completed, &[], HistoryLimits::default(), true);
+    let (rows_of_completed, _) = rows(&completed, &[], &HistoryLimits::default(), true);
     assert_eq!(
         shown(&rows_of_completed),
         [
@@ -98,7 +97,7 @@ fn two_successive_migrations_of_one_machine_are_two_pieces() {
         "migration/web/3",
     )];
     let last = [machine(1, 5)];
-    let (rows, unfinished) = rows(&last, &active, HistoryLimits::default(), false);
+    let (rows, unfinished) = rows(&last, &active, &HistoryLimits::default(), false);
     assert_eq!((rows.len(), unfinished), (0, 1));
 }
 
@@ -136,14 +135,14 @@ fn the_table_fits_on_the_terminal() {
     let style = |screen| TextStyle {
         screen,
         wide: false,
-        paint: Paint::default(),
+        ..TextStyle::default()
     };
     let columns = |has_namespace| table::ShownColumns {
         has_namespace,
         has_message: false,
     };
     assert_eq!(
-        table::text(&rows, columns(false), style(None)),
+        table::text(&rows, columns(false), &style(None)),
         "\
 STARTED                ENDED                  KIND                              SUBJECT                OPERATION   OUTCOME     DURATION   USUAL
 2026-01-01T11:56:55Z   2026-01-01T11:59:00Z   VirtualMachineInstanceMigration   web-with-a-long-name   Migrating   Failed      2m5s       -
@@ -151,7 +150,7 @@ STARTED                ENDED                  KIND                              
 "
     );
     for width in [80, 100, 120] {
-        let text = table::text(&rows, columns(true), style(Some(width)));
+        let text = table::text(&rows, columns(true), &style(Some(width)));
         for line in text.lines() {
             assert!(line.chars().count() <= width, "{width}: {line}");
             assert!(!line.ends_with(' '), "{line:?}");
@@ -175,9 +174,9 @@ fn failed_operations_are_shown_with_the_cause_at_any_width() {
         let style = TextStyle {
             screen,
             wide: false,
-            paint: Paint::default(),
+            ..TextStyle::default()
         };
-        table::text(std::slice::from_ref(&failed), columns, style)
+        table::text(std::slice::from_ref(&failed), columns, &style)
     };
     let whole = text(None);
     assert!(
@@ -215,7 +214,7 @@ fn a_piece_is_named_by_its_root_and_not_by_its_first_phase() {
         phase("InProgress", "Superseded", 10, 85),
         phase("Finalizing", "Succeeded", 5, 5),
     ];
-    let (rows, _) = rows(&phases, &[], HistoryLimits::default(), false);
+    let (rows, _) = rows(&phases, &[], &HistoryLimits::default(), false);
     let names: Vec<&str> = rows.iter().map(|it| it.operation.as_str()).collect();
     assert_eq!(names, ["InProgress"]);
 }

@@ -16,6 +16,7 @@ mod verdict;
 use super::colors::Colors;
 use super::columns;
 use super::connect::Connect;
+use super::discovered_kinds::Kinds;
 use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
 use super::from_files;
@@ -154,13 +155,15 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         let sort = SortBy::default();
         let rows =
             group_by_piece_of_work::rows(&operations, args.work.expand, |lines| sort.sort(lines));
+        let screen = columns::terminal_width();
         let style = TextStyle {
-            screen: columns::terminal_width(),
+            screen,
             wide: false,
             paint: args.colors.paint(),
+            short_names: Kinds::new(server.clone()).short_names(screen).await,
         };
         print(&text::text(
-            &reader, &verdict, &rows, &impact, &missing, style,
+            &reader, &verdict, &rows, &impact, &missing, &style,
         ))?;
         for MissingPart { part, reason } in &missing {
             print_error_line(&format!("missing: {part}: {reason}"));

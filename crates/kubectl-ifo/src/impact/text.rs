@@ -23,7 +23,7 @@ pub(super) fn text(
     rows: &[ListedOperation],
     impact: &DrainImpact,
     missing: &[MissingPart],
-    style: TextStyle,
+    style: &TextStyle,
 ) -> String {
     let is_missing = |parts: &[&str]| missing.iter().any(|it| parts.contains(&it.part));
     // If a part is missing, an empty section must not look as if nothing were affected.
@@ -75,7 +75,7 @@ pub(super) fn text(
 }
 
 /// Cuts lines to the width of the terminal.
-fn fitted(lines: &str, style: TextStyle) -> String {
+fn fitted(lines: &str, style: &TextStyle) -> String {
     match style.width() {
         Some(width) => lines
             .lines()

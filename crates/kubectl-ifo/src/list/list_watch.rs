@@ -3,6 +3,7 @@
 use super::{ListView, RowMode, print_incomplete};
 use crate::clock;
 use crate::columns::Table;
+use crate::filter::Filters;
 use crate::group_by_piece_of_work;
 use crate::listed_operation::{ListedOperation, OperationKey};
 use crate::operation_source::{OperationChange, OperationSource};
@@ -10,21 +11,25 @@ use crate::output::{complain, print};
 use crate::problem::Problem;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::process::ExitCode;
 
 /// Prints the listed `operations`. Then prints each change of an operation for which `is_selected`
 /// returns true. If the user has given names, `is_selected` returns true only for operations with
 /// these names. Otherwise it returns true for all operations. Depending on the output format, the
 /// output is rows of a table, documents or names.
+///
+/// When an operation leaves the states in `filters`, this function prints the operation once more,
+/// with its new state.
 pub(super) async fn watch(
     view: &ListView,
     source: &OperationSource,
     operations: Vec<ListedOperation>,
+    filters: &Filters,
     is_selected: &dyn Fn(&ListedOperation) -> bool,
 ) -> Result<ExitCode, Problem> {
     let rows = view.rows(&operations);
-    let mut table = Table::growing(&rows, clock::now(), view.style());
+    let mut table = Table::growing(&rows, clock::now(), &view.style());
     if view.format.is_table() {
         print(&table.header())?;
     }
@@ -34,6 +39,8 @@ pub(super) async fn watch(
     print_incomplete(source);
     let mut watched_pieces = WatchedPieces::new(&operations);
     let mut is_interrupted = false;
+    let mut in_selected_state: HashSet<OperationKey> =
+        operations.iter().map(ListedOperation::key).collect();
     let mut follower = source.follow(Some(operations))?;
     loop {
         let changed = match follower.next().await? {
@@ -44,7 +51,10 @@ pub(super) async fn watch(
                 operation,
                 was_active: true,
             } => ended(*operation),
-            OperationChange::Deleted { .. } => continue,
+            OperationChange::Deleted { operation, .. } => {
+                in_selected_state.remove(&operation.key());
+                continue;
+            }
             OperationChange::Synced => {
                 if std::mem::take(&mut is_interrupted) {
                     complain("note", "up to date again");
@@ -58,6 +68,12 @@ pub(super) async fn watch(
                 continue;
             }
         };
+        let was_in_selected_state = in_selected_state.remove(&changed.key());
+        if filters.has_state(&changed) {
+            in_selected_state.insert(changed.key());
+        } else if !was_in_selected_state {
+            continue;
+        }
         if !is_selected(&changed) {
             continue;
         }

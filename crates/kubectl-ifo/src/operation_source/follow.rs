@@ -42,8 +42,9 @@ pub(crate) enum OperationChange {
 }
 
 impl OperationSource {
-    /// Watches the operations that match the filters. The watch includes all phases. So the
-    /// follower returns the completion of an operation even without `--all-phases`.
+    /// Watches the operations that match the filters. The watch includes all phases and states. So
+    /// the follower returns the completion of an operation even without `--all-phases`, and the
+    /// caller applies `--state`.
     ///
     /// A watch begins with a list. `listed` are the operations that the caller already knows:
     ///

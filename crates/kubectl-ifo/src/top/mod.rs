@@ -28,6 +28,7 @@ mod pseudo_terminal;
 mod tests;
 
 use super::colors::Colors;
+use super::columns::terminal_width;
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
@@ -36,6 +37,7 @@ use super::list::{WorkArgs, incomplete_line, print_incomplete};
 use super::operation_source::{OperationFollower, OperationSource, Served};
 use super::problem::Problem;
 use super::reprint_on_change::PROBE_INTERVAL;
+use super::state_filter::StateArgs;
 use crate::clock;
 use crossterm::event::{Event as Input, EventStream};
 use futures::stream::{self, BoxStream, SelectAll};
@@ -77,6 +79,8 @@ e shows the members of each piece of work, ? lists all keys, q quits.";
 pub(super) struct TopArgs {
     #[command(flatten)]
     filters: Filters,
+    #[command(flatten)]
+    states: StateArgs,
     /// Order at the start
     #[arg(
         long,
@@ -97,6 +101,7 @@ pub(super) struct TopArgs {
 /// Shows the operations until the user quits.
 pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.with_namespace(args.connect.namespace());
+    args.states.add_to(&mut filters);
     filters.refuse_format("top has no output format; for one use: kubectl ifo list -w -o json")?;
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if !io::stdout().is_terminal() || dumb {
@@ -110,7 +115,9 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     // the screen.
     let server = args.connect.open().await?;
     let address = server.address.clone();
-    filters.resolve(&Kinds::new(server.clone())).await;
+    let kinds = Kinds::new(server.clone());
+    filters.resolve(&kinds).await;
+    let short_names = kinds.short_names(terminal_width()).await;
     let (source, listed) = OperationSource::open(server, filters.clone(), false).await?;
     // The alternate screen hides these warnings until the command ends.
     filter_check::check_and_warn(&filters, &source, &listed).await?;
@@ -119,6 +126,8 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let mut model = Model::new(about, args.sort_by, filters.all_phases, clock::now());
     model.reads_files = args.connect.reads_files();
     model.is_expanded = args.work.expand;
+    model.filters = filters;
+    model.set_short_names(short_names);
     let ended = show(model, follower, &source, paint.into()).await;
     print_incomplete(&source);
     ended
@@ -140,6 +149,8 @@ fn about(filters: &Filters, source: &OperationSource) -> String {
             .filter(|it| !it.is_empty())
             .map(|it| it.join("|")),
     );
+    let states: Vec<&str> = filters.states.iter().map(|it| it.name()).collect();
+    parts.extend((!states.is_empty()).then(|| states.join("|")));
     parts.extend(filters.node.iter().map(|it| format!("node {it}")));
     parts.extend(filters.selector.clone());
     if source.served == Served::Crs {

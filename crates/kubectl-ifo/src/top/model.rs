@@ -5,14 +5,17 @@
 
 use super::detail;
 use super::related_objects::{RelatedObject, related_objects};
-use super::row::{CellWidths, RowFilter, RowId, Rows, TopPiece, TopRow, table_rows};
+use super::row::{CellWidths, RowFilter, RowId, Rows, TopPiece, TopRow};
+use super::table_layout::TopLayout;
 use super::theme::Theme;
 use super::view::ScreenAreas;
 use crate::columns::OperationColumn;
+use crate::filter::Filters;
 use crate::operation_source::OperationChange;
 use crate::sort::urgency;
 use clap::ValueEnum;
 use crossterm::event::KeyEvent;
+use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use std::sync::Arc;
 
@@ -147,6 +150,9 @@ pub(super) struct Model {
     pub(super) about: String,
     /// True if the operations come from files.
     pub(super) reads_files: bool,
+    /// The filters in the flags of the command. The watch delivers operations in all states, so the
+    /// model selects the states.
+    pub(super) filters: Filters,
     /// The state of the watch.
     pub(super) watch_state: TopWatchState,
     /// The reason why operations may be missing, in one line. None if no reason is known.
@@ -194,6 +200,7 @@ impl Model {
             size: (80, 24),
             about,
             reads_files: false,
+            filters: Filters::default(),
             watch_state: TopWatchState::Listing,
             incomplete: None,
             rows: Rows::default(),
@@ -212,6 +219,11 @@ impl Model {
             page: TopPage::List,
             stale: true,
         }
+    }
+
+    /// Sets the short names of kinds. Call this method before the first event.
+    pub(super) fn set_short_names(&mut self, short_names: Arc<ShortNames>) {
+        self.rows = Rows::new(short_names);
     }
 
     /// Changes the model for an event, and returns the action of the main loop.
@@ -241,7 +253,10 @@ impl Model {
 
     fn change(&mut self, change: OperationChange) {
         match change {
-            OperationChange::Applied(operation) => self.rows.apply(*operation),
+            OperationChange::Applied(operation) if self.filters.has_state(&operation) => {
+                self.rows.apply(*operation);
+            }
+            OperationChange::Applied(operation) => self.rows.remove(&operation.key()),
             OperationChange::Deleted { operation, .. } => self.rows.delete(operation.key()),
             OperationChange::Synced => {
                 self.watch_state = if self.reads_files {
@@ -283,13 +298,13 @@ impl Model {
             shows_completed: self.shows_completed,
             is_expanded: self.is_expanded,
         };
-        self.table_rows = table_rows(pieces, filter, self.order.column(), self.reversed);
+        self.table_rows = self
+            .rows
+            .table_rows(pieces, filter, self.order.column(), self.reversed);
         self.widths = self
             .table_rows
             .iter()
-            .fold(CellWidths::default(), |widest, row| {
-                std::array::from_fn(|at| widest[at].max(row.widths[at]))
-            });
+            .fold(CellWidths::default(), |widest, row| widest.max(row.widths));
         if let Some(selected) = &self.selected {
             let is_selected = |row: &Arc<TopRow>| row.id() == *selected;
             // The search is skipped if the operation is still on the row under the cursor.
@@ -355,20 +370,36 @@ impl Model {
         self.cursor = row.min(self.table_rows.len().saturating_sub(1));
         let selected = self.table_rows.get(self.cursor).filter(|_| self.cursor > 0);
         self.selected = selected.map(|row| row.id());
-        let rows_on_screen = self.page_rows();
-        let last = self.table_rows.len().saturating_sub(rows_on_screen);
+        let last = self.table_rows.len().saturating_sub(1);
         self.offset = self
             .offset
-            .clamp(
-                (self.cursor + 1).saturating_sub(rows_on_screen),
-                self.cursor,
-            )
-            .min(last);
+            .clamp(self.first_row_with(self.cursor), self.cursor)
+            .min(self.first_row_with(last));
     }
 
-    /// Returns the number of rows of the table on the screen, at least one.
+    /// Returns the columns of the table for the current size of the terminal.
+    pub(super) fn layout(&self) -> TopLayout {
+        TopLayout::new(self.widths, self.size.0.into())
+    }
+
+    /// Returns the index of the first row on the screen, if the row with the index `last` is the
+    /// last row on the screen.
+    fn first_row_with(&self, last: usize) -> usize {
+        let layout = self.layout();
+        let mut room = ScreenAreas::of(self.size.1.into()).table;
+        let rows = self.table_rows.iter().take(last + 1).rev();
+        let fitting = rows.take_while(|row| {
+            let left = room.checked_sub(layout.lines(row));
+            room = left.unwrap_or_default();
+            left.is_some()
+        });
+        (last + 1 - fitting.count()).min(last)
+    }
+
+    /// Returns the number of rows by which a page key moves the cursor, at least one.
     pub(super) fn page_rows(&self) -> usize {
-        ScreenAreas::of(self.size.1.into()).table.max(1)
+        let lines_of_row = 1 + usize::from(self.layout().has_messages_below);
+        (ScreenAreas::of(self.size.1.into()).table / lines_of_row).max(1)
     }
 
     /// Opens the detail page of the operation under the cursor. If the cursor is on the line of a

@@ -109,6 +109,7 @@ pub(super) fn related_objects<'a>(
 mod tests {
     use super::*;
     use crate::listed_operation::ListedOperation;
+    use ifo_client::short_names::ShortNames;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
     /// Creates an operation on a subject whose UID equals its name.
@@ -127,7 +128,7 @@ mod tests {
             uid: owner.to_owned(),
             ..OwnerReference::default()
         }];
-        Arc::new(TopRow::new(operation))
+        Arc::new(TopRow::new(operation, &ShortNames::default()))
     }
 
     fn drawn(of: &str, pairs: &[(&str, &str)]) -> Vec<String> {
@@ -170,7 +171,10 @@ mod tests {
         let member = |name: &str, role: &str| {
             let mut operation = row(name, "").operation.clone();
             operation.subject.owner_references.clear();
-            Arc::new(TopRow::new(operation.group("g", role)))
+            Arc::new(TopRow::new(
+                operation.group("g", role),
+                &ShortNames::default(),
+            ))
         };
         let rows = [member("a", "root"), member("b", "child")];
         let seen = |of: usize| -> Vec<(usize, String)> {

@@ -13,6 +13,7 @@ use crate::group_by_piece_of_work::{group_by_work, line_of, member_row};
 use crate::listed_operation::{ListedOperation, OperationKey};
 use crate::plain_text::one_line;
 use crate::sort::by_subject;
+use ifo_client::short_names::ShortNames;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
@@ -22,8 +23,31 @@ use unicode_width::UnicodeWidthStr as _;
 /// upgrade of a cluster has fewer operations. Each operation takes some KB of memory.
 const MAX_KEPT: usize = 1000;
 
-/// Widths of the subject, the namespace, the operation and the state, in terminal columns.
-pub(super) type CellWidths = [usize; 4];
+/// Widths of the texts of a row, or the largest widths of several rows, in terminal columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CellWidths {
+    pub(super) subject: usize,
+    /// Width of the subject with the short name of its kind.
+    pub(super) short_subject: usize,
+    pub(super) namespace: usize,
+    pub(super) operation: usize,
+    pub(super) state: usize,
+    pub(super) message: usize,
+}
+
+impl CellWidths {
+    /// Returns the larger width for each text.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self {
+            subject: self.subject.max(other.subject),
+            short_subject: self.short_subject.max(other.short_subject),
+            namespace: self.namespace.max(other.namespace),
+            operation: self.operation.max(other.operation),
+            state: self.state.max(other.state),
+            message: self.message.max(other.message),
+        }
+    }
+}
 
 /// The identity of a row: the key of the operation, and true if the row shows a member below the
 /// line of its piece of work.
@@ -50,12 +74,14 @@ pub(super) struct TopRow {
     /// `Kind/name/item` if the operation is about a part of the subject. In the row of a member, a
     /// prefix precedes the subject.
     pub(super) subject: String,
-    /// The subject for narrow terminals, such as `VM/web` for `VirtualMachine/web`.
+    /// The subject for narrow terminals, such as `vm/web` for `VirtualMachine/web`.
     pub(super) short_subject: String,
     /// The state with its markers, such as `Progressing (overdue)`.
     pub(super) state: String,
     /// Namespace of the subject.
     pub(super) namespace: String,
+    /// The message, in one line.
+    pub(super) message: String,
     /// The widths of the texts, in terminal columns.
     pub(super) widths: CellWidths,
     /// True if the operation ended and the server has deleted it.
@@ -67,12 +93,13 @@ pub(super) struct TopRow {
 
 impl TopRow {
     /// Creates a row and computes its texts.
-    pub(super) fn new(operation: ListedOperation) -> Self {
+    pub(super) fn new(operation: ListedOperation, short_names: &ShortNames) -> Self {
         let with_prefix = |name: String| with_member_prefix(&operation, one_line(&name));
         let subject = with_prefix(operation.subject_name());
-        let short_subject = with_prefix(operation.short_subject_name());
+        let short_subject = with_prefix(operation.short_subject_name(short_names));
         let state = one_line(&operation.marked_state());
         let namespace = one_line(operation.subject.namespace.as_deref().unwrap_or_default());
+        let message = one_line(&operation.message);
         let searched = [
             &namespace,
             &subject,
@@ -85,17 +112,20 @@ impl TopRow {
         ];
         Self {
             searched_text: searched.map(|it| it.to_lowercase()).join("\n"),
-            widths: [
-                subject.width(),
-                namespace.width(),
-                operation.operation.width(),
-                state.width(),
-            ],
+            widths: CellWidths {
+                subject: subject.width(),
+                short_subject: short_subject.width(),
+                namespace: namespace.width(),
+                operation: operation.operation.width(),
+                state: state.width(),
+                message: message.width(),
+            },
             operation,
             subject,
             state,
             short_subject,
             namespace,
+            message,
             deleted_by_server: false,
         }
     }
@@ -121,15 +151,27 @@ pub(super) struct Rows {
     all: BTreeMap<OperationKey, Arc<TopRow>>,
     /// The completed operations that the server has deleted, in the order of their deletion.
     deleted_by_server: VecDeque<OperationKey>,
+    short_names: Arc<ShortNames>,
 }
 
 impl Rows {
+    /// Creates an empty collection. `short_names` are the short names of kinds.
+    pub(super) fn new(short_names: Arc<ShortNames>) -> Self {
+        Self {
+            short_names,
+            ..Self::default()
+        }
+    }
+
+    fn row(&self, operation: ListedOperation) -> TopRow {
+        TopRow::new(operation, &self.short_names)
+    }
+
     /// Adds or replaces an operation.
     pub(super) fn apply(&mut self, operation: ListedOperation) {
         let key = operation.key();
-        let before = self
-            .all
-            .insert(key.clone(), Arc::new(TopRow::new(operation)));
+        let row = Arc::new(self.row(operation));
+        let before = self.all.insert(key.clone(), row);
         if before.is_some_and(|row| row.deleted_by_server) {
             self.deleted_by_server.retain(|it| *it != key);
         }
@@ -146,7 +188,7 @@ impl Rows {
         }
         let row = TopRow {
             deleted_by_server: true,
-            ..TopRow::new(row.operation.clone())
+            ..self.row(row.operation.clone())
         };
         self.all.insert(key.clone(), Arc::new(row));
         self.deleted_by_server.push_back(key);
@@ -155,6 +197,12 @@ impl Rows {
         {
             self.all.remove(&oldest);
         }
+    }
+
+    /// Removes an operation that the filters exclude.
+    pub(super) fn remove(&mut self, key: &OperationKey) {
+        self.all.remove(key);
+        self.deleted_by_server.retain(|it| it != key);
     }
 
     /// Returns the row of an operation.
@@ -180,7 +228,7 @@ impl Rows {
             row_indices => {
                 let members: Vec<&ListedOperation> =
                     row_indices.iter().map(|it| operations[*it]).collect();
-                let mut line = TopRow::new(line_of(&members));
+                let mut line = self.row(line_of(&members));
                 line.deleted_by_server = row_indices.iter().all(|it| rows[*it].deleted_by_server);
                 TopPiece {
                     line: Arc::new(line),
@@ -189,6 +237,43 @@ impl Rows {
             }
         });
         pieces.collect()
+    }
+
+    /// Returns the rows of the pieces that the filter selects, sorted by the column `order`.
+    pub(super) fn table_rows(
+        &self,
+        pieces: Vec<TopPiece>,
+        filter: RowFilter<'_>,
+        order: OperationColumn,
+        reversed: bool,
+    ) -> Vec<Arc<TopRow>> {
+        let words: Vec<String> = filter
+            .words
+            .split_whitespace()
+            .map(str::to_lowercase)
+            .collect();
+        let is_shown = |row: &Arc<TopRow>| filter.shows_completed || row.operation.active;
+        let mut pieces = pieces;
+        pieces.retain(|piece| is_shown(&piece.line) && piece.contains_all(&words));
+        pieces.sort_by(|a, b| {
+            let (a, b) = (&a.line.operation, &b.line.operation);
+            let by = order.compare(a, b).then_with(|| by_subject(a, b));
+            if reversed { by.reverse() } else { by }
+        });
+        let mut rows = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            rows.push(piece.line);
+            if filter.is_expanded {
+                let members = piece.members.iter().filter(|it| is_shown(it));
+                rows.extend(members.map(|row| {
+                    Arc::new(TopRow {
+                        deleted_by_server: row.deleted_by_server,
+                        ..self.row(member_row(&row.operation))
+                    })
+                }));
+            }
+        }
+        rows
     }
 }
 
@@ -208,45 +293,10 @@ impl TopPiece {
     }
 }
 
-/// Returns the rows of the pieces that the filter selects, sorted by the column `order`.
-pub(super) fn table_rows(
-    pieces: Vec<TopPiece>,
-    filter: RowFilter<'_>,
-    order: OperationColumn,
-    reversed: bool,
-) -> Vec<Arc<TopRow>> {
-    let words: Vec<String> = filter
-        .words
-        .split_whitespace()
-        .map(str::to_lowercase)
-        .collect();
-    let is_shown = |row: &Arc<TopRow>| filter.shows_completed || row.operation.active;
-    let mut pieces = pieces;
-    pieces.retain(|piece| is_shown(&piece.line) && piece.contains_all(&words));
-    pieces.sort_by(|a, b| {
-        let (a, b) = (&a.line.operation, &b.line.operation);
-        let by = order.compare(a, b).then_with(|| by_subject(a, b));
-        if reversed { by.reverse() } else { by }
-    });
-    let mut rows = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        rows.push(piece.line);
-        if filter.is_expanded {
-            let members = piece.members.iter().filter(|it| is_shown(it));
-            rows.extend(members.map(|row| {
-                Arc::new(TopRow {
-                    deleted_by_server: row.deleted_by_server,
-                    ..TopRow::new(member_row(&row.operation))
-                })
-            }));
-        }
-    }
-    rows
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_output_snapshots::short_names;
 
     fn operation(name: &str, active: bool) -> ListedOperation {
         let mut operation = ListedOperation {
@@ -265,7 +315,7 @@ mod tests {
             shows_completed,
             is_expanded: false,
         };
-        let filtered = table_rows(rows.pieces(), filter, OperationColumn::Subject, false);
+        let filtered = rows.table_rows(rows.pieces(), filter, OperationColumn::Subject, false);
         filtered
             .iter()
             .map(|row| row.operation.name.clone())
@@ -314,14 +364,22 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_abbreviated_only_to_meaningful_initials() {
-        let row = TopRow::new(operation("x", true));
-        assert_eq!(
-            (&*row.subject, &*row.short_subject),
-            ("VirtualMachine/x", "VM/x")
-        );
-        let mut pod = operation("x", true);
-        pod.subject.kind = "Pod".to_owned();
-        assert_eq!(TopRow::new(pod).short_subject, "Pod/x");
+    fn a_kind_is_replaced_only_by_its_own_short_name() {
+        let mut machine = operation("x", true);
+        machine.subject.api_version = "kubevirt.io/v1".to_owned();
+        let mut image = operation("x", true);
+        image.subject.kind = "VirtualMachineImage".to_owned();
+        image.subject.api_version = "harvesterhci.io/v1beta1".to_owned();
+        for (operation, subject, short_subject) in [
+            (machine, "VirtualMachine/x", "vm/x"),
+            // The initials of this kind are the short name of another kind.
+            (image, "VirtualMachineImage/x", "VirtualMachineImage/x"),
+        ] {
+            let row = TopRow::new(operation, &short_names());
+            assert_eq!(
+                (&*row.subject, &*row.short_subject),
+                (subject, short_subject)
+            );
+        }
     }
 }

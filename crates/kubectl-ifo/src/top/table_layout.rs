@@ -1,8 +1,11 @@
 //! Chooses the columns of the table in `top` and their widths, so that the table fits on the
-//! terminal. The least important column is dropped first.
+//! terminal. If complete texts do not fit, kinds are replaced by their short names. If there is then
+//! too little space for messages, each message is on a second line. The least important of the
+//! other columns is dropped first.
 
-use super::row::CellWidths;
+use super::row::{CellWidths, TopRow};
 use crate::columns::OperationColumn;
+use crate::output::MIN_MESSAGE_WIDTH;
 
 use OperationColumn::{Age, Message, Namespace, Operation, Progress, State, Subject};
 
@@ -20,9 +23,10 @@ const COLUMNS: [(OperationColumn, usize); 6] = [
 /// The columns in the order in which they are dropped. The subject always stays.
 const DROP_ORDER: [OperationColumn; 5] = [Namespace, Age, Progress, State, Operation];
 
-/// Smallest width of the message, which is the last column, in terminal columns. If there is less
-/// space, the table has no message.
-const MIN_MESSAGE_WIDTH: usize = 12;
+/// Widths of a short and of a long progress bar with its percentage, in terminal columns. The table
+/// has long bars only if they take no space from messages.
+const BAR: usize = 10;
+const LONG_BAR: usize = 15;
 
 /// Smallest width, in terminal columns, at which the table has two blanks between columns. On a
 /// narrower terminal, the table has one blank.
@@ -35,30 +39,38 @@ pub(super) struct TopLayout {
     pub(super) columns: Vec<(OperationColumn, usize)>,
     /// Number of blanks between two columns.
     pub(super) gap: usize,
+    /// True if kinds are replaced by their short names.
+    pub(super) has_short_kinds: bool,
+    /// True if each message is on a second line.
+    pub(super) has_messages_below: bool,
 }
 
 impl TopLayout {
     /// Chooses the columns for a terminal that is `width` terminal columns wide. `widths` has the
     /// width of the widest text in each column.
     pub(super) fn new(widths: CellWidths, width: usize) -> Self {
-        let clamped_width = |at: usize, least, most| widths[at].clamp(least, most);
+        let gap = if width < WIDE_TERMINAL { 1 } else { 2 };
+        let has_short_kinds = complete_width(widths, gap) > width;
+        let subject = if has_short_kinds {
+            widths.short_subject
+        } else {
+            widths.subject
+        };
         // The columns get the free space in these steps. In each step, one column may grow up to
         // the given width.
         let steps = [
-            (State, clamped_width(3, 5, 11)),
-            (Operation, clamped_width(2, 9, 12)),
-            (Subject, clamped_width(0, 12, 20)),
-            (State, clamped_width(3, 5, 30)),
-            (Progress, 10),
-            (Operation, clamped_width(2, 9, 20)),
-            (Subject, clamped_width(0, 12, 24)),
-            (Namespace, clamped_width(1, 9, 20)),
-            (Subject, clamped_width(0, 12, 60)),
-            (Progress, 15),
-            (Operation, clamped_width(2, 9, 32)),
-            (Namespace, clamped_width(1, 9, 40)),
+            (State, widths.state.clamp(5, 11)),
+            (Operation, widths.operation.clamp(9, 12)),
+            (Subject, subject.clamp(12, 20)),
+            (State, widths.state.clamp(5, 30)),
+            (Progress, BAR),
+            (Operation, widths.operation.clamp(9, 20)),
+            (Subject, subject.clamp(12, 24)),
+            (Namespace, widths.namespace.clamp(9, 20)),
+            (Subject, subject.clamp(12, 60)),
+            (Operation, widths.operation.clamp(9, 32)),
+            (Namespace, widths.namespace.clamp(9, 40)),
         ];
-        let gap = if width < WIDE_TERMINAL { 1 } else { 2 };
         let mut columns = COLUMNS.to_vec();
         for dropped in DROP_ORDER {
             if total(&columns, gap) <= width {
@@ -86,11 +98,48 @@ impl TopLayout {
             *width += more;
             free -= more;
         }
-        if free >= gap + MIN_MESSAGE_WIDTH {
+        let heading = Message.header().len();
+        let has_message = free >= gap + widths.message.clamp(heading, MIN_MESSAGE_WIDTH);
+        let of_message = if has_message {
+            gap + widths.message.max(heading)
+        } else {
+            0
+        };
+        let more = free.saturating_sub(of_message).min(LONG_BAR - BAR);
+        if let Some((_, width)) = columns.iter_mut().find(|it| it.0 == Progress) {
+            *width += more;
+            free -= more;
+        }
+        if has_message {
             columns.push((Message, free - gap));
         }
-        Self { columns, gap }
+        Self {
+            columns,
+            gap,
+            has_short_kinds,
+            has_messages_below: !has_message,
+        }
     }
+
+    /// Returns the number of lines that a row takes.
+    pub(super) fn lines(&self, row: &TopRow) -> usize {
+        1 + usize::from(self.has_messages_below && !row.message.is_empty())
+    }
+}
+
+/// Returns the width of a table in which all texts are complete.
+fn complete_width(widths: CellWidths, gap: usize) -> usize {
+    let columns = [
+        (Namespace, widths.namespace.max(9)),
+        (Subject, widths.subject.max(12)),
+        (Operation, widths.operation.max(9)),
+        (State, widths.state.max(5)),
+        (Progress, BAR),
+        (Age, 6),
+        (Message, widths.message),
+    ];
+    let count = if widths.message > 0 { 7 } else { 6 };
+    total(&columns[..count], gap)
 }
 
 fn total(columns: &[(OperationColumn, usize)], gap: usize) -> usize {
@@ -103,7 +152,14 @@ mod tests {
     use super::*;
     /// The widths of the texts for an operation `Migrating` in the state `Progressing` on
     /// `VirtualMachine/database-0` in `shop`.
-    const WIDTHS: CellWidths = [25, 4, 9, 11];
+    const WIDTHS: CellWidths = CellWidths {
+        subject: 25,
+        short_subject: 13,
+        namespace: 4,
+        operation: 9,
+        state: 11,
+        message: 40,
+    };
 
     fn shown(width: usize) -> Vec<OperationColumn> {
         let layout = TopLayout::new(WIDTHS, width);
@@ -131,5 +187,30 @@ mod tests {
         let all = [Namespace, Subject, Operation, State, Progress, Age, Message];
         assert_eq!(shown(80), all[..6]);
         assert_eq!(shown(120), all);
+    }
+
+    #[test]
+    fn kinds_are_shortened_before_messages_are_cut() {
+        let layout = |width| TopLayout::new(WIDTHS, width);
+        for width in [40, 80, 100, 119, 120] {
+            let it = layout(width);
+            let message = it.columns.iter().find(|(column, _)| *column == Message);
+            let is_cut = message.is_none_or(|(_, width)| *width < WIDTHS.message);
+            assert!(it.has_short_kinds || !is_cut, "{width}: {it:?}");
+            assert_eq!(it.has_messages_below, message.is_none(), "{width}: {it:?}");
+        }
+        assert!(layout(80).has_messages_below && layout(80).has_short_kinds);
+        assert!(!layout(119).has_messages_below);
+        let complete = layout(200);
+        assert!(!complete.has_short_kinds && !complete.has_messages_below);
+        // Without messages, complete kinds fit on a narrower terminal.
+        let silent = TopLayout::new(
+            CellWidths {
+                message: 0,
+                ..WIDTHS
+            },
+            90,
+        );
+        assert!(!silent.has_short_kinds, "{silent:?}");
     }
 }

@@ -9,6 +9,7 @@ use super::table_layout::TopLayout;
 use super::theme::Theme;
 use crate::columns::EMPTY_CELL;
 use crate::columns::OperationColumn::{Progress, State, Subject};
+use crate::output::MESSAGE_INDENT;
 use crate::plain_text::{cut, one_line, pad};
 use ifo_api::duration;
 use ratatui::Frame;
@@ -198,7 +199,7 @@ impl TopView<'_> {
 
     fn table(&self, areas: ScreenAreas) -> Vec<Line<'static>> {
         let model = self.model;
-        let layout = TopLayout::new(model.widths, self.width);
+        let layout = model.layout();
         let mut lines = Vec::new();
         if areas.heading > 0 {
             let spans = layout.columns.iter().map(|(column, width)| {
@@ -214,13 +215,19 @@ impl TopView<'_> {
             lines.push(spans.flatten().collect());
         }
         let rows = model.table_rows.iter().enumerate().skip(model.offset);
-        for (number, row) in rows.take(areas.table) {
-            let line = self.row(row, &layout);
-            lines.push(if number == model.cursor {
-                line.style(self.theme.cursor())
-            } else {
-                line
-            });
+        for (number, row) in rows {
+            if lines.len() >= areas.body {
+                break;
+            }
+            let own = std::iter::once(self.row(row, &layout));
+            let own = own.chain((layout.lines(row) > 1).then(|| self.message_line(row)));
+            lines.extend(own.map(|line| {
+                if number == model.cursor {
+                    line.style(self.theme.cursor())
+                } else {
+                    line
+                }
+            }));
         }
         if model.table_rows.is_empty() {
             lines.extend(self.nothing());
@@ -254,11 +261,11 @@ impl TopView<'_> {
         for (column, width) in &layout.columns {
             let width = *width;
             let text = match column {
-                Subject if row.widths[0] > width => row.short_subject.clone(),
+                Subject if layout.has_short_kinds => row.short_subject.clone(),
                 Subject => row.subject.clone(),
                 // A state that does not fit is cut without `…`. The first four letters identify
                 // each state, except that `Fail` can be `Failing` or `Failed`.
-                State if row.widths[3] > width => operation.state.chars().take(width).collect(),
+                State if row.widths.state > width => operation.state.chars().take(width).collect(),
                 State => row.state.clone(),
                 Progress => progress(operation.progress, width),
                 column => column.text(operation, self.model.now),
@@ -280,6 +287,17 @@ impl TopView<'_> {
         // Blanks fill the line, because the cursor highlights the whole line.
         spans.push(Span::raw(" ".repeat(self.width.saturating_sub(used))));
         Line::from_iter(spans)
+    }
+
+    /// Returns the second line of a row, which has the message.
+    fn message_line(&self, row: &TopRow) -> Line<'static> {
+        let text = format!("{MESSAGE_INDENT}{}", row.message);
+        let style = if row.operation.active {
+            Style::new()
+        } else {
+            self.theme.dim()
+        };
+        Line::styled(pad(&cut(&text, self.width), self.width), style)
     }
 
     fn help(&self) -> Vec<Line<'static>> {

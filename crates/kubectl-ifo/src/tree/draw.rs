@@ -1,5 +1,6 @@
-//! Draws trees of operations as text. Columns are aligned over the whole output. On a terminal,
-//! long cells are cut, except in the wide format.
+//! Draws trees of operations as text. Columns are aligned over the whole output. If the output is too
+//! wide for the terminal, kinds are replaced by their short names, and then long cells are cut. In
+//! the wide format, the output has no maximum width.
 
 use super::forest::Forest;
 use crate::columns::{self};
@@ -7,6 +8,7 @@ use crate::listed_operation::ListedOperation;
 use crate::output::TextStyle;
 use crate::ownership::ObjectIdentity;
 use crate::plain_text::{cut, one_line, pad};
+use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -57,17 +59,8 @@ enum TreeRow<'a> {
 }
 
 /// Formats all trees of `forest`.
-pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: TextStyle) -> String {
-    let mut rows = Vec::new();
-    for component in &forest.components {
-        rows.push(TreeRow::Component(text_or(component.name, NO_COMPONENT)));
-        for namespace in &component.namespaces {
-            rows.push(TreeRow::Namespace(namespace.name.unwrap_or(NO_NAMESPACE)));
-            for top in &namespace.tops {
-                add_rows(forest, *top, namespace.name, style, &mut rows);
-            }
-        }
-    }
+pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> String {
+    let mut rows = rows(forest, style, &ShortNames::default());
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| match row {
@@ -78,7 +71,14 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: TextStyle) -> Str
             _ => Vec::new(),
         })
         .collect();
-    let widths = widths(&rows, &cells, style);
+    let mut widths = widths(&rows, &cells);
+    if let Some(screen) = style.width() {
+        if excess(&widths, screen) > 0 {
+            rows = self::rows(forest, style, &style.short_names);
+            widths = self::widths(&rows, &cells);
+        }
+        cut_columns(&mut widths, screen);
+    }
     let mut text = String::new();
     for (row, cells) in rows.iter().zip(&cells) {
         line(row, cells, &widths, style, &mut text);
@@ -86,12 +86,31 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: TextStyle) -> Str
     text
 }
 
+/// Returns the rows of all trees. A kind that has a short name is replaced by this name.
+fn rows<'a>(forest: &Forest<'a>, style: &TextStyle, short_names: &ShortNames) -> Vec<TreeRow<'a>> {
+    let mut rows = Vec::new();
+    for component in &forest.components {
+        rows.push(TreeRow::Component(text_or(component.name, NO_COMPONENT)));
+        for namespace in &component.namespaces {
+            rows.push(TreeRow::Namespace(namespace.name.unwrap_or(NO_NAMESPACE)));
+            for top in &namespace.tops {
+                let naming = Naming {
+                    heading: namespace.name,
+                    short_names,
+                };
+                add_rows(forest, *top, naming, style, &mut rows);
+            }
+        }
+    }
+    rows
+}
+
 /// Adds the rows of one tree to `rows`.
 fn add_rows<'a>(
     forest: &Forest<'a>,
     top: usize,
-    namespace: Option<&str>,
-    style: TextStyle,
+    naming: Naming<'_>,
+    style: &TextStyle,
     rows: &mut Vec<TreeRow<'a>>,
 ) {
     let max_levels = match style.screen {
@@ -124,7 +143,7 @@ fn add_rows<'a>(
         for operation in &node.operations {
             rows.push(TreeRow::Resource {
                 bars: format!("{bars}{bar}"),
-                name: name(node.identity, operation.item.as_deref(), namespace),
+                name: naming.name(node.identity, operation.item.as_deref()),
                 operation: Some(operation),
             });
             bar = further;
@@ -132,7 +151,7 @@ fn add_rows<'a>(
         if node.operations.is_empty() {
             rows.push(TreeRow::Resource {
                 bars: format!("{bars}{bar}"),
-                name: name(node.identity, None, namespace),
+                name: naming.name(node.identity, None),
                 operation: None,
             });
         }
@@ -144,21 +163,31 @@ fn add_rows<'a>(
     }
 }
 
-/// Formats `Kind/name`, or `Kind/name/item` if the operation has an item. `heading` is the
-/// namespace in the heading above the row. If the object has another namespace, its namespace
-/// follows in parentheses: `Pod/web (shop)`.
-fn name(identity: ObjectIdentity<'_>, item: Option<&str>, heading: Option<&str>) -> String {
-    let mut name = format!("{}/{}", identity.kind, identity.name);
-    if let Some(item) = item {
-        name.push('/');
-        name.push_str(item);
+/// The facts on which the names of objects in a tree depend.
+#[derive(Clone, Copy)]
+struct Naming<'a> {
+    /// The namespace in the heading above the tree.
+    heading: Option<&'a str>,
+    short_names: &'a ShortNames,
+}
+
+impl Naming<'_> {
+    /// Formats `Kind/name`, or `Kind/name/item` if the operation has an item. If the object has
+    /// another namespace than the heading, its namespace follows in parentheses: `Pod/web (shop)`.
+    fn name(&self, identity: ObjectIdentity<'_>, item: Option<&str>) -> String {
+        let kind = self.short_names.name(identity.api_version, identity.kind);
+        let mut name = format!("{kind}/{}", identity.name);
+        if let Some(item) = item {
+            name.push('/');
+            name.push_str(item);
+        }
+        if let Some(namespace) = identity.namespace
+            && self.heading != Some(namespace)
+        {
+            name = format!("{name} ({namespace})");
+        }
+        one_line(&name)
     }
-    if let Some(namespace) = identity.namespace
-        && heading != Some(namespace)
-    {
-        name = format!("{name} ({namespace})");
-    }
-    one_line(&name)
 }
 
 /// Indexes of the cells that have the colour of the state.
@@ -195,7 +224,7 @@ fn state_and_progress(operation: &ListedOperation, always: bool) -> String {
 }
 
 /// Computes the width of each column. Column 0 contains the names of objects with their bars.
-fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>], style: TextStyle) -> Vec<usize> {
+fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>]) -> Vec<usize> {
     let mut widths = vec![0];
     for (row, cells) in rows.iter().zip(cells) {
         if let TreeRow::Resource {
@@ -211,24 +240,31 @@ fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>], style: TextStyle) -> Vec<
             }
         }
     }
-    if let Some(screen) = style.width() {
-        for (column, least) in CUT_ORDER {
-            let columns = widths.iter().filter(|width| **width > 0).count();
-            let total = widths.iter().sum::<usize>() + COLUMN_GAP * columns.saturating_sub(1);
-            let excess = total.saturating_sub(screen);
-            if let Some(width) = widths.get_mut(column) {
-                *width -= excess.min(width.saturating_sub(least));
-            }
+    widths
+}
+
+/// Returns by how many terminal columns the tree is too wide.
+fn excess(widths: &[usize], screen: usize) -> usize {
+    let columns = widths.iter().filter(|width| **width > 0).count();
+    let total = widths.iter().sum::<usize>() + COLUMN_GAP * columns.saturating_sub(1);
+    total.saturating_sub(screen)
+}
+
+/// Narrows the columns until the tree fits on the terminal, in the steps of [`CUT_ORDER`].
+fn cut_columns(widths: &mut [usize], screen: usize) {
+    for (column, least) in CUT_ORDER {
+        let excess = excess(widths, screen);
+        if let Some(width) = widths.get_mut(column) {
+            *width -= excess.min(width.saturating_sub(least));
         }
     }
-    widths
 }
 
 fn line(
     row: &TreeRow<'_>,
     cells: &[String],
     widths: &[usize],
-    style: TextStyle,
+    style: &TextStyle,
     text: &mut String,
 ) {
     let paint = style.paint;

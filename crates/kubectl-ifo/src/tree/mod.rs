@@ -9,6 +9,7 @@ mod label_selection;
 mod tests;
 
 use super::colors::Paint;
+use super::columns::terminal_width;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
@@ -24,8 +25,10 @@ use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
 use draw::draw;
 use forest::Forest;
+use ifo_client::short_names::ShortNames;
 use label_selection::LabelSelection;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Largest number of owners that the command looks up. Each owner needs a request. If there are
 /// more owners, a note states how many were not looked up.
@@ -100,6 +103,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         Some(_) => MAX_OWNERS_FOR,
         None => MAX_OWNERS,
     };
+    let screen = terminal_width().filter(|_| format == ListFormat::Table);
     let mut view = TreeView {
         resource,
         filters,
@@ -107,6 +111,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         sort,
         format,
         paint: args.common.output.colors.paint(),
+        short_names: kinds.short_names(screen).await,
         served: source.served,
         empty_message,
         lookup: OwnerLookup::new(server, kinds, most),
@@ -142,6 +147,8 @@ struct TreeView {
     sort: SortBy,
     format: ListFormat,
     paint: Paint,
+    /// The short names of kinds for a narrow terminal.
+    short_names: Arc<ShortNames>,
     served: Served,
     lookup: OwnerLookup,
     /// The message if no operations match the filters.
@@ -233,8 +240,9 @@ impl TreeView {
             screen: shown.screen,
             wide: self.format == ListFormat::Wide,
             paint: self.paint,
+            short_names: Arc::clone(&self.short_names),
         };
-        Ok(draw(forest, shown.now, style))
+        Ok(draw(forest, shown.now, &style))
     }
 
     /// Returns the JSON or YAML document of an empty result. For the other formats, returns an

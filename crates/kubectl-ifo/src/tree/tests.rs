@@ -13,30 +13,32 @@ use crate::output::TextStyle;
 use crate::ownership::Ownership;
 use crate::sort::SortBy;
 use crate::test_fixtures::{now, on, subject};
+use crate::test_output_snapshots::short_names;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
-const PIPED: TextStyle = TextStyle {
-    screen: None,
-    wide: false,
-    paint: Paint { on: false },
-};
+fn piped() -> TextStyle {
+    TextStyle {
+        short_names: short_names(),
+        ..TextStyle::default()
+    }
+}
 
 fn on_screen(columns: usize) -> TextStyle {
     TextStyle {
         screen: Some(columns),
-        ..PIPED
+        ..piped()
     }
 }
 
-fn drawn(operations: Vec<ListedOperation>, style: TextStyle) -> String {
+fn drawn(operations: Vec<ListedOperation>, style: &TextStyle) -> String {
     drawn_with(operations, &[], style)
 }
 
 fn drawn_with(
     mut operations: Vec<ListedOperation>,
     known: &[ListedSubject],
-    style: TextStyle,
+    style: &TextStyle,
 ) -> String {
     SortBy::default().sort(&mut operations);
     let ownership = Ownership::of(&operations, known);
@@ -57,7 +59,7 @@ fn drawn_for_with_filters(
     let ownership = Ownership::of(operations, known);
     let tops = matching_nodes(&ownership, &resource);
     let forest = Forest::under(&ownership, &tops, &|it| filters.shows(it));
-    draw(&forest, now(), PIPED)
+    draw(&forest, now(), &piped())
 }
 
 #[track_caller]
@@ -97,7 +99,7 @@ olm
 fn the_tree_follows_owner_references() {
     let [hyper, kubevirt, csv] = picture().try_into().unwrap();
     let kubevirt = kubevirt.owned_by("HyperConverged", "kubevirt-hyperconverged");
-    same(&drawn(vec![csv, kubevirt, hyper], PIPED), PICTURE);
+    same(&drawn(vec![csv, kubevirt, hyper], &piped()), PICTURE);
 }
 
 #[test]
@@ -106,9 +108,9 @@ fn the_tree_follows_correlation_labels() {
     let hyper = hyper.group("cnv", "root");
     let kubevirt = kubevirt.group("cnv", "child");
     let operations = vec![csv, kubevirt, hyper];
-    same(&drawn(operations.clone(), PIPED), PICTURE);
+    same(&drawn(operations.clone(), &piped()), PICTURE);
     // The tree fits into 80 columns, so nothing is cut.
-    same(&drawn(operations, on_screen(80)), PICTURE);
+    same(&drawn(operations, &on_screen(80)), PICTURE);
 }
 
 #[test]
@@ -124,7 +126,7 @@ fn each_operation_of_one_subject_has_its_own_line() {
         on("a", "Part", "p", "Moving").owned_by("Disk", "d"),
     ];
     same(
-        &drawn(operations, PIPED),
+        &drawn(operations, &piped()),
         "\
 kubevirt
   a
@@ -148,7 +150,7 @@ fn unusual_facts_are_shown_after_the_age() {
         on("a", "VM", "e", "Migrating").state("Succeeded", None),
     ];
     same(
-        &drawn(operations.clone(), PIPED),
+        &drawn(operations.clone(), &piped()),
         "\
 kubevirt
   a
@@ -165,7 +167,7 @@ kubevirt
     same(
         &drawn(
             wide,
-            TextStyle {
+            &TextStyle {
                 wide: true,
                 ..on_screen(20)
             },
@@ -180,13 +182,50 @@ kubevirt
 }
 
 #[test]
+fn on_a_narrow_terminal_kinds_are_shortened_before_names_are_cut() {
+    let kubevirt = |kind: &str, name: &str, operation: &str| {
+        let mut it = on("team-a", kind, name, operation);
+        it.subject.api_version = "kubevirt.io/v1".to_owned();
+        it
+    };
+    let migration = "VirtualMachineInstanceMigration";
+    let operations = vec![
+        kubevirt(migration, "kubevirt-migrate-vm-dhcck", "Running"),
+        // The initials of this kind are the short name of another kind.
+        kubevirt("VirtualMachineImage", "ubuntu", "Downloading"),
+    ];
+    let complete = "\
+kubevirt
+  team-a
+    VirtualMachineImage/ubuntu                                 Downloading  0s
+    VirtualMachineInstanceMigration/kubevirt-migrate-vm-dhcck  Running      0s
+";
+    for wide_enough in [piped(), on_screen(120), on_screen(78)] {
+        same(&drawn(operations.clone(), &wide_enough), complete);
+    }
+    for narrow in [60, 77] {
+        same(
+            &drawn(operations.clone(), &on_screen(narrow)),
+            "\
+kubevirt
+  team-a
+    VirtualMachineImage/ubuntu      Downloading  0s
+    vmim/kubevirt-migrate-vm-dhcck  Running      0s
+",
+        );
+    }
+    let cut = drawn(operations, &on_screen(40));
+    assert!(cut.contains("vmim/kubevirt-migr…"), "{cut}");
+}
+
+#[test]
 fn colors_change_no_column_width() {
     let operations = vec![
         on("a", "VM", "a", "Migrating").state("Failing", Some(45)),
         on("a", "VMI", "b", "Booting").owned_by("VM", "a"),
     ];
     let paint = Paint { on: true };
-    let painted = drawn(operations.clone(), TextStyle { paint, ..PIPED });
+    let painted = drawn(operations.clone(), &TextStyle { paint, ..piped() });
     let mut bare = String::new();
     let mut rest = painted.as_str();
     while let Some((before, after)) = rest.split_once('\x1b') {
@@ -195,7 +234,7 @@ fn colors_change_no_column_width() {
     }
     bare += rest;
     assert_ne!(bare, painted);
-    same(&bare, &drawn(operations, PIPED));
+    same(&bare, &drawn(operations, &piped()));
 }
 
 #[test]
@@ -206,7 +245,7 @@ fn columns_use_display_width() {
         on("a", "VM", "abcdef", "X"),
     ];
     same(
-        &drawn(operations.clone(), PIPED),
+        &drawn(operations.clone(), &piped()),
         "\
 kubevirt
   a
@@ -216,7 +255,7 @@ kubevirt
 ",
     );
     for columns in 17..30 {
-        let narrow = drawn(operations.clone(), on_screen(columns));
+        let narrow = drawn(operations.clone(), &on_screen(columns));
         assert!(
             narrow.lines().all(|line| line.width() <= columns),
             "{narrow}"
@@ -247,17 +286,19 @@ fn long_names_are_cut_to_the_terminal_and_the_columns_stay() {
         "x".repeat(33),
         " ".repeat(39),
     );
-    let drawn_80 = drawn(operations.clone(), on_screen(80));
+    let drawn_80 = drawn(operations.clone(), &on_screen(80));
     same(&drawn_80, &expected);
     let widest = drawn_80.lines().map(UnicodeWidthStr::width).max();
     assert_eq!(widest, Some(80));
     for columns in [0, 1, 2, 5, 10, 20, 30, 79] {
-        let drawn = drawn(operations.clone(), on_screen(columns));
+        let drawn = drawn(operations.clone(), &on_screen(columns));
         let wide = drawn.lines().find(|line| line.width() > columns);
         assert_eq!(wide, None, "{columns}");
     }
     // The output to a pipe is not cut.
-    assert!(drawn(operations, PIPED).contains(&format!("VirtualMachine/{long}  Migrating  0s\n")));
+    assert!(
+        drawn(operations, &piped()).contains(&format!("VirtualMachine/{long}  Migrating  0s\n"))
+    );
 }
 
 #[test]
@@ -270,7 +311,7 @@ fn on_a_narrow_terminal_ages_stay() {
             .owned_by("VirtualMachine", "gpu-training"),
     ];
     same(
-        &drawn(operations, on_screen(44)),
+        &drawn(operations, &on_screen(44)),
         "\
 kubevirt
   a
@@ -293,7 +334,7 @@ fn on_a_narrow_terminal_states_stay() {
         (40, ["Failing 32%", "Blocked"]),
         (60, ["Failing 32%", "Blocked"]),
     ] {
-        let text = drawn(operations.clone(), on_screen(columns));
+        let text = drawn(operations.clone(), &on_screen(columns));
         for state in states {
             let is_whole = |line: &str| line.ends_with(&format!("  {state}"));
             assert!(text.lines().any(is_whole), "{columns}: {state}\n{text}");
@@ -314,7 +355,7 @@ fn each_of_300_operations_has_a_line() {
             }
         })
         .collect();
-    let text = drawn(operations, PIPED);
+    let text = drawn(operations, &piped());
     assert_eq!(text.lines().count(), 1 + 30 + 300);
     let namespace: Vec<&str> = text.lines().skip(1 + 11).take(11).collect();
     let mut expected = vec![
@@ -346,7 +387,7 @@ fn chain(length: usize) -> Vec<ListedOperation> {
 #[test]
 fn ten_thousand_levels_are_drawn_with_limited_depth() {
     let operations = chain(10_000);
-    let text = drawn(operations.clone(), PIPED);
+    let text = drawn(operations.clone(), &piped());
     assert_eq!(text.lines().count(), 2 + 10_000);
     let last = text.lines().last().unwrap();
     let indent = " ".repeat(4 * 31);
@@ -355,7 +396,7 @@ fn ten_thousand_levels_are_drawn_with_limited_depth() {
         drawn_for("VM/00000", &operations, &[]).lines().count(),
         10_002
     );
-    let narrow = drawn(operations, on_screen(80));
+    let narrow = drawn(operations, &on_screen(80));
     assert!(narrow.lines().all(|line| line.width() <= 80));
     let indent = " ".repeat(4 * 9);
     let last = format!("  … {indent}└── VM/09999  Migrating  0s");
@@ -452,7 +493,7 @@ fn siblings_are_in_the_requested_order() {
     SortBy::Column(OperationColumn::Age).sort(&mut operations);
     let ownership = Ownership::of(&operations, &[]);
     same(
-        &draw(&Forest::all(&ownership, &|_| true), now(), PIPED),
+        &draw(&Forest::all(&ownership, &|_| true), now(), &piped()),
         "\
 kubevirt
   a

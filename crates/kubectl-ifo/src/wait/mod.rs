@@ -9,10 +9,11 @@ mod progress;
 mod wait_loop;
 mod wait_state;
 
+use super::columns;
 use super::connect::{Connect, checked_namespace};
 use super::filter::Filters;
 use super::from_files;
-use super::output::{print, print_error_line};
+use super::output::{TextStyle, print, print_error_line};
 use super::problem::Problem;
 pub(super) use detection_check::RuleSets;
 use ifo_api::duration;
@@ -154,6 +155,10 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         was_busy_at_start: false,
         // A single check prints no progress.
         progress: ProgressOutput::new(args.quiet || once),
+        style: TextStyle {
+            screen: columns::terminal_width().filter(|_| !args.quiet),
+            ..TextStyle::default()
+        },
     };
     let waited = waiting.run(args, once);
     let end = match deadline {

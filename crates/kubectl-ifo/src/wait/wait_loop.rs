@@ -7,7 +7,7 @@ use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
 use super::{WaitArgs, WaitEnd};
 use crate::api_client::ListCompleteness;
 use crate::clock;
-use crate::columns::{self, Table};
+use crate::columns::Table;
 use crate::discovered_kinds::Kinds;
 use crate::filter::Filters;
 use crate::filter_check::{self, FilterWarning};
@@ -54,13 +54,17 @@ pub(super) struct OperationWait {
     pub(super) was_busy_at_start: bool,
     /// The output of the progress.
     pub(super) progress: ProgressOutput,
+    /// The form of the table of operations, which is printed if the goal is not reached.
+    pub(super) style: TextStyle,
 }
 
 impl OperationWait {
     pub(super) async fn run(&mut self, args: &WaitArgs, once: bool) -> Result<WaitEnd, Problem> {
         let mut server = args.connect.open().await?;
         server.ignored_rule_sets.clone_from(&self.ignored);
-        self.filters.resolve(&Kinds::new(server.clone())).await;
+        let kinds = Kinds::new(server.clone());
+        self.filters.resolve(&kinds).await;
+        self.style.short_names = kinds.short_names(self.style.screen).await;
         let (source, listed) = loop {
             match OperationSource::find(server.clone(), self.filters.clone(), false).await {
                 Ok((source, listed)) => {
@@ -108,7 +112,6 @@ impl OperationWait {
                 "you may not list operations in all namespaces; name one with -n".to_owned(),
             ));
         }
-        self.learn_initials(&source).await;
         self.unknown_reason = None;
         if once {
             self.check_once(&source).await
@@ -184,18 +187,6 @@ impl OperationWait {
                 wake.min(now + self.progress.update_interval()),
             )
             .await?;
-        }
-    }
-
-    /// Resolves initials in the filters, such as `vm` for `VirtualMachine`. If discovery has no
-    /// kind with the name `vm`, this method looks for kinds with these initials. It reads the kinds
-    /// from the subjects of all operations (the objects that operations are about).
-    async fn learn_initials(&mut self, source: &OperationSource) {
-        if self.filters.kind.iter().any(|it| !it.is_served()) {
-            let all = source.unfiltered().list().await.unwrap_or_default();
-            for kind in &mut self.filters.kind {
-                kind.learn_initials(all.iter().map(|it| &it.subject));
-            }
         }
     }
 
@@ -444,12 +435,7 @@ impl OperationWait {
         let active: Vec<ListedOperation> =
             self.wait_state.active().take(MAX_NAMED).cloned().collect();
         if !active.is_empty() {
-            let now = clock::now();
-            let style = TextStyle {
-                screen: columns::terminal_width(),
-                ..TextStyle::default()
-            };
-            print_error_line(Table::text(&active, now, style).trim_end());
+            print_error_line(Table::text(&active, clock::now(), &self.style).trim_end());
         }
     }
 

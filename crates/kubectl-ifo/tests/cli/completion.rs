@@ -90,6 +90,7 @@ fn kubectl_completion_offers_values_and_not_commands_after_a_flag() {
         (&["tree", "-O", ""], "yaml"),
         (&["-n", "a", "tree", "--fo"], "--for"),
         (&["wait", "--for", ""], "idle"),
+        (&["list", "--state", ""], "Failing"),
         (&[""], "tree"),
         (&["-n", "a", ""], "tree"),
     ] {

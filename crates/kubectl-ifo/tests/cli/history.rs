@@ -12,12 +12,12 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
-const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
+pub const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
 const CRS: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
 
 /// Returns the record of an operation that began at 2026-01-01T00:00:00Z and ended `minute` minutes
 /// later.
-fn record(number: usize, minute: usize, outcome: &str) -> Value {
+pub fn record(number: usize, minute: usize, outcome: &str) -> Value {
     let mut record = operation(number);
     record["kind"] = json!("OperationRecord");
     record["metadata"]["uid"] = json!(format!("uid-{number}"));

@@ -38,7 +38,7 @@ pub fn migration() -> Vec<Value> {
     vec![machine, instance, operation(3)]
 }
 
-fn parameter(request: &Request, name: &str) -> String {
+pub fn parameter(request: &Request, name: &str) -> String {
     let query = request
         .uri()
         .query()

@@ -1,15 +1,16 @@
 //! Tests of tables to which a watch adds rows.
 
 use super::*;
-use crate::test_output_snapshots::{now, operation};
+use crate::test_output_snapshots::{now, operation, short_names};
 use serde_json::json;
 
 fn growing_table(operations: &[ListedOperation], screen: Option<usize>) -> Table {
     let style = TextStyle {
         screen,
+        short_names: short_names(),
         ..TextStyle::default()
     };
-    Table::growing(operations, now(), style)
+    Table::growing(operations, now(), &style)
 }
 
 fn rollout() -> ListedOperation {

@@ -13,8 +13,8 @@ fn a_filter_applies_while_it_is_typed() {
 1 failing  1 blocked  2 progressing                     live
 oldest first, all namespaces, https://127.0.0.1:6443
 NS        SUBJECT       OPERATION  STATE        %     AGE
-shop      VM/database…  Migrating  Progressing  45%   3m10s
-
+shop      vm/database…  Migrating  Progressing  45%   3m10s
+  Migration database-0-x is copying memory
 
 
 
@@ -180,22 +180,20 @@ fn a_piece_of_work_is_one_row_whose_members_are_toggled() {
         "
 1 failing  1 blocked  1 progressing  1 overdue or stalled                                                 live
 oldest first, all namespaces, https://127.0.0.1:6443
-NAMESPACE  SUBJECT                                 OPERATION   STATE                  PROGRESS         AGE
--          Node/worker-1                           Draining    Blocked                -                120m
-shop       VirtualMachine/database-0               Migrating   Progressing (overdue)  ████▌░░░░░  45%  3m10s
-shop       ClusterServiceVersion/my-operator.v2.0  Installing  Failing                -                45s
-
-
+NAMESPACE  SUBJECT               OPERATION   STATE                  PROGRESS         AGE
+-          Node/worker-1         Draining    Blocked                -                120m
+  Cannot evict pod shop/web-0: it would violate its budget
+shop       vm/database-0         Migrating   Progressing (overdue)  ████▌░░░░░  45%  3m10s
+  Migration database-0-x is copying memory
+shop       csv/my-operator.v2.0  Installing  Failing                -                45s
 q quit  ? help  Enter detail  / filter  s order  c completed                                               1/3
 ",
     );
+    seen.resize(110, 12);
     seen.press(KeyCode::Char('e'));
     let lines = seen.lines();
-    assert!(
-        lines[5].contains("└ VirtualMachine/database-0"),
-        "{lines:?}"
-    );
-    assert!(lines[6].contains("└ DataVolume/disk-7"), "{lines:?}");
+    assert!(lines[7].contains("└ vm/database-0"), "{lines:?}");
+    assert!(lines[9].contains("└ dv/disk-7"), "{lines:?}");
     // The line of the piece and the row of its first member have the same operation. The cursor
     // still moves from the line to this row.
     seen.press(KeyCode::Down);

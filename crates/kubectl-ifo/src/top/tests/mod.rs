@@ -8,7 +8,9 @@ use crate::colors::Paint;
 use crate::listed_operation::{ConditionView, ListedOperation};
 use crate::operation_source::OperationChange;
 use crate::problem::Problem;
+use crate::test_output_snapshots::short_names;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ifo_api::live::State;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ratatui::Terminal;
@@ -36,6 +38,7 @@ fn operation(subject: &str, operation: &str, state: &str, age: i64) -> ListedOpe
         ..ListedOperation::default()
     };
     it.subject.kind = kind.to_owned();
+    it.subject.api_version = "kubevirt.io/v1".to_owned();
     it.subject.name = name.to_owned();
     it.subject.namespace = Some("shop".to_owned());
     it.subject.uid = Some(name.to_owned());
@@ -105,6 +108,7 @@ impl TopFixture {
             terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
             theme: Theme::default(),
         };
+        seen.model.set_short_names(short_names());
         seen.model.update(TopEvent::Resize(width, height));
         seen
     }

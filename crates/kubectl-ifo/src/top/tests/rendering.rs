@@ -8,14 +8,14 @@ fn a_medium_screen_shows_the_oldest_first_with_bars_and_counts() {
         "
 1 failing  1 blocked  2 progressing                                         live
 oldest first, all namespaces, https://127.0.0.1:6443
-NAMESPACE  SUBJECT                   OPERATION   STATE        PROGRESS    AGE
--          Node/worker-1             Draining    Blocked      -           120m
-shop       VM/database-0             Migrating   Progressing  ██▎░░  45%  3m10s
-shop       DataVolume/disk-7         Importing   Progressing  ▍░░░░   9%  60s
-shop       CSV/my-operator.v2.0      Installing  Failing      -           45s
-
-
-
+NAMESPACE  SUBJECT               OPERATION   STATE        PROGRESS        AGE
+-          Node/worker-1         Draining    Blocked      -               120m
+  Cannot evict pod shop/web-0: it would violate its budget
+shop       vm/database-0         Migrating   Progressing  ████░░░░░  45%  3m10s
+  Migration database-0-x is copying memory
+shop       dv/disk-7             Importing   Progressing  ▊░░░░░░░░   9%  60s
+shop       csv/my-operator.v2.0  Installing  Failing      -               45s
+  install strategy failed
 
 
 
@@ -40,11 +40,11 @@ fn a_wide_screen_shows_the_message_in_one_line() {
         "
 1 failing  1 blocked  2 progressing                                                                                                               live
 oldest first, all namespaces, https://127.0.0.1:6443
-NAMESPACE  SUBJECT                                 OPERATION   STATE        PROGRESS         AGE     MESSAGE
--          Node/worker-1                           Draining    Blocked      -                120m    Cannot evict pod shop/web-0: it would violate it…
-shop       VirtualMachine/database-0               Migrating   Progressing  ████▌░░░░░  45%  3m10s   Migration database-0-x is copying memory
-shop       DataVolume/disk-7                       Importing   Progressing  ▉░░░░░░░░░   9%  60s     -
-shop       ClusterServiceVersion/my-operator.v2.0  Installing  Failing      -                45s     install strategy failed
+NAMESPACE  SUBJECT               OPERATION   STATE        PROGRESS         AGE     MESSAGE
+-          Node/worker-1         Draining    Blocked      -                120m    Cannot evict pod shop/web-0: it would violate its budget
+shop       vm/database-0         Migrating   Progressing  ████▌░░░░░  45%  3m10s   Migration database-0-x is copying memory
+shop       dv/disk-7             Importing   Progressing  ▉░░░░░░░░░   9%  60s     -
+shop       csv/my-operator.v2.0  Installing  Failing      -                45s     install strategy failed
 
 q quit  ? help  Enter detail  / filter  s order  c completed                                                                                       1/4
 ",
@@ -59,14 +59,53 @@ fn a_small_screen_shows_fewer_columns() {
 oldest first, all namespaces, https://1…
 SUBJECT      OPERATION  STAT %    AGE
 Node/worker… Draining   Bloc -    120m
-VM/database… Migrating  Prog 45%  3m10s
-DV/disk-7    Importing  Prog 9%   60s
-CSV/my-oper… Installing Fail -    45s
-
-
+  Cannot evict pod shop/web-0: it would…
+vm/database… Migrating  Prog 45%  3m10s
+  Migration database-0-x is copying mem…
+dv/disk-7    Importing  Prog 9%   60s
+csv/my-oper… Installing Fail -    45s
 q quit  ? help  Enter detail         1/4
 ",
     );
+}
+
+#[test]
+fn a_row_with_its_message_is_scrolled_into_the_screen() {
+    let mut seen = TopFixture::with(80, 9, sample_operations());
+    let shown = |seen: &mut TopFixture| seen.lines()[3..8].join("\n");
+    seen.press(KeyCode::End);
+    assert!(seen.subjects().contains(&"[my-operator.v2.0]".to_owned()));
+    let bottom = shown(&mut seen);
+    assert!(bottom.contains("csv/my-operator"), "{bottom}");
+    assert!(bottom.ends_with("  install strategy failed"), "{bottom}");
+    assert!(!bottom.contains("Node/worker-1"), "{bottom}");
+    for _ in 0..3 {
+        seen.press(KeyCode::Up);
+    }
+    let top = shown(&mut seen);
+    assert!(top.starts_with("-          Node/worker-1"), "{top}");
+    // A page has two rows of two lines each, and one row of a page stays visible.
+    seen.press(KeyCode::PageDown);
+    seen.draw();
+    assert_eq!(seen.model.cursor, 1);
+}
+
+#[test]
+fn operations_that_leave_the_selected_states_disappear() {
+    let mut seen = TopFixture::new(80, 24);
+    seen.model.filters.states = vec![State::Failing];
+    for operation in sample_operations() {
+        seen.change(OperationChange::Applied(Box::new(operation)));
+    }
+    assert_eq!(seen.subjects(), ["[my-operator.v2.0]"]);
+    let recovered = operation(
+        "ClusterServiceVersion/my-operator.v2.0",
+        "Installing",
+        "Progressing",
+        45,
+    );
+    seen.change(OperationChange::Applied(Box::new(recovered)));
+    assert!(seen.subjects().is_empty());
 }
 
 #[test]
@@ -95,8 +134,8 @@ q quit  ? help  Enter detail  / filter  s order  c completed                    
         "
 1 progressing                       live
 SUBJECT       OPERATION STAT %    AGE
-VM/数据库-東… Migrating Prog 50%  5s
-
+vm/数据库-東… Migrating Prog 50%  5s
+  移行しています
 
 q quit  ? help  Enter detail         1/1
 ",
@@ -145,12 +184,12 @@ fn a_lost_connection_is_shown_with_its_reason_until_the_data_is_complete() {
         "
 1 failing  1 blocked  2 progressing                                 lost 12s ago
 cannot reach the cluster at https://127.0.0.1:6443: connection refused; check -…
-NAMESPACE  SUBJECT                   OPERATION   STATE        PROGRESS    AGE
--          Node/worker-1             Draining    Blocked      -           120m
-shop       VM/database-0             Migrating   Progressing  ██▎░░  45%  3m22s
-shop       DataVolume/disk-7         Importing   Progressing  ▍░░░░   9%  72s
-shop       CSV/my-operator.v2.0      Installing  Failing      -           57s
-
+NAMESPACE  SUBJECT               OPERATION   STATE        PROGRESS        AGE
+-          Node/worker-1         Draining    Blocked      -               120m
+  Cannot evict pod shop/web-0: it would violate its budget
+shop       vm/database-0         Migrating   Progressing  ████░░░░░  45%  3m22s
+  Migration database-0-x is copying memory
+shop       dv/disk-7             Importing   Progressing  ▊░░░░░░░░   9%  72s
 q quit  ? help  Enter detail  / filter  s order  c completed                 1/4
 ",
     );

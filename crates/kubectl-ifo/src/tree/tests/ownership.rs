@@ -10,7 +10,7 @@ fn cluster_scoped_resources_come_first_and_join_the_only_root_of_their_group() {
     let node = on("", "Node", "n", "Draining").group("g", "child");
     let other = on("", "Node", "other", "Draining");
     same(
-        &drawn(vec![root("b"), node.clone(), other.clone()], PIPED),
+        &drawn(vec![root("b"), node.clone(), other.clone()], &piped()),
         "\
 kubevirt
   (cluster)
@@ -21,7 +21,7 @@ kubevirt
 ",
     );
     same(
-        &drawn(vec![root("b"), root("c"), node.clone()], PIPED),
+        &drawn(vec![root("b"), root("c"), node.clone()], &piped()),
         "\
 kubevirt
   (cluster)
@@ -36,7 +36,7 @@ kubevirt
     // cluster-scoped root is the parent.
     let version = on("", "Version", "v", "Upgrading").group("g", "root");
     same(
-        &drawn(vec![root("b"), node.clone(), version.clone()], PIPED),
+        &drawn(vec![root("b"), node.clone(), version.clone()], &piped()),
         "\
 kubevirt
   (cluster)
@@ -50,7 +50,7 @@ kubevirt
     // exists.
     let second = on("", "Version", "w", "Upgrading").group("g", "root");
     same(
-        &drawn(vec![root("b"), node, version, second], PIPED),
+        &drawn(vec![root("b"), node, version, second], &piped()),
         "\
 kubevirt
   (cluster)
@@ -75,7 +75,7 @@ fn a_group_is_limited_to_its_namespace() {
     let mut operations = operations.concat();
     operations.push(alone);
     same(
-        &drawn(operations, PIPED),
+        &drawn(operations, &piped()),
         "\
 kubevirt
   a
@@ -97,7 +97,7 @@ fn members_below_a_cluster_scoped_root_show_their_namespace() {
         on("machines", "Machine", "m", "Deleting").group("node.n", "child"),
     ];
     same(
-        &drawn(operations, PIPED),
+        &drawn(operations, &piped()),
         "\
 kubevirt
   (cluster)
@@ -118,7 +118,7 @@ fn with_several_roots_a_member_needs_an_owner_reference() {
             .owned_by("Plan", "q"),
     ];
     same(
-        &drawn(operations, PIPED),
+        &drawn(operations, &piped()),
         "\
 kubevirt
   a
@@ -148,7 +148,7 @@ fn the_preferred_parent_is_the_controller_then_an_owner_in_flight_then_the_group
             .owned_by("VM", "unknown"),
     ];
     same(
-        &drawn(operations, PIPED),
+        &drawn(operations, &piped()),
         "\
 kubevirt
   a
@@ -167,7 +167,7 @@ fn an_owner_without_operations_is_shown_if_it_joins_several_subjects() {
     same(
         &drawn(
             vec![pod("x", "one"), pod("y", "two"), pod("z", "two")],
-            PIPED,
+            &piped(),
         ),
         "\
 kubevirt
@@ -188,7 +188,7 @@ fn an_owner_between_two_operations_joins_them() {
     ];
     let set = subject("a", "Set", "web-1").owned_by("a", "Deployment", "web");
     same(
-        &drawn_with(operations.clone(), &[set], PIPED),
+        &drawn_with(operations.clone(), &[set], &piped()),
         "\
 kubevirt
   a
@@ -198,7 +198,7 @@ kubevirt
     );
     // If the Set is not looked up, its owner is unknown.
     same(
-        &drawn(operations, PIPED),
+        &drawn(operations, &piped()),
         "\
 kubevirt
   a
@@ -218,11 +218,11 @@ kubevirt
   b
     Pod/p  Evicting  0s
 ";
-    same(&drawn(vec![pod("a"), pod("b")], PIPED), alone);
+    same(&drawn(vec![pod("a"), pod("b")], &piped()), alone);
     // A Node with an operation in flight is shown, with its Pods below it.
     let node = on("", "Node", "n", "Draining");
     same(
-        &drawn(vec![pod("a"), pod("b"), node], PIPED),
+        &drawn(vec![pod("a"), pod("b"), node], &piped()),
         "\
 kubevirt
   (cluster)
@@ -239,7 +239,7 @@ fn owners_are_matched_by_uid_and_not_by_name() {
     let instance = on("a", "VMI", "web", "Migrating").owned_by("VM", "web");
     before.subject.uid = Some("another".to_owned());
     same(
-        &drawn(vec![before.clone(), instance.clone()], PIPED),
+        &drawn(vec![before.clone(), instance.clone()], &piped()),
         "\
 kubevirt
   a
@@ -250,7 +250,7 @@ kubevirt
     // Without a UID the name decides.
     before.subject.uid = None;
     same(
-        &drawn(vec![before, instance], PIPED),
+        &drawn(vec![before, instance], &piped()),
         "\
 kubevirt
   a
@@ -278,7 +278,7 @@ kubevirt
         └── VM/z       Migrating  0s
             └── VMI/w  Migrating  0s
 ";
-    same(&drawn(operations.clone(), PIPED), circle);
+    same(&drawn(operations.clone(), &piped()), circle);
     same(
         &drawn_for("VM/y", &operations, &[]),
         "\
