@@ -4,6 +4,7 @@ use super::api_client::ApiClient;
 use super::connect::Connect;
 use super::operation_source::Served;
 use super::output::{Format, complain, print, print_value};
+use super::plain_text::one_line;
 use super::problem::Problem;
 use ifo_api::{LIVE_GROUP, VERSION, live};
 use serde::{Deserialize, Serialize};
@@ -55,9 +56,9 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
         Format::Table => {
             let mut text = format!("Client Version: {}\n", versions.client_version);
             if let Some(version) = &versions.server_version {
-                text.extend(["Server Version: ", version, "\n"]);
+                text += &format!("Server Version: {}\n", one_line(version));
             }
-            print(&text)?;
+            print(text)?;
         }
         format => print_value(&versions, format)?,
     }

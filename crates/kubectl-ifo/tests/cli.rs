@@ -14,6 +14,8 @@ mod filters;
 mod from_files;
 #[path = "cli/history.rs"]
 mod history;
+#[path = "cli/hostile_text.rs"]
+mod hostile_text;
 #[path = "cli/impact.rs"]
 mod impact;
 #[path = "cli/incomplete_lists.rs"]

@@ -9,7 +9,7 @@ use super::OperationColumn::{self, Age, Message, Namespace, Operation, Progress,
 use super::{ALL_COLUMNS, DEFAULT_COLUMNS, EMPTY_CELL, with_member_prefix};
 use crate::colors::Paint;
 use crate::listed_operation::ListedOperation;
-use crate::output::{COLUMN_GAP, TextStyle};
+use crate::output::{COLUMN_GAP, TerminalText, TextStyle};
 use crate::plain_text::{cut, one_line};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
@@ -59,7 +59,11 @@ pub(crate) struct Table {
 impl Table {
     /// Formats a table with a row for each operation. The table is as wide as necessary, but not
     /// wider than the terminal.
-    pub(crate) fn text(operations: &[ListedOperation], now: Timestamp, style: TextStyle) -> String {
+    pub(crate) fn text(
+        operations: &[ListedOperation],
+        now: Timestamp,
+        style: TextStyle,
+    ) -> TerminalText {
         let table = Self::new(operations, now, style, false);
         let rows = operations.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
@@ -222,7 +226,7 @@ impl Table {
     }
 
     /// Formats the header.
-    pub(crate) fn header(&self) -> String {
+    pub(crate) fn header(&self) -> TerminalText {
         let cells = self.columns.iter().map(|it| it.header().to_owned());
         self.line(cells.collect(), &self.widths, |_, cell| {
             self.paint.heading(cell)
@@ -230,7 +234,7 @@ impl Table {
     }
 
     /// Formats the row of one operation.
-    fn row(&self, operation: &ListedOperation, now: Timestamp) -> String {
+    fn row(&self, operation: &ListedOperation, now: Timestamp) -> TerminalText {
         let cells = self.columns.iter().map(|it| self.cell(*it, operation, now));
         self.painted(operation, cells.collect(), &self.widths)
     }
@@ -239,7 +243,11 @@ impl Table {
     /// column becomes wider for this row. It stays wider for later rows, with one exception: if the
     /// terminal then has too little space for messages but had enough before, later rows get the
     /// old width.
-    pub(crate) fn further_row(&mut self, operation: &ListedOperation, now: Timestamp) -> String {
+    pub(crate) fn further_row(
+        &mut self,
+        operation: &ListedOperation,
+        now: Timestamp,
+    ) -> TerminalText {
         let mut cells: Vec<String> = self
             .columns
             .iter()
@@ -305,10 +313,15 @@ impl Table {
         screen.checked_sub(self.width_without_message(widths))
     }
 
-    fn painted(&self, operation: &ListedOperation, cells: Vec<String>, widths: &[usize]) -> String {
+    fn painted(
+        &self,
+        operation: &ListedOperation,
+        cells: Vec<String>,
+        widths: &[usize],
+    ) -> TerminalText {
         self.line(cells, widths, |column, cell| match column {
             State => self.paint.state(operation.color_state(), cell),
-            _ => cell.to_owned(),
+            _ => cell.into(),
         })
     }
 
@@ -316,9 +329,9 @@ impl Table {
         &self,
         cells: Vec<String>,
         widths: &[usize],
-        paint: impl Fn(OperationColumn, &str) -> String,
-    ) -> String {
-        let mut line = String::new();
+        paint: impl Fn(OperationColumn, &str) -> TerminalText,
+    ) -> TerminalText {
+        let mut line = TerminalText::default();
         // Blanks are written only if a text follows, so that no line ends with blanks.
         let mut blanks = 0;
         let mut room = self.screen.unwrap_or(usize::MAX);
@@ -335,14 +348,14 @@ impl Table {
                 cut(&cell, most)
             };
             if !cell.is_empty() {
-                line.extend(std::iter::repeat_n(' ', std::mem::take(&mut blanks)));
-                line.push_str(&paint(*column, &cell));
+                line.push_str(&" ".repeat(std::mem::take(&mut blanks)));
+                line += paint(*column, &cell);
             }
             let taken = (*width).max(cell.width()) + self.gap;
             blanks += taken - cell.width();
             room = room.saturating_sub(taken);
         }
-        line.push('\n');
+        line.push_str("\n");
         line
     }
 }

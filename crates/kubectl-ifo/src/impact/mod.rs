@@ -159,7 +159,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             wide: false,
             paint: args.colors.paint(),
         };
-        print(&text::text(
+        print(text::text(
             &reader, &verdict, &rows, &impact, &missing, style,
         ))?;
         for MissingPart { part, reason } in &missing {

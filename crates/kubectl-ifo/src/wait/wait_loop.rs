@@ -15,7 +15,7 @@ use crate::listed_operation::ListedOperation;
 use crate::operation_source::{
     OperationChange, OperationFollower, OperationSource, Served, combined,
 };
-use crate::output::{TextStyle, print_error_line};
+use crate::output::{TextStyle, print_error_line, print_error_text};
 use crate::problem::Problem;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -448,7 +448,7 @@ impl OperationWait {
                 screen: columns::terminal_width(),
                 ..TextStyle::default()
             };
-            print_error_line(Table::text(&active, now, style).trim_end());
+            print_error_text(Table::text(&active, now, style));
         }
     }
 
