@@ -2,6 +2,7 @@
 //! or processor time of the server under test. Other users must not be affected.
 
 mod connections;
+mod control_characters;
 mod http2_client;
 mod memory_under_floods;
 mod rapid_reset;
