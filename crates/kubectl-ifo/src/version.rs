@@ -54,11 +54,10 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
     };
     match args.output {
         Format::Table => {
-            let mut text = format!("Client Version: {}\n", versions.client_version);
+            print(format!("Client Version: {}\n", versions.client_version))?;
             if let Some(version) = &versions.server_version {
-                text += &format!("Server Version: {}\n", one_line(version));
+                print(format!("Server Version: {}\n", one_line(version)))?;
             }
-            print(text)?;
         }
         format => print_value(&versions, format)?,
     }

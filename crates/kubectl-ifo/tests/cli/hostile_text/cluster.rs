@@ -187,11 +187,7 @@ pub fn refusing_cluster(code: u16) -> Response {
     match code {
         // A proxy answers in plain text.
         503 => (axum::http::StatusCode::SERVICE_UNAVAILABLE, HOSTILE).into_response(),
-        403 => status_response(
-            403,
-            "Forbidden",
-            &format!("no: User {:?} {HOSTILE}", HOSTILE),
-        ),
+        403 => status_response(403, "Forbidden", &format!("no: User {HOSTILE:?} {HOSTILE}")),
         _ => status_response(code, HOSTILE, HOSTILE),
     }
 }
