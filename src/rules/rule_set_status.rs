@@ -6,7 +6,7 @@ use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, OperationRuleSetStatus,
     TOO_MANY_OPERATIONS,
 };
-use ifo_api::{Gvr, Resolution};
+use ifo_api::{Gvr, Resolution, printable};
 use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet, RuleSetError};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -393,7 +393,7 @@ impl Conditions<'_> {
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message: message.chars().take(MAX_MESSAGE).collect(),
+            message: printable(message).chars().take(MAX_MESSAGE).collect(),
             last_transition_time: before.map_or_else(
                 || whole_seconds(self.now),
                 |old| old.last_transition_time.clone(),

@@ -6,7 +6,7 @@ use super::content_negotiation::Include;
 use super::encode_objects::{VersionedEntry, write_partial};
 use super::served_resources::{Cell, Column, Resource, copy_literal, kind_and_subject, write_text};
 use crate::index::ObjectTexts;
-use ifo_api::duration;
+use ifo_api::{duration, printable};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -51,7 +51,9 @@ pub fn row(
         if number > 0 {
             out.push(b',');
         }
+        let start = out.len();
         write_cell(column.cell, &texts, resource, now, out);
+        replace_unprintable(out, start);
     }
     out.extend_from_slice(b"],\"object\":");
     match include {
@@ -72,6 +74,21 @@ pub fn bookmark_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"],\"object\":");
     out.extend_from_slice(object);
     out.push(b'}');
+}
+
+/// Replaces unprintable characters and tabs in the cell that begins at `start`. kubectl prints cells
+/// on terminals, and only escapes a few of these characters. A tab would begin the next column.
+fn replace_unprintable(out: &mut Vec<u8>, start: usize) {
+    // Unprintable characters begin with one of these bytes, or are escaped in JSON. Most cells have
+    // none of these bytes, and are not decoded.
+    let is_suspect = |byte: &u8| matches!(byte, b'\\' | 0x7f | 0xc2 | 0xd8 | 0xe2);
+    if !out[start..].iter().any(is_suspect) {
+        return;
+    }
+    if let Ok(Value::String(text)) = serde_json::from_slice(&out[start..]) {
+        out.truncate(start);
+        write_text(Some(&printable(&text).replace('\t', " ")), out);
+    }
 }
 
 fn write_cell(

@@ -1,7 +1,9 @@
 //! Sets up the log, which is written to standard error.
 
+use ifo_api::is_unprintable;
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::IsTerminal as _;
+use std::fmt::Write as _;
+use std::io;
 use std::panic::PanicHookInfo;
 
 /// Format of the log lines.
@@ -51,13 +53,44 @@ pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Resu
         .map_err(|error| format!("RUST_LOG={:?}: {error}", filter.unwrap_or(default)))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_ansi(false)
+        .with_writer(|| LogOutput);
     let result = match format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),
     };
     result.map_err(|error| error.to_string())
+}
+
+/// Writes log lines to standard error. A text in a log line can come from a client or from an
+/// object. So the line has no colours, and everything that could control a terminal is escaped.
+struct LogOutput;
+
+impl io::Write for LogOutput {
+    /// Writes one log line. The log passes each line in one call.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let escaped = escaped_line(&String::from_utf8_lossy(line));
+        io::Write::write_all(&mut io::stderr().lock(), escaped.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Escapes unprintable characters, and line feeds that are not at the end of the line. So no text
+/// can imitate another log line. The escapes have the form of JSON, because the line can be JSON.
+fn escaped_line(line: &str) -> String {
+    let mut escaped = String::with_capacity(line.len());
+    for c in line.trim_end_matches('\n').chars() {
+        if c == '\n' || is_unprintable(c) {
+            write!(escaped, "\\u{:04x}", u32::from(c)).expect("writing to a String cannot fail");
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped + "\n"
 }
 
 /// Logs every panic of the process at the level ERROR, with its place in the source code. Without
@@ -119,6 +152,17 @@ pub mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_line_cannot_control_the_terminal_or_imitate_another_line() {
+        let line = "INFO name=a\u{1b}[31m\u{9b}\u{202e}\r\nERROR forged é\n";
+        let escaped = r"INFO name=a\u001b[31m\u009b\u202e\u000d\u000aERROR forged é";
+        assert_eq!(escaped_line(line), format!("{escaped}\n"));
+        let object = serde_json::json!({"name": line});
+        let json: serde_json::Value =
+            serde_json::from_str(&escaped_line(&object.to_string())).unwrap();
+        assert_eq!(json, object);
+    }
 
     #[test]
     fn a_panic_is_logged_as_one_line_with_its_text_and_its_place() {

@@ -4,6 +4,7 @@
 mod compiler;
 mod component_owners;
 mod connections;
+mod control_characters;
 mod http2_client;
 mod memory_under_floods;
 mod operations_of_other_teams;

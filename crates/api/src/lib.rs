@@ -9,10 +9,12 @@ mod key;
 pub mod labels;
 pub mod live;
 pub mod persisted;
+mod printable;
 pub mod record;
 pub mod ruleset;
 
 pub use key::{Key, compare_namespaces, is_record_namespace};
+pub use printable::{is_unprintable, printable};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

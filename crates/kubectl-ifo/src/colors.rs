@@ -2,6 +2,7 @@
 //! output has colours if standard output is a terminal. The flags `--color` and `--no-color`, and
 //! the variables `NO_COLOR` and `TERM=dumb`, override this default.
 
+use super::output::TerminalText;
 use anstyle::{AnsiColor, Style};
 use std::io::IsTerminal as _;
 
@@ -53,25 +54,25 @@ pub(super) struct Paint {
 
 impl Paint {
     /// Formats `text` in the colour of the state.
-    pub(super) fn state(self, state: &str, text: &str) -> String {
+    pub(super) fn state(self, state: &str, text: &str) -> TerminalText {
         self.apply(state_style(state), text)
     }
 
     /// Formats `text` as a heading.
-    pub(super) fn heading(self, text: &str) -> String {
+    pub(super) fn heading(self, text: &str) -> TerminalText {
         self.apply(Style::new().bold(), text)
     }
 
     /// Formats `text` as less important.
-    pub(super) fn dim(self, text: &str) -> String {
+    pub(super) fn dim(self, text: &str) -> TerminalText {
         self.apply(Style::new().dimmed(), text)
     }
 
-    fn apply(self, style: Style, text: &str) -> String {
-        if self.on && !text.is_empty() {
-            format!("{style}{text}{style:#}")
+    fn apply(self, style: Style, text: &str) -> TerminalText {
+        if self.on {
+            TerminalText::styled(style, text)
         } else {
-            text.to_owned()
+            text.into()
         }
     }
 }

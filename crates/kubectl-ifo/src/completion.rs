@@ -16,6 +16,7 @@ use crate::runtime;
 use clap::{Command, FromArgMatches as _};
 use clap_complete::Shell;
 use clap_complete::engine::complete;
+use ifo_api::is_unprintable;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -57,7 +58,7 @@ pub(super) fn run(args: &CompletionArgs, command: &Command) -> Result<ExitCode, 
     if args.shell == Shell::Bash {
         script = script.replace(" kubectl_ifo\n", " kubectl-ifo\n");
     }
-    print(&script)?;
+    print(script)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -187,7 +188,7 @@ pub(super) fn print_candidates(
             .collect();
     }
     lines.push(NO_FILE_COMPLETION.to_owned());
-    print(&(lines.join("\n") + "\n"))?;
+    print(lines.join("\n") + "\n")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -241,6 +242,8 @@ fn names_in_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec
     let (prefix, typed_start) = namespace.unwrap_or(("", current));
     let matching = names
         .into_iter()
+        // The shell reads one word from each line, so a name with other characters is no candidate.
+        .filter(|name| !name.contains(|c: char| c.is_whitespace() || is_unprintable(c)))
         .filter(|name| name.starts_with(typed_start));
     matching.map(|name| format!("{prefix}{name}")).collect()
 }

@@ -163,7 +163,10 @@ fn definitions() -> clap::Command {
 /// of standard output has closed the pipe. `impact` and `top` have further exit codes. `wait` has
 /// its own exit codes.
 pub fn run() -> ExitCode {
-    let cli = parse(std::env::args_os().collect()).unwrap_or_else(|error| error.exit());
+    let cli = match parse(std::env::args_os().collect()) {
+        Ok(cli) => cli,
+        Err(answer) => return output::print_clap_answer(&answer),
+    };
     match cli.command {
         PluginCommand::Rules(command) => exit_code(rules::run(&command).map(|has_no_errors| {
             if has_no_errors {

@@ -12,7 +12,9 @@ use super::from_files;
 use super::group_by_piece_of_work;
 use super::listed_operation::{ListedOperation, operation_name_in};
 use super::operation_source::{OperationSource, Served};
-use super::output::{Format, ListFormat, TextStyle, complain, encode, print, print_error_line};
+use super::output::{
+    Format, ListFormat, TerminalText, TextStyle, complain, encode, print, print_error_line,
+};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use super::state_filter::StateArgs;
@@ -192,7 +194,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
         short_names: kinds.short_names(screen).await,
     };
     if !output.watch {
-        print(&view.format_all(&operations, clock::now(), names.len() == 1)?)?;
+        print(view.format_all(&operations, clock::now(), names.len() == 1)?)?;
         if operations.is_empty() && format.is_table() {
             print_error_line(empty_message);
         }
@@ -341,11 +343,11 @@ impl ListView {
         operations: &[ListedOperation],
         now: Timestamp,
         single: bool,
-    ) -> Result<String, Problem> {
+    ) -> Result<TerminalText, Problem> {
         match self.format {
             ListFormat::Table | ListFormat::Wide => {
                 if operations.is_empty() {
-                    return Ok(String::new());
+                    return Ok(TerminalText::default());
                 }
                 Ok(Table::text(&self.rows(operations), now, &self.style()))
             }
@@ -360,16 +362,16 @@ impl ListView {
         table: &mut Table,
         operation: &ListedOperation,
         now: Timestamp,
-    ) -> Result<String, Problem> {
+    ) -> Result<TerminalText, Problem> {
         match (self.format, &operation.raw) {
             (ListFormat::Table | ListFormat::Wide, _) => Ok(table.further_row(operation, now)),
-            (ListFormat::Name, _) => Ok(self.name(operation)),
-            (ListFormat::Yaml, Some(raw)) => Ok(format!(
-                "---\n{}",
-                encode_document(&FormattedObject(raw), self.format)?
-            )),
+            (ListFormat::Name, _) => Ok(self.name(operation).into()),
+            (ListFormat::Yaml, Some(raw)) => {
+                let document = encode_document(&FormattedObject(raw), self.format)?;
+                Ok(TerminalText::from("---\n") + document)
+            }
             (ListFormat::Json, Some(raw)) => encode_document(&FormattedObject(raw), self.format),
-            (ListFormat::Json | ListFormat::Yaml, None) => Ok(String::new()),
+            (ListFormat::Json | ListFormat::Yaml, None) => Ok(TerminalText::default()),
         }
     }
 
@@ -384,7 +386,7 @@ pub(super) fn objects(
     operations: &[ListedOperation],
     format: ListFormat,
     single: bool,
-) -> Result<String, Problem> {
+) -> Result<TerminalText, Problem> {
     let raw = operations.iter().filter_map(|it| it.raw.as_deref());
     let items: Vec<FormattedObject<'_>> = raw.map(FormattedObject).collect();
     match items.as_slice() {
@@ -403,7 +405,7 @@ pub(super) fn objects(
     }
 }
 
-fn encode_document(value: &impl Serialize, format: ListFormat) -> Result<String, Problem> {
+fn encode_document(value: &impl Serialize, format: ListFormat) -> Result<TerminalText, Problem> {
     let format = format.data_format().unwrap_or(Format::Json);
     encode(value, format)
 }
@@ -427,7 +429,7 @@ mod tests {
         }
     }
 
-    fn printed(format: ListFormat, screen: Option<usize>, color: bool) -> String {
+    fn printed(format: ListFormat, screen: Option<usize>, color: bool) -> TerminalText {
         let text = view(format, screen, color).format_all(&mixed(), now(), false);
         text.expect("the sample operations can be encoded")
     }
@@ -496,6 +498,7 @@ mod tests {
         view(ListFormat::Table, Some(width), false)
             .format_all(operations, now(), false)
             .expect("the sample operations can be encoded")
+            .to_string()
     }
 
     #[test]
@@ -593,7 +596,7 @@ mod tests {
     fn an_empty_result_is_an_empty_list_or_no_table() {
         assert_eq!(
             view(ListFormat::Table, None, false).format_all(&[], now(), false),
-            Ok(String::new())
+            Ok(TerminalText::default())
         );
         let text = view(ListFormat::Json, None, false).format_all(&[], now(), false);
         let value: Value = serde_json::from_str(&text.expect("an empty list can be encoded"))

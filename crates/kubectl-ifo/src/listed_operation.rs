@@ -22,6 +22,7 @@ mod timing;
 pub(super) use encode_as_json_or_yaml::{JsonField, OperationJson};
 pub(super) use timing::seconds_text;
 
+use super::plain_text::one_line;
 use ifo_api::live::{self, Expected, State};
 use ifo_api::persisted::LIVE_ANNOTATION;
 use ifo_api::record;
@@ -341,7 +342,8 @@ impl ListedOperation {
 
     /// Formats `inflightoperation.GROUP/name`, as kubectl does with `-o name`.
     pub(super) fn resource_name(&self, group: &str) -> String {
-        format!("{}.{group}/{}", live::KIND.to_lowercase(), self.name)
+        let name = one_line(&self.name);
+        format!("{}.{group}/{name}", live::KIND.to_lowercase())
     }
 
     /// Returns the identity of the operation.

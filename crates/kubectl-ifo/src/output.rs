@@ -1,6 +1,13 @@
 //! Defines the output formats, and prints results, errors and notes. Results go to standard output.
 //! Errors and notes go to standard error, in one line each. If an error is in a file, an excerpt of
 //! the file can follow the line of the error.
+//!
+//! Only this module and the screen of `top` write to standard output and standard error. All text
+//! passes through [`TerminalText`], which replaces characters that could control the terminal.
+
+mod terminal_text;
+
+pub(super) use terminal_text::TerminalText;
 
 use super::colors::Paint;
 use super::plain_text::one_line;
@@ -10,6 +17,7 @@ use ifo_client::short_names::ShortNames;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
+use std::process::ExitCode;
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -89,7 +97,8 @@ pub(super) const MIN_MESSAGE_WIDTH: usize = 30;
 pub(super) const MESSAGE_INDENT: &str = "  ";
 
 /// Writes `text` to standard output.
-pub(super) fn print(text: &str) -> Result<(), Problem> {
+pub(super) fn print(text: impl Into<TerminalText>) -> Result<(), Problem> {
+    let text = text.into();
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
@@ -100,11 +109,16 @@ pub(super) fn print(text: &str) -> Result<(), Problem> {
 
 /// Encodes `value` as JSON or YAML. Callers must not pass [`Format::Table`], because this function
 /// cannot format tables: it would return JSON.
-pub(super) fn encode<T: Serialize>(value: &T, format: Format) -> Result<String, Problem> {
+///
+/// Unprintable characters in strings are escaped, with one exception. `serde_saphyr` does not escape
+/// characters that change the direction of text. In YAML, `�` replaces these characters.
+pub(super) fn encode<T: Serialize>(value: &T, format: Format) -> Result<TerminalText, Problem> {
     let text = match format {
-        Format::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
+        Format::Yaml => serde_saphyr::to_string(value)
+            .map(TerminalText::from)
+            .map_err(|error| error.to_string()),
         Format::Json | Format::Table => serde_json::to_string_pretty(value)
-            .map(|text| text + "\n")
+            .map(|text| TerminalText::json(&text) + "\n")
             .map_err(|error| error.to_string()),
     };
     text.map_err(Problem::Other)
@@ -112,33 +126,51 @@ pub(super) fn encode<T: Serialize>(value: &T, format: Format) -> Result<String, 
 
 /// Prints `value` as JSON or YAML.
 pub(super) fn print_value<T: Serialize>(value: &T, format: Format) -> Result<(), Problem> {
-    print(&encode(value, format)?)
+    print(encode(value, format)?)
 }
 
 /// Writes a message in one line to standard error, such as `error: TEXT` for the level `error`.
-/// [`one_line`] replaces or removes control characters in the text.
 pub(super) fn complain(level: &str, what: impl Display) {
-    let text = one_line(&what.to_string());
-    let _ = writeln!(std::io::stderr().lock(), "{level}: {text}");
+    print_error_line(&format!("{level}: {what}"));
 }
 
 /// Writes the lines of an excerpt to standard error, indented below the line of the error.
 pub(super) fn print_excerpt(excerpt: &str) {
     for line in excerpt.lines() {
-        print_error_line(&format!("    {}", one_line(line)));
+        print_error_line(&format!("    {line}"));
     }
 }
 
-/// Writes a line to standard error. Control characters in the text are kept.
+/// Writes a text to standard error as one line.
 pub(super) fn print_error_line(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    print_error_text(one_line(text) + "\n");
+}
+
+/// Writes a text to standard error. An error is ignored, because there is no place to report it.
+pub(super) fn print_error_text(text: impl Into<TerminalText>) {
+    let mut out = std::io::stderr().lock();
+    let written = out.write_all(text.into().as_bytes());
+    let _ = written.and_then(|()| out.flush());
+}
+
+/// Prints the answer of clap to a command line: the help, the version or an error. Returns the exit
+/// code.
+///
+/// An error quotes arguments, and a script can pass text of objects as arguments. So an error has no
+/// colours.
+pub(super) fn print_clap_answer(answer: &clap::Error) -> ExitCode {
+    if answer.use_stderr() {
+        print_error_text(answer.render().to_string());
+    } else {
+        let _ = answer.print();
+    }
+    u8::try_from(answer.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// Formats rows below a header. Each column is as wide as its widest cell.
 pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let mut widths = header.map(str::width);
-    // Cells contain text from objects. A line feed would break the row, and other control
-    // characters could be commands for the terminal. `one_line` replaces or removes all of them.
+    // Cells contain text from objects, and a line feed would break the row.
     let rows: Vec<[String; N]> = rows
         .iter()
         .map(|row| row.each_ref().map(|cell| one_line(cell)))
@@ -169,6 +201,8 @@ pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
 
     #[test]
     fn columns_are_aligned_for_any_cell_content() {
@@ -180,8 +214,43 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_in_cells_are_escaped() {
-        let rows = [["e\u{1b}[31mvil\u{7}".to_owned(), "x".to_owned()]];
-        assert_eq!(table(["A", "B"], &rows), "A            B\ne [31mvil    x\n");
+    fn unprintable_characters_keep_the_alignment_of_columns() {
+        let rows = [["e\u{1b}[31mvil\u{202e}".to_owned(), "x".to_owned()]];
+        assert_eq!(table(["A", "B"], &rows), "A            B\ne�[31mvil�   x\n");
+    }
+
+    /// A command that writes to the terminal without this module could print unprintable
+    /// characters.
+    #[test]
+    fn only_this_module_and_the_screen_of_top_write_to_the_terminal() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut folders = vec![folder.clone()];
+        let mut writers = BTreeSet::new();
+        while let Some(folder_of_files) = folders.pop() {
+            for entry in std::fs::read_dir(folder_of_files).expect("the folder is readable") {
+                let path = entry.expect("the folder is readable").path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let source = std::fs::read_to_string(&path).expect("the file is readable");
+                let calls = ["stdout()", "stderr()", "print!(", "println!(", "dbg!("];
+                let asks_only = ["is_terminal()", "terminal_size_of("];
+                let writes = |line: &str| {
+                    let has = |words: &[&str]| words.iter().any(|it| line.contains(it));
+                    !line.trim_start().starts_with("//") && has(&calls) && !has(&asks_only)
+                };
+                if source.lines().any(writes) {
+                    let name = path
+                        .strip_prefix(&folder)
+                        .expect("the file is in the folder");
+                    writers.insert(name.display().to_string());
+                }
+            }
+        }
+        assert_eq!(
+            writers,
+            BTreeSet::from(["output.rs", "top/screen.rs"].map(str::to_owned))
+        );
     }
 }

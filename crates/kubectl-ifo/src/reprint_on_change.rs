@@ -6,8 +6,8 @@ use super::columns::terminal_width;
 use super::list::incomplete_line;
 use super::listed_operation::{ListedOperation, OperationKey};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource};
-use super::output::{ListFormat, complain, print, print_error_line};
-use super::plain_text::cut_painted;
+use super::output::{ListFormat, TerminalText, complain, print, print_error_line};
+use super::plain_text::one_line;
 use super::problem::Problem;
 use crate::clock;
 use ifo_api::completeness::Incomplete;
@@ -43,7 +43,7 @@ pub(super) trait WatchOutputText {
         &mut self,
         operations: Vec<ListedOperation>,
         shown: &WatchOutputInputs,
-    ) -> Result<String, Problem>;
+    ) -> Result<TerminalText, Problem>;
 }
 
 /// The inputs of a text besides the operations.
@@ -109,13 +109,13 @@ pub(super) async fn run(
             // Before the first frame, the screen shows earlier lines. If the user makes the
             // terminal higher, the screen shows earlier lines again. These lines are scrolled away.
             if size.1 > last_height {
-                print(&scroll_away(size.1))?;
+                print(scroll_away(size.1))?;
             }
             last_height = size.1;
-            print(&frame(&text, note, size))?;
+            print(frame(&text, note, size))?;
         } else if printed.as_ref() != Some(&text) {
             // A change that does not affect the text prints nothing.
-            print(&with_separator(&text, format, first))?;
+            print(with_separator(&text, format, first))?;
             printed = Some(text);
             first = false;
         }
@@ -171,12 +171,13 @@ async fn next_change_before(
 
 /// Adds a separator before `text`: the line `---` before a YAML document, and an empty line before
 /// each table except the first one. `first` is true for the first output.
-fn with_separator(text: &str, format: ListFormat, first: bool) -> String {
-    match format {
-        ListFormat::Yaml => format!("---\n{text}"),
-        ListFormat::Table | ListFormat::Wide if !first => format!("\n{text}"),
-        _ => text.to_owned(),
-    }
+fn with_separator(text: &TerminalText, format: ListFormat, first: bool) -> TerminalText {
+    let separator = match format {
+        ListFormat::Yaml => "---\n",
+        ListFormat::Table | ListFormat::Wide if !first => "\n",
+        _ => "",
+    };
+    TerminalText::from(separator) + text
 }
 
 /// Returns the line feeds that scroll the current lines out of the screen. The frames then cover
@@ -190,8 +191,12 @@ fn scroll_away(height: usize) -> String {
 
 /// Returns the text that draws `text`, and `note` below it, on a terminal of this size. If `text`
 /// has too many lines, `… 7 more lines` takes the place of its last lines.
-fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> String {
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+fn frame(
+    text: &TerminalText,
+    note: Option<String>,
+    (width, height): (usize, usize),
+) -> TerminalText {
+    let mut lines = text.split_lines();
     // The last line of the terminal is kept free for the cursor.
     let room = height
         .saturating_sub(1 + usize::from(note.is_some()))
@@ -199,19 +204,18 @@ fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> S
     if lines.len() > room {
         let more = lines.len() - (room - 1);
         lines.truncate(room - 1);
-        lines.push(format!("… {more} more lines"));
+        lines.push(format!("… {more} more lines").into());
     }
-    lines.extend(note);
-    let mut frame = CURSOR_HOME.to_owned();
+    lines.extend(note.map(|note| one_line(&note).into()));
+    let mut frame = TerminalText::command(CURSOR_HOME);
     for line in lines {
         // The line is cleared before it is written. If a line fills the whole width, clearing
         // afterwards would remove its last letter.
-        frame += CLEAR_LINE;
+        frame += TerminalText::command(CLEAR_LINE);
         // A line that is too long would wrap and take two lines.
-        frame += &cut_painted(&line, width);
-        frame.push('\n');
+        frame += line.cut(width) + "\n";
     }
-    frame + CLEAR_REST
+    frame + TerminalText::command(CLEAR_REST)
 }
 
 /// Returns the width and the height of the terminal, in columns and lines.
@@ -232,15 +236,15 @@ mod tests {
     fn a_frame_fits_the_terminal_height() {
         let size = (80, 3);
         assert_eq!(
-            frame("a\nb\n", None, size),
+            &*frame(&"a\nb\n".into(), None, size),
             "\x1b[H\x1b[Ka\n\x1b[Kb\n\x1b[J"
         );
         assert_eq!(
-            frame("a\nb\nc\n", None, size),
+            &*frame(&"a\nb\nc\n".into(), None, size),
             "\x1b[H\x1b[Ka\n\x1b[K… 2 more lines\n\x1b[J"
         );
         assert_eq!(
-            frame("a\nb\nc\n", Some("gone".to_owned()), (80, 4)),
+            &*frame(&"a\nb\nc\n".into(), Some("gone".to_owned()), (80, 4)),
             "\x1b[H\x1b[Ka\n\x1b[K… 2 more lines\n\x1b[Kgone\n\x1b[J"
         );
     }
@@ -248,16 +252,28 @@ mod tests {
     #[test]
     fn no_line_of_a_frame_wraps() {
         assert_eq!(
-            frame("abcdef\n", Some("broken".to_owned()), (4, 5)),
+            &*frame(&"abcdef\n".into(), Some("broken".to_owned()), (4, 5)),
             "\x1b[H\x1b[Kabc…\n\x1b[Kbro…\n\x1b[J"
         );
     }
 
     #[test]
     fn consecutive_outputs_are_separated() {
-        assert_eq!(with_separator("a\n", ListFormat::Table, true), "a\n");
-        assert_eq!(with_separator("a\n", ListFormat::Table, false), "\na\n");
-        assert_eq!(with_separator("a\n", ListFormat::Yaml, true), "---\na\n");
-        assert_eq!(with_separator("{}\n", ListFormat::Json, false), "{}\n");
+        assert_eq!(
+            &*with_separator(&"a\n".into(), ListFormat::Table, true),
+            "a\n"
+        );
+        assert_eq!(
+            &*with_separator(&"a\n".into(), ListFormat::Table, false),
+            "\na\n"
+        );
+        assert_eq!(
+            &*with_separator(&"a\n".into(), ListFormat::Yaml, true),
+            "---\na\n"
+        );
+        assert_eq!(
+            &*with_separator(&"{}\n".into(), ListFormat::Json, false),
+            "{}\n"
+        );
     }
 }

@@ -13,8 +13,8 @@ use super::group_by_piece_of_work;
 use super::list::{CommonArgs, WorkArgs, print_incomplete};
 use super::listed_operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::{IncompleteJson, OperationSource};
-use super::output::{ListFormat, TextStyle, encode, print, table};
-use super::plain_text::{self};
+use super::output::{ListFormat, TerminalText, TextStyle, encode, print, table};
+use super::plain_text::one_line;
 use super::problem::Problem;
 use super::reprint_on_change::{self, WatchOutputInputs, WatchOutputText};
 use super::sort::{self, SortBy};
@@ -82,8 +82,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
         sort.check(&operations)?;
     }
     print(
-        &view
-            .text(operations, &WatchOutputInputs::now(source.incomplete()))
+        view.text(operations, &WatchOutputInputs::now(source.incomplete()))
             .await?,
     )?;
     print_incomplete(&source);
@@ -112,7 +111,7 @@ impl WatchOutputText for SummaryView {
         &mut self,
         mut operations: Vec<ListedOperation>,
         shown: &WatchOutputInputs,
-    ) -> Result<String, Problem> {
+    ) -> Result<TerminalText, Problem> {
         if self.format.is_table() && !self.is_expanded {
             operations = group_by_piece_of_work::rows(&operations, false, |_| {});
         }
@@ -230,32 +229,30 @@ impl<'a> Summary<'a> {
         summary
     }
 
-    fn text(&self, operations: &[ListedOperation], now: Timestamp, style: &TextStyle) -> String {
+    fn text(
+        &self,
+        operations: &[ListedOperation],
+        now: Timestamp,
+        style: &TextStyle,
+    ) -> TerminalText {
         let PhaseCounts { active, completed } = self.total;
         let held = match operations.iter().filter(|it| it.is_held()).count() {
             0 => String::new(),
             held => format!(" ({held} held)"),
         };
-        let mut text = format!("{active} active{held}, {completed} completed\n");
+        let mut text =
+            TerminalText::from(format!("{active} active{held}, {completed} completed\n"));
         if let Some(oldest) = oldest(operations) {
-            let subject = plain_text::one_line(&oldest.place_name());
+            let what = one_line(&format!("{} {}", oldest.place_name(), oldest.operation));
             let age = columns::age(oldest, now);
-            text.extend([
-                "Oldest: ",
-                &subject,
-                " ",
-                &plain_text::one_line(&oldest.operation),
-                " for ",
-                &age,
-                "\n",
-            ]);
+            text += format!("Oldest: {what} for {age}\n");
         }
         for (title, counts) in [
             ("COMPONENT", &self.by_component),
             ("KIND", &self.by_kind),
             ("OPERATION", &self.by_operation),
         ] {
-            text += &counts_table(title, counts);
+            text += counts_table(title, counts);
         }
         if !self.by_state.is_empty() {
             let rows: Vec<[String; 2]> = self
@@ -264,13 +261,13 @@ impl<'a> Summary<'a> {
                 .map(|(state, count)| [state.clone(), count.to_string()])
                 .collect();
             text += "\n";
-            text += &table(["STATE", "COUNT"], &rows);
+            text += table(["STATE", "COUNT"], &rows);
         }
         let urgent: Vec<ListedOperation> = urgent(operations).into_iter().cloned().collect();
         if !urgent.is_empty() {
             let heading = "Blocked, failing, overdue or stalled:";
-            text.extend(["\n", &style.paint.heading(heading), "\n"]);
-            text += &Table::text(&urgent, now, style);
+            text = text + "\n" + style.paint.heading(heading) + "\n";
+            text += Table::text(&urgent, now, style);
         }
         text
     }

@@ -4,6 +4,7 @@ use super::api_client::ApiClient;
 use super::connect::Connect;
 use super::operation_source::Served;
 use super::output::{Format, complain, print, print_value};
+use super::plain_text::one_line;
 use super::problem::Problem;
 use ifo_api::{LIVE_GROUP, VERSION, live};
 use serde::{Deserialize, Serialize};
@@ -53,11 +54,10 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
     };
     match args.output {
         Format::Table => {
-            let mut text = format!("Client Version: {}\n", versions.client_version);
+            print(format!("Client Version: {}\n", versions.client_version))?;
             if let Some(version) = &versions.server_version {
-                text.extend(["Server Version: ", version, "\n"]);
+                print(format!("Server Version: {}\n", one_line(version)))?;
             }
-            print(&text)?;
         }
         format => print_value(&versions, format)?,
     }

@@ -18,6 +18,8 @@ mod from_files;
 mod history;
 #[path = "cli/hostile_files.rs"]
 mod hostile_files;
+#[path = "cli/hostile_text.rs"]
+mod hostile_text;
 #[path = "cli/impact.rs"]
 mod impact;
 #[path = "cli/incomplete_lists.rs"]

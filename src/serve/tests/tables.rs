@@ -111,7 +111,7 @@ async fn a_kind_is_shortened_only_to_a_short_name_that_discovery_serves() {
             "VirtualMachineImage/vm",
         ),
         ("gateway.networking.k8s.io/v1", "HTTPRoute", "HTTPRoute/vm"),
-        ("v1", "Ab\u{1f}C", "Ab\u{1f}C/vm"),
+        ("v1", "Ab\u{1f}C", "Ab�C/vm"),
         ("v1", "", "/vm"),
     ];
     for (number, (api_version, kind, cell)) in kinds.into_iter().enumerate() {
@@ -132,6 +132,38 @@ async fn a_kind_is_shortened_only_to_a_short_name_that_discovery_serves() {
     let path = format!("{BASE}/namespaces/a/inflightoperations/x");
     let table = fixture.json(&path, TABLES).await;
     assert_eq!(table["rows"][0]["cells"][2], Value::Null);
+}
+
+#[tokio::test]
+async fn no_cell_contains_unprintable_characters_or_tabs() {
+    let hostile = "a\u{1b}]0;b\u{7}\u{8}\u{9b}\u{7f}\u{85}\u{202e}\u{61c}\r\tc";
+    let safe = "a�]0;b�������  c";
+    let mut fixture = Fixture::new();
+    fixture.put(101, "a", "x", |object| {
+        for field in ["item", "component", "operation", "ruleSet"] {
+            object["spec"][field] = json!(hostile);
+        }
+        object["spec"]["subject"]["name"] = json!(hostile);
+        object["spec"]["subject"]["kind"] = json!(hostile);
+        object["status"]["reason"] = json!(hostile);
+        object["status"]["message"] = json!(hostile.repeat(10));
+    });
+    let path = format!("{BASE}/namespaces/a/inflightoperations/x");
+    let table = fixture.json(&path, TABLES).await;
+    let cells = table["rows"][0]["cells"].as_array().unwrap();
+    let texts: Vec<&str> = cells.iter().filter_map(Value::as_str).collect();
+    let subject = format!("{safe}/{safe}/{safe}");
+    let message = safe.repeat(10);
+    for expected in [safe, &subject, &message] {
+        assert!(
+            texts.contains(&expected),
+            "{expected:?} is not in {texts:?}"
+        );
+    }
+    for cell in texts {
+        let is_hostile = |c: char| c.is_control() || ifo_api::is_unprintable(c);
+        assert!(!cell.contains(is_hostile), "{cell:?}");
+    }
 }
 
 /// Returns the width of a table as kubectl prints its default columns, with three spaces between

@@ -3,7 +3,7 @@
 
 use super::metadata::PartialMetadata;
 use crate::rules::IDENTITY_PATHS;
-use ifo_api::Gvr;
+use ifo_api::{Gvr, printable};
 use ifo_cel::{Doc, Node, Projection};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -106,7 +106,11 @@ impl Subject {
 }
 
 fn parse_owner(node: Node<'_>) -> Option<OwnerReference> {
-    let text = |name: &str| node.get(name).and_then(Node::as_str).map(str::to_owned);
+    // The kube-apiserver does not check which characters these texts contain.
+    let text = |name: &str| {
+        let text = node.get(name).and_then(Node::as_str)?;
+        Some(printable(text).into_owned())
+    };
     Some(OwnerReference {
         api_version: text("apiVersion")?,
         kind: text("kind")?,

@@ -9,7 +9,7 @@ use super::OperationColumn::{self, Age, Message, Namespace, Operation, Progress,
 use super::{ALL_COLUMNS, DEFAULT_COLUMNS, EMPTY_CELL, with_member_prefix};
 use crate::colors::Paint;
 use crate::listed_operation::ListedOperation;
-use crate::output::{COLUMN_GAP, MESSAGE_INDENT, MIN_MESSAGE_WIDTH, TextStyle};
+use crate::output::{COLUMN_GAP, MESSAGE_INDENT, MIN_MESSAGE_WIDTH, TerminalText, TextStyle};
 use crate::plain_text::{cut, one_line};
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
@@ -62,7 +62,7 @@ impl Table {
         operations: &[ListedOperation],
         now: Timestamp,
         style: &TextStyle,
-    ) -> String {
+    ) -> TerminalText {
         let table = Self::new(operations, now, style, false);
         let rows = operations.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
@@ -229,7 +229,7 @@ impl Table {
     }
 
     /// Formats the header.
-    pub(crate) fn header(&self) -> String {
+    pub(crate) fn header(&self) -> TerminalText {
         let cells = self.columns.iter().map(|it| it.header().to_owned());
         self.line(cells.collect(), &self.widths, |_, cell| {
             self.paint.heading(cell)
@@ -237,7 +237,7 @@ impl Table {
     }
 
     /// Formats the row of one operation.
-    fn row(&self, operation: &ListedOperation, now: Timestamp) -> String {
+    fn row(&self, operation: &ListedOperation, now: Timestamp) -> TerminalText {
         let cells = self.columns.iter().map(|it| self.cell(*it, operation, now));
         self.painted(operation, cells.collect(), &self.widths)
     }
@@ -246,7 +246,11 @@ impl Table {
     /// column becomes wider for this row. It stays wider for later rows, with one exception: if the
     /// terminal then has too little space for messages but had enough before, later rows get the
     /// old width.
-    pub(crate) fn further_row(&mut self, operation: &ListedOperation, now: Timestamp) -> String {
+    pub(crate) fn further_row(
+        &mut self,
+        operation: &ListedOperation,
+        now: Timestamp,
+    ) -> TerminalText {
         let mut cells: Vec<String> = self
             .columns
             .iter()
@@ -315,7 +319,7 @@ impl Table {
         operation: &ListedOperation,
         mut cells: Vec<String>,
         widths: &[usize],
-    ) -> String {
+    ) -> TerminalText {
         let mut below = None;
         if let Some(screen) = self.screen {
             let message = one_line(&operation.message);
@@ -330,7 +334,7 @@ impl Table {
         }
         let line = self.line(cells, widths, |column, cell| match column {
             State => self.paint.state(operation.color_state(), cell),
-            _ => cell.to_owned(),
+            _ => cell.into(),
         });
         line + &below.unwrap_or_default()
     }
@@ -345,9 +349,9 @@ impl Table {
         &self,
         cells: Vec<String>,
         widths: &[usize],
-        paint: impl Fn(OperationColumn, &str) -> String,
-    ) -> String {
-        let mut line = String::new();
+        paint: impl Fn(OperationColumn, &str) -> TerminalText,
+    ) -> TerminalText {
+        let mut line = TerminalText::default();
         // Blanks are written only if a text follows, so that no line ends with blanks.
         let mut blanks = 0;
         let mut room = self.screen.unwrap_or(usize::MAX);
@@ -360,14 +364,14 @@ impl Table {
             };
             let cell = cut(&cell, most);
             if !cell.is_empty() {
-                line.extend(std::iter::repeat_n(' ', std::mem::take(&mut blanks)));
-                line.push_str(&paint(*column, &cell));
+                line.push_str(&" ".repeat(std::mem::take(&mut blanks)));
+                line += paint(*column, &cell);
             }
             let taken = (*width).max(cell.width()) + self.gap;
             blanks += taken - cell.width();
             room = room.saturating_sub(taken);
         }
-        line.push('\n');
+        line.push_str("\n");
         line
     }
 }

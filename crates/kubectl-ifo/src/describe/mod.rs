@@ -120,11 +120,11 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             let single = chosen.len() == 1 && by_name && missing.is_empty();
             let chosen: Vec<ListedOperation> =
                 chosen.iter().map(|it| operations[*it].clone()).collect();
-            print(&objects(&chosen, format, single)?)?;
+            print(objects(&chosen, format, single)?)?;
         }
         ListFormat::Name => {
             for number in chosen {
-                print(&(resource_name(number) + "\n"))?;
+                print(resource_name(number) + "\n")?;
             }
         }
         ListFormat::Table | ListFormat::Wide => {
@@ -137,7 +137,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             lookup.look_up(&operations).await;
             let descriptions = describe_all(&server, &operations, &chosen, &lookup).await;
             let paint = args.colors.paint();
-            print(&text::text(&descriptions, clock::now(), paint))?;
+            print(text::text(&descriptions, clock::now(), paint))?;
         }
     }
     // As in kubectl, errors about missing operations are printed after the operations that were

@@ -98,7 +98,7 @@ fn three_events() -> Vec<Event> {
 }
 
 fn described(descriptions: &[OperationDescription<'_>]) -> String {
-    text::text(descriptions, now(), Paint::default())
+    text::text(descriptions, now(), Paint::default()).to_string()
 }
 
 #[test]

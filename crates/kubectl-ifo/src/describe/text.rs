@@ -7,7 +7,7 @@ use super::rule_details::DescribedRule;
 use crate::colors::Paint;
 use crate::columns::{self, EMPTY_CELL};
 use crate::listed_operation::seconds_text;
-use crate::output::table;
+use crate::output::{TerminalText, table};
 use crate::plain_text::{ago, one_line, pad};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -28,17 +28,20 @@ pub(super) fn text(
     descriptions: &[OperationDescription<'_>],
     now: Timestamp,
     paint: Paint,
-) -> String {
-    let texts: Vec<String> = descriptions
-        .iter()
-        .map(|description| DescriptionWriter::default().write(description, now, paint))
-        .collect();
-    texts.join("\n\n")
+) -> TerminalText {
+    let mut text = TerminalText::default();
+    for (number, description) in descriptions.iter().enumerate() {
+        if number > 0 {
+            text.push_str("\n\n");
+        }
+        text += DescriptionWriter::default().write(description, now, paint);
+    }
+    text
 }
 
 #[derive(Default)]
 struct DescriptionWriter {
-    text: String,
+    text: TerminalText,
 }
 
 impl DescriptionWriter {
@@ -47,7 +50,7 @@ impl DescriptionWriter {
         description: &OperationDescription<'_>,
         now: Timestamp,
         paint: Paint,
-    ) -> String {
+    ) -> TerminalText {
         let OperationDescription {
             operation,
             object,
@@ -88,7 +91,7 @@ impl DescriptionWriter {
         self.heading("Status");
         self.line(2, "Phase", &field("/status/phase"));
         let state = one_line(&operation.marked_state());
-        self.painted(2, "State", &paint.state(operation.color_state(), &state));
+        self.painted(2, "State", paint.state(operation.color_state(), &state));
         self.line(2, "State Since", &time(operation.state_since, now, ""));
         self.line(2, "Reason", &operation.reason);
         self.line(2, "Message", &operation.message);
@@ -120,19 +123,21 @@ impl DescriptionWriter {
     }
 
     fn row(&mut self, row: &str) {
-        self.text += row;
-        self.text.push('\n');
+        self.text.push_str(row);
+        self.text.push_str("\n");
     }
 
     /// Adds a line with a title and a text. An empty text adds no line.
     fn line(&mut self, indent: usize, title: &str, text: &str) {
-        self.painted(indent, title, &one_line(text));
+        self.painted(indent, title, one_line(text));
     }
 
-    fn painted(&mut self, indent: usize, title: &str, text: &str) {
+    fn painted(&mut self, indent: usize, title: &str, text: impl Into<TerminalText>) {
+        let text = text.into();
         if !text.is_empty() {
             let title = pad(&format!("{title}:"), TITLE_WIDTH - indent);
-            self.row(&format!("{:indent$}{title}{text}", ""));
+            self.text.push_str(&format!("{:indent$}{title}", ""));
+            self.text += text + "\n";
         }
     }
 

@@ -180,7 +180,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
                 has_namespace: namespace.is_none(),
                 has_message: args.failed,
             };
-            print(&table::text(&rows, columns, &style))?;
+            print(table::text(&rows, columns, &style))?;
         }
         if unfinished > 0 {
             let what = match unfinished {
@@ -195,7 +195,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         let mut operations = selected;
         operations.retain(|it| limits.allows(it));
         sort_newest_first(&mut operations);
-        print(&match format {
+        print(match format {
             ListFormat::Name => operations
                 .iter()
                 .map(|it| resource_name(it) + "\n")

@@ -5,6 +5,7 @@
 use crate::api_client::ListOptions;
 use crate::listed_operation::ListedOperation;
 use crate::operation_source::{OperationSource, PAGE_OBJECTS, Served, escape, namespaces};
+use crate::plain_text::one_line;
 use crate::problem::Problem;
 use ifo_api::{LIVE_GROUP, VERSION, live, record};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
@@ -30,6 +31,7 @@ fn resource() -> String {
 
 /// Formats `operationrecord.GROUP/name`, as kubectl does with `-o name`.
 pub(crate) fn resource_name(name: &str) -> String {
+    let name = one_line(name);
     format!("{}.{LIVE_GROUP}/{name}", record::KIND.to_lowercase())
 }
 

@@ -3,7 +3,7 @@
 
 use crate::columns::{EMPTY_CELL, with_member_prefix};
 use crate::listed_operation::{ListedOperation, seconds_text};
-use crate::output::{COLUMN_GAP, MESSAGE_INDENT, MIN_MESSAGE_WIDTH, TextStyle};
+use crate::output::{COLUMN_GAP, MESSAGE_INDENT, MIN_MESSAGE_WIDTH, TerminalText, TextStyle};
 use crate::plain_text::{cut, one_line};
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
@@ -138,7 +138,11 @@ pub(super) struct ShownColumns {
 }
 
 /// Formats the rows below a header.
-pub(super) fn text(rows: &[ListedOperation], shown: ShownColumns, style: &TextStyle) -> String {
+pub(super) fn text(
+    rows: &[ListedOperation],
+    shown: ShownColumns,
+    style: &TextStyle,
+) -> TerminalText {
     let first = shown.has_namespace.then_some(Namespace).into_iter();
     let wide = WIDE.into_iter().filter(|_| style.wide);
     let mut columns: Vec<HistoryCells> = first
@@ -162,9 +166,8 @@ pub(super) fn text(rows: &[ListedOperation], shown: ShownColumns, style: &TextSt
             below = Some(messages.cells);
         }
     }
-    let mut text = String::new();
+    let mut text = TerminalText::default();
     for row in std::iter::once(None).chain((0..rows.len()).map(Some)) {
-        let mut line = String::new();
         let mut blanks = 0;
         for it in &columns {
             let cell = row.map_or(it.column.header(), |row| &it.cells[row]);
@@ -174,21 +177,20 @@ pub(super) fn text(rows: &[ListedOperation], shown: ShownColumns, style: &TextSt
             if cell.is_empty() {
                 continue;
             }
-            line.push_str(&" ".repeat(blanks));
+            text.push_str(&" ".repeat(blanks));
             blanks = it.width - cell.width() + gap;
-            line.push_str(&match row {
+            text += match row {
                 None => style.paint.heading(&cell),
                 Some(row) if it.column == Outcome => style.paint.state(&rows[row].state, &cell),
-                Some(_) => cell,
-            });
+                Some(_) => cell.into(),
+            };
         }
-        text.push_str(&line);
-        text.push('\n');
+        text.push_str("\n");
         let message = row.and_then(|row| below.as_ref().map(|all| all[row].as_str()));
         if let Some(message) = message.filter(|it| !it.is_empty()) {
             let room = style.width().unwrap_or(usize::MAX);
             text.push_str(&cut(&format!("{MESSAGE_INDENT}{message}"), room));
-            text.push('\n');
+            text.push_str("\n");
         }
     }
     text

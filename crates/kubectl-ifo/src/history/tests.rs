@@ -142,7 +142,7 @@ fn the_table_fits_on_the_terminal() {
         has_message: false,
     };
     assert_eq!(
-        table::text(&rows, columns(false), &style(None)),
+        &*table::text(&rows, columns(false), &style(None)),
         "\
 STARTED                ENDED                  KIND                              SUBJECT                OPERATION   OUTCOME     DURATION   USUAL
 2026-01-01T11:56:55Z   2026-01-01T11:59:00Z   VirtualMachineInstanceMigration   web-with-a-long-name   Migrating   Failed      2m5s       -

@@ -162,7 +162,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             paint: args.colors.paint(),
             short_names: Kinds::new(server.clone()).short_names(screen).await,
         };
-        print(&text::text(
+        print(text::text(
             &reader, &verdict, &rows, &impact, &missing, &style,
         ))?;
         for MissingPart { part, reason } in &missing {

@@ -7,8 +7,8 @@ use super::verdict::DrainVerdict;
 use crate::clock;
 use crate::columns::{EMPTY_CELL, Table};
 use crate::listed_operation::ListedOperation;
-use crate::output::{TextStyle, table};
-use crate::plain_text::{cut_painted, first_names, one_line};
+use crate::output::{TerminalText, TextStyle, table};
+use crate::plain_text::{cut, first_names, one_line};
 
 /// Largest number of Pods that the row of a blocker names. The row only counts further Pods. JSON
 /// and YAML contain all Pods.
@@ -24,21 +24,21 @@ pub(super) fn text(
     impact: &DrainImpact,
     missing: &[MissingPart],
     style: &TextStyle,
-) -> String {
+) -> TerminalText {
     let is_missing = |parts: &[&str]| missing.iter().any(|it| parts.contains(&it.part));
     // If a part is missing, an empty section must not look as if nothing were affected.
-    let nothing = |parts: &[&str]| {
+    let nothing = |parts: &[&str]| -> TerminalText {
         if is_missing(parts) {
-            "unknown, because a part could not be read\n".to_owned()
+            "unknown, because a part could not be read\n".into()
         } else {
-            "nothing\n".to_owned()
+            "nothing\n".into()
         }
     };
     let pods_and_machines = ["Pods", "VirtualMachineInstances"];
     let all = ["Pods", "PodDisruptionBudgets", "VirtualMachineInstances"];
-    let mut text = verdict.text(reader.node) + "\n";
-    let mut section = |title: &str, body: String| {
-        text.extend(["\n", &style.paint.heading(title), "\n", &body]);
+    let mut text = TerminalText::from(verdict.text(reader.node)) + "\n";
+    let mut section = |title: &str, body: TerminalText| {
+        text.extend(["\n".into(), style.paint.heading(title), "\n".into(), body]);
     };
     section(
         "In flight on the node:",
@@ -75,13 +75,10 @@ pub(super) fn text(
 }
 
 /// Cuts lines to the width of the terminal.
-fn fitted(lines: &str, style: &TextStyle) -> String {
+fn fitted(lines: &str, style: &TextStyle) -> TerminalText {
     match style.width() {
-        Some(width) => lines
-            .lines()
-            .map(|line| cut_painted(line, width) + "\n")
-            .collect(),
-        None => lines.to_owned(),
+        Some(width) => lines.lines().map(|line| cut(line, width) + "\n").collect(),
+        None => lines.into(),
     }
 }
 

@@ -31,10 +31,10 @@ pub(super) async fn watch(
     let rows = view.rows(&operations);
     let mut table = Table::growing(&rows, clock::now(), &view.style());
     if view.format.is_table() {
-        print(&table.header())?;
+        print(table.header())?;
     }
     for row in &rows {
-        print(&view.format_change(&mut table, row, clock::now())?)?;
+        print(view.format_change(&mut table, row, clock::now())?)?;
     }
     print_incomplete(source);
     let mut watched_pieces = WatchedPieces::new(&operations);
@@ -83,7 +83,7 @@ pub(super) async fn watch(
             vec![changed]
         };
         for row in rows {
-            print(&view.format_change(&mut table, &row, clock::now())?)?;
+            print(view.format_change(&mut table, &row, clock::now())?)?;
         }
     }
 }

@@ -87,7 +87,7 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
         let begin = format!("{location}: ");
         let is_valid = rule_set.compiles && !has_errors;
         if is_valid && !unknown_fields.iter().any(|it| it.starts_with(&begin)) {
-            print(&format!("{location}: ok\n"))?;
+            print(format!("{location}: ok\n"))?;
         }
     }
     Ok(is_correct)

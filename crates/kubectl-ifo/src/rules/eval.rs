@@ -103,7 +103,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
                 Ok(values) => {
                     for TypedValue { type_name, value } in values {
                         let value = typed_value::text(&type_name, &value);
-                        print(&format!("{type_name} {value}\n"))?;
+                        print(format!("{type_name} {value}\n"))?;
                     }
                 }
                 Err(NoValue::Compile(error)) => {

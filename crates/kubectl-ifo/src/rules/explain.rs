@@ -230,7 +230,7 @@ impl<'r> RuleExplainer<'r> {
     ) {
         let (result, reason) = match fault {
             EvaluationFault::Missing(_) => ("not detected", None),
-            fault => ("failed", Some(one_line(&fault.to_string()).into())),
+            fault => ("failed", Some(fault.to_string().into())),
         };
         let explanation = program.explain(scope);
         self.add(field, result, reason, explanation.clauses);
@@ -298,7 +298,7 @@ fn decide<'s>(
 
 /// Formats the explanations of one object. `subject` is the kind, namespace and name of the object.
 pub(super) fn format(subject: &str, explanations: &[RuleExplanation]) -> String {
-    let mut text = format!("{subject}\n");
+    let mut text = one_line(subject) + "\n";
     for explanation in explanations {
         let item = explanation.item.iter().map(|item| format!("/{item}"));
         let field = match explanation.field {
@@ -309,16 +309,16 @@ pub(super) fn format(subject: &str, explanations: &[RuleExplanation]) -> String 
             .reason
             .iter()
             .map(|reason| format!(": {reason}"));
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "  {}: {}{}{field}: {}{}",
+        let rule = format!(
+            "{}: {}{}{field}: {}{}",
             explanation.rule_set,
             explanation.operation,
             item.collect::<String>(),
             explanation.result,
             reason.collect::<String>(),
         );
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {}", one_line(&rule));
         for clause in &explanation.clauses {
             let (verdict, error) = match &clause.outcome {
                 ExplainedValue::Value { value, .. } if value.is_boolean() => {
@@ -337,6 +337,7 @@ pub(super) fn format(subject: &str, explanations: &[RuleExplanation]) -> String 
                 "    {verdict:<8} {}{}{error}",
                 variable.collect::<String>(),
                 one_line(&clause.text),
+                error = one_line(&error),
             );
             for operand in &clause.operands {
                 let value = operand.outcome.text();

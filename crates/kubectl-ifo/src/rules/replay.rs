@@ -314,7 +314,7 @@ fn print_table(operations: &[OperationHistory]) -> Result<(), Problem> {
     if rows.is_empty() {
         complain("note", "no operations");
     } else {
-        print(&table(header, &rows))?;
+        print(table(header, &rows))?;
     }
     Ok(())
 }

@@ -371,7 +371,7 @@ fn compare(results: &[ObjectResult]) -> bool {
 fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
     for result in results.iter().filter(|result| result.targeted) {
         if let Some(explanations) = &result.explanations {
-            print(&explain::format(&result.subject.path(), explanations))?;
+            print(explain::format(&result.subject.path(), explanations))?;
         }
     }
     let mut rows = Vec::new();
@@ -411,7 +411,7 @@ fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
             "RULESET",
             "MESSAGE",
         ];
-        print(&table(header, &rows))?;
+        print(table(header, &rows))?;
     }
     let targeted = results.iter().filter(|result| result.targeted).count();
     let operations: usize = results.iter().map(|result| result.operations.len()).sum();

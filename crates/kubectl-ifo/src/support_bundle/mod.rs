@@ -91,7 +91,7 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     let collection = BundleCollection::collect(client, scope, now).await;
     let (index, files) = collection.finish()?;
     output.write(&files, now)?;
-    print(&format!("{}\n", output.path().display()))?;
+    print(format!("{}\n", output.path().display()))?;
     report(&index, files.len());
     Ok(ExitCode::SUCCESS)
 }

@@ -9,8 +9,11 @@ use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use ifo_api::printable;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
+use std::borrow::Cow;
 use std::io::{self, Write, stdout};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,8 +67,10 @@ impl Screen {
     /// Draws the parts of the frame that differ from the screen.
     pub(super) fn draw(&mut self, model: &Model, theme: Theme) -> io::Result<()> {
         check_in_use()?;
-        self.terminal
-            .draw(|frame| view::draw(model, theme, frame))?;
+        self.terminal.draw(|frame| {
+            view::draw(model, theme, frame);
+            replace_unprintable(frame.buffer_mut());
+        })?;
         Ok(())
     }
 
@@ -77,6 +82,16 @@ impl Screen {
         // the terminal for the position of the cursor, and `top` would read the answer as keys.
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
+    }
+}
+
+/// Replaces unprintable characters in the cells of a frame, so that text of objects cannot control
+/// the terminal.
+fn replace_unprintable(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if let Cow::Owned(safe) = printable(cell.symbol()) {
+            cell.set_symbol(&safe);
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use super::forest::Forest;
 use crate::columns::{self};
 use crate::listed_operation::ListedOperation;
-use crate::output::TextStyle;
+use crate::output::{TerminalText, TextStyle};
 use crate::ownership::ObjectIdentity;
 use crate::plain_text::{cut, one_line, pad};
 use ifo_client::short_names::ShortNames;
@@ -59,7 +59,7 @@ enum TreeRow<'a> {
 }
 
 /// Formats all trees of `forest`.
-pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> String {
+pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> TerminalText {
     let mut rows = rows(forest, style, &ShortNames::default());
     let cells: Vec<Vec<String>> = rows
         .iter()
@@ -79,7 +79,7 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> St
         }
         cut_columns(&mut widths, screen);
     }
-    let mut text = String::new();
+    let mut text = TerminalText::default();
     for (row, cells) in rows.iter().zip(&cells) {
         line(row, cells, &widths, style, &mut text);
     }
@@ -265,12 +265,12 @@ fn line(
     cells: &[String],
     widths: &[usize],
     style: &TextStyle,
-    text: &mut String,
+    text: &mut TerminalText,
 ) {
     let paint = style.paint;
     let screen = style.width().unwrap_or(usize::MAX);
     match row {
-        TreeRow::Component(name) => text.push_str(&paint.heading(&cut(&one_line(name), screen))),
+        TreeRow::Component(name) => *text += paint.heading(&cut(&one_line(name), screen)),
         TreeRow::Namespace(name) => {
             let line = format!("{:INDENT$}{}", "", one_line(name));
             text.push_str(&cut(&line, screen));
@@ -282,7 +282,7 @@ fn line(
         } => {
             let room = screen.saturating_sub(bars.width());
             text.push_str(&cut(bars, screen));
-            text.push_str(&paint.dim(&cut(name, room)));
+            *text += paint.dim(&cut(name, room));
         }
         TreeRow::Resource {
             bars,
@@ -308,17 +308,17 @@ fn line(
                 blanks += COLUMN_GAP;
                 if !cell.is_empty() {
                     text.push_str(&pad("", std::mem::take(&mut blanks)));
-                    text.push_str(&match column {
+                    *text += match column {
                         OPERATION | STATE => paint.state(operation.color_state(), &cell),
-                        _ => cell.clone(),
-                    });
+                        _ => (&cell).into(),
+                    };
                 }
                 blanks += width.saturating_sub(cell.width());
                 used += COLUMN_GAP + width;
             }
         }
     }
-    text.push('\n');
+    text.push_str("\n");
 }
 
 fn text_or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {

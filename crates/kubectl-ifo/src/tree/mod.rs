@@ -16,7 +16,9 @@ use super::filter_check;
 use super::list::{CommonArgs, print_incomplete};
 use super::listed_operation::ListedOperation;
 use super::operation_source::{IncompleteJson, OperationSource, Served};
-use super::output::{ListFormat, TextStyle, complain, encode, print, print_error_line};
+use super::output::{
+    ListFormat, TerminalText, TextStyle, complain, encode, print, print_error_line,
+};
 use super::owner_lookup::OwnerLookup;
 use super::ownership::Ownership;
 use super::problem::Problem;
@@ -129,10 +131,10 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     }
     let shown = WatchOutputInputs::now(source.incomplete());
     if let Some(text) = view.show(operations, &shown).await? {
-        print(&text)?;
+        print(text)?;
     } else {
         // JSON and YAML are printed even if the result is empty.
-        print(&view.empty_output(&shown)?)?;
+        print(view.empty_output(&shown)?)?;
         print_error_line(&view.empty_message());
     }
     print_incomplete(&source);
@@ -173,11 +175,13 @@ impl WatchOutputText for TreeView {
         &mut self,
         operations: Vec<ListedOperation>,
         shown: &WatchOutputInputs,
-    ) -> Result<String, Problem> {
+    ) -> Result<TerminalText, Problem> {
         let text = self.show(operations, shown).await?;
         match (text, self.format) {
             (Some(text), _) => Ok(text),
-            (None, ListFormat::Table | ListFormat::Wide) => Ok(self.empty_message() + "\n"),
+            (None, ListFormat::Table | ListFormat::Wide) => {
+                Ok((self.empty_message() + "\n").into())
+            }
             (None, _) => self.empty_output(shown),
         }
     }
@@ -189,7 +193,7 @@ impl TreeView {
         &mut self,
         mut operations: Vec<ListedOperation>,
         shown: &WatchOutputInputs,
-    ) -> Result<Option<String>, Problem> {
+    ) -> Result<Option<TerminalText>, Problem> {
         self.sort.sort(&mut operations);
         if let Some(selected) = &mut self.selected {
             selected.update(&operations).await?;
@@ -226,7 +230,11 @@ impl TreeView {
         self.format(&forest, shown).map(Some)
     }
 
-    fn format(&self, forest: &Forest<'_>, shown: &WatchOutputInputs) -> Result<String, Problem> {
+    fn format(
+        &self,
+        forest: &Forest<'_>,
+        shown: &WatchOutputInputs,
+    ) -> Result<TerminalText, Problem> {
         if let Some(format) = self.format.data_format() {
             let incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
             return encode(&json_output::TreesJson::of(forest, incomplete), format);
@@ -247,10 +255,10 @@ impl TreeView {
 
     /// Returns the JSON or YAML document of an empty result. For the other formats, returns an
     /// empty text.
-    fn empty_output(&self, shown: &WatchOutputInputs) -> Result<String, Problem> {
+    fn empty_output(&self, shown: &WatchOutputInputs) -> Result<TerminalText, Problem> {
         match self.format.data_format() {
             Some(_) => self.format(&Forest::default(), shown),
-            None => Ok(String::new()),
+            None => Ok(TerminalText::default()),
         }
     }
 

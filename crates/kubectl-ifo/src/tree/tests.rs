@@ -42,7 +42,7 @@ fn drawn_with(
 ) -> String {
     SortBy::default().sort(&mut operations);
     let ownership = Ownership::of(&operations, known);
-    draw(&Forest::all(&ownership, &|_| true), now(), style)
+    draw(&Forest::all(&ownership, &|_| true), now(), style).to_string()
 }
 
 fn drawn_for(resource: &str, operations: &[ListedOperation], known: &[ListedSubject]) -> String {
@@ -59,7 +59,7 @@ fn drawn_for_with_filters(
     let ownership = Ownership::of(operations, known);
     let tops = matching_nodes(&ownership, &resource);
     let forest = Forest::under(&ownership, &tops, &|it| filters.shows(it));
-    draw(&forest, now(), &piped())
+    draw(&forest, now(), &piped()).to_string()
 }
 
 #[track_caller]
@@ -250,7 +250,7 @@ fn columns_use_display_width() {
 kubevirt
   a
     VM/abcdef   X          0s
-    VM/é [31m   移行中     0s
+    VM/é�[31m   移行中     0s
     VM/日本語   Migrating  0s
 ",
     );

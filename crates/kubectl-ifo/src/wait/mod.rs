@@ -14,6 +14,7 @@ use super::connect::{Connect, checked_namespace};
 use super::filter::Filters;
 use super::from_files;
 use super::output::{TextStyle, print, print_error_line};
+use super::plain_text::one_line;
 use super::problem::Problem;
 pub(super) use detection_check::RuleSets;
 use ifo_api::duration;
@@ -187,7 +188,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     Ok(match end {
         WaitEnd::Reached => {
             if !args.quiet {
-                print(&format!("{}\n", waiting.success_message()))?;
+                print(one_line(&waiting.success_message()) + "\n")?;
             }
             ExitCode::SUCCESS
         }

@@ -5,10 +5,14 @@ use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
 use crate::clock;
 use crate::columns;
 use crate::listed_operation::ListedOperation;
-use crate::plain_text;
-use std::io::{IsTerminal as _, Write as _};
+use crate::output::{TerminalText, print_error_line, print_error_text};
+use crate::plain_text::{cut, one_line};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// The command that moves the cursor to the beginning of the line and clears the line.
+const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Describes the active operations in one line. For several operations, the line has their number
 /// and the oldest one. For one operation, it is `VirtualMachine/web in shop: Migrating 45% 3m`.
@@ -145,14 +149,11 @@ impl ProgressOutput {
         if self.quiet || self.last == text {
             return;
         }
-        let mut out = std::io::stderr().lock();
         if self.terminal {
-            let width = terminal_size::terminal_size_of(&out).map_or(80, |(width, _)| width.0);
-            let line = plain_text::cut(
-                &plain_text::one_line(text),
-                usize::from(width).saturating_sub(1),
-            );
-            let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
+            let size = terminal_size::terminal_size_of(std::io::stderr());
+            let width = size.map_or(80, |(width, _)| usize::from(width.0));
+            let line = cut(&one_line(text), width.saturating_sub(1));
+            print_error_text(TerminalText::command(CLEAR_LINE) + line);
         } else {
             // At most one line is printed in `CHECK_INTERVAL`, because many messages differ only in
             // an age.
@@ -162,7 +163,7 @@ impl ProgressOutput {
             {
                 return;
             }
-            let _ = writeln!(out, "{text}");
+            print_error_line(text);
             self.last_printed = Some(Instant::now());
         }
         text.clone_into(&mut self.last);
@@ -171,8 +172,7 @@ impl ProgressOutput {
     /// Clears the line on the terminal.
     pub(super) fn clear(&mut self) {
         if self.terminal && !self.last.is_empty() {
-            let mut out = std::io::stderr().lock();
-            let _ = write!(out, "\r\x1b[K").and_then(|()| out.flush());
+            print_error_text(TerminalText::command(CLEAR_LINE));
         }
     }
 }

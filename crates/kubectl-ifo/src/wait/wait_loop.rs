@@ -15,7 +15,7 @@ use crate::listed_operation::ListedOperation;
 use crate::operation_source::{
     OperationChange, OperationFollower, OperationSource, Served, combined,
 };
-use crate::output::{TextStyle, print_error_line};
+use crate::output::{TextStyle, print_error_line, print_error_text};
 use crate::problem::Problem;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -435,7 +435,7 @@ impl OperationWait {
         let active: Vec<ListedOperation> =
             self.wait_state.active().take(MAX_NAMED).cloned().collect();
         if !active.is_empty() {
-            print_error_line(Table::text(&active, clock::now(), &self.style).trim_end());
+            print_error_text(Table::text(&active, clock::now(), &self.style));
         }
     }
 

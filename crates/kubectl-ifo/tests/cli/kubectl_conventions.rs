@@ -359,31 +359,6 @@ fn a_watch_ends_when_its_pipe_is_closed() {
 }
 
 #[test]
-fn control_characters_in_objects_do_not_reach_the_terminal() {
-    let mut hostile = operation(1);
-    for field in ["operation", "component", "ruleSet"] {
-        hostile["spec"][field] = json!("e\u{1b}[31mvil\u{7}");
-    }
-    hostile["spec"]["subject"]["kind"] = json!("K\u{1b}]0;title\u{7}");
-    hostile["status"]["state"] = json!("S\u{9b}2J");
-    let (_runtime, address) = serve_cluster(vec![hostile]);
-    for args in [&["summary"][..], &["list", "-O", "wide"], &["tree"]] {
-        let output = execute(plugin(address).args(args));
-        let is_control = |it: char| it.is_control() && it != '\n';
-        assert!(
-            output.stdout.contains("[31mvil"),
-            "{args:?}: {:?}",
-            output.stdout
-        );
-        assert!(
-            !output.stdout.contains(is_control),
-            "{args:?}: {:?}",
-            output.stdout
-        );
-    }
-}
-
-#[test]
 fn a_flag_with_an_empty_value_is_ignored() {
     let (_runtime, address) = serve_cluster(vec![operation(1)]);
     let empty = [

@@ -8,16 +8,18 @@ use crate::Meter;
 use crate::rules::{
     self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, Labels, RuleDuration, RuleSet,
 };
-use ifo_api::labels;
 use ifo_api::live::{State, cut_message};
+use ifo_api::{is_unprintable, labels, printable};
 use ifo_cel::{EvaluationFault, EvaluationScope, ListElement, Program};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum length of `instance`, `work` and `itemKey`, and of the name of a node, in bytes. These
 /// values are identifiers such as UIDs, which have 36 bytes. A longer `instance`, `work` or
-/// `itemKey` is a failure of the rule. A node with a longer name is left out.
+/// `itemKey` is a failure of the rule. A node with a longer name is left out, and so is a node whose
+/// name has unprintable characters.
 const MAX_IDENTITY: usize = 253;
 
 /// Maximum number of nodes of one operation. Further nodes are not shown.
@@ -124,7 +126,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
         for (index, item) in items.into_iter().enumerate() {
             self.scope.set_item(Some(item));
             let key: Arc<str> = match each.key.key(&mut self.scope) {
-                Ok(key) => key.into(),
+                Ok(key) => without_unprintable(key).into(),
                 Err(EvaluationFault::Missing(_)) => continue,
                 Err(failure) => {
                     self.record_detection_failure(current, "itemKey", failure.into());
@@ -401,13 +403,16 @@ impl<'s> ObjectEvaluator<'_, 's> {
         (!text.is_empty()).then(|| text.into())
     }
 
+    /// Evaluates a field that yields a text. Unprintable characters are replaced, because clients
+    /// print the text on terminals. Line feeds and tabs stay.
     fn evaluate_text(
         &mut self,
         current: CurrentRule<'_>,
         field: &str,
         program: Option<&Program>,
     ) -> Option<String> {
-        self.evaluate_field(current, field, program, Program::text)
+        let text = self.evaluate_field(current, field, program, Program::text)?;
+        Some(without_unprintable(text))
     }
 
     /// Evaluates a descriptive field. Returns None if the rule does not set the field, if the
@@ -478,7 +483,10 @@ impl<'s> ObjectEvaluator<'_, 's> {
         self.scope.set_item(item);
         match nodes {
             Ok(mut nodes) => {
-                nodes.retain(|name| !name.is_empty() && name.len() <= MAX_IDENTITY);
+                let is_name = |name: &str| {
+                    !name.is_empty() && name.len() <= MAX_IDENTITY && !name.contains(is_unprintable)
+                };
+                nodes.retain(|name| is_name(name));
                 nodes.truncate(MAX_NODES);
                 nodes.into()
             }
@@ -552,6 +560,14 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 error,
             });
         }
+    }
+}
+
+/// Replaces unprintable characters. Most texts have none, and are returned unchanged.
+fn without_unprintable(text: String) -> String {
+    match printable(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(printable) => printable,
     }
 }
 

@@ -179,6 +179,31 @@ fn a_long_message_is_truncated() {
 }
 
 #[test]
+fn unprintable_characters_of_an_object_do_not_reach_the_operation() {
+    let hostile = "a\u{1b}]0;b\u{7}\u{9b}\u{202e}c\r\n\td";
+    let object = json!({
+        "metadata": {"name": "a", "ownerReferences": [
+            {"apiVersion": hostile, "kind": hostile, "name": hostile, "uid": hostile},
+        ]},
+        "text": hostile,
+    });
+    let rule = "{operation: Moving, expression: 'true', message: object.text, work: object.text, \
+                instance: object.text, forEach: '[object.text]', itemKey: item}";
+    let evaluation = evaluate_rule(rule, &object);
+    let finding = &evaluation.findings[0];
+    let values = finding.values.as_ref().unwrap();
+    let safe = "a�]0;b���c \n\td";
+    assert_eq!(&*values.message, safe);
+    for text in [&values.work, &values.instance, &finding.item] {
+        assert_eq!(text.as_deref(), Some(safe));
+    }
+    let owner = &evaluation.subject.owners[0];
+    for text in [&owner.api_version, &owner.kind, &owner.name, &owner.uid] {
+        assert_eq!(text, safe);
+    }
+}
+
+#[test]
 fn a_failed_rule_yields_an_unknown_detection() {
     let evaluation = evaluate_rule(
         "{operation: Moving, expression: object.number && true}",

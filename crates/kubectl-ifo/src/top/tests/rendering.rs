@@ -125,7 +125,7 @@ fn wide_characters_keep_their_columns() {
 2 progressing                                                                                                       live
 NAMESPACE  SUBJECT                                OPERATION  STATE        PROGRESS         AGE     MESSAGE
 shop       VirtualMachine/数据库-東京-サーバー-0  Migrating  Progressing  █████░░░░░  50%  5s      移行しています
-shop       VirtualMachine/x                       Migrating  Progressing  -                4s      é́ [31m
+shop       VirtualMachine/x                       Migrating  Progressing  -                4s      é́�[31m
 
 q quit  ? help  Enter detail  / filter  s order  c completed                                                         1/2
 ",

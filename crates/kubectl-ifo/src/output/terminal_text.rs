@@ -1,0 +1,211 @@
+//! Defines [`TerminalText`], the only type that the plugin prints as text. Text that comes from
+//! objects, files and servers cannot control the terminal, because the conversion to this type
+//! replaces unprintable characters. Only the styles and commands of the plugin itself contain escape
+//! sequences.
+
+use crate::plain_text::cut;
+use anstyle::Style;
+use ifo_api::{is_unprintable, printable};
+use std::fmt::{self, Write as _};
+use std::ops::{Add, AddAssign, Deref};
+use unicode_width::UnicodeWidthStr as _;
+
+/// The escape sequence that ends all styles.
+const RESET: &str = "\x1b[0m";
+
+/// A text for standard output or standard error.
+///
+/// A conversion from a string replaces each unprintable character by `�`. Line feeds and tabs stay.
+/// The only ways to an escape sequence are [`TerminalText::styled`] and [`TerminalText::command`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TerminalText(String);
+
+impl TerminalText {
+    /// Formats `text` in a style. A style does not contain line feeds.
+    pub(crate) fn styled(style: Style, text: &str) -> Self {
+        if text.is_empty() {
+            return Self::default();
+        }
+        Self(format!("{style}{}{style:#}", printable(text)))
+    }
+
+    /// Returns an escape sequence of the plugin, such as a movement of the cursor.
+    pub(crate) fn command(sequence: &'static str) -> Self {
+        Self(sequence.to_owned())
+    }
+
+    /// Converts a JSON document. Unprintable characters become escapes of JSON, such as `\u0085`. So
+    /// the document keeps its meaning.
+    pub(crate) fn json(document: &str) -> Self {
+        let mut text = String::with_capacity(document.len());
+        for c in document.chars() {
+            if is_unprintable(c) {
+                // All unprintable characters are in the first Unicode plane, so they need no
+                // surrogates. Writing to a String cannot fail.
+                let _ = write!(text, "\\u{:04x}", u32::from(c));
+            } else {
+                text.push(c);
+            }
+        }
+        Self(text)
+    }
+
+    /// Appends a text whose unprintable characters are replaced.
+    pub(crate) fn push_str(&mut self, text: &str) {
+        self.0.push_str(&printable(text));
+    }
+
+    /// Returns the lines. The plugin never uses a style for more than one line.
+    pub(crate) fn split_lines(&self) -> Vec<Self> {
+        self.0.lines().map(|line| Self(line.to_owned())).collect()
+    }
+
+    /// Cuts a line to at most `width` terminal columns. Escape sequences of styles have no width. If
+    /// a line with styles is cut, the escape sequence that ends all styles follows the `…`.
+    pub(crate) fn cut(&self, width: usize) -> Self {
+        // The escape sequence of a style begins with ESC and ends with m.
+        let mut in_style = false;
+        let mut is_visible = |c: char| {
+            let is_visible = !in_style && c != '\x1b';
+            in_style = !is_visible && c != 'm';
+            is_visible
+        };
+        let visible_text: String = self.chars().filter(|c| is_visible(*c)).collect();
+        if visible_text.width() <= width {
+            return self.clone();
+        }
+        let kept = cut(&visible_text, width);
+        // The last character of `kept` is the mark `…`, which is added below.
+        let mut left = kept.chars().count().saturating_sub(1);
+        let mut out = String::new();
+        for c in self.chars() {
+            if is_visible(c) {
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+            }
+            out.push(c);
+        }
+        let is_styled = out.contains('\x1b');
+        out.extend(kept.chars().last());
+        if is_styled {
+            out.push_str(RESET);
+        }
+        Self(out)
+    }
+}
+
+impl Deref for TerminalText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TerminalText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl From<&str> for TerminalText {
+    fn from(text: &str) -> Self {
+        Self(printable(text).into_owned())
+    }
+}
+
+impl From<&String> for TerminalText {
+    fn from(text: &String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<String> for TerminalText {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<&TerminalText> for TerminalText {
+    fn from(text: &TerminalText) -> Self {
+        text.clone()
+    }
+}
+
+impl<T: Into<TerminalText>> AddAssign<T> for TerminalText {
+    fn add_assign(&mut self, text: T) {
+        self.0.push_str(&text.into().0);
+    }
+}
+
+impl<T: Into<TerminalText>> Add<T> for TerminalText {
+    type Output = Self;
+
+    fn add(mut self, text: T) -> Self {
+        self += text;
+        self
+    }
+}
+
+impl<T: Into<TerminalText>> Extend<T> for TerminalText {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, texts: I) {
+        texts.into_iter().for_each(|text| *self += text);
+    }
+}
+
+impl<T: Into<TerminalText>> FromIterator<T> for TerminalText {
+    fn from_iter<I: IntoIterator<Item = T>>(texts: I) -> Self {
+        let mut all = Self::default();
+        all.extend(texts);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anstyle::AnsiColor;
+
+    const HOSTILE: &str = "a\u{1b}[31m\u{9b}2J\u{202e}\n";
+
+    #[test]
+    fn no_conversion_from_a_string_keeps_unprintable_characters() {
+        let safe = "a�[31m�2J�\n";
+        let mut text = TerminalText::default();
+        text.push_str(HOSTILE);
+        text += HOSTILE;
+        text += HOSTILE.to_owned();
+        text.extend([HOSTILE]);
+        assert_eq!(&*(text + HOSTILE), safe.repeat(5));
+        assert_eq!(&*[HOSTILE].into_iter().collect::<TerminalText>(), safe);
+        let red = TerminalText::styled(AnsiColor::Red.on_default(), HOSTILE);
+        assert_eq!(&*red, format!("\x1b[31m{safe}\x1b[0m"));
+        // The text of a `TerminalText` is a string, so a second conversion replaces its styles.
+        assert!(!TerminalText::from(&*red).contains('\x1b'));
+    }
+
+    #[test]
+    fn unprintable_characters_in_json_are_escaped() {
+        let value = serde_json::json!({"a": HOSTILE.repeat(2) + "\u{7f}\u{85}\u{2028}é"});
+        let text = TerminalText::json(&value.to_string());
+        assert!(!text.contains(is_unprintable), "{text:?}");
+        assert!(text.contains(r"\u007f\u0085\u2028é"), "{text:?}");
+        let read: serde_json::Value = serde_json::from_str(&text).expect("the text is JSON");
+        assert_eq!(read, value);
+    }
+
+    #[test]
+    fn styled_lines_are_cut_by_visible_width() {
+        let styled = |before: &str, text: &str, after: &str| {
+            TerminalText::from(before)
+                + TerminalText::styled(AnsiColor::Red.on_default(), text)
+                + after
+        };
+        assert_eq!(&*styled("", "abc", "").cut(3), "\x1b[31mabc\x1b[0m");
+        assert_eq!(&*styled("a ", "bcdef", " g").cut(4), "a \x1b[31mb…\x1b[0m");
+        assert_eq!(&*TerminalText::from("日本語").cut(4), "日…");
+        assert_eq!(&*TerminalText::from("abc").cut(0), "");
+    }
+}
