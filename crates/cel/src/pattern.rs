@@ -112,8 +112,8 @@ fn translated(source: &str) -> Result<Translated, String> {
     let translated = translate(source).map_err(|fault| format!("error parsing regexp: {fault}"))?;
     if translated.folded_chars > MAX_FOLDED_CHARS {
         return Err(format!(
-            "error parsing regexp: the classes of `{source}` have more than {MAX_FOLDED_CHARS} \
-             characters, which is too many for a pattern that ignores case"
+            "error parsing regexp: the pattern ignores case, and its classes have more than \
+             {MAX_FOLDED_CHARS} characters"
         ));
     }
     Ok(translated)

@@ -108,7 +108,7 @@ fn origins_of_nested_lists_and_long_paths_are_limited() {
 
 #[test]
 fn possible_results_of_long_selections_are_unknown() {
-    let long = ".a".repeat(4);
+    let long = ".a".repeat(3);
     let environment = variables("object.a ? 'x' : 'y'", |last| {
         format!("object.a ? dyn({last}){long} : dyn({last}).b{long}")
     });
