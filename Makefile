@@ -10,7 +10,7 @@ MANDIR ?= $(HOME)/.local/share/man
 TARGET = $$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 CONTROL_PLANE = $$(tests/control-plane/build)
 
-.PHONY: help build demo test simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions instructions-rules cel-answers fuzz fuzz-cel docker-build install-plugin
+.PHONY: help build demo test attack simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions instructions-rules cel-answers fuzz fuzz-cel docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -32,6 +32,13 @@ simulate: ## Simulate replicas under faults: SEEDS=FROM..TO; a failure prints it
 
 test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which they use
 	$(CARGO) test --locked $(FEATURES) --test e2e --test replicas --test cli
+
+# The names of the tests in SECURITY.md.
+ATTACKS := hostile access:: admission:: rule_sets:: leaked_values warnings_about durations:: limits concurrency_limit front_proxy \
+	slow_rules interruption_tests operation_bounds operations_of_two_components compile_limits group_by_piece_of_work input_files
+
+attack: ## Attack a server and a real kube-apiserver, as SECURITY.md describes: minutes, not hours
+	$(CARGO) test --locked $(FEATURES) --lib --test e2e --test pipeline --test cli -- $(ATTACKS)
 
 soak: ## Disturb three replicas under load thirty times, or DISTURBANCES times
 	IFO_DISTURBANCES=$(or $(DISTURBANCES),30) $(CARGO) test --locked $(FEATURES) --package ifo --test replicas -- --nocapture
