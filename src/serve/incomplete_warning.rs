@@ -11,8 +11,9 @@
 //!
 //! All other lists and watches of operations get the header `ifo-complete`.
 //!
-//! A client can name rule sets in the header `ifo-ignored-rule-sets`. The answer then says nothing
-//! about these rule sets.
+//! A client can name rule sets in the header `ifo-ignored-rule-sets`, and send a label selector in
+//! the header `ifo-completeness-selector`. The answer then says nothing about the named rule sets,
+//! and about rule sets whose operations the selector cannot match.
 //!
 //! If a rule set is broken, a list can be empty although operations are in flight. kubectl prints
 //! the text of the `Warning` header, and client-go logs the text. So users notice that the list may
@@ -27,7 +28,7 @@ use axum::response::Response;
 use http::header::WARNING;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ifo_api::completeness::{
-    COMPLETE_HEADER, Gap, Gaps, IGNORED_HEADER, Incomplete, Named, NotWorking,
+    COMPLETE_HEADER, Gap, Gaps, IGNORED_HEADER, Incomplete, Named, NotWorking, SELECTOR_HEADER,
 };
 use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 
@@ -75,7 +76,8 @@ pub async fn warn(
         Incomplete::NoRuleSets
     } else {
         let selectors = ReviewedSelectors::of(query);
-        let affects_request = |gap: &Gap| may_match(gap, &selectors);
+        let wanted = wanted_operations(headers);
+        let affects_request = |gap: &Gap| may_match(gap, &selectors) && may_match(gap, &wanted);
         let mut gaps: Vec<Gap> = rule_sets.into_iter().filter(affects_request).collect();
         // A user who may not list rule sets must not learn from the answer whether a rule set
         // exists. So the names in the header have no effect for this user.
@@ -106,6 +108,15 @@ pub async fn warn(
         })
     };
     add_warning(&incomplete, response);
+}
+
+/// Returns the label selector for the operations that matter to the client. An invalid selector
+/// matches all operations, so that no warning is missing.
+fn wanted_operations(headers: &HeaderMap) -> ReviewedSelectors {
+    let selector = headers
+        .get(SELECTOR_HEADER)
+        .and_then(|value| value.to_str().ok());
+    selector.map_or_else(ReviewedSelectors::default, ReviewedSelectors::of_labels)
 }
 
 /// Returns the rule sets that the client ignores.

@@ -30,6 +30,12 @@ pub const COMPLETE_HEADER: &str = "ifo-complete";
 /// sets are rule sets that the user ignores.
 pub const IGNORED_HEADER: &str = "ifo-ignored-rule-sets";
 
+/// Name of the header of a request with a label selector. The answer then says nothing about rule
+/// sets whose operations the selector cannot match. The plugin lists more operations than the user
+/// asks for, because labels ignore no case. So it sends the user's components and operations in this
+/// header.
+pub const SELECTOR_HEADER: &str = "ifo-completeness-selector";
+
 /// Finds the rule sets that may miss operations at the moment, for example because they do not
 /// compile.
 pub trait Completeness: Send + Sync + 'static {

@@ -9,7 +9,7 @@ use super::from_files::ClusterFromFiles;
 use super::operation_source::combined;
 use super::problem::Problem;
 use http_body_util::BodyExt as _;
-use ifo_api::completeness::{COMPLETE_HEADER, IGNORED_HEADER, Incomplete};
+use ifo_api::completeness::{COMPLETE_HEADER, IGNORED_HEADER, Incomplete, SELECTOR_HEADER};
 use ifo_client::list::{ListItems, query};
 use kube::Client;
 use kube::client::Body;
@@ -45,6 +45,9 @@ pub(super) struct ApiClient {
     /// The rule sets that `ifo-apiserver` leaves out when it states whether a list is complete
     /// (`wait --ignore-rule-set`).
     pub(super) ignored_rule_sets: Vec<String>,
+    /// Label selector for the operations that matter to the command. `ifo-apiserver` states only
+    /// whether these operations are complete. Empty if all operations matter.
+    pub(super) relevant_operations: String,
 }
 
 /// The answer to a successful request.
@@ -203,6 +206,9 @@ impl ApiClient {
         let mut request = http::Request::get(uri);
         if !self.ignored_rule_sets.is_empty() {
             request = request.header(IGNORED_HEADER, self.ignored_rule_sets.join(","));
+        }
+        if !self.relevant_operations.is_empty() {
+            request = request.header(SELECTOR_HEADER, &self.relevant_operations);
         }
         let request = request
             .body(Body::empty())

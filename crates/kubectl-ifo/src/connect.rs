@@ -184,6 +184,7 @@ impl Connect {
             timeout: Some(self.request_timeout).filter(|timeout| !timeout.is_zero()),
             from_files: None,
             ignored_rule_sets: Vec::new(),
+            relevant_operations: String::new(),
         })
     }
 

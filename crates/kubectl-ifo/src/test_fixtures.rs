@@ -150,5 +150,6 @@ pub(super) fn client(answer: impl Fn(&str) -> Option<Value> + Send + 'static) ->
         timeout: None,
         from_files: None,
         ignored_rule_sets: Vec::new(),
+        relevant_operations: String::new(),
     }
 }

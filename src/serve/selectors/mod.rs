@@ -143,6 +143,16 @@ pub struct ReviewedSelectors {
 }
 
 impl ReviewedSelectors {
+    /// Parses a label selector that is not a part of the request's query.
+    pub fn of_labels(selector: &str) -> Self {
+        let query = form_urlencoded::Serializer::new("/?".to_owned())
+            .append_pair("labelSelector", selector)
+            .finish();
+        query
+            .parse()
+            .map_or_else(|_| Self::default(), |uri| Self::of(&Query::of(&uri)))
+    }
+
     /// Parses both selectors of a request.
     pub fn of(query: &Query) -> Self {
         let fields = parse_limited("fieldSelector", query, fields::parse, <[_]>::len);

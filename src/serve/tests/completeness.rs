@@ -79,6 +79,32 @@ async fn rule_sets_that_the_client_ignores_are_left_out_before_the_warning_is_cu
 }
 
 #[tokio::test]
+async fn rule_sets_that_do_not_matter_to_the_client_are_left_out_before_the_warning_is_cut() {
+    let fixture = Fixture::filled();
+    let mut gaps: Vec<_> = (0..12)
+        .map(|number| gap(&format!("rules-{number:02}"), "a"))
+        .collect();
+    gaps.push(gap("vm-rules", "kubevirt"));
+    fixture.completeness.0.lock().unwrap().rule_sets = gaps;
+    let list = async |selector: &str| {
+        let path = format!("{BASE}/inflightoperations");
+        let headers = [("ifo-completeness-selector", selector), ("x-user", "jane")];
+        let response = fixture.send(request("GET", &path, &headers)).await;
+        let warning = response.headers().get(WARNING);
+        warning.map(|it| it.to_str().unwrap().to_owned())
+    };
+    assert_eq!(list("ifo.kubevirt.io/component in (tekton)").await, None);
+    let own = list("ifo.kubevirt.io/component in (KubeVirt)")
+        .await
+        .unwrap();
+    assert!(own.contains("1 of 3 rule sets"), "{own}");
+    for all in ["", "no valid selector (", "team=x"] {
+        let warning = list(all).await.unwrap();
+        assert!(warning.contains("13 of 3 rule sets"), "{warning}");
+    }
+}
+
+#[tokio::test]
 async fn rule_set_names_are_shown_only_to_users_who_may_list_rule_sets() {
     let fixture = Fixture::filled();
     let gaps = vec![gap("tekton-rules", "tekton"), gap("vm-rules", "kubevirt")];

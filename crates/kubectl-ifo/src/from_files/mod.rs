@@ -73,6 +73,7 @@ pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
         timeout: None,
         from_files: Some(cluster),
         ignored_rule_sets: Vec::new(),
+        relevant_operations: String::new(),
     })
 }
 

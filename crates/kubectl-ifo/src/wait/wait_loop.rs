@@ -64,6 +64,7 @@ impl OperationWait {
         server.ignored_rule_sets.clone_from(&self.ignored);
         let kinds = Kinds::new(server.clone());
         self.filters.resolve(&kinds).await;
+        server.relevant_operations = self.filters.label_selector();
         self.style.short_names = kinds.short_names(self.style.screen).await;
         let (source, listed) = loop {
             match OperationSource::find(server.clone(), self.filters.clone(), false).await {

@@ -85,6 +85,7 @@ async fn a_permission_error_is_not_retried() {
         timeout: None,
         from_files: None,
         ignored_rule_sets: Vec::new(),
+        relevant_operations: String::new(),
     };
     let found = OperationSource::find(server, Filters::default(), false).await;
     let (source, listed) = found.expect("the answers are an empty list");
