@@ -3,12 +3,12 @@
 //! next.
 
 use super::registry::Registry;
+use crate::clock::processor_time;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_engine::rules::{MAX_COMPILE_TIME, RuleSet, RuleSetError, compile_within};
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// The compiled rules, or the errors in the spec.
@@ -37,9 +37,9 @@ impl Compile for CompileThread {
     ) -> BoxFuture<'static, CompileResult> {
         let (done, compiled) = oneshot::channel();
         let work = move || {
-            let start = Instant::now();
-            // The receiver is dropped when this replica stops to lead.
-            let is_over = || start.elapsed() > MAX_COMPILE_TIME || done.is_closed();
+            // The processor time of this thread: a rule set must not be refused only because other
+            // processes use the processor. The receiver is dropped when this replica stops to lead.
+            let is_over = || processor_time() > MAX_COMPILE_TIME || done.is_closed();
             let compiled = compile_within(&name, &spec, &is_over);
             let _ = done.send(compiled);
         };

@@ -109,38 +109,8 @@ pub(super) fn compute(
         now,
         all: Vec::new(),
     };
-    let mut not_ready: Option<(&str, String)> = None;
+    let mut not_ready: Option<(&str, String)> = conditions.add_compilation();
 
-    match health.compiled {
-        None => {
-            let mut message = "The rules are being compiled".to_owned();
-            if health.uses_last_rules {
-                message.push_str(RULES_UNTIL_COMPILED);
-            }
-            message.push('.');
-            conditions.add("Validated", "Unknown", COMPILING, &message);
-            not_ready.get_or_insert((COMPILING, message));
-        }
-        Some(Ok(_)) => conditions.add(
-            "Validated",
-            "True",
-            "RulesCompiled",
-            "All expressions compile.",
-        ),
-        Some(Err(invalid)) => {
-            let mut message = invalid
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join("; ");
-            if health.uses_last_rules {
-                message.push_str(LAST_RULES);
-            }
-            conditions.add("Validated", "False", "InvalidRule", &message);
-            conditions.add("InvalidRule", "True", "InvalidRule", &message);
-            not_ready.get_or_insert(("InvalidRule", message));
-        }
-    }
     if let Some(Unusable {
         condition,
         reason,
@@ -349,6 +319,38 @@ struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
+    /// Adds the conditions about the compilation. Returns the reason and the message of `Ready`, if
+    /// the newest spec has not been compiled.
+    fn add_compilation(&mut self) -> Option<(&'static str, String)> {
+        let uses_last_rules = self.health.uses_last_rules;
+        match self.health.compiled {
+            None => {
+                let mut message = "The rules are being compiled".to_owned();
+                if uses_last_rules {
+                    message.push_str(RULES_UNTIL_COMPILED);
+                }
+                message.push('.');
+                self.add("Validated", "Unknown", COMPILING, &message);
+                Some((COMPILING, message))
+            }
+            Some(Ok(_)) => {
+                let message = "All expressions compile.";
+                self.add("Validated", "True", "RulesCompiled", message);
+                None
+            }
+            Some(Err(invalid)) => {
+                let errors = invalid.iter().map(ToString::to_string);
+                let mut message = errors.collect::<Vec<_>>().join("; ");
+                if uses_last_rules {
+                    message.push_str(LAST_RULES);
+                }
+                self.add("Validated", "False", "InvalidRule", &message);
+                self.add("InvalidRule", "True", "InvalidRule", &message);
+                Some(("InvalidRule", message))
+            }
+        }
+    }
+
     /// Adds the conditions about fields that the server, or the installed CRD, does not know. These
     /// conditions do not change `Ready`, because the other fields are evaluated as usual.
     fn add_fields(&mut self) {

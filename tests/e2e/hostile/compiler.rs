@@ -121,7 +121,7 @@ fn variables_that_double_the_data_of_the_compiler_need_little_memory() {
         eventually("the rule sets are deleted", async || {
             let list = cluster.admin.get(&RULE_SET.path(None)).await.ok();
             let names = list["items"].to_string();
-            ok_if(!names.contains(&name("")), &names.len())
+            ok_if(!names.contains(&name("")), names.len())
         })
         .await;
     });
