@@ -61,11 +61,13 @@ fn kubectl_prints_no_control_characters_of_a_watched_object() {
         for field in [
             "/status/message",
             "/spec/item",
-            "/spec/work",
             "/spec/subject/ownerReferences/0/name",
         ] {
             assert_eq!(text(operation, field), HARMLESS, "{field}: {operation}");
         }
+        // The rule set is for one namespace, so the key contains this namespace.
+        let work = format!("@{namespace}/{HARMLESS}");
+        assert_eq!(text(operation, "/spec/work"), work);
         // The kube-apiserver stores the text of the attacker as it is, and kubectl prints it.
         let path = "jsonpath={.items[0].metadata.annotations.text}";
         let raw = cluster
