@@ -43,8 +43,10 @@ pub(super) struct ObjectEvaluator<'a, 's> {
     pub(super) scope: EvaluationScope<'s>,
     pub(super) evaluation: Evaluation,
     pub(super) meter: &'a dyn Meter,
-    /// Number of operations of the current rule set whose values were computed on this object.
-    pub(super) computed_operations: usize,
+    /// Number of operations of the current rule set whose values were computed on this object. The
+    /// first number counts operations that the rules start, and the second one counts operations that
+    /// `continueWhile` continues.
+    pub(super) computed_operations: [usize; 2],
     /// Number of outcomes of the current rule set that were computed on this object.
     pub(super) computed_outcomes: usize,
     /// The messages of all operations on the object. Operations with equal messages share one copy.
@@ -71,7 +73,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
     /// Evaluates all rules of `rule_set` on the object.
     pub(super) fn evaluate_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         self.scope.set_variables(&rule_set.environment);
-        (self.computed_operations, self.computed_outcomes) = (0, 0);
+        (self.computed_operations, self.computed_outcomes) = ([0, 0], 0);
         let mut shared = None;
         for (rule_index, rule) in rule_set.rules.iter().enumerate() {
             let current = CurrentRule {
@@ -174,11 +176,10 @@ impl<'s> ObjectEvaluator<'_, 's> {
         match (starts, only_continues) {
             (Some(false), Some(false)) => self.evaluate_outcome(current),
             // Without values, an operation in flight stays as it is, and no operation starts.
-            (Some(_), Some(_)) if self.computed_operations > MAX_OPERATIONS_ON_OBJECT => {
+            (Some(_), Some(only_continues)) if !self.may_compute_operation(only_continues) => {
                 self.add_finding(current, None);
             }
             (Some(_), Some(only_continues)) => {
-                self.computed_operations += 1;
                 let shared = shared
                     .get_or_insert_with(|| {
                         (self.evaluate_labels(current), self.evaluate_nodes(current))
@@ -192,6 +193,15 @@ impl<'s> ObjectEvaluator<'_, 's> {
             }
             (None, _) | (_, None) => self.add_finding(current, None),
         }
+    }
+
+    /// Counts one more operation of the current rule set on the object. Returns false if there are too
+    /// many. Operations that are only continued have a count of their own: the tracker reports the
+    /// bound only for operations that start, so each of those must reach it.
+    fn may_compute_operation(&mut self, only_continues: bool) -> bool {
+        let count = &mut self.computed_operations[usize::from(only_continues)];
+        *count += 1;
+        *count <= MAX_OPERATIONS_ON_OBJECT + 1
     }
 
     /// Evaluates `expression` or `continueWhile`. Returns false if the rule does not set the field,

@@ -79,10 +79,12 @@ impl Evaluation {
     /// Adds an operation to [`Evaluation::unknown`], if the list does not contain the operation
     /// yet.
     fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Arc<str>) {
-        let is_known = self
-            .unknown
-            .iter()
-            .any(|(own, known)| Arc::ptr_eq(own, rule_set) && known == operation);
+        // The operations of a rule set are together at the end of the list, because its rules are
+        // evaluated one after another.
+        let of_rule_set = self.unknown.iter().rev();
+        let is_known = of_rule_set
+            .take_while(|(own, _)| Arc::ptr_eq(own, rule_set))
+            .any(|(_, known)| known == operation);
         if !is_known {
             self.unknown.push((rule_set.clone(), operation.clone()));
         }
@@ -239,7 +241,7 @@ pub(super) fn evaluate_within(
             read_now: false,
         },
         meter,
-        computed_operations: 0,
+        computed_operations: [0, 0],
         computed_outcomes: 0,
         messages: HashSet::new(),
     };
@@ -252,10 +254,13 @@ pub(super) fn evaluate_within(
             && !selector.matches(&labels_of(metadata))
         {
             evaluator.evaluation.unselected.push(rule_set.clone());
+            object_budget.charge_time(rule_set);
             continue;
         }
         let Some(taken) = object_budget.steps_for(index, rule_set) else {
             evaluator.skip_rule_set(rule_set);
+            // Otherwise, the next rule set would pay for this time.
+            object_budget.charge_time(rule_set);
             continue;
         };
         evaluator.scope.budget.left = taken;

@@ -189,7 +189,8 @@ impl ObjectBudget<'_> {
         }
     }
 
-    fn charge_time(&mut self, rule_set: &RuleSet) {
+    /// Charges the time since the last call, or since the beginning, to a rule set.
+    pub(super) fn charge_time(&mut self, rule_set: &RuleSet) {
         let (Some(began), Some(ended)) = (self.clock, self.budgets.time.now()) else {
             return;
         };
