@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// If work of a feed has waited longer than this time, the rule sets of the feed may miss operations.
+/// If work of a feed has waited for longer than this time, the rule sets of the feed may miss
+/// operations.
 pub const MAX_LAG: Duration = Duration::from_secs(5);
 
 /// The time since which work has been waiting. One task writes the time, and any thread reads it.
