@@ -39,7 +39,7 @@ fn object(namespace: &str, name: &str, progress: u64) -> Vec<u8> {
 fn key(n: u64) -> Key {
     Key::new(
         format!("team-{}", n / OPERATIONS_PER_NAMESPACE),
-        format!("my-vm-{n}-migrating-3f9c2a1b"),
+        format!("my-vm-{n}-migrating-3f9c2a1b5e6d7f80"),
     )
 }
 

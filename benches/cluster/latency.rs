@@ -156,8 +156,8 @@ pub fn percentile(durations: impl Iterator<Item = Duration>, percent: usize) -> 
 }
 
 /// Returns the number of the subject in a line of a watch. The line contains the name of a subject,
-/// such as `vm-17`, or the name of its operation, such as `vm-17-migrating-3f9c2a1b`. Both names
-/// give 17. Returns None if no name in the line begins with `vm-`.
+/// such as `vm-17`, or the name of its operation, such as `vm-17-migrating-3f9c2a1b5e6d7f80`. Both
+/// names give 17. Returns None if no name in the line begins with `vm-`.
 fn subject_number(line: &[u8]) -> Option<usize> {
     const BEFORE: &[u8] = b"\"name\":\"vm-";
     let at = memchr::memmem::find(line, BEFORE)? + BEFORE.len();

@@ -334,7 +334,7 @@ mod tests {
         let mut object = json!({
             "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
             "metadata": {
-                "name": "vm-migrating-3f9c2a1b", "namespace": namespace.unwrap_or("ifo-system"),
+                "name": "vm-migrating-3f9c2a1b5e6d7f80", "namespace": namespace.unwrap_or("ifo-system"),
                 "uid": "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f",
                 "creationTimestamp": "2026-01-02T03:04:05Z", "generation": 1,
                 "labels": {"ifo.kubevirt.io/operation": "Migrating", "a": "b"},
@@ -404,17 +404,17 @@ mod tests {
     #[test]
     fn names_are_valid_and_differ_if_the_uids_differ() {
         let long = format!("{}.{}", "a".repeat(243), "b".repeat(9));
-        for name in ["vm-migrating-3f9c2a1b", &long] {
+        for name in ["vm-migrating-3f9c2a1b5e6d7f80", &long] {
             let one = cr_name(name, "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f");
             let other = cr_name(name, "1a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f");
             assert_ne!(one, other);
             assert!(ifo_api::labels::is_subdomain(&one), "{one}");
         }
         let name = cr_name(
-            "vm-migrating-3f9c2a1b",
+            "vm-migrating-3f9c2a1b5e6d7f80",
             "0A1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f",
         );
-        assert_eq!(name, "vm-migrating-3f9c2a1b-0a1b2c3d");
+        assert_eq!(name, "vm-migrating-3f9c2a1b5e6d7f80-0a1b2c3d");
     }
 
     #[test]

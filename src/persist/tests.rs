@@ -17,7 +17,7 @@ fn operation(name: &str, phase: &str) -> Write {
     let object = json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
         "metadata": {
-            "name": format!("{name}-migrating-01234567"), "namespace": "default",
+            "name": format!("{name}-migrating-0123456789abcdef"), "namespace": "default",
             "uid": uid, "creationTimestamp": "2026-01-02T03:04:05Z", "generation": 1,
         },
         "spec": {
@@ -43,7 +43,7 @@ fn operation(name: &str, phase: &str) -> Write {
 }
 
 fn key(name: &str) -> Key {
-    Key::new("default", format!("{name}-migrating-01234567"))
+    Key::new("default", format!("{name}-migrating-0123456789abcdef"))
 }
 
 fn delete(name: &str) -> Write {
@@ -385,11 +385,11 @@ fn started_at(second: &str) -> Write {
         panic!("the write must be a put");
     };
     let mut later: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    later["metadata"]["name"] = json!("a-migrating-89abcdef");
+    later["metadata"]["name"] = json!("a-migrating-89abcdef01234567");
     later["metadata"]["uid"] = json!(Uuid::from_u128(7));
     later["metadata"]["creationTimestamp"] = json!(second);
     Write::Put {
-        key: Key::new("default", "a-migrating-89abcdef"),
+        key: Key::new("default", "a-migrating-89abcdef01234567"),
         json: serde_json::to_vec(&later).unwrap(),
     }
 }

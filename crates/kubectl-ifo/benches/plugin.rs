@@ -140,7 +140,7 @@ fn operation(number: usize) -> serde_json::Value {
     json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
         "metadata": {
-            "name": format!("{name}-migrating-3f9c2a1b"), "namespace": namespace, "generation": 1,
+            "name": format!("{name}-migrating-3f9c2a1b5e6d7f80"), "namespace": namespace, "generation": 1,
             "uid": "9027ebfc-9662-43a2-8742-686fcccde1b7", "resourceVersion": "1795288845028817",
             "creationTimestamp": time,
             "labels": {

@@ -71,8 +71,8 @@ pub(super) struct WorkArgs {
 #[command(mut_arg("failing", |it| it.hide(true)))]
 #[command(after_help = "\
 Examples:
-  kubectl ifo get frontend-migrating-3f9c2a1b
-  kubectl ifo get frontend-migrating-3f9c2a1b -o yaml")]
+  kubectl ifo get frontend-migrating-3f9c2a1b5e6d7f80
+  kubectl ifo get frontend-migrating-3f9c2a1b5e6d7f80 -o yaml")]
 pub(super) struct GetArgs {
     /// Names of operations
     #[arg(required = true, value_name = "NAME")]

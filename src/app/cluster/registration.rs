@@ -1,4 +1,4 @@
-//! Keeps our `APIService`, with which the kube-apiserver finds this server.
+//! Maintains our `APIService`, with which the kube-apiserver finds this server.
 //!
 //! - Makes one of our `ClusterRole`s the owner of the `APIService`. When an administrator removes
 //!   the server and thus the `ClusterRole`, the garbage collector also deletes the `APIService`.

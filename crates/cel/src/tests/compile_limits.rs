@@ -1,5 +1,5 @@
-//! Tests that the compiler's memory and time are bounded, also for expressions and variables that
-//! are made to multiply its data.
+//! Tests that the compiler's memory and time are bounded. An attacker can write expressions and
+//! variables that make the data of the compiler grow exponentially.
 
 use super::*;
 use crate::op::Op;

@@ -1,18 +1,19 @@
 //! Measures whether a feed (the watch of one resource) evaluates changes in time. If the changes of
 //! a feed wait for too long, lists may miss operations.
 //!
-//! The feed records since when work waits. Other threads read this time. So they notice a delay
-//! while the thread of the feed is busy.
+//! The feed records the time since which it has always had work to do. Other threads read this
+//! time. So they notice a delay even while the thread of the feed is busy.
 
 use super::{RuleBook, RuleSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// If work of a feed waits longer than this time, the rule sets of the feed may miss operations.
+/// If work of a feed has waited for longer than this time, the rule sets of the feed may miss
+/// operations.
 pub const MAX_LAG: Duration = Duration::from_secs(5);
 
-/// The time since which work waits. One task writes the time, and any thread reads it.
+/// The time since which work has been waiting. One task writes the time, and any thread reads it.
 #[derive(Debug)]
 pub struct WaitingSince {
     origin: Instant,
@@ -67,13 +68,13 @@ impl WaitingSince {
 /// The work of one feed that waits.
 #[derive(Debug)]
 pub struct FeedLag {
-    /// Since when the feed always has a change that it has not evaluated yet. So no change waits
-    /// for longer than this.
+    /// The time since which the feed has always had a change that it has not evaluated yet. So no
+    /// change has waited for longer than this.
     pub changes: WaitingSince,
-    /// Since when objects whose rules read `now` wait for their next evaluation.
+    /// The time since which stored objects have been waiting for their next evaluation.
     pub reevaluation: WaitingSince,
-    /// Since when the thread of the feed has not run a periodic task. If the thread is blocked, the
-    /// feed does not notice that changes wait.
+    /// The last time at which the thread of the feed ran a periodic task. If the thread is blocked,
+    /// the feed does not notice that changes wait.
     thread: Arc<WaitingSince>,
 }
 

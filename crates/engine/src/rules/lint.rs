@@ -1,5 +1,6 @@
-//! Finds mistakes in rule sets whose expressions compile. An error is a mistake that can never
-//! work. A warning is a mistake that may be intended, so only `kubectl ifo rules check` reports it.
+//! Finds mistakes in rule sets whose expressions compile. An error means that a part of a rule can
+//! never work. A warning means that a part is probably a mistake, but may be intended. So only
+//! `kubectl ifo rules check` reports warnings.
 
 use super::{OUTCOMES, RuleDetails, RuleSet, RuleSetError, STATES, is_reason};
 use ifo_api::live::State;

@@ -568,14 +568,14 @@ mod tests {
             &dotted,
         ] {
             for operation in ["Migrating", "A.B", "a_b", &"Y".repeat(63)] {
-                let name = object_name(subject, operation, "3f9c2a1b");
+                let name = object_name(subject, operation, "3f9c2a1b5e6d7f80");
                 assert!(labels::is_subdomain(&name), "{name}");
-                assert!(name.ends_with("-3f9c2a1b"), "{name}");
+                assert!(name.ends_with("-3f9c2a1b5e6d7f80"), "{name}");
             }
         }
         assert_eq!(
-            object_name("my-vm", "Migrating", "3f9c2a1b"),
-            "my-vm-migrating-3f9c2a1b"
+            object_name("my-vm", "Migrating", "3f9c2a1b5e6d7f80"),
+            "my-vm-migrating-3f9c2a1b5e6d7f80"
         );
     }
 }

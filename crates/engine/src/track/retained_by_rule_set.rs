@@ -1,6 +1,6 @@
-//! Completed operations or records that the tracker retains until they expire. If there are too many,
-//! the rule set with most of them loses its oldest one. So a rule set that completes many operations
-//! never pushes out the history of a rule set that completes few.
+//! Stores the completed operations or the records that the tracker retains until they expire. If
+//! there are too many, the rule set with most of them loses its oldest one. So a rule set that
+//! completes many operations never pushes out the history of a rule set that completes few.
 
 use super::expiring_map::{ExpiringMap, ExpiryOrder};
 use ifo_api::Key;

@@ -46,7 +46,7 @@ const MAX_OWNERS: usize = 200;
 #[command(after_help = "\
 Examples:
   # One operation
-  kubectl ifo describe web-migrating-3f9c2a1b
+  kubectl ifo describe web-migrating-3f9c2a1b5e6d7f80
 
   # All operations of a virtual machine
   kubectl ifo describe -n shop VirtualMachine/web")]

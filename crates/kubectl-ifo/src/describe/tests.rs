@@ -13,7 +13,7 @@ fn object() -> Value {
     json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
         "metadata": {
-            "name": "web-migrating-3f9c2a1b", "namespace": "shop", "uid": "u-1",
+            "name": "web-migrating-3f9c2a1b5e6d7f80", "namespace": "shop", "uid": "u-1",
             "creationTimestamp": "2026-01-01T11:57:00Z",
             "labels": {
                 "ifo.kubevirt.io/correlation-group": "vm.web",
@@ -225,11 +225,14 @@ fn operation_names_are_distinguished_from_resource_names() {
         assert_eq!(operation_name_in(resource), None, "{resource}");
     }
     for operation in [
-        "web-migrating-3f9c2a1b",
-        "inflightoperation.live.ifo.kubevirt.io/web-migrating-3f9c2a1b",
-        "ifo/web-migrating-3f9c2a1b",
+        "web-migrating-3f9c2a1b5e6d7f80",
+        "inflightoperation.live.ifo.kubevirt.io/web-migrating-3f9c2a1b5e6d7f80",
+        "ifo/web-migrating-3f9c2a1b5e6d7f80",
     ] {
-        assert_eq!(operation_name_in(operation), Some("web-migrating-3f9c2a1b"));
+        assert_eq!(
+            operation_name_in(operation),
+            Some("web-migrating-3f9c2a1b5e6d7f80")
+        );
     }
 }
 

@@ -1,6 +1,6 @@
-//! Reads the files in a tar archive. Limits everything that the archive can make the plugin keep in
-//! memory or read for a long time. The crate `tar` decodes each header. The reader of the crate is
-//! not used, because it reads names of any length into memory.
+//! Reads the files in a tar archive. Limits the memory and the time that a malicious archive can
+//! cost the plugin. The crate `tar` decodes each header. The reader of the crate is not used,
+//! because it reads names of any length into memory.
 
 use std::io::{self, Read};
 use tar::{EntryType, Header, PaxExtensions};

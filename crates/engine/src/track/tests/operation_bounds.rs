@@ -1,6 +1,7 @@
-//! Tests of the bounds on operations, and of the bounds on what completed operations leave behind.
-//! At a bound, the tracker keeps the operations that it has, and shows no further ones. The rule set
-//! then counts as one that may miss operations, until a list shows that it has room for all.
+//! Tests of the bounds on operations, on records and on retained operations. At a bound on
+//! operations, the tracker keeps the operations that it has, and shows no further ones. The rule set
+//! then counts as one that may miss operations. This ends when a list of the target shows that there
+//! is room for all its operations.
 
 use super::*;
 use crate::rules::{OperationBound, ReachedBound};

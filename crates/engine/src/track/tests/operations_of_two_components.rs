@@ -131,8 +131,8 @@ fn the_same_operation_of_two_components_is_two_operations_with_two_names() {
     assert_ne!(own.metadata.uid, other.metadata.uid);
 }
 
-/// An attacker can try out component names until the hash of the own operation begins like the hash
-/// of another operation. The hashes for these two components have the same first 32 bits.
+/// An attacker can try out component names until the hash of the attacker's operation begins like
+/// the hash of another operation. The hashes for these two components have the same first 32 bits.
 #[test]
 fn an_attacker_cannot_find_a_component_that_gives_an_operation_the_name_of_another_operation() {
     let of = |component: &str| {
