@@ -59,11 +59,11 @@ pub struct Allowance {
 pub struct TimeAccount {
     /// True from the time at which the account becomes empty until it is full again.
     is_exhausted: AtomicBool,
-    usage: Mutex<Usage>,
+    usage: Mutex<TimeUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Usage {
+struct TimeUsage {
     /// Used time that has not been filled up yet. Zero if the account is full.
     used: Duration,
     /// Time of the last update of `used`.

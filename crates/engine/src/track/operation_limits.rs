@@ -232,9 +232,10 @@ impl OperationLimits {
 
     /// Returns the bound that `part` exceeds.
     ///
-    /// A rule set never gets more than is left for all others. So a few rule sets cannot use up the
-    /// bounds for all rule sets: when `n` rule sets take what they can get, an equal share is left
-    /// for one more.
+    /// A tenth of the bounds for all rule sets is reserved for rule sets that use less than a
+    /// hundredth of their own bounds. Of the rest, a rule set never gets more than is left for all
+    /// others. So many greedy rule sets are needed to use up the bounds for all: about a dozen use up
+    /// the rest, and each of them takes only half of what the one before has left.
     fn bound_for(&self, rule_set: &str, part: Usage) -> Option<(OperationBound, usize)> {
         let OperationBounds {
             of_rule_set,
@@ -245,15 +246,20 @@ impl OperationLimits {
         } = self.bounds;
         let own = self.of(rule_set);
         let (operations, texts) = (own.operations + part.operations, own.texts + part.texts);
-        let left = all.saturating_sub(self.total.operations + part.operations);
-        let texts_left = all_texts.saturating_sub(self.total.texts + part.texts);
+        let total = self.total.operations + part.operations;
+        let total_texts = self.total.texts + part.texts;
+        let has_left = |own: usize, maximum: usize, total: usize, all: usize| {
+            let is_small = own <= maximum / 100;
+            let own_limit = (all - all / 10).saturating_sub(total);
+            total <= all && (is_small || own <= own_limit)
+        };
         if part.operations > 0 && operations > of_rule_set {
             Some((OperationBound::RuleSet, of_rule_set))
-        } else if part.operations > 0 && operations > left {
+        } else if part.operations > 0 && !has_left(operations, of_rule_set, total, all) {
             Some((OperationBound::AllRuleSets, all))
         } else if texts > texts_of_rule_set {
             Some((OperationBound::Texts, texts_of_rule_set))
-        } else if texts > texts_left {
+        } else if !has_left(texts, texts_of_rule_set, total_texts, all_texts) {
             Some((OperationBound::AllTexts, all_texts))
         } else {
             None

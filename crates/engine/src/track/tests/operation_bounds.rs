@@ -198,7 +198,7 @@ fn a_report_ends_only_after_the_operations_are_in_the_index() {
 }
 
 #[test]
-fn no_number_of_greedy_rule_sets_uses_up_the_bound_for_all() {
+fn a_few_greedy_rule_sets_do_not_use_up_the_bound_for_all() {
     let bounds = OperationBounds {
         on_object: 1_000,
         of_rule_set: 1_000,
@@ -207,25 +207,42 @@ fn no_number_of_greedy_rule_sets_uses_up_the_bound_for_all() {
     };
     let mut fixture = bounded(bounds, 0);
     fixture.evaluate_items(("vm-a", "a", 200, 0), 0);
-    assert_eq!(fixture.count("a"), 50, "half of all is left for others");
+    assert_eq!(fixture.count("a"), 45, "half of 90 is left for others");
     assert_eq!(
         fixture.reached("a"),
-        Some((OperationBound::AllRuleSets, 50))
+        Some((OperationBound::AllRuleSets, 45))
     );
     fixture.evaluate_items(("vm-b", "b", 200, 0), 0);
     assert_eq!(
         fixture.count("b"),
-        25,
+        22,
         "half of the rest is left for others"
     );
     fixture.evaluate_items(("vm-c", "c", 10, 0), 0);
     assert_eq!((fixture.count("c"), fixture.reached("c")), (10, None));
-    assert_eq!(fixture.count("a"), 50, "operations in flight stay");
+    assert_eq!(fixture.count("a"), 45, "operations in flight stay");
 
     fixture.delete("vm-a");
     assert!(fixture.has_room("b"));
     fixture.list(&[("vm-b", "b", 30, 0), ("vm-c", "c", 10, 0)]);
     assert_eq!((fixture.count("b"), fixture.reached("b")), (30, None));
+}
+
+#[test]
+fn a_rule_set_with_few_operations_may_use_the_reserve() {
+    let bounds = OperationBounds {
+        on_object: 1_000,
+        of_rule_set: 1_000,
+        all: 40,
+        ..BOUNDS
+    };
+    let mut fixture = bounded(bounds, 0);
+    fixture.evaluate_items(("vm-a", "a", 200, 0), 0);
+    fixture.evaluate_items(("vm-b", "b", 200, 0), 0);
+    fixture.evaluate_items(("vm-c", "c", 200, 0), 0);
+    let counts = ["a", "b", "c"].map(|it| fixture.count(it));
+    // The rest of the bound has only 9 more places, and the rule set `c` could use half of them.
+    assert_eq!(counts, [18, 10, 10]);
 }
 
 #[test]
