@@ -392,6 +392,19 @@ fn beyond_the_bound_on_one_object_no_values_are_computed() {
 }
 
 #[test]
+fn operations_that_only_continue_do_not_use_up_the_bound_for_those_that_start() {
+    let rule = "{operation: Copying, forEach: object.parts, itemKey: item.name, \
+                expression: item.starts, continueWhile: 'true'}";
+    let part = |key: usize| json!({"name": format!("part-{key}"), "starts": key >= 300});
+    let parts: Vec<Value> = (0..600).map(part).collect();
+    let evaluation = evaluate_rule(rule, &json!({"parts": parts}));
+    let values = evaluation.findings.iter();
+    let computed = values.filter_map(|it| Some(it.values.as_ref()?.only_continues));
+    let starting = computed.filter(|only_continues| !only_continues).count();
+    assert_eq!(starting, MAX_OPERATIONS_ON_OBJECT + 1);
+}
+
+#[test]
 fn equal_messages_on_one_object_share_their_memory() {
     let rule = "{operation: Copying, forEach: object.parts, itemKey: item.name, \
                 expression: 'true', message: item.phase}";

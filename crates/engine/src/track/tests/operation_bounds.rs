@@ -284,6 +284,7 @@ fn the_texts_of_all_rule_sets_have_a_bound() {
     let bounds = OperationBounds {
         on_object: 100,
         of_rule_set: 100,
+        texts_of_rule_set: 100_000,
         all_texts: 20_000,
         ..BOUNDS
     };
@@ -291,10 +292,10 @@ fn the_texts_of_all_rule_sets_have_a_bound() {
     fixture.evaluate_items(("vm", "a", 20, 1_000), 0);
     assert_eq!(
         fixture.count("a"),
-        9,
-        "half of the texts is left for others"
+        8,
+        "half of 18,000 bytes is left for others"
     );
-    assert_eq!(fixture.reached("a"), Some((OperationBound::AllTexts, 9)));
+    assert_eq!(fixture.reached("a"), Some((OperationBound::AllTexts, 8)));
     fixture.evaluate_items(("other", "b", 2, 1_000), 0);
     assert_eq!((fixture.count("b"), fixture.reached("b")), (2, None));
 }
