@@ -77,9 +77,9 @@ impl Compilations {
     }
 
     /// Starts the next compilation, if no compilation runs.
-    pub(super) fn start(&mut self, registry: &Registry) {
+    pub(super) fn start(&mut self, registry: &mut Registry) {
         if self.running.is_none()
-            && let Some((name, spec)) = registry.next_to_compile()
+            && let Some((name, spec)) = registry.begin_next_compilation()
         {
             let compiling = self.compiler.compile(name.clone(), spec.clone());
             let compiled = compiling.map(|result| (name, spec, result));

@@ -186,7 +186,7 @@ impl Controller {
             // After the list is complete, the smallest rule set is compiled first. If a compilation
             // started earlier, the first rule set of the list could delay all others.
             if self.listed.is_none() {
-                compilations.start(&self.registry);
+                compilations.start(&mut self.registry);
             }
             let has_compiled = !self.registry.is_compiling() || !self.compile_wait.is_scheduled();
             if self.start == StartPhase::Resolving && lookups.is_idle() && has_compiled {

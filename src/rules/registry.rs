@@ -64,6 +64,8 @@ pub(super) struct Registry {
     /// Fields that the installed CRD does not have. `None` if the CRD has not been read.
     missing_fields: Option<Vec<String>>,
     targets: HashMap<Arc<Gvr>, TrackedTarget>,
+    /// Number of compilations that have been started.
+    compilations: u64,
     /// The generation of the newest rule book. Each new rule book gets the next number.
     generation: u64,
     /// True if the newest [`Report`] has an idle rule set, or if there is no report yet.
@@ -81,6 +83,8 @@ struct RegisteredRuleSet {
     /// The newest spec. A compilation has a clone of this `Arc`.
     spec: Arc<OperationRuleSetSpec>,
     target: Arc<Gvr>,
+    /// The value of [`Registry::compilations`] when `spec` arrived.
+    arrived: u64,
     /// The result of compiling `spec`. `None` until the compilation ends.
     compiled: Option<Result<Arc<RuleSet>, Vec<RuleSetError>>>,
     /// The rules that are evaluated, with their target. While `spec` is being compiled, these are
@@ -103,6 +107,7 @@ impl Registry {
             unknown_fields: BTreeMap::new(),
             missing_fields: None,
             targets: HashMap::new(),
+            compilations: 0,
             generation: 0,
             has_gap: true,
             gap_ended: None,
@@ -161,6 +166,7 @@ impl Registry {
             facts: Arc::new(Facts::new(&name, &object.spec)),
             uid,
             generation: object.metadata.generation,
+            arrived: self.compilations,
             compiled: None,
             in_use,
             refused: refused(&target, self.allow_secrets),
@@ -171,13 +177,16 @@ impl Registry {
         self.rule_sets.insert(name, known);
     }
 
-    /// Returns the name and the spec of the rule set that must be compiled next: the one with the
-    /// fewest bytes, because it takes the shortest time. So a rule set that takes long delays only
-    /// larger rule sets.
-    pub(super) fn next_to_compile(&self) -> Option<(String, Arc<OperationRuleSetSpec>)> {
+    /// Returns the name and the spec of the rule set that must be compiled next. A spec never waits
+    /// for a spec that has arrived after a later compilation has begun. So a rule set that changes
+    /// again and again does not keep others waiting. Of the specs that have arrived during the same
+    /// compilation, the one with the fewest bytes is first, because it takes the shortest time.
+    pub(super) fn begin_next_compilation(&mut self) -> Option<(String, Arc<OperationRuleSetSpec>)> {
         let waiting = self.rule_sets.iter();
         let waiting = waiting.filter(|(_, known)| known.compiled.is_none());
-        let (name, known) = waiting.min_by_key(|(_, known)| expression_bytes(&known.spec))?;
+        let order = |known: &RegisteredRuleSet| (known.arrived, expression_bytes(&known.spec));
+        let (name, known) = waiting.min_by_key(|(_, known)| order(known))?;
+        self.compilations += 1;
         Some((name.clone(), known.spec.clone()))
     }
 

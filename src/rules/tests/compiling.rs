@@ -209,6 +209,31 @@ async fn a_rule_set_is_compiled_again_only_if_its_spec_changes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn small_rule_sets_that_change_again_and_again_do_not_keep_a_large_one_waiting() {
+    let small = |name, expression| rule_set(name, "cars", expression);
+    let first = [small("a", "true"), small("c", "true"), large("b", "boats")];
+    let fixture = started(&first).await;
+    assert_eq!(fixture.compiler.begun(), ["a", "c", "b"]);
+    fixture.compiler.hold(&["a", "c"]);
+    fixture.apply(&edited(small("a", "true"), "object.a"));
+    moment().await;
+    fixture.apply(&edited(
+        large("b", "boats"),
+        &format!("object.{}", "b".repeat(100)),
+    ));
+    fixture.apply(&edited(small("c", "true"), "object.c"));
+    moment().await;
+    fixture.compiler.hold(&["c"]);
+    moment().await;
+    assert_eq!(fixture.compiler.begun(), ["a", "c"]);
+    fixture.apply(&edited(small("a", "true"), "object.d"));
+    moment().await;
+    fixture.compiler.hold(&[]);
+    moment().await;
+    assert_eq!(fixture.compiler.begun(), ["b", "a"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rule_set_that_is_deleted_while_it_is_compiled_is_not_published() {
     let mut fixture = compiling("boats").await;
     fixture.send(RuleSetEvent::Deleted("b".into()));
