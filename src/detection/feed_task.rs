@@ -49,6 +49,10 @@ pub(super) struct FeedTask {
     /// True after the first list. Until then, the feed does not count as late, because its rule sets
     /// may miss operations anyway.
     pub(super) was_synced: bool,
+    /// True from the request for a later list until the list is complete or the watch is
+    /// interrupted. Before the list begins, nothing watches the target. So the feed has not caught
+    /// up.
+    pub(super) is_relisting: bool,
     /// Size of the results of rules that the task has sent since it last waited for the tracker.
     pub(super) unprocessed_bytes: usize,
 }
@@ -84,7 +88,7 @@ impl FeedTask {
                     Next::CaughtUp => self.end_late(|lag| &lag.changes).await,
                     Next::End => false,
                 },
-                _ = resync.tick(), if !is_resyncing && !self.detector.is_listing() => {
+                _ = resync.tick(), if !is_resyncing && !self.is_listing() => {
                     is_resyncing = true;
                     let now = clock::reading();
                     self.lag.reevaluation.begin(now.steady);
@@ -99,6 +103,8 @@ impl FeedTask {
                     } else {
                         is_resyncing = false;
                         if self.detector.wants_list(now) {
+                            self.is_relisting = true;
+                            self.lag.changes.begin(now.steady);
                             events = self.start_stream();
                         }
                         self.end_resync(now).await
@@ -126,7 +132,7 @@ impl FeedTask {
             Poll::Ready(Some(event)) => Poll::Ready(Next::Event(event)),
             Poll::Ready(None) => Poll::Ready(Next::End),
             // During a list, the feed waits for the rest of the list. So it has not caught up.
-            Poll::Pending if self.detector.is_listing() => Poll::Pending,
+            Poll::Pending if self.is_listing() => Poll::Pending,
             Poll::Pending if self.is_late() => Poll::Ready(Next::CaughtUp),
             Poll::Pending => {
                 self.lag.changes.end();
@@ -137,6 +143,11 @@ impl FeedTask {
                 Poll::Pending
             }
         }
+    }
+
+    /// Returns true during a list, and before a requested list begins.
+    fn is_listing(&self) -> bool {
+        self.is_relisting || self.detector.is_listing()
     }
 
     /// Returns true if the changes of the feed wait, or have waited, for too long.
@@ -209,11 +220,13 @@ impl FeedTask {
             // operations that the feed has just detected. So the tracker is flushed first.
             Raw::Synced => {
                 self.was_synced = true;
+                self.is_relisting = false;
                 self.process_synced(now).await
                     && self.flush().await
                     && self.report_state(None).await
             }
             Raw::Lost(lost) => {
+                self.is_relisting = false;
                 let event = self.detector.lost();
                 let failure = failure_text(&lost, &self.source.target);
                 self.send(event).await && self.report_state(Some(failure)).await

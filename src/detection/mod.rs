@@ -186,6 +186,7 @@ impl Supervisor {
                 clock::steady(),
             ),
             was_synced: false,
+            is_relisting: false,
             unprocessed_bytes: 0,
             detector: Detector::new(book, self.metrics.clone()).with_time(self.time.clone()),
             source,
