@@ -132,6 +132,27 @@ async fn a_feed_is_behind_while_objects_wait_for_their_next_evaluation() {
     assert_eq!(rules.activity.ended_gaps(), ended + 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_block_of_the_thread_counts_as_the_end_of_a_lag() {
+    let mut fixture = supervisor_with(4096, EvaluationTime::default());
+    let cars = target("cars");
+    let rules = rule_set(&cars, &[], "object.works");
+    let is_behind = || rules.activity.is_behind(clock::steady());
+    fixture
+        .publish(&cars, Some(book(1, &cars, rules.clone())))
+        .await;
+    fixture.running_feed().list(&things());
+    receive_all(&mut fixture).await;
+    let ended = rules.activity.ended_gaps();
+    // No task runs while the clock jumps.
+    for (seconds, lags) in [(4, 0), (10, 1), (10, 2)] {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!is_behind(), "the thread runs again");
+        assert_eq!(rules.activity.ended_gaps(), ended + lags);
+    }
+}
+
 /// Makes the feed list all objects again: the tracker seems to have room for operations that it
 /// refused before. Returns within a second after the feed has requested the list.
 async fn cause_relist(fixture: &SupervisorFixture, rules: &RuleSet) {

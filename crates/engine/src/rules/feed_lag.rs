@@ -119,10 +119,10 @@ impl RegisteredLag {
     /// Records that work which was late is done. `work` is one of the fields of this feed's
     /// [`FeedLag`].
     pub fn end_late(&self, work: impl Fn(&FeedLag) -> &WaitingSince) {
-        work(&self.lag).end();
         for rule_set in &self.rule_sets {
             rule_set.activity.lag_ended();
         }
+        work(&self.lag).end();
     }
 }
 
