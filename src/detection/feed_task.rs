@@ -16,7 +16,7 @@ use ifo_api::ruleset::AGGREGATE_LABEL;
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Detector, EvaluatedObject, FeedEvent, Subject};
-use ifo_engine::rules::{FeedLag, RegisteredLag, WaitingSince};
+use ifo_engine::rules::{FeedLag, RegisteredLag, WorkWaitingSince};
 use ifo_engine::track::Message;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -49,6 +49,10 @@ pub(super) struct FeedTask {
     /// True after the first list. Until then, the feed does not count as late, because its rule sets
     /// may miss operations anyway.
     pub(super) was_synced: bool,
+    /// True from the request for a later list until the list is complete or the watch is
+    /// interrupted. Before the list begins, nothing watches the target. So the feed has not caught
+    /// up.
+    pub(super) is_relisting: bool,
     /// Size of the results of rules that the task has sent since it last waited for the tracker.
     pub(super) unprocessed_bytes: usize,
 }
@@ -58,7 +62,7 @@ pub(super) struct FeedTask {
 const MAX_TURN: Duration = Duration::from_millis(1);
 
 /// The result of a poll of the feed.
-enum Next {
+enum NextFeedEvent {
     Event(Raw),
     /// No event waits any more, and the changes of the feed were late.
     CaughtUp,
@@ -80,11 +84,11 @@ impl FeedTask {
         loop {
             let may_continue = tokio::select! {
                 next = poll_fn(|context| self.poll_next(&mut events, is_resyncing, context)) => match next {
-                    Next::Event(event) => self.process_event(event).await,
-                    Next::CaughtUp => self.end_late(|lag| &lag.changes).await,
-                    Next::End => false,
+                    NextFeedEvent::Event(event) => self.process_event(event).await,
+                    NextFeedEvent::CaughtUp => self.end_late(|lag| &lag.changes).await,
+                    NextFeedEvent::End => false,
                 },
-                _ = resync.tick(), if !is_resyncing && !self.detector.is_listing() => {
+                _ = resync.tick(), if !is_resyncing && !self.is_listing() => {
                     is_resyncing = true;
                     let now = clock::reading();
                     self.lag.reevaluation.begin(now.steady);
@@ -99,6 +103,8 @@ impl FeedTask {
                     } else {
                         is_resyncing = false;
                         if self.detector.wants_list(now) {
+                            self.is_relisting = true;
+                            self.lag.changes.begin(now.steady);
                             events = self.start_stream();
                         }
                         self.end_resync(now).await
@@ -121,13 +127,13 @@ impl FeedTask {
         events: &mut BoxStream<'static, Raw>,
         is_resyncing: bool,
         context: &mut Context<'_>,
-    ) -> Poll<Next> {
+    ) -> Poll<NextFeedEvent> {
         match events.poll_next_unpin(context) {
-            Poll::Ready(Some(event)) => Poll::Ready(Next::Event(event)),
-            Poll::Ready(None) => Poll::Ready(Next::End),
+            Poll::Ready(Some(event)) => Poll::Ready(NextFeedEvent::Event(event)),
+            Poll::Ready(None) => Poll::Ready(NextFeedEvent::End),
             // During a list, the feed waits for the rest of the list. So it has not caught up.
-            Poll::Pending if self.detector.is_listing() => Poll::Pending,
-            Poll::Pending if self.is_late() => Poll::Ready(Next::CaughtUp),
+            Poll::Pending if self.is_listing() => Poll::Pending,
+            Poll::Pending if self.is_late() => Poll::Ready(NextFeedEvent::CaughtUp),
             Poll::Pending => {
                 self.lag.changes.end();
                 if !is_resyncing {
@@ -137,6 +143,11 @@ impl FeedTask {
                 Poll::Pending
             }
         }
+    }
+
+    /// Returns true during a list, and before a requested list begins.
+    fn is_listing(&self) -> bool {
+        self.is_relisting || self.detector.is_listing()
     }
 
     /// Returns true if the changes of the feed wait, or have waited, for too long.
@@ -209,11 +220,13 @@ impl FeedTask {
             // operations that the feed has just detected. So the tracker is flushed first.
             Raw::Synced => {
                 self.was_synced = true;
+                self.is_relisting = false;
                 self.process_synced(now).await
                     && self.flush().await
                     && self.report_state(None).await
             }
             Raw::Lost(lost) => {
+                self.is_relisting = false;
                 let event = self.detector.lost();
                 let failure = failure_text(&lost, &self.source.target);
                 self.send(event).await && self.report_state(Some(failure)).await
@@ -233,7 +246,7 @@ impl FeedTask {
     /// Records that the feed is no longer late. When lists of operations count as complete again,
     /// the index must already contain the operations of the late evaluations. So the tracker is
     /// flushed first.
-    async fn end_late(&self, work: fn(&FeedLag) -> &WaitingSince) -> bool {
+    async fn end_late(&self, work: fn(&FeedLag) -> &WorkWaitingSince) -> bool {
         let is_flushed = self.flush().await;
         self.lag.end_late(work);
         is_flushed

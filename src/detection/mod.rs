@@ -34,7 +34,7 @@ use crate::telemetry::Metrics;
 use feed_task::FeedTask;
 use ifo_api::{Gvr, Source};
 use ifo_engine::detect::Detector;
-use ifo_engine::rules::{EvaluationTime, RegisteredLag, RuleBook, WaitingSince};
+use ifo_engine::rules::{EvaluationTime, RegisteredLag, RuleBook, WorkWaitingSince};
 use ifo_engine::track::Message;
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -77,7 +77,7 @@ impl Supervisor {
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         loop {
             tokio::select! {
-                _ = heartbeat.tick() => running.thread.restart(clock::steady()),
+                _ = heartbeat.tick() => running.record_heartbeat(clock::steady()),
                 publication = publications.recv() => {
                     let Some(publication) = publication else {
                         return;
@@ -133,7 +133,7 @@ impl Supervisor {
         &self,
         source: Source,
         book: Arc<RuleBook>,
-        thread: &Arc<WaitingSince>,
+        thread: &Arc<WorkWaitingSince>,
     ) -> RunningFeed {
         let task = self.feed_task(source.clone(), book.clone(), thread);
         RunningFeed {
@@ -174,7 +174,7 @@ impl Supervisor {
         &self,
         source: Source,
         book: Arc<RuleBook>,
-        thread: &Arc<WaitingSince>,
+        thread: &Arc<WorkWaitingSince>,
     ) -> FeedTask {
         FeedTask {
             feed: self.feed.clone(),
@@ -186,6 +186,7 @@ impl Supervisor {
                 clock::steady(),
             ),
             was_synced: false,
+            is_relisting: false,
             unprocessed_bytes: 0,
             detector: Detector::new(book, self.metrics.clone()).with_time(self.time.clone()),
             source,
@@ -200,15 +201,28 @@ struct RunningFeeds {
     /// The feeds of each target.
     feeds: HashMap<Arc<Gvr>, Vec<RunningFeed>>,
     /// The last heartbeat of the thread on which all feeds run.
-    thread: Arc<WaitingSince>,
+    thread: Arc<WorkWaitingSince>,
 }
 
 impl RunningFeeds {
     fn new() -> Self {
         Self {
             feeds: HashMap::new(),
-            thread: Arc::new(WaitingSince::new(clock::steady())),
+            thread: Arc::new(WorkWaitingSince::new(clock::steady())),
         }
+    }
+
+    /// Records that the thread of the feeds is not blocked. If it was blocked for too long, its rule
+    /// sets were behind. So a list from that time does not count as complete.
+    fn record_heartbeat(&self, now: std::time::Instant) {
+        if self.thread.is_late(now) {
+            for feed in self.feeds.values().flatten() {
+                for rule_set in &feed.book.rule_sets {
+                    rule_set.activity.lag_ended();
+                }
+            }
+        }
+        self.thread.restart(now);
     }
 
     /// Waits until the task of a feed ends. Returns the feed and the result of its task. The caller
@@ -235,7 +249,7 @@ impl RunningFeeds {
 struct RunningFeed {
     source: Source,
     book: Arc<RuleBook>,
-    thread: Arc<WaitingSince>,
+    thread: Arc<WorkWaitingSince>,
     task: JoinHandle<()>,
     /// The time at which the task began, or begins, to watch.
     began: Instant,

@@ -6,7 +6,8 @@ use super::supervisor_tests::{
     thing, working,
 };
 use crate::clock;
-use ifo_engine::rules::EvaluationTime;
+use crate::observe::{GapReason, Raw};
+use ifo_engine::rules::{EvaluationTime, OperationBound, ReachedBound, RuleSet};
 use ifo_engine::track::Message;
 use serde_json::Value;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -129,4 +130,85 @@ async fn a_feed_is_behind_while_objects_wait_for_their_next_evaluation() {
     receive_all(&mut fixture).await;
     assert!(!is_behind(), "all objects were evaluated again");
     assert_eq!(rules.activity.ended_gaps(), ended + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_block_of_the_thread_counts_as_the_end_of_a_lag() {
+    let mut fixture = supervisor_with(4096, EvaluationTime::default());
+    let cars = target("cars");
+    let rules = rule_set(&cars, &[], "object.works");
+    let is_behind = || rules.activity.is_behind(clock::steady());
+    fixture
+        .publish(&cars, Some(book(1, &cars, rules.clone())))
+        .await;
+    fixture.running_feed().list(&things());
+    receive_all(&mut fixture).await;
+    let ended = rules.activity.ended_gaps();
+    // No task runs while the clock jumps.
+    for (seconds, lags) in [(4, 0), (10, 1), (10, 2)] {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!is_behind(), "the thread runs again");
+        assert_eq!(rules.activity.ended_gaps(), ended + lags);
+    }
+}
+
+/// Makes the feed list all objects again: the tracker seems to have room for operations that it
+/// refused before. Returns within a second after the feed has requested the list.
+async fn cause_relist(fixture: &SupervisorFixture, rules: &RuleSet) {
+    let reached = ReachedBound {
+        bound: OperationBound::RuleSet,
+        maximum: 1,
+        kept: 1,
+    };
+    rules.activity.refuse(reached);
+    rules.activity.set_room(true);
+    let before = fixture.feeds().len();
+    while fixture.feeds().len() == before {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    rules.activity.stop_refusing(reached);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_is_behind_while_a_requested_list_does_not_begin() {
+    let mut fixture = supervisor_with(4096, EvaluationTime::default());
+    let cars = target("cars");
+    let rules = rule_set(&cars, &[], "object.works");
+    let is_behind = || rules.activity.is_behind(clock::steady());
+    fixture
+        .publish(&cars, Some(book(1, &cars, rules.clone())))
+        .await;
+    fixture.running_feed().list(&things());
+    receive_all(&mut fixture).await;
+    // The kube-apiserver answers slowly.
+    cause_relist(&fixture, &rules).await;
+    let ended = rules.activity.ended_gaps();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!is_behind(), "the list was requested four seconds ago");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(is_behind(), "nothing has watched for six seconds");
+    tokio::time::sleep(RESYNC * 2).await;
+    assert_eq!(fixture.feeds().len(), 2, "the list is requested only once");
+    assert!(is_behind(), "still nothing watches");
+    fixture.running_feed().list(&things());
+    receive_all(&mut fixture).await;
+    assert!(!is_behind(), "the list is complete");
+    assert_eq!(rules.activity.ended_gaps(), ended + 1);
+    // The kube-apiserver answers quickly.
+    cause_relist(&fixture, &rules).await;
+    let ended = rules.activity.ended_gaps();
+    fixture.running_feed().list(&things());
+    receive_all(&mut fixture).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!is_behind(), "the list is complete");
+    assert_eq!(rules.activity.ended_gaps(), ended, "no list was incomplete");
+    // The kube-apiserver does not answer. The report on the interruption replaces the lag.
+    cause_relist(&fixture, &rules).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(is_behind(), "nothing has watched for ten seconds");
+    let lost = GapReason::Unreachable("the connection failed".into());
+    fixture.running_feed().send(Raw::Lost(lost));
+    receive_all(&mut fixture).await;
+    assert!(!is_behind(), "the interruption is reported");
 }

@@ -60,12 +60,12 @@ impl Compile for CompileThread {
 }
 
 /// The result of a compilation, with the name and the spec of the rule set.
-pub(super) type Compiled = (String, Arc<OperationRuleSetSpec>, CompileResult);
+pub(super) type CompiledSpec = (String, Arc<OperationRuleSetSpec>, CompileResult);
 
 /// The running compilation.
 pub(super) struct Compilations {
     compiler: Arc<dyn Compile>,
-    running: Option<BoxFuture<'static, Compiled>>,
+    running: Option<BoxFuture<'static, CompiledSpec>>,
 }
 
 impl Compilations {
@@ -89,7 +89,7 @@ impl Compilations {
 
     /// Waits for the end of the compilation and returns the result. If no compilation runs, returns
     /// `None` at once. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<Compiled> {
+    pub(super) async fn next(&mut self) -> Option<CompiledSpec> {
         let compiled = self.running.as_mut()?.await;
         self.running = None;
         Some(compiled)

@@ -7,7 +7,7 @@
 //! registry returns rule books, which the loop publishes, and statuses, which the loop writes.
 
 use super::Report;
-use super::compilations::{Compilations, Compile, Compiled};
+use super::compilations::{Compilations, Compile, CompiledSpec};
 use super::registry::{Feedback, LookupRequest, Publication, Registry};
 use super::status_writes::{StatusSink, StatusWrite, StatusWrites};
 use super::target_discovery::Lookups;
@@ -284,7 +284,7 @@ impl Controller {
         lookups.request(self.registry.to_resolve(LookupRequest::New), false);
     }
 
-    fn handle_compiled(&mut self, compiled: Compiled) {
+    fn handle_compiled(&mut self, compiled: CompiledSpec) {
         if self.registry.compiled(compiled) {
             self.report.schedule_within(Duration::ZERO);
             self.publish.schedule_within(GATHER_PERIOD);

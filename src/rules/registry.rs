@@ -3,7 +3,7 @@
 //! contains the compiled rule sets of one target. The registry has no I/O and no clock.
 
 use super::StatusWrite;
-use super::compilations::Compiled;
+use super::compilations::CompiledSpec;
 use super::known_status::KnownStatus;
 use super::rule_set_states::{Facts, IdleReason, Report, ReportedRuleSet, RuleSetState};
 use super::rule_set_status::{self, RuleSetHealth, WatchState};
@@ -199,7 +199,7 @@ impl Registry {
 
     /// Records the result of a compilation. Returns false if the rule set was changed or deleted
     /// during the compilation. Then the result is ignored.
-    pub(super) fn compiled(&mut self, (name, spec, result): Compiled) -> bool {
+    pub(super) fn compiled(&mut self, (name, spec, result): CompiledSpec) -> bool {
         let known = self.rule_sets.get_mut(&name);
         let Some(known) = known.filter(|known| Arc::ptr_eq(&known.spec, &spec)) else {
             return false;

@@ -6,7 +6,7 @@ use super::*;
 use crate::clock;
 use crate::index::{Bounds, index};
 use ifo_api::completeness::{Completeness as _, Gap};
-use ifo_engine::rules::{OperationBound, ReachedBound, RegisteredLag, WaitingSince};
+use ifo_engine::rules::{OperationBound, ReachedBound, RegisteredLag, WorkWaitingSince};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -651,7 +651,7 @@ async fn a_rule_set_is_behind_while_changes_of_its_target_wait() {
     let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
     let published = fixture.catch_up().await;
     let book = published[0].book.clone().unwrap();
-    let thread = Arc::new(WaitingSince::new(clock::steady()));
+    let thread = Arc::new(WorkWaitingSince::new(clock::steady()));
     let lag = RegisteredLag::new(&book, None, thread, clock::steady());
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(gaps(&fixture), [], "no change waits");

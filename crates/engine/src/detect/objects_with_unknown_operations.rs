@@ -211,7 +211,8 @@ impl UnknownObjects {
     ///
     /// - A rule set was throttled at the last evaluation of a remembered object, and this rule set
     ///   is not throttled any more.
-    /// - No remembered object is left, but there were objects beyond [`MAX_OBJECTS`].
+    /// - A rule set has objects beyond [`MAX_OBJECTS`], but no remembered object. Other rule sets
+    ///   may have remembered objects.
     /// - The tracker refused operations at a bound, and has room now.
     ///
     /// In the first two cases, returns true at most once in [`RELIST_INTERVAL`]. In the third case,
@@ -219,7 +220,6 @@ impl UnknownObjects {
     pub(super) fn wants_list(&mut self, now: Instant) -> bool {
         let mut skipped = self.objects.values().flat_map(|object| &object.skipped);
         let skipped = skipped.any(|index| !self.throttled[*index]);
-        let forgotten = self.objects.is_empty() && !self.overflow.is_empty();
         let recent = |at: Instant| now.duration_since(at) < RELIST_INTERVAL;
         if self.listing {
             return false;
@@ -227,11 +227,22 @@ impl UnknownObjects {
         if self.wants_refill(now) {
             return true;
         }
-        if self.relisted.is_some_and(recent) || !(skipped || forgotten) {
+        if self.relisted.is_some_and(recent) || !(skipped || self.has_forgotten_rule_set()) {
             return false;
         }
         self.relisted = Some(now);
         true
+    }
+
+    /// Returns true if a rule set has objects beyond [`MAX_OBJECTS`], but no remembered object.
+    fn has_forgotten_rule_set(&self) -> bool {
+        let mut is_remembered = vec![false; self.book.rule_sets.len()];
+        let operations = self.objects.values().flat_map(|object| &object.operations);
+        for (index, _) in operations {
+            is_remembered[*index] = true;
+        }
+        let mut overflow = self.overflow.keys();
+        overflow.any(|(index, _, _)| !is_remembered[*index])
     }
 
     /// Returns true if a list is needed because the tracker has room for operations that it refused
@@ -500,6 +511,40 @@ mod tests {
         feed.unknown.begin_list();
         feed.unknown.synced();
         assert_eq!(feed.counted().0, 0);
+    }
+
+    #[test]
+    fn a_rule_set_that_always_fails_prevents_no_relist_for_another_rule_set() {
+        // The first rule set fails on each object with a value. The second one fails only on
+        // objects with two values.
+        let mut feed = FeedFixture::new_with(&[
+            "size(object.values) > 0 && object.values[0] > 'text'",
+            "size(object.values) > 1 && object.values[1] > 'text'",
+        ]);
+        let unknown = |feed: &FeedFixture, index: usize| {
+            let activity = &feed.unknown.book.rule_sets[index].activity;
+            activity.unknown_on(ObjectScope::ALL).objects
+        };
+        let names: Vec<String> = (0..=MAX_OBJECTS).map(|it| it.to_string()).collect();
+        feed.unknown.begin_list();
+        for name in &names {
+            feed.evaluate(name, 1, 0);
+        }
+        feed.unknown.synced();
+        let now = Instant::now();
+        assert!(!feed.unknown.wants_list(now), "the second never failed");
+        feed.evaluate("last", 2, 1);
+        feed.evaluate("last", 1, 2);
+        assert_eq!((unknown(&feed, 0), unknown(&feed, 1)), (MAX_OBJECTS + 1, 1));
+        assert!(feed.unknown.wants_list(now));
+        assert!(!feed.unknown.wants_list(now), "the last list is recent");
+        feed.unknown.begin_list();
+        for name in names.iter().map(String::as_str).chain(["last"]) {
+            feed.evaluate(name, 1, 3);
+        }
+        feed.unknown.synced();
+        assert_eq!((unknown(&feed, 0), unknown(&feed, 1)), (MAX_OBJECTS + 1, 0));
+        assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL));
     }
 
     #[test]

@@ -15,13 +15,13 @@ pub const MAX_LAG: Duration = Duration::from_secs(5);
 
 /// The time since which work has been waiting. One task writes the time, and any thread reads it.
 #[derive(Debug)]
-pub struct WaitingSince {
+pub struct WorkWaitingSince {
     origin: Instant,
     /// Milliseconds since `origin`, plus 1. Zero if no work waits.
     since: AtomicU64,
 }
 
-impl WaitingSince {
+impl WorkWaitingSince {
     /// Creates a value that says that no work waits. No time that the value later gets may be
     /// before `origin`.
     pub fn new(origin: Instant) -> Self {
@@ -70,12 +70,12 @@ impl WaitingSince {
 pub struct FeedLag {
     /// The time since which the feed has always had a change that it has not evaluated yet. So no
     /// change has waited for longer than this.
-    pub changes: WaitingSince,
+    pub changes: WorkWaitingSince,
     /// The time since which stored objects have been waiting for their next evaluation.
-    pub reevaluation: WaitingSince,
+    pub reevaluation: WorkWaitingSince,
     /// The last time at which the thread of the feed ran a periodic task. If the thread is blocked,
     /// the feed does not notice that changes wait.
-    thread: Arc<WaitingSince>,
+    thread: Arc<WorkWaitingSince>,
 }
 
 impl FeedLag {
@@ -101,12 +101,12 @@ impl RegisteredLag {
     pub fn new(
         book: &RuleBook,
         namespace: Option<&str>,
-        thread: Arc<WaitingSince>,
+        thread: Arc<WorkWaitingSince>,
         now: Instant,
     ) -> Self {
         let lag = Arc::new(FeedLag {
-            changes: WaitingSince::new(now),
-            reevaluation: WaitingSince::new(now),
+            changes: WorkWaitingSince::new(now),
+            reevaluation: WorkWaitingSince::new(now),
             thread,
         });
         let covers = |it: &&Arc<RuleSet>| namespace.is_none() || it.covers(namespace);
@@ -119,11 +119,11 @@ impl RegisteredLag {
 
     /// Records that work which was late is done. `work` is one of the fields of this feed's
     /// [`FeedLag`].
-    pub fn end_late(&self, work: impl Fn(&FeedLag) -> &WaitingSince) {
-        work(&self.lag).end();
+    pub fn end_late(&self, work: impl Fn(&FeedLag) -> &WorkWaitingSince) {
         for rule_set in &self.rule_sets {
             rule_set.activity.lag_ended();
         }
+        work(&self.lag).end();
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     fn work_is_late_if_the_oldest_work_waits_for_more_than_five_seconds() {
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
-        let waiting = WaitingSince::new(begin);
+        let waiting = WorkWaitingSince::new(begin);
         assert!(!waiting.is_late(after(60)), "no work waits");
         waiting.begin(after(60));
         waiting.begin(after(64));
@@ -182,7 +182,7 @@ mod tests {
         let book = RuleBook::new(1, target, "Thing".into(), true, vec![rule_set.clone()]);
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
-        let thread = Arc::new(WaitingSince::new(begin));
+        let thread = Arc::new(WorkWaitingSince::new(begin));
         let registered = RegisteredLag::new(&book, None, thread.clone(), begin);
         thread.restart(after(1));
         assert!(!rule_set.activity.is_behind(after(6)));

@@ -28,7 +28,7 @@ pub use evaluation_time::{
     Allowance, EvaluationTime, FREE_TIME_PER_OBJECT, REDUCED_ALLOWANCE, RULE_SET_ALLOWANCE,
     TOTAL_ALLOWANCE, TimeAccount,
 };
-pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WaitingSince};
+pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WorkWaitingSince};
 pub use lint::{elements_without_key, warnings};
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
 pub use rule_set_activity::{

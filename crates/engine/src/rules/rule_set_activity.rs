@@ -234,8 +234,9 @@ impl Activity {
         missed.feeds.retain(|other| !Arc::ptr_eq(other, lag));
     }
 
-    /// Records that a watch which was late has evaluated all waiting changes.
-    pub(super) fn lag_ended(&self) {
+    /// Records that a watch is no longer late. The caller calls this method before
+    /// [`Activity::is_behind`] returns false.
+    pub fn lag_ended(&self) {
         self.missed().ended += 1;
     }
 

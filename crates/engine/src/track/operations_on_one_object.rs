@@ -271,7 +271,8 @@ impl TrackedSubject {
 
     /// Applies the new rules of `target`, the resource that the rules watch. Removes the detections
     /// of removed rules. Completes the operations that no rule can detect any more, with the reason
-    /// `end`.
+    /// `end`. If the rules of a restored operation can still arrive, the operation stays in flight
+    /// until [`TrackedSubject::all_rule_books_sent`].
     pub(super) fn rules_changed(
         &mut self,
         target: &Arc<Gvr>,
@@ -294,15 +295,18 @@ impl TrackedSubject {
         }
         self.drop_undetected();
         let own = step.books.get(&self.target);
+        let has_unbound = self.has_unbound_rule_sets;
         let over = |operation: &mut Operation| {
             let what = &operation.what;
+            let may_get_rule = has_unbound && operation.primary.is_unbound();
             operation.detections.retain(|_, it| keeps(what, it));
             let has_rule = || {
                 own.is_some_and(|it| {
                     it.has_rule(&what.component, &what.operation, namespace.as_deref())
                 })
             };
-            (operation.detections.is_empty() && !has_rule()).then(|| end.clone())
+            let is_over = operation.detections.is_empty() && !may_get_rule && !has_rule();
+            is_over.then(|| end.clone())
         };
         self.complete_each(over, step.now.wall, step);
         if self.target == *target {

@@ -386,6 +386,40 @@ fn restored_operations_of_a_removed_rule_complete_once_all_rules_are_known() {
 }
 
 #[test]
+fn a_settling_operation_stays_while_its_rule_set_is_being_compiled() {
+    let mut before = migrating();
+    before.evaluate_vm(&[]);
+    let mut fixture = before.restarted(Duration::from_secs(5));
+    fixture.set_rules(&[("other", &["Stopping"])]);
+    fixture.complete_rule_books(&["vm-rules"], &[]);
+    assert_eq!(fixture.only_operation().status.state, State::Settling);
+    // A further rule book of the target changes nothing.
+    fixture.set_rules(&[("other", &["Stopping", "Starting"])]);
+    assert_eq!(fixture.only_operation().status.state, State::Settling);
+    // Now the rule set is compiled, and detects the operation again.
+    fixture.set_rules(&[("vm-rules", &["Migrating"]), ("other", &["Stopping"])]);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.complete_list();
+    fixture.complete_rule_books(&[], &[]);
+    let object = fixture.only_operation();
+    assert_eq!(object.status.state, State::Progressing);
+    assert_eq!(identity(&object), identity(&before.only_operation()));
+    // Alternatively, the rule set no longer has the rule.
+    let mut fixture = before.restarted(Duration::from_secs(5));
+    fixture.set_rules(&[("other", &["Stopping"])]);
+    fixture.complete_rule_books(&["vm-rules"], &[]);
+    fixture.set_rules(&[("vm-rules", &["Stopping"])]);
+    fixture.complete_rule_books(&[], &[]);
+    assert!(fixture.shown().is_empty());
+    let changes = fixture.take_changes();
+    assert!(
+        changes.contains(&"~Migrating Ended RuleRemoved".into()),
+        "{changes:?}"
+    );
+}
+
+#[test]
 fn a_renamed_rule_set_continues_restored_operations() {
     let before = migrating();
     let mut fixture = before.restarted(Duration::from_secs(5));
