@@ -28,7 +28,7 @@ struct Run {
 }
 
 /// Returns the runs of a command. `command` is its name as in its man page: `rules-check`. Panics
-/// for a command that this test does not know. So nobody can add a command without its runs.
+/// for a command that this test does not know, so that each new command gets runs.
 fn runs(command: &str, folder: &Folder) -> Vec<Run> {
     let files = [
         "rules.yaml",
