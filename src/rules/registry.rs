@@ -10,7 +10,9 @@ use super::rule_set_status::{self, RuleSetHealth, WatchState};
 use super::tracked_target::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};
-use ifo_engine::rules::{RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook, expression_bytes};
+use ifo_engine::rules::{
+    MAX_EXPRESSIONS, RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook, expression_bytes,
+};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -51,6 +53,10 @@ pub(super) enum LookupRequest {
     All,
 }
 
+/// Maximum size of the expressions of all rule sets in use, in bytes. The compiled form can need 72
+/// times as much memory. The shipped rule sets together have less than a quarter of this size.
+const MAX_ALL_EXPRESSIONS: usize = 1 << 20;
+
 /// The state of all rule sets and targets.
 #[derive(Debug)]
 pub(super) struct Registry {
@@ -87,6 +93,8 @@ struct RegisteredRuleSet {
     arrived: u64,
     /// The result of compiling `spec`. `None` until the compilation ends.
     compiled: Option<Result<Arc<RuleSet>, Vec<RuleSetError>>>,
+    /// True if `compiled` is an error because of [`MAX_ALL_EXPRESSIONS`].
+    exceeds_total: bool,
     /// The rules that are evaluated, with their target. While `spec` is being compiled, these are
     /// the rules of the last valid spec. If `spec` does not compile, they stay in use if they have
     /// the same target. `None` if there are no such rules.
@@ -168,6 +176,7 @@ impl Registry {
             generation: object.metadata.generation,
             arrived: self.compilations,
             compiled: None,
+            exceeds_total: false,
             in_use,
             refused: refused(&target, self.allow_secrets),
             spec: Arc::new(object.spec),
@@ -175,19 +184,53 @@ impl Registry {
             cluster_status,
         };
         self.rule_sets.insert(name, known);
+        self.retry_those_that_exceed_the_total();
     }
 
     /// Returns the name and the spec of the rule set that must be compiled next. A spec never waits
     /// for a spec that has arrived after a later compilation has begun. So a rule set that changes
     /// again and again does not keep others waiting. Of the specs that have arrived during the same
     /// compilation, the one with the fewest bytes is first, because it takes the shortest time.
+    ///
+    /// If the rule sets in use leave too little of [`MAX_ALL_EXPRESSIONS`], the rule set gets an error
+    /// instead. After a start, all specs arrive together, so the largest ones get the error.
     pub(super) fn begin_next_compilation(&mut self) -> Option<(String, Arc<OperationRuleSetSpec>)> {
-        let waiting = self.rule_sets.iter();
-        let waiting = waiting.filter(|(_, known)| known.compiled.is_none());
-        let order = |known: &RegisteredRuleSet| (known.arrived, expression_bytes(&known.spec));
-        let (name, known) = waiting.min_by_key(|(_, known)| order(known))?;
-        self.compilations += 1;
-        Some((name.clone(), known.spec.clone()))
+        loop {
+            let waiting = self.rule_sets.iter();
+            let waiting = waiting.filter(|(_, known)| known.compiled.is_none());
+            let order = |known: &RegisteredRuleSet| (known.arrived, expression_bytes(&known.spec));
+            let (name, known) = waiting.min_by_key(|(_, known)| order(known))?;
+            let (name, spec) = (name.clone(), known.spec.clone());
+            let others = self.rule_sets.iter().filter(|(other, _)| **other != name);
+            let others: usize = others
+                .filter(|(_, other)| other.in_use.is_some())
+                // If the newest spec is too large, an older one is in use, which is smaller.
+                .map(|(_, other)| expression_bytes(&other.spec).min(MAX_EXPRESSIONS))
+                .sum();
+            if others + expression_bytes(&spec) <= MAX_ALL_EXPRESSIONS {
+                self.compilations += 1;
+                return Some((name, spec));
+            }
+            let error = RuleSetError::Spec(format!(
+                "the expressions of all rule sets would have more than {MAX_ALL_EXPRESSIONS} bytes \
+                 together; the other rule sets have {others}"
+            ));
+            self.compiled((name.clone(), spec, Err(vec![error])));
+            if let Some(known) = self.rule_sets.get_mut(&name) {
+                known.exceeds_total = true;
+            }
+        }
+    }
+
+    /// Lets the rule sets be compiled again that had no space in [`MAX_ALL_EXPRESSIONS`]. The caller
+    /// calls this function when a rule set was deleted or changed.
+    fn retry_those_that_exceed_the_total(&mut self) {
+        for known in self.rule_sets.values_mut() {
+            if std::mem::take(&mut known.exceeds_total) {
+                known.compiled = None;
+                known.arrived = self.compilations;
+            }
+        }
     }
 
     /// Returns true if a rule set must be compiled or is being compiled.
@@ -239,6 +282,7 @@ impl Registry {
             return false;
         };
         self.mark_stale(known.used_target());
+        self.retry_those_that_exceed_the_total();
         true
     }
 

@@ -234,6 +234,50 @@ async fn small_rule_sets_that_change_again_and_again_do_not_keep_a_large_one_wai
 }
 
 #[tokio::test(start_paused = true)]
+async fn rule_sets_beyond_the_size_for_all_get_an_error_until_others_are_deleted() {
+    let names: Vec<String> = (0..9).map(|number| format!("b{number}")).collect();
+    let expression = format!("'{}' == object.a", "x".repeat(4_000));
+    let huge = |name: &String| {
+        let mut huge = rule_set(name, "boats", &expression);
+        let first = huge.spec.rules[0].clone();
+        huge.spec.rules = (0..31)
+            .map(|number| {
+                let mut rule = first.clone();
+                rule.operation = format!("Working{number}");
+                rule
+            })
+            .collect();
+        huge
+    };
+    let mut all: Vec<OperationRuleSet> = names.iter().map(huge).collect();
+    all.push(rule_set("a", "cars", "true"));
+    let fixture = started(&all).await;
+    moment().await;
+    let refused = |fixture: &ControllerFixture| -> Vec<String> {
+        let is_refused = |name: &&String| {
+            let status = fixture.status(name);
+            condition(&status, "Ready").as_deref() == Some("False/InvalidRule")
+        };
+        names.iter().filter(is_refused).cloned().collect()
+    };
+    assert_eq!(refused(&fixture), ["b8"], "the last one of the largest");
+    let status = fixture.status("b8");
+    let why = message(&status, "InvalidRule");
+    assert!(
+        why.starts_with("the expressions of all rule sets would have more than 1048576 bytes"),
+        "{why}"
+    );
+    assert!(!fixture.compiler.begun().contains(&"b8".to_owned()));
+    fixture.send(RuleSetEvent::Deleted("b0".into()));
+    moment().await;
+    assert_eq!(fixture.compiler.begun(), ["b8"]);
+    assert_eq!(
+        condition(&fixture.status("b8"), "Validated").as_deref(),
+        Some("True/RulesCompiled")
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rule_set_that_is_deleted_while_it_is_compiled_is_not_published() {
     let mut fixture = compiling("boats").await;
     fixture.send(RuleSetEvent::Deleted("b".into()));
