@@ -10,9 +10,7 @@ use super::rule_set_status::{self, RuleSetHealth, WatchState};
 use super::tracked_target::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};
-use ifo_engine::rules::{
-    MAX_EXPRESSIONS, RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook, expression_bytes,
-};
+use ifo_engine::rules::{RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook, expression_bytes};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -99,6 +97,8 @@ struct RegisteredRuleSet {
     /// the rules of the last valid spec. If `spec` does not compile, they stay in use if they have
     /// the same target. `None` if there are no such rules.
     in_use: Option<(Arc<Gvr>, Arc<RuleSet>)>,
+    /// Size of the expressions of the rules in `in_use`, in bytes. Zero if there are none.
+    bytes_in_use: usize,
     /// The reason why the server refuses to watch the target. `None` if it does not refuse.
     refused: Option<String>,
     /// The status that the rule set has in the cluster.
@@ -150,11 +150,11 @@ impl Registry {
         self.unreadable.remove(&name);
         let uid = object.metadata.uid;
         let version = object.metadata.resource_version;
-        let (in_use, cluster_status) = match self.rule_sets.remove(&name) {
+        let (in_use, bytes_in_use, cluster_status) = match self.rule_sets.remove(&name) {
             Some(before) if before.uid == uid => {
                 let mut cluster_status = before.cluster_status;
                 cluster_status.observe(version, object.status.as_ref());
-                (before.in_use, cluster_status)
+                (before.in_use, before.bytes_in_use, cluster_status)
             }
             before => {
                 if let Some(before) = before {
@@ -165,7 +165,7 @@ impl Registry {
                     status: object.status.unwrap_or_default(),
                     edited: false,
                 };
-                (None, cluster_status)
+                (None, 0, cluster_status)
             }
         };
         let target = Arc::new(object.spec.target.gvr());
@@ -178,6 +178,7 @@ impl Registry {
             compiled: None,
             exceeds_total: false,
             in_use,
+            bytes_in_use,
             refused: refused(&target, self.allow_secrets),
             spec: Arc::new(object.spec),
             target,
@@ -202,11 +203,7 @@ impl Registry {
             let (name, known) = waiting.min_by_key(|(_, known)| order(known))?;
             let (name, spec) = (name.clone(), known.spec.clone());
             let others = self.rule_sets.iter().filter(|(other, _)| **other != name);
-            let others: usize = others
-                .filter(|(_, other)| other.in_use.is_some())
-                // If the newest spec is too large, an older one is in use, which is smaller.
-                .map(|(_, other)| expression_bytes(&other.spec).min(MAX_EXPRESSIONS))
-                .sum();
+            let others: usize = others.map(|(_, other)| other.bytes_in_use).sum();
             if others + expression_bytes(&spec) <= MAX_ALL_EXPRESSIONS {
                 self.compilations += 1;
                 return Some((name, spec));
@@ -259,6 +256,11 @@ impl Registry {
         });
         // An error in a new version of the spec must not end the operations in flight. So the last
         // valid rules stay in use.
+        known.bytes_in_use = match (&compiled, &last) {
+            (Ok(_), _) => expression_bytes(&spec),
+            (Err(_), Some(_)) => known.bytes_in_use,
+            (Err(_), None) => 0,
+        };
         let rules = compiled.as_ref().ok().cloned().or(last);
         known.in_use = rules.map(|rules| (target.clone(), rules));
         known.compiled = Some(compiled);

@@ -268,6 +268,13 @@ async fn rule_sets_beyond_the_size_for_all_get_an_error_until_others_are_deleted
         "{why}"
     );
     assert!(!fixture.compiler.begun().contains(&"b8".to_owned()));
+    // The large rules stay in use, and count, although the newest spec is small and invalid.
+    let mut small = huge(&names[1]);
+    small.spec.rules.truncate(1);
+    fixture.apply(&edited(small, "1 +"));
+    moment().await;
+    assert_eq!(refused(&fixture), ["b1", "b8"]);
+    assert_eq!(fixture.compiler.begun(), ["b1"]);
     fixture.send(RuleSetEvent::Deleted("b0".into()));
     moment().await;
     assert_eq!(fixture.compiler.begun(), ["b8"]);
