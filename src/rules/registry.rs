@@ -219,8 +219,8 @@ impl Registry {
         }
     }
 
-    /// Lets the rule sets be compiled again that had no space in [`MAX_ALL_EXPRESSIONS`]. The caller
-    /// calls this function when a rule set was deleted or changed.
+    /// Marks the rule sets that exceeded [`MAX_ALL_EXPRESSIONS`], so that they are compiled again. The
+    /// caller calls this function when a rule set was deleted or changed.
     fn retry_those_that_exceed_the_total(&mut self) {
         for known in self.rule_sets.values_mut() {
             if std::mem::take(&mut known.exceeds_total) {

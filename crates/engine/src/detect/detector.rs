@@ -447,7 +447,8 @@ impl Detector {
 
 /// Returns a hash of the operations that the findings (results of single rules) detect or continue.
 /// The hash covers the component, the name, the list element (`item`) and the instance of each
-/// operation. It also covers the flag `only_continues`, which is true if only the rule's `continueWhile` is true.
+/// operation. It also covers the flag `only_continues`, which is true if only the rule's
+/// `continueWhile` is true.
 fn hash_of_detected(evaluation: &Evaluation) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in &evaluation.findings {

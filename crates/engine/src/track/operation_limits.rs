@@ -1,6 +1,6 @@
 //! The bounds on the operations that the tracker keeps in memory. An operation counts for each rule
-//! set that detects it, from its detection to its end. So the author of a rule set can use up only
-//! the bounds of this rule set.
+//! set that detects it, from its detection to its end. So one rule set cannot use up the own bounds of
+//! another rule set. It also uses a part of the bounds that all rule sets share.
 //!
 //! A bound never ends an operation. The tracker only refuses new operations, and longer texts for
 //! operations in flight.
@@ -119,8 +119,8 @@ pub(super) struct OperationLimits {
     /// What each rule set uses. Rule sets without operations have no entry.
     rule_sets: HashMap<Arc<str>, Usage>,
     total: Usage,
-    /// The bounds at which the current evaluation was refused. The tracker takes them after the
-    /// evaluation.
+    /// The bounds that have refused operations during the current evaluation. The tracker takes them
+    /// after the evaluation.
     refused: Vec<(Arc<RuleSet>, ReachedBound)>,
 }
 
@@ -207,8 +207,8 @@ impl OperationLimits {
         false
     }
 
-    /// Returns true if a rule set whose operations `bound` has refused may have another operation
-    /// now. A small room for texts does not count, because the next operation would fill it.
+    /// The tracker has refused operations of the rule set because of `bound`. Returns true if the
+    /// rule set may have another operation now. A small room for texts does not count, because the next operation would fill it.
     pub fn has_room(&self, rule_set: &str, bound: OperationBound) -> bool {
         let part = Usage {
             operations: 1,
@@ -221,7 +221,7 @@ impl OperationLimits {
         }
     }
 
-    /// Returns the bounds at which the current evaluation was refused.
+    /// Returns the bounds that have refused operations during the current evaluation.
     pub fn take_refused(&mut self) -> Vec<(Arc<RuleSet>, ReachedBound)> {
         std::mem::take(&mut self.refused)
     }
@@ -232,10 +232,10 @@ impl OperationLimits {
 
     /// Returns the bound that `part` exceeds.
     ///
-    /// A tenth of the bounds for all rule sets is reserved for rule sets that use less than a
-    /// hundredth of their own bounds. Of the rest, a rule set never gets more than is left for all
-    /// others. So many greedy rule sets are needed to use up the bounds for all: about a dozen use up
-    /// the rest, and each of them takes only half of what the one before has left.
+    /// A tenth of the bounds for all rule sets is reserved for rule sets that use at most a hundredth
+    /// of their own bounds. Of the other nine tenths, a greedy rule set can take at most half of what
+    /// is still free. Its own bound can stop it earlier. About a dozen greedy rule sets use up the nine
+    /// tenths. The reserve stays for small rule sets.
     fn bound_for(&self, rule_set: &str, part: Usage) -> Option<(OperationBound, usize)> {
         let OperationBounds {
             of_rule_set,

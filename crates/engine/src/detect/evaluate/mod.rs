@@ -211,7 +211,8 @@ pub fn evaluate(
 
 /// Evaluates the object like [`evaluate`], except that a rule set can be throttled because of
 /// earlier evaluations with the same `budgets`. A throttled rule set is evaluated only rarely. All
-/// other evaluations skip this rule set, and return its operations in [`Evaluation::unknown`]. The caller must keep separate `budgets` for each rule book.
+/// other evaluations skip this rule set, and return its operations in [`Evaluation::unknown`]. The
+/// caller must keep separate `budgets` for each rule book.
 pub(super) fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,
