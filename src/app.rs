@@ -20,8 +20,8 @@ use crate::clock;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, IndexReader, ListScope, Rv, Writer};
 use crate::replicate::{
-    self, LeaderQueries, Leadership, Mirror, PredecessorSearch, ReplicaRole, ReplicaStatus,
-    ReplicaTask, ReplicatedReporter,
+    self, LeaderQueries, Leadership, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask,
+    ReplicatedReporter,
 };
 use crate::rules::{Report, Reporter};
 use crate::serve::{
@@ -181,11 +181,10 @@ impl App {
         &mut self,
         common: &Common,
         writer: Writer,
-        following: Option<(Mirror, PredecessorSearch)>,
+        mirror: Option<Mirror>,
         release: Option<oneshot::Sender<Rv>>,
         begin_term: BeginTerm,
     ) {
-        let (mirror, predecessor_search) = following.unzip();
         let pipeline = ServerPipeline {
             operations: self.operations.clone(),
             detection: DetectionSetup::new(
@@ -203,7 +202,6 @@ impl App {
             operations: self.operations.clone(),
             role: self.role.subscribe(),
             mirror,
-            predecessor_search,
             replica_status: self.replica_status.clone(),
             pipeline,
             retire: self.retire.clone(),

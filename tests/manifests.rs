@@ -578,16 +578,13 @@ fn the_server_may_read_and_write_its_own_secret_and_create_none() {
     };
     assert_eq!(
         server_rules("Role", "resources", "secrets"),
-        [
-            rule("ifo-apiserver-serving-ca", &["get", "update"]),
-            rule("ifo-apiserver-ca", &["get"]),
-        ]
+        [rule("ifo-apiserver-serving-ca", &["get", "update"]),]
     );
     assert!(server_rules("ClusterRole", "resources", "secrets").is_empty());
 }
 
 #[test]
-fn a_replica_may_copy_operations_from_other_replicas_and_list_their_addresses() {
+fn a_replica_may_copy_operations_from_other_replicas() {
     assert_eq!(
         server_rules("ClusterRole", "apiGroups", "live.ifo.kubevirt.io"),
         [json!({
@@ -599,17 +596,6 @@ fn a_replica_may_copy_operations_from_other_replicas_and_list_their_addresses() 
         server_rules("ClusterRole", "nonResourceURLs", "/peer"),
         [json!({"nonResourceURLs": ["/peer"], "verbs": ["get"]})]
     );
-    assert_eq!(
-        server_rules("Role", "apiGroups", "discovery.k8s.io"),
-        [json!({
-            "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"],
-            "verbs": ["list"],
-        })]
-    );
-    // To find the addresses of the other replicas, a replica searches EndpointSlices for a port
-    // with this name.
-    let service = deployed("Service", "ifo-apiserver");
-    assert_eq!(service["spec"]["ports"][0]["name"], "https");
 }
 
 #[test]

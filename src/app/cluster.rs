@@ -23,9 +23,7 @@ use crate::config::{Common, ElectionConfig, Persistence, Serve};
 use crate::index::{ListScope, ReadVersion};
 use crate::observe::{ClusterFeed, ConnectOptions, Connection, Discovery, connect};
 use crate::persist::AtStop;
-use crate::replicate::{
-    self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials, PredecessorSearch, Succession,
-};
+use crate::replicate::{self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials};
 use crate::serve::{self, Readiness, SharedShortNames};
 use crate::takeover::{self, KnownNamespaces};
 use crate::telemetry::Metrics;
@@ -174,17 +172,15 @@ impl App {
             .or(pod_address)
             .unwrap_or_default();
         let (synced_sender, synced_receiver) = watch::channel(None);
-        let (may_begin, may_begin_reader) = watch::channel(false);
         let wake = Arc::new(Notify::new());
         let reader = self.operations.clone();
         let replica_status = self.replica_status.clone();
         let inputs = replicate::ElectionInputs {
             pod: election.pod_uid.clone(),
-            address: own_address.clone(),
+            address: own_address,
             is_index_copied: Arc::new(move || replica_status.is_index_copied()),
             head: Arc::new(move || reader.head()),
             in_sync: synced_receiver.clone(),
-            may_begin: may_begin_reader,
             wake: wake.clone(),
             cluster_contact: self.replica_status.cluster_contact(),
         };
@@ -195,37 +191,17 @@ impl App {
         let candidate =
             replicate::Election::new(leases, election.timing, inputs, self.metrics.clone());
         self.start_task("election", candidate.run(role, released));
-        let (succession, succession_reader) = watch::channel(Succession::default());
-        let copying = connection.config.as_ref().zip(peer_credentials);
-        let mirror = copying.map(|(config, credentials)| {
+        let mirror = peer_credentials.map(|credentials| {
             let name = format!("{}.{}.svc", serve.service_name, serve.namespace);
             let links =
                 HttpLinkFactory::new(connection.client.clone(), API_SERVICE, name, credentials);
-            let predecessor_search = PredecessorSearch::new(
-                connection.without_retries(),
-                links.clone(),
-                config.auth_info.clone(),
-                (&serve.namespace, &serve.service_name),
-                own_address,
-                succession,
-                may_begin,
-            );
-            (
-                Mirror::new(Arc::new(links), synced_sender, wake, leader_queries),
-                predecessor_search,
-            )
+            Mirror::new(Arc::new(links), synced_sender, wake, leader_queries)
         });
         let (replica_status, readiness) = (self.replica_status.clone(), self.readiness.clone());
         let connections = self.connections.clone();
         self.start_task(
             "readiness",
-            keep_readiness(
-                replica_status,
-                readiness,
-                connections,
-                synced_receiver,
-                succession_reader,
-            ),
+            keep_readiness(replica_status, readiness, connections, synced_receiver),
         );
         self.start_replica_task(common, writer, mirror, Some(release), begin_term);
     }

@@ -5,7 +5,7 @@
 use super::spawn;
 use super::start_detection::{DetectionSetup, PipelineInput};
 use crate::index::{IndexReader, Writer};
-use crate::replicate::{Leadership, Pipeline, ReplicaStatus, Succession};
+use crate::replicate::{Leadership, Pipeline, ReplicaStatus};
 use crate::serve::{Connections, Readiness};
 use crate::tracker_task;
 use futures::FutureExt as _;
@@ -132,19 +132,15 @@ pub(super) async fn keep_readiness(
     readiness: Arc<Readiness>,
     connections: Arc<Connections>,
     mut in_sync: watch::Receiver<Option<crate::replicate::Term>>,
-    succession: watch::Receiver<Succession>,
 ) {
     let mut impaired = None;
     loop {
         let is_in_sync = in_sync.borrow_and_update().is_some();
-        let succession_now = *succession.borrow();
-        if is_in_sync || succession_now == Succession::Loaded {
-            // This replica has copied all operations. If it is in sync, it has the operations of
-            // the leader. `Loaded` means: it has the operations of a server of release 0.1.0.
+        if is_in_sync {
             readiness.set_synced();
         }
         if is_in_sync
-            || replica_status.is_ready_without_leader(succession_now)
+            || replica_status.is_ready_without_leader()
             || replica_status.is_unregistered()
         {
             readiness.set_has_joined();

@@ -18,12 +18,6 @@ use std::collections::BTreeMap;
 /// The name of the Secret that contains the CA.
 pub const SECRET_NAME: &str = "ifo-apiserver-serving-ca";
 
-/// The name of the Secret in which release 0.1.0 stored its CA. That Secret has the type
-/// `kubernetes.io/tls`, and the type of a Secret cannot be changed. So this release uses another
-/// Secret. After an upgrade from release 0.1.0, the server copies the CA into the Secret
-/// [`SECRET_NAME`], so that clients do not need a new CA.
-pub const FORMER_SECRET_NAME: &str = "ifo-apiserver-ca";
-
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
@@ -34,8 +28,7 @@ const MAX_ATTEMPTS: usize = 5;
 
 /// Returns the CA in the Secret. Also writes the Secret, if necessary:
 ///
-/// - If the Secret has no data, stores and returns the CA of release 0.1.0. If that CA does not
-///   exist or is invalid, stores and returns a new CA.
+/// - If the Secret has no data, stores and returns a new CA.
 /// - If the CA is near its expiry ([`Authority::is_near_end`]), stores and returns a new CA. If the
 ///   new CA cannot be stored, returns the old CA until it expires.
 /// - If another replica writes the Secret at the same time, returns the CA of that replica.
@@ -77,10 +70,7 @@ pub async fn load_authority(
         let next = match &stored {
             Some(authority) if !authority.is_near_end() => return Ok(authority.clone()),
             Some(authority) => authority.create_successor()?,
-            None => match former_authority(&api).await {
-                Some(authority) => authority,
-                None => Authority::create()?,
-            },
+            None => Authority::create()?,
         };
         // The written object has the resourceVersion of the Secret that was read. So the write
         // fails if the Secret has changed since the read.
@@ -106,25 +96,6 @@ pub async fn load_authority(
     }
     Err(CertsError::Contended {
         secret: secret_path(),
-    })
-}
-
-/// Returns the CA of release 0.1.0. Returns `None` if that CA does not exist, cannot be read or is
-/// invalid.
-async fn former_authority(api: &Api<Secret>) -> Option<Authority> {
-    let found = api.get_opt(FORMER_SECRET_NAME).await;
-    let read = match found {
-        Ok(None) => return None,
-        Ok(Some(secret)) => read(&secret),
-        Err(error) => Err(error.to_string()),
-    };
-    read.unwrap_or_else(|error| {
-        tracing::warn!(
-            secret = FORMER_SECRET_NAME,
-            error,
-            "the CA of release 0.1.0 cannot be used"
-        );
-        None
     })
 }
 

@@ -28,7 +28,7 @@ mod tls_versions_and_ciphers;
 mod tests;
 
 pub use ca_bundle_updater::CaBundleUpdater;
-pub use ca_secret::{FORMER_SECRET_NAME, SECRET_NAME, load_authority};
+pub use ca_secret::{SECRET_NAME, load_authority};
 pub use own_ca::{Authority, IssuedCertificate};
 pub use own_certificate::OwnCertificate;
 pub use replaceable_certificate::{ServingCertificate, server_config};

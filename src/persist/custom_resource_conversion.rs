@@ -153,9 +153,7 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
         status: copied!(status => live::Status {
             phase state reason message progress start_time_source instance last_detected
             completed detected_by subject_generation conditions nodes state_since last_progress
-            expected estimated_completion duration_seconds,
-            #[cfg(feature = "neighbour-release")]
-            neighbour_field: None
+            expected estimated_completion duration_seconds
         }),
     })
 }
@@ -224,8 +222,8 @@ pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<S
 /// Returns the keys that this server has set in one map of the metadata, according to
 /// managedFields. `map` is `f:labels` or `f:annotations`.
 ///
-/// Release 0.1.0 used server-side apply, and later releases do not. So managedFields can have two
-/// entries of this server: one with the operation `Apply`, and one with `Update`.
+/// managedFields can have two entries of this server: an administrator can write a custom resource
+/// with server-side apply and our field manager.
 fn managed_keys<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet<&'a str> {
     let entries = cr.metadata.managed_fields.iter().flatten();
     let ours = entries.filter(|entry| {
@@ -464,8 +462,7 @@ mod tests {
         let others = entry("somebody", "Update", &json!({"f:labels": {"f:team": {}}}));
         let labels = cr.metadata.labels.as_mut().unwrap();
         labels.insert("team".to_owned(), "a".to_owned());
-        // Release 0.1.0 has set one label with server-side apply, and a later release has set the
-        // other label with an update.
+        // One label was set with server-side apply, and the other label with an update.
         cr.metadata.managed_fields = Some(vec![
             others.clone(),
             entry("ifo-persistence", "Apply", &operation),

@@ -13,9 +13,7 @@
 //! the follower replaces its index by the whole state of the next leader, and these changes are
 //! lost.
 
-use super::leader_link_interface::{
-    Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart,
-};
+use super::leader_link_interface::{Events, LeaderEvent, Link, LinkError, LinkFactory, PageStart};
 use super::replica_status::LeaderQueries;
 use super::{Leader, Term};
 use crate::index::{Error, Rv, VersionAssignment, Write, Writer};
@@ -212,26 +210,7 @@ async fn stream(
 
 /// Replaces the contents of the index by the leader's state at the resourceVersion of `start`.
 async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<(), MirrorError> {
-    let page = link.page(start).await?;
-    fill(writer, link, page).await
-}
-
-/// Replaces the contents of the index by the leader's newest state, if this state is newer than the
-/// index.
-pub(super) async fn load_newest(writer: &mut Writer, link: &dyn Link) -> Result<(), MirrorError> {
-    let page = link.page(PageStart::Latest).await?;
-    if page.rv > writer.head() {
-        fill(writer, link, page).await?;
-    }
-    Ok(())
-}
-
-/// Replaces the contents of the index by the state whose first page is `page`.
-async fn fill(
-    writer: &mut Writer,
-    link: &dyn Link,
-    mut page: ObjectPage,
-) -> Result<(), MirrorError> {
+    let mut page = link.page(start).await?;
     let mut replacement = writer.replacement(page.rv);
     loop {
         for (key, rv, json) in page.objects {

@@ -20,8 +20,7 @@
 //!   follower that has copied the leader's index completely acquires the Lease. Every other
 //!   follower also waits for the additional time.
 //! - **No replica has led yet.** The first replica creates a Lease without a holder. A replica
-//!   acquires this Lease one lease duration after this replica first read the Lease. A server of
-//!   release 0.1.0 uses no Lease. While such a server is running, no replica acquires the Lease.
+//!   acquires this Lease one lease duration after this replica first read the Lease.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
 //! Lease first. With each write of the Lease, the leader records whether a follower is copying its
@@ -93,10 +92,6 @@ pub struct ElectionInputs {
     /// The leadership term (the time for which one leader holds the Lease) of the last leader whose
     /// index this replica has copied completely. None if there is no such leader.
     pub in_sync: watch::Receiver<Option<Term>>,
-    /// True if this replica may acquire a Lease that was never held. The value becomes true when
-    /// this replica has found that no server of release 0.1.0 is running. A server of release 0.1.0
-    /// uses no Lease.
-    pub may_begin: watch::Receiver<bool>,
     /// Makes the election read the Lease soon. The mirror (the task that copies the leader's index)
     /// calls `notify_one` when the stream of changes from the leader ends.
     pub wake: Arc<Notify>,

@@ -9,10 +9,6 @@
 //! kube-apiserver, because the leader's address comes from the Lease. A user who can edit the Lease
 //! can write another address. If a server at this address also had a certificate for our Service,
 //! the server would receive this token.
-//!
-//! There is one exception: a server of release 0.1.0 accepts only the credentials for the
-//! kube-apiserver. So this replica sends these credentials to such a server. The address of this
-//! server comes from the endpoints of our Service, and not from the Lease.
 
 use super::Leader;
 use super::leader_link_interface::{
@@ -43,9 +39,6 @@ use tokio_util::io::StreamReader;
 
 /// The time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The time limit for each read of a readiness report.
-const READINESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The number of objects in a page of the leader's list. Such a page usually has about 1 MB.
 const PAGE_OBJECTS: usize = 500;
@@ -185,20 +178,8 @@ impl HttpLinkFactory {
         Ok(Box::new(Self::through(client(config)?)))
     }
 
-    /// Returns a link to a server of release 0.1.0 at `address`. The link sends `credentials` only
-    /// if the server has a certificate for our Service.
-    pub(super) async fn to_older_release(
-        &self,
-        address: &str,
-        credentials: AuthInfo,
-    ) -> Result<HttpLink, LinkError> {
-        let mut config = self.config(address).await?;
-        config.auth_info = credentials;
-        Ok(Self::through(client(config)?))
-    }
-
     /// Returns a link that sends all requests with `client`.
-    pub(super) fn through(client: Client) -> HttpLink {
+    fn through(client: Client) -> HttpLink {
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}/{}", live::PLURAL);
         HttpLink {
             pager: ListPager::new(client.clone(), &path, Some(PAGE_OBJECTS))
@@ -207,17 +188,6 @@ impl HttpLinkFactory {
             client,
             path,
         }
-    }
-
-    /// Reads the readiness report (`/readyz?verbose`) of the server at `address`.
-    pub(super) async fn readiness(&self, address: &str) -> Result<String, LinkError> {
-        let mut config = self.config(address).await?;
-        config.read_timeout = Some(READINESS_TIMEOUT);
-        // A server that is not ready sends the report with an error status. So this function
-        // accepts any status.
-        let answer = send(&client(config)?, "/readyz?verbose").await?;
-        let report = read(answer.into_body()).await?;
-        Ok(String::from_utf8_lossy(&report).into_owned())
     }
 }
 

@@ -9,8 +9,7 @@
 //!
 //! A [`Link`] belongs to one leadership term (the time for which one leader holds the Lease). Each
 //! request names this term. A replica refuses requests for every term except the last term in which
-//! it led. So a follower never mixes the changes of two leaders. There is one exception: requests
-//! for the takeover from release 0.1.0, which has no Lease, name no term.
+//! it led. So a follower never mixes the changes of two leaders.
 
 use super::{Leader, Term};
 use crate::index::{Key, Rv};

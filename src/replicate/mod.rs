@@ -24,7 +24,6 @@ mod lease_contents;
 mod lease_store;
 mod replica_status;
 mod run_role;
-mod takeover_from_0_1_0;
 
 #[cfg(test)]
 mod simulation;
@@ -39,4 +38,3 @@ pub use leadership::{Leader, Leadership, ReplicaRole, Term};
 pub use lease_store::{ClusterLeases, LeaseError, LeaseStore, OWNER, Timing};
 pub use replica_status::{ClusterContact, LeaderQueries, ReplicaStatus, replica_status};
 pub use run_role::{Pipeline, ReplicaTask};
-pub use takeover_from_0_1_0::{PredecessorSearch, Succession};

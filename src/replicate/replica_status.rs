@@ -14,7 +14,7 @@
 //! replicas.
 
 use super::leader_link_interface::{Link, LinkError, PeerAnswer};
-use super::{Leadership, ReplicaRole, Succession, Term};
+use super::{Leadership, ReplicaRole, Term};
 use crate::index::{IndexReader, Rv};
 use crate::rules::IncompleteRuleSets;
 use std::fmt;
@@ -278,25 +278,24 @@ impl ReplicaStatus {
         matches!(&*self.0.role.borrow(), ReplicaRole::Leading(leadership) if leadership.is_valid())
     }
 
-    /// Returns true if this replica is ready although it is not in sync with a leader. `succession`
-    /// is the state of the search for a server of release 0.1.0. The result depends on the role of
-    /// this replica:
+    /// Returns true if this replica is ready although it is not in sync with a leader. The
+    /// result depends on the role of this replica:
     ///
     /// | Role of this replica | Result |
     /// |---|---|
     /// | it leads | true while its leadership is valid |
     /// | another replica leads | false |
     /// | the Lease has not been read yet | false |
-    /// | no replica leads, and none has led before | true if the search has ended |
+    /// | no replica leads, and none has led before | true |
     /// | no replica leads, but one has led before | true if this replica's index was ever filled |
     ///
     /// The index of a restarted container was never filled. If such a replica were ready without a
     /// leader, it would serve an empty list, although another replica may have the operations.
-    pub fn is_ready_without_leader(&self, succession: Succession) -> bool {
+    pub fn is_ready_without_leader(&self) -> bool {
         match &*self.0.role.borrow() {
             ReplicaRole::Leading(leadership) => leadership.is_valid(),
             ReplicaRole::Vacant { last: Some(_), .. } => self.0.reader.head() != Rv(0),
-            ReplicaRole::Vacant { last: None, .. } => succession != Succession::Pending,
+            ReplicaRole::Vacant { last: None, .. } => true,
             ReplicaRole::Following(_) | ReplicaRole::Unknown => false,
         }
     }

@@ -7,10 +7,8 @@
 //!
 //! - the pipeline, which detects operations, while this replica leads
 //! - the mirror, which copies the leader's index, while this replica follows
-//! - the [`PredecessorSearch`], which copies the operations of a server of release 0.1.0, while no
-//!   replica has led yet
 
-use super::{Leader, Leadership, Mirror, PredecessorSearch, ReplicaRole, ReplicaStatus};
+use super::{Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus};
 use crate::index::{IndexReader, Rv, Writer};
 use futures::future::BoxFuture;
 use std::time::Duration;
@@ -51,9 +49,6 @@ pub struct ReplicaTask<P> {
     pub role: watch::Receiver<ReplicaRole>,
     /// Copies the index of the leader. None for a server without an election.
     pub mirror: Option<Mirror>,
-    /// Copies the operations of a server of release 0.1.0, which uses no Lease. None for a server
-    /// without an election.
-    pub predecessor_search: Option<PredecessorSearch>,
     /// The role of this replica, and how current its index is. Request handlers read this state.
     pub replica_status: ReplicaStatus,
     /// The pipeline that detects operations while this replica leads.
@@ -87,11 +82,6 @@ impl<P: Pipeline> ReplicaTask<P> {
                     final_version: Some(last),
                 } if self.operations.head() < last => {
                     self.follow(&leader).await;
-                    None
-                }
-                // No replica has led yet, so a server of release 0.1.0 may be running.
-                ReplicaRole::Vacant { last: None, .. } => {
-                    self.follow_predecessor().await;
                     None
                 }
                 ReplicaRole::Vacant { .. } | ReplicaRole::Unknown => {
@@ -134,21 +124,6 @@ impl<P: Pipeline> ReplicaTask<P> {
             _ = self.role.wait_for(has_changed) => {}
             () = self.shutdown.cancelled() => {}
             () = mirror.follow(&mut self.writer, leader) => {}
-        }
-    }
-
-    /// Copies the operations of a server of release 0.1.0, until a replica leads.
-    async fn follow_predecessor(&mut self) {
-        let Some(predecessor_search) = &mut self.predecessor_search else {
-            return self.wait_for_new_role().await;
-        };
-        let has_changed =
-            |role: &ReplicaRole| !matches!(role, ReplicaRole::Vacant { last: None, .. });
-        tokio::select! {
-            biased;
-            _ = self.role.wait_for(has_changed) => {}
-            () = self.shutdown.cancelled() => {}
-            () = predecessor_search.follow(&mut self.writer) => {}
         }
     }
 

@@ -219,7 +219,6 @@ fn evaluation_failure(
     // The number of objects in the message can change with each evaluated object. The old message
     // stays until the requeue interval has passed, so that there are few writes.
     if let Some(before) = before
-        && names_no_subject(&before.message)
         && was_unknown == (objects > 0)
         && !is_due(written, activity, requeue)
     {
@@ -245,16 +244,6 @@ fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Durati
         None => true,
         Some(Time(shown)) => evaluated.duration_since(*shown).unsigned_abs() >= requeue,
     }
-}
-
-/// Returns true if a message of `EvaluationFailed` names no object. Release 0.1.0 wrote messages of
-/// the form `<field> on <object>: <text that may quote a value>`. Such a message must be replaced,
-/// because users without access to the object can read the message in the status.
-fn names_no_subject(message: &str) -> bool {
-    !message
-        .split(": ")
-        .next()
-        .is_some_and(|field| field.starts_with("rules[") && field.contains(" on "))
 }
 
 /// The reason why the server cannot watch a target.

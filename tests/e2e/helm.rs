@@ -1,10 +1,9 @@
 //! Tests of the Helm charts with Helm 3 and Helm 4. The tests in this file compare the objects of
 //! the charts with those of the kustomizations. The module `values` tests single values and their
-//! schema. The modules `install_upgrade_remove` and `upgrade_from_0_1_0` install the charts.
+//! schema. The module `install_upgrade_remove` installs the charts.
 
 mod install_upgrade_remove;
 mod kubelet;
-mod upgrade_from_0_1_0;
 mod values;
 
 use crate::deploy_manifests::{COMPONENT_OWNERS, NAMESPACE, REGISTER, choices, only_object};

@@ -3,9 +3,9 @@
 //! tests start the server as a process.
 
 use crate::harness::{
-    Caller, ControlPlane, Kind, OPERATION, PodProgram, RULE_SET, ServerProcess, administrator,
-    apart, condition, crd, credentials, eventually, front_proxy, kubeconfig_of, kubectl, ok_if,
-    rule_set, text,
+    Caller, ControlPlane, Kind, OPERATION, RULE_SET, ServerProcess, administrator, apart,
+    condition, crd, credentials, eventually, front_proxy, kubeconfig_of, kubectl, ok_if, rule_set,
+    text,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -117,12 +117,6 @@ impl<'a> Cluster<'a> {
 
     /// Starts the server as [`Self::server`] does, without a change of the Service.
     pub async fn unrouted_server(&self) -> ServerProcess {
-        self.unrouted_program(PodProgram::default()).await
-    }
-
-    /// Starts the server as [`Self::unrouted_server`] does, but with the binary and the address in
-    /// `program`.
-    pub async fn unrouted_program(&self, program: PodProgram) -> ServerProcess {
         let args = ["get", "deployment", "-n", self.namespace, "-o", "json"];
         let found = self
             .kubectl(&[&args[..], &["ifo-apiserver"]].concat())
@@ -137,7 +131,7 @@ impl<'a> Cluster<'a> {
         // An earlier server process may have left a file with its port.
         let _ = std::fs::remove_file(dir.join("port"));
         kubeconfig_of(self.control_plane, &self.admin, account, &kubeconfig).await;
-        ServerProcess::start_program(program, dir, &deployment, &kubeconfig).await
+        ServerProcess::start(dir, &deployment, &kubeconfig).await
     }
 
     /// Registers the server: applies the kustomization in `apiservice`, writes the port of the

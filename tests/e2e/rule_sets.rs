@@ -449,9 +449,8 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
         let still = cluster.admin.get(&path).await.ok();
         assert_eq!(version(&still), version(&ready), "{still}");
 
-        // The kube-apiserver accepts a write without a UID and without a resourceVersion. Release
-        // 0.1.0 sent such writes, and an administrator can send them. So the server must repair the
-        // status.
+        // The kube-apiserver accepts a write without a UID and without a resourceVersion. An
+        // administrator can send such a write. So the server must repair the status.
         let edit = json!({"status": edited});
         let unready = cluster.admin.merge(&status, &edit).await.ok();
         assert!(!is_ready(&unready), "{unready}");

@@ -3,8 +3,8 @@
 
 use crate::harness::relay::Relay;
 use crate::harness::{
-    Caller, ControlPlane, Installed, OPERATION, PodProgram, ServerProcess, administrator,
-    credentials, eventually, front_proxy, install, ok_if, register, text,
+    Caller, ControlPlane, Installed, OPERATION, ServerProcess, administrator, credentials,
+    eventually, front_proxy, install, ok_if, register, text,
 };
 use crate::load_balancer::{self, Endpoint, Endpoints};
 use http::Method;
@@ -29,8 +29,6 @@ pub struct Replicas<'a> {
     pub endpoints: Endpoints,
     /// The replicas. The oldest replica is the first.
     pub all: Vec<Replica>,
-    /// The program that [`Self::add`] starts as a new replica, and the address of its Pod.
-    program: PodProgram,
     /// The manifest of the Deployment, with the flags and environment variables of the replicas.
     deployment: Value,
     /// Number of replicas that were started so far, including stopped replicas.
@@ -65,22 +63,6 @@ impl<'a> Replicas<'a> {
         variables: &[(&str, &str)],
         count: usize,
     ) -> Self {
-        let program = PodProgram::default();
-        let mut replicas = Self::install(control_plane, program, folders, variables).await;
-        for _ in 0..count {
-            replicas.add().await;
-        }
-        replicas.wait_until_recovered().await;
-        replicas
-    }
-
-    /// Installs the folders of manifests. Does not start a replica.
-    pub async fn install(
-        control_plane: &'a ControlPlane,
-        program: PodProgram,
-        folders: &[&str],
-        variables: &[(&str, &str)],
-    ) -> Self {
         let (_, admin) = administrator(control_plane).await;
         let Installed {
             deployment,
@@ -89,33 +71,19 @@ impl<'a> Replicas<'a> {
         let endpoints = Endpoints::default();
         let port = load_balancer::start(&endpoints).await;
         register(control_plane, registration, port).await;
-        Self {
+        let mut replicas = Self {
             control_plane,
             admin,
             endpoints,
             all: Vec::new(),
-            program,
             deployment: with_variables(deployment, variables),
             started: 0,
+        };
+        for _ in 0..count {
+            replicas.add().await;
         }
-    }
-
-    /// Sets the program that [`Self::add`] starts from now on. The manifests stay the same.
-    pub fn use_program(&mut self, program: PodProgram) {
-        self.program = program;
-    }
-
-    /// Applies the manifests of another release, and sets the program that [`Self::add`] starts
-    /// from now on.
-    pub async fn apply(
-        &mut self,
-        program: PodProgram,
-        folders: &[&str],
-        variables: &[(&str, &str)],
-    ) {
-        let installed = install(self.control_plane, folders).await;
-        self.deployment = with_variables(installed.deployment, variables);
-        self.program = program;
+        replicas.wait_until_recovered().await;
+        replicas
     }
 
     /// Starts one more replica, as a new Pod, and waits until it is ready.
@@ -131,9 +99,7 @@ impl<'a> Replicas<'a> {
         let account = (text(&self.deployment, "/metadata/namespace"), account);
         let (control_plane, admin) = (self.control_plane, &self.admin);
         credentials(control_plane, &relay.url, admin, account, &kubeconfig).await;
-        let program = self.program.clone();
-        let server =
-            ServerProcess::start_program(program, &dir, &self.deployment, &kubeconfig).await;
+        let server = ServerProcess::start(&dir, &self.deployment, &kubeconfig).await;
         let caller = front_proxy(control_plane, as_administrator(server.stranger()));
         let endpoint = Endpoint::new(number, server.port(), caller, server.stranger());
         let endpoint = Arc::new(endpoint);

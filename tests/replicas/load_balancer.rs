@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
 
 /// Pause between two readiness probes of a replica.
 const PROBE_PERIOD: Duration = Duration::from_millis(500);
@@ -36,8 +35,6 @@ pub struct Endpoint {
     disturbed: AtomicBool,
     /// Number of disturbances of the replica that have begun so far.
     disturbances: AtomicUsize,
-    /// [`Self::close_connections`] notifies the balancer to close its connections to the replica.
-    close_connections: Notify,
 }
 
 /// A replica that was ready and not disturbed when a client chose it.
@@ -74,13 +71,7 @@ impl Endpoint {
             ready: AtomicBool::new(true),
             disturbed: AtomicBool::new(false),
             disturbances: AtomicUsize::new(0),
-            close_connections: Notify::new(),
         }
-    }
-
-    /// Closes the balancer's connections to this replica. The clients must then connect again.
-    pub fn close_connections(&self) {
-        self.close_connections.notify_waiters();
     }
 
     /// Returns true if the balancer sends new connections to this replica. Returns false if the
@@ -200,10 +191,7 @@ async fn forward(mut client: TcpStream, candidates: Vec<Arc<Endpoint>>) {
     for endpoint in candidates {
         match TcpStream::connect(("127.0.0.1", endpoint.port)).await {
             Ok(mut server) => {
-                tokio::select! {
-                    _ = copy_bidirectional(&mut client, &mut server) => {}
-                    () = endpoint.close_connections.notified() => {}
-                }
+                let _ = copy_bidirectional(&mut client, &mut server).await;
                 return;
             }
             Err(_) => endpoint.ready.store(false, Ordering::Release),

@@ -1,5 +1,5 @@
 //! Tests with several replicas (processes) of the server. Some tests disturb the replicas under
-//! load. Other tests upgrade the server.
+//! load.
 //!
 //! Each test starts its own Kubernetes control plane. In a test under load, three replicas run
 //! behind one load balancer. VirtualMachines change 20 times a second, so operations start and end
@@ -33,7 +33,6 @@
 )]
 mod harness;
 
-mod adjacent_releases;
 mod check_custom_resources;
 mod cluster;
 mod compare_replicas;
@@ -44,7 +43,6 @@ mod load_balancer;
 mod moving_watches;
 mod operation_identity;
 mod report;
-mod upgrade;
 mod usual_durations_of_operations;
 
 use cluster::Replicas;

@@ -299,9 +299,4 @@ pub struct Status {
     /// `Stalled` explain their status. observedGeneration is the generation of the subject.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// A field that no release has. A test builds a server with this field, to check that releases
-    /// with different fields can run together.
-    #[cfg(feature = "neighbour-release")]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub neighbour_field: Option<String>,
 }

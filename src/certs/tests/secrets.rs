@@ -8,7 +8,6 @@ use openssl::x509::X509;
 use serde_json::{Value, json};
 
 const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
-const FORMER_PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-ca";
 
 async fn load(cluster: &Cluster) -> Result<Authority, CertsError> {
     load_authority(&cluster.client(), "ifo-system", SECRET_NAME).await
@@ -36,26 +35,6 @@ async fn the_first_server_stores_a_ca_and_the_next_reads_it() {
     assert!(first.is(&second));
     assert_eq!(cluster.seen(&Method::PUT).len(), 1);
     assert!(cluster.seen(&Method::POST).is_empty());
-}
-
-#[tokio::test]
-async fn the_ca_of_release_0_1_0_is_used_until_the_secret_has_another_one() {
-    let cluster = installed();
-    let former = Authority::create().unwrap();
-    cluster.put(FORMER_PATH, secret(&former));
-    assert!(load(&cluster).await.unwrap().is(&former));
-    assert!(cluster.get(PATH).unwrap()["data"]["tls.key"].is_string());
-    let new = Authority::create().unwrap();
-    cluster.put(PATH, secret(&new));
-    assert!(load(&cluster).await.unwrap().is(&new));
-}
-
-#[tokio::test]
-async fn an_invalid_ca_of_release_0_1_0_is_replaced() {
-    let cluster = installed();
-    cluster.put(FORMER_PATH, json!({"data": {"tls.crt": "eA=="}}));
-    let created = load(&cluster).await.unwrap();
-    assert!(load(&cluster).await.unwrap().is(&created));
 }
 
 #[tokio::test]

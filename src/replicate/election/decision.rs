@@ -59,10 +59,9 @@ impl<S: LeaseStore> Election<S> {
                 .loss_reason(leading)
                 .map_or(ElectionDecision::Renew, ElectionDecision::StopLeading);
         }
-        // This decision already takes the current values of these channels into account. So only
-        // later changes end the wait after this decision.
+        // This decision already takes the current value of this channel into account. So only later
+        // changes end the wait after this decision.
         self.inputs.in_sync.mark_unchanged();
-        self.inputs.may_begin.mark_unchanged();
         let Some(seen) = &self.seen else {
             return match self.final_version_at_stop {
                 None => ElectionDecision::Create,
@@ -116,12 +115,6 @@ impl<S: LeaseStore> Election<S> {
                 additional_wait,
                 "the leader has released the Lease; this replica waits for the changes that it lacks",
             ),
-            (None, None) if !*self.inputs.may_begin.borrow() => {
-                return ElectionDecision::Wait(
-                    None,
-                    "no replica has led yet; this replica waits until no server of release 0.1.0 is running",
-                );
-            }
             (None, None) => (
                 self.expiry_period(record),
                 "no replica has led yet; this replica waits for one lease duration",

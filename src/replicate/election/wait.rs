@@ -40,13 +40,11 @@ impl<S: LeaseStore> Election<S> {
                 pending::<()>().await;
             }
             sleep(WAKE_INTERVAL).await;
-            let (mut in_sync, mut may_begin) =
-                (self.inputs.in_sync.clone(), self.inputs.may_begin.clone());
+            let mut in_sync = self.inputs.in_sync.clone();
             tokio::select! {
                 biased;
                 () = self.inputs.wake.notified() => {}
                 () = changed(&mut in_sync) => {}
-                () = changed(&mut may_begin) => {}
             }
         };
         tokio::select! {

@@ -77,7 +77,6 @@ impl WholeReplica {
         let (role_sender, role) = watch::channel(ReplicaRole::Unknown);
         let (replica_status, leader_queries) = replica_status(reader.clone(), role.clone());
         let (in_sync, synced) = watch::channel::<Option<Term>>(None);
-        let may_begin = watch::Sender::new(true);
         let (release, released) = oneshot::channel();
         let (metrics, wake) = (Arc::new(Metrics::new()), Arc::new(Notify::new()));
         let is_ready = Arc::<AtomicBool>::default();
@@ -88,7 +87,6 @@ impl WholeReplica {
             is_index_copied: Arc::new(move || mirrored.is_index_copied()),
             head: Arc::new(move || read.head()),
             in_sync: synced.clone(),
-            may_begin: may_begin.subscribe(),
             wake: wake.clone(),
             cluster_contact: replica_status.cluster_contact(),
         };
@@ -103,7 +101,6 @@ impl WholeReplica {
             operations: reader.clone(),
             role: role.clone(),
             mirror: Some(Mirror::new(links, in_sync, wake, leader_queries)),
-            predecessor_search: None,
             replica_status: replica_status.clone(),
             pipeline: SimulatedPipeline {
                 operations: reader.clone(),
@@ -143,7 +140,6 @@ impl WholeReplica {
                 invariants.violation(format!("{name}: the task {ended:?} has ended"));
             };
             tokio::join!(biased; election.run(role_sender, released), ended, mark_ready);
-            drop(may_begin);
         };
         tokio::spawn(process.run(root));
         Self {

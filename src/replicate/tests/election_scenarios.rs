@@ -85,26 +85,6 @@ async fn first_leader_waits_for_one_lease_duration_and_fills_the_lease_as_kubern
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_leader_waits_for_permission_to_begin() {
-    let mut cluster = Cluster::of(1);
-    cluster.replicas[0].may_begin.send_replace(false);
-    assert_eq!(
-        cluster
-            .wait_until(MINUTE, |it| !it.leaders().is_empty())
-            .await,
-        None
-    );
-    let role = cluster.replicas[0].role.borrow().clone();
-    let vacant = ReplicaRole::Vacant {
-        last: None,
-        final_version: None,
-    };
-    assert_eq!(role, vacant);
-    cluster.replicas[0].may_begin.send_replace(true);
-    cluster.wait_for_leader(milliseconds(300)).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn restarted_container_takes_over_the_lease_of_its_pod_at_once() {
     let mut cluster = Cluster::of(1);
     let leader = cluster.wait_for_leader(MINUTE).await;

@@ -14,8 +14,7 @@ use crate::replicate::leader_link_interface::{
 };
 use crate::replicate::leadership::LeadershipGrant;
 use crate::replicate::{
-    ClusterContact, Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus, Succession, Term,
-    replica_status,
+    ClusterContact, Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus, Term, replica_status,
 };
 use crate::rules::IncompleteRuleSets;
 use futures::future::BoxFuture;
@@ -478,18 +477,10 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations(
     // This replica has not copied anything yet, like a container that was just restarted.
     let restarted = LeaderAndFollower::start(Rv(0));
     restarted.role.send_replace(vacant.clone());
-    assert!(
-        !restarted
-            .replica_status
-            .is_ready_without_leader(Succession::Pending)
-    );
+    assert!(!restarted.replica_status.is_ready_without_leader());
     let follower = LeaderAndFollower::start_in_sync().await;
     follower.role.send_replace(vacant);
-    assert!(
-        follower
-            .replica_status
-            .is_ready_without_leader(Succession::Pending)
-    );
+    assert!(follower.replica_status.is_ready_without_leader());
 }
 
 #[tokio::test(start_paused = true)]
@@ -502,10 +493,7 @@ async fn a_leader_is_ready_only_while_its_leadership_is_valid() {
     };
     let (grant, leadership) = Leadership::new(Term::new("pod_1"), Rv(1), granted);
     pair.role.send_replace(ReplicaRole::Leading(leadership));
-    let is_ready = || {
-        pair.replica_status
-            .is_ready_without_leader(Succession::Pending)
-    };
+    let is_ready = || pair.replica_status.is_ready_without_leader();
     assert!(is_ready());
     grant.send_modify(|grant| grant.lost = true);
     assert!(!is_ready());

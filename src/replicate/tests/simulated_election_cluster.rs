@@ -58,7 +58,6 @@ pub struct ElectionOnlyReplica {
     pub client: LeaseClient,
     pub head: Arc<AtomicU64>,
     pub role: watch::Receiver<ReplicaRole>,
-    pub may_begin: watch::Sender<bool>,
     pub metrics: Arc<Metrics>,
     pub wake: Arc<Notify>,
     release: Option<oneshot::Sender<Rv>>,
@@ -229,7 +228,6 @@ impl ElectionOnlyReplica {
         let head = Arc::new(AtomicU64::new(0));
         let (role_sender, role) = watch::channel(ReplicaRole::Unknown);
         let (in_sync, in_sync_receiver) = watch::channel(None);
-        let (may_begin, may_begin_receiver) = watch::channel(true);
         let (release, released) = oneshot::channel();
         let (stop, stopped) = watch::channel(false);
         let (metrics, wake) = (Arc::new(Metrics::new()), Arc::new(Notify::new()));
@@ -240,7 +238,6 @@ impl ElectionOnlyReplica {
             is_index_copied: Arc::new(move || known.lock().unwrap().peers.len() > 1),
             head: Arc::new(move || Rv(read_head.load(Relaxed))),
             in_sync: in_sync_receiver,
-            may_begin: may_begin_receiver,
             wake: wake.clone(),
             cluster_contact: watch::Sender::default(),
         };
@@ -281,7 +278,6 @@ impl ElectionOnlyReplica {
             client,
             head,
             role,
-            may_begin,
             metrics,
             wake,
             release: Some(release),

@@ -13,7 +13,6 @@ mod control_plane;
 mod evaluate_watch_events;
 pub mod informers;
 mod objects;
-mod previous_release;
 pub mod relay;
 mod server;
 mod test_cluster;
@@ -29,8 +28,7 @@ pub use objects::{
     CRD, DATA_VOLUME, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating,
     rule_set, text,
 };
-pub use previous_release::previous_release;
-pub use server::{PodProgram, ServerProcess, mounted_secret, tail};
+pub use server::{ServerProcess, mounted_secret, tail};
 pub use test_cluster::{
     Installed, MANIFEST_FOLDERS, TestCluster, administrator, audited, columns, credentials,
     front_proxy, install, kubeconfig_of, kubectl, register,

@@ -44,30 +44,11 @@ pub struct ServerProcess {
     lifeline: Option<ChildStdin>,
 }
 
-/// The program of a container, and the address of its Pod.
-#[derive(Clone, Debug)]
-pub struct PodProgram {
-    pub path: PathBuf,
-    /// Address of the Pod. The server listens on this address and on loopback.
-    pub ip: IpAddr,
-}
-
-impl Default for PodProgram {
-    /// Returns the binary under test, on a loopback address.
-    fn default() -> Self {
-        Self {
-            path: PathBuf::from(env!("CARGO_BIN_EXE_ifo-apiserver")),
-            ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        }
-    }
-}
-
 /// The fields of a Pod that the tests need to start its container.
 #[derive(Debug)]
 struct Pod {
     /// The folder of the log and of the port file.
     dir: PathBuf,
-    program: PodProgram,
     namespace: String,
     uid: Uuid,
     container: Value,
@@ -106,37 +87,16 @@ impl ServerProcess {
     /// server writes its log and its port to files in the folder `dir`. The server has the rights
     /// of the user in the kubeconfig.
     pub async fn start(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
-        Self::start_program(PodProgram::default(), dir, deployment, kubeconfig).await
-    }
-
-    /// Starts a new Pod as [`Self::start`] does, with another program or address.
-    pub async fn start_program(
-        program: PodProgram,
-        dir: &Path,
-        deployment: &Value,
-        kubeconfig: &Path,
-    ) -> Self {
-        let mut server = Self::start_process(program, dir, deployment, kubeconfig);
+        let mut server = Self::start_unready(dir, deployment, kubeconfig);
         server.until_ready().await;
         server
     }
 
     /// Starts a new Pod of this Deployment, and does not wait until it is ready.
     pub fn start_unready(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
-        Self::start_process(PodProgram::default(), dir, deployment, kubeconfig)
-    }
-
-    /// Starts the process of a new Pod, and does not wait until the process listens.
-    fn start_process(
-        program: PodProgram,
-        dir: &Path,
-        deployment: &Value,
-        kubeconfig: &Path,
-    ) -> Self {
         let spec = &deployment["spec"]["template"]["spec"];
         let pod = Pod {
             dir: dir.to_owned(),
-            program,
             namespace: super::text(deployment, "/metadata/namespace").to_owned(),
             uid: Uuid::new_v4(),
             container: spec["containers"][0].clone(),
@@ -295,23 +255,12 @@ pub fn tail(dir: &Path) -> String {
 }
 
 impl Pod {
-    /// Starts the process of the container. The process listens on loopback and on the address of
-    /// the Pod.
+    /// Starts the process of the container. The process listens on loopback.
     fn spawn(&self, kubeconfig: &Path, port: u16) -> Child {
-        let Self {
-            dir,
-            program,
-            container,
-            ..
-        } = self;
-        let bind = if program.ip.is_loopback() {
-            program.ip
-        } else {
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-        };
+        let Self { dir, container, .. } = self;
         let env = self.environment();
         // If the container has a `command`, its first word is the name of the server's binary. The
-        // tests start `program.path` instead, so this word is left out.
+        // tests start the binary under test instead, so this word is left out.
         let words = |field: &str| -> Vec<String> {
             let words = container[field].as_array().cloned().unwrap_or_default();
             let words = words.iter().filter_map(Value::as_str);
@@ -325,7 +274,7 @@ impl Pod {
         let has = |name: &str| args.iter().any(|arg| flag(arg).as_deref() == Some(name));
         let mut ours = vec![
             format!("--secure-port={port}"),
-            format!("--bind-address={bind}"),
+            format!("--bind-address={}", Ipv4Addr::LOCALHOST),
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--port-file={}", dir.join("port").display()),
         ];
@@ -347,7 +296,7 @@ impl Pod {
             .expect("the folder of the server is writable");
         Command::new("/bin/sh")
             .args(["-c", UNTIL_STDIN_ENDS, "sh"])
-            .arg(&program.path)
+            .arg(env!("CARGO_BIN_EXE_ifo-apiserver"))
             .args(args.iter().filter(|arg| !is_ours(arg)))
             .args(&ours)
             .env_clear()
@@ -383,7 +332,7 @@ impl Pod {
                 (None, "metadata.namespace") => self.namespace.clone(),
                 (None, "metadata.uid") => self.uid.to_string(),
                 // The server tells other replicas to connect to this IP address.
-                (None, "status.podIP") => self.program.ip.to_string(),
+                (None, "status.podIP") => Ipv4Addr::LOCALHOST.to_string(),
                 (None, _) => panic!("the tests cannot give this variable a value: {variable}"),
             };
             env.insert(name, value);

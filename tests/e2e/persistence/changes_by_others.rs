@@ -113,7 +113,7 @@ fn foreign_labels_and_annotations_are_preserved() {
 }
 
 #[test]
-fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
+fn objects_of_server_side_apply_are_updated_without_their_old_labels_and_fields() {
     alone(async |cluster| {
         delete_custom_resources(cluster).await;
         let mut persisting = Persisting::start(cluster, &[]).await;
@@ -121,8 +121,7 @@ fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
         persisting.server.kill().await;
         cluster.admin.delete(&path).await.ok();
-        // Release 0.1.0 wrote custom resources with server-side apply. So the test writes a custom
-        // resource with server-side apply.
+        // managedFields then has an entry with the operation `Apply`.
         let mut applied = json!({
             "apiVersion": cr["apiVersion"], "kind": cr["kind"],
             "metadata": {"name": cr["metadata"]["name"], "labels": cr["metadata"]["labels"],

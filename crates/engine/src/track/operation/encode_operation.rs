@@ -136,8 +136,6 @@ impl Operation {
                 json.list(key!("conditions"), conditions, |json, condition| {
                     condition.encode(subject.generation, json);
                 });
-                #[cfg(feature = "neighbour-release")]
-                json.field_of_another_release();
             });
         });
         writer.finish(ObjectFacts {

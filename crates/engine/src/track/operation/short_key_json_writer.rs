@@ -152,14 +152,6 @@ impl ShortJsonWriter {
         }
     }
 
-    /// Writes a field that no release has. Only a test uses this feature: it simulates a release
-    /// whose operations have one more field.
-    #[cfg(feature = "neighbour-release")]
-    pub fn field_of_another_release(&mut self) {
-        self.short_json
-            .extend_from_slice(b",\"neighbourField\":\"known\"");
-    }
-
     fn key(&mut self, key: ShortKey) {
         self.short_json.extend_from_slice(&key.0);
     }

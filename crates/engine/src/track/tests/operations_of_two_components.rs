@@ -198,9 +198,9 @@ fn an_operation_completes_and_starts_again_if_its_rule_set_gets_another_componen
     assert_eq!(fixture.only_operation().spec.component, "other");
 }
 
-/// Returns the operation `Migrating` with the name and the UID that it had in release 0.1.0, which
-/// computed them without the component.
-fn of_earlier_release() -> InFlightOperation {
+/// Returns the operation `Migrating` with the name and the UID of a release that computes them
+/// without the component.
+fn of_other_release() -> InFlightOperation {
     let mut operation = migrating().only_operation();
     operation.metadata.name = Some("vm-migrating-3bcea166".to_owned());
     operation.metadata.uid = Some("91730560-9a30-503d-8db9-e2389a81bf2d".to_owned());
@@ -208,8 +208,8 @@ fn of_earlier_release() -> InFlightOperation {
 }
 
 #[test]
-fn operations_of_an_earlier_release_continue_under_their_names() {
-    let operation = of_earlier_release();
+fn operations_of_another_release_continue_under_their_names() {
+    let operation = of_other_release();
     let name = operation.metadata.name.clone();
     for is_in_index in [true, false] {
         let mut fixture = fixture_without_rules(settings(None));
