@@ -676,13 +676,18 @@ fn usual_durations_are_learned_and_survive_a_restart_of_the_server() {
         assert!(status.success(), "{status}");
         let text = stored(cluster).await;
         let document: Value = serde_json::from_str(&text).expect("the server stores JSON");
-        assert_eq!(document["format"], 1, "{text}");
+        assert_eq!(document["format"], 2, "{text}");
         let all = document["baselines"].as_array().expect("a list");
         let own: Vec<_> = (all.iter())
             .filter(|it| it["ruleSet"] == namespace)
-            .map(|it| (it.get("namespace").cloned(), it["runs"].as_u64()))
+            .map(|it| {
+                (
+                    it.get("namespace").cloned(),
+                    it["durations"].as_array().map(Vec::len),
+                )
+            })
             .collect();
-        let runs = Some(ENOUGH_RUNS as u64);
+        let runs = Some(ENOUGH_RUNS);
         let want = [(None, runs), (Some(json!(namespace)), runs)];
         assert!(want.iter().all(|it| own.contains(it)), "{own:?}");
         assert_eq!(own.len(), want.len(), "{own:?}");
@@ -728,7 +733,7 @@ fn stored_usual_durations_that_cannot_be_decoded_are_replaced_and_counted() {
             assert!(status.success(), "{status}");
             let replaced = stored(cluster).await;
             let document: Value = serde_json::from_str(&replaced).expect("the server stores JSON");
-            assert_eq!(document["format"], 1, "{replaced}");
+            assert_eq!(document["format"], 2, "{replaced}");
         }
     });
 }

@@ -2,10 +2,8 @@
 //! operation, from its start to its end. The tracker compares operations in flight with the usual
 //! duration to find overdue operations.
 //!
-//! A baseline contains the durations of one operation of one rule set. One baseline covers all
-//! namespaces together. In addition, each namespace has its own baseline. A baseline stores the
-//! durations in sketches. A sketch is a small summary of many durations, from which quantiles can
-//! be read. Sketches can be merged.
+//! A baseline contains the durations of the last 200 runs of one operation of one rule set. One
+//! baseline covers all namespaces together. In addition, each namespace has its own baseline.
 //!
 //! Each rule has a timing hash, a hash of the fields that affect the durations. If the timing hash
 //! changes, new durations are not comparable with earlier durations. So the baselines of the rule's
@@ -18,34 +16,15 @@ pub use shared_baselines::SharedBaselines;
 
 pub use encoding::{BaselinesError, MAX_ENCODED_BYTES};
 
-use jiff::{SignedDuration, Timestamp};
-use sketches_ddsketch::{Config, DDSketch};
-use std::collections::BTreeMap;
+use jiff::Timestamp;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Relative error of the quantiles. A sketch counts similar durations with one counter. If the
-/// longest duration is at most 150 times the shortest, a sketch with this error has at most 128
-/// counters (1 KiB).
-const ACCURACY: f64 = 0.02;
-
-/// Maximum number of counters of a sketch. If a sketch needs more counters, it counts the shortest
-/// durations together with one counter.
-///
-/// This value and `MIN_SECONDS` are the defaults of the crate `sketches_ddsketch`. Decoded sketches
-/// always have the defaults. Two sketches can be merged only if both values are equal in them.
-const MAX_COUNTERS: u32 = 2048;
-/// Smallest duration that a sketch distinguishes from zero, in seconds.
-const MIN_SECONDS: f64 = 1e-9;
-
-/// Length of a period. The runs of the current and of the previous period have a higher weight than
-/// older runs. So a run has the higher weight for 45 to 90 days, or longer if no further runs
-/// follow.
-const PERIOD: SignedDuration = SignedDuration::from_hours(45 * 24);
-
-/// Weight of a run of the current or the previous period. An older run has the weight 1.
-const RECENT_WEIGHT: u32 = 3;
+/// Maximum number of runs in a baseline. A new run replaces the oldest one. So the usual duration
+/// follows a lasting change of the cluster, such as faster storage.
+const MAX_RUNS: usize = 200;
 
 /// Minimum number of runs for using the baseline of one namespace. If the namespace has fewer runs,
 /// the baseline for all namespaces together is used.
@@ -56,7 +35,7 @@ const ENOUGH_IN_NAMESPACE: u64 = 20;
 /// after only a few runs, the next normal run is often longer than all earlier runs.
 pub(super) const ENOUGH_TO_JUDGE: u64 = 20;
 
-/// Maximum number of baselines. A baseline takes about 2 KB. If there are more baselines,
+/// Maximum number of baselines. A baseline takes about 2 KB at most. If there are more baselines,
 /// [`Baselines::remove_surplus`] removes some of them.
 const MAX_BASELINES: usize = 1_000;
 
@@ -106,121 +85,42 @@ pub struct Baselines {
 #[derive(Clone, Debug)]
 struct Baseline {
     timing_hash: Arc<str>,
-    /// Runs of the current period, which began at `since`.
-    recent: Sketch,
-    /// Runs of the previous period.
-    previous: Sketch,
-    /// All earlier runs.
-    older: Sketch,
-    since: Timestamp,
+    /// Durations of the last [`MAX_RUNS`] runs in seconds, the oldest run first.
+    durations: VecDeque<f64>,
     last_run: Timestamp,
-    /// The usual duration, computed from all three sketches. None if there are no runs.
+    /// The usual duration, computed from `durations`. None if there are no runs.
     usual: Option<UsualDuration>,
 }
 
-/// A summary of durations in seconds.
-#[derive(Clone)]
-struct Sketch(DDSketch);
-
-impl std::fmt::Debug for Sketch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Sketch({} runs)", self.0.count())
-    }
-}
-
-impl Sketch {
-    fn new() -> Self {
-        Self(DDSketch::new(Config::new(
-            ACCURACY,
-            MAX_COUNTERS,
-            MIN_SECONDS,
-        )))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.count() == 0
-    }
-
-    fn runs(&self) -> u64 {
-        self.0.count() as u64
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.0
-            .merge(&other.0)
-            .expect("all sketches have the same configuration");
-    }
-
-    fn quantile(&self, q: f64) -> Option<f64> {
-        self.0.quantile(q).ok().flatten()
-    }
-}
-
 impl Baseline {
-    fn new(timing_hash: &str, now: Timestamp) -> Self {
+    fn new(timing_hash: &str, last_run: Timestamp) -> Self {
         Self {
             timing_hash: timing_hash.into(),
-            recent: Sketch::new(),
-            previous: Sketch::new(),
-            older: Sketch::new(),
-            since: now,
-            last_run: now,
+            durations: VecDeque::new(),
+            last_run,
             usual: None,
         }
     }
 
-    fn learn(&mut self, seconds: f64, now: Timestamp) {
-        self.begin_period(now);
-        self.recent.0.add(seconds);
-        self.last_run = self.last_run.max(now);
-        self.compute();
-    }
-
-    /// Begins a new period if the current period is over. The runs of the current period become the
-    /// runs of the previous period. If the current period began two periods ago or earlier, its
-    /// runs become older runs instead.
-    fn begin_period(&mut self, now: Timestamp) {
-        let age = now.duration_since(self.since);
-        if age < PERIOD {
-            return;
-        }
-        let previous = std::mem::replace(&mut self.previous, Sketch::new());
-        let recent = std::mem::replace(&mut self.recent, Sketch::new());
-        self.older.merge(&previous);
-        if age < PERIOD * 2 {
-            self.previous = recent;
-        } else {
-            self.older.merge(&recent);
-        }
-        self.since = now;
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.recent.merge(&other.recent);
-        self.previous.merge(&other.previous);
-        self.older.merge(&other.older);
-        self.since = self.since.min(other.since);
-        self.last_run = self.last_run.max(other.last_run);
-        self.compute();
-    }
-
-    /// Computes the quantiles. The sketches of the current and of the previous period are merged
-    /// [`RECENT_WEIGHT`] times, which gives their runs this weight.
-    fn compute(&mut self) {
-        let mut all = self.older.clone();
-        for sketch in [&self.previous, &self.recent] {
-            for _ in 0..RECENT_WEIGHT {
-                all.merge(sketch);
-            }
-        }
-        let runs = [&self.recent, &self.previous, &self.older];
-        self.usual = all
-            .quantile(0.5)
-            .zip(all.quantile(0.95))
+    /// Adds the durations of runs that are newer than the known runs.
+    fn learn(&mut self, seconds: impl IntoIterator<Item = f64>, last_run: Timestamp) {
+        self.durations.extend(seconds);
+        let surplus = self.durations.len().saturating_sub(MAX_RUNS);
+        self.durations.drain(..surplus);
+        self.last_run = self.last_run.max(last_run);
+        let mut sorted: Vec<f64> = self.durations.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        // The nearest-rank method: `percent` of the runs do not exceed the result.
+        let quantile = |percent: usize| {
+            let rank = (sorted.len() * percent).div_ceil(100);
+            sorted.get(rank.checked_sub(1)?).copied()
+        };
+        self.usual = quantile(50)
+            .zip(quantile(95))
             .map(|(typical, p95)| UsualDuration {
                 typical,
                 p95,
-                runs: runs.into_iter().map(Sketch::runs).sum(),
+                runs: sorted.len() as u64,
             });
     }
 }
@@ -266,7 +166,7 @@ impl Baselines {
             if *baseline.timing_hash != *kind.timing_hash {
                 *baseline = Baseline::new(kind.timing_hash, now);
             }
-            baseline.learn(seconds, now);
+            baseline.learn([seconds], now);
             can_judge |= baseline
                 .usual
                 .is_some_and(|usual| usual.runs == ENOUGH_TO_JUDGE);
@@ -294,11 +194,11 @@ impl Baselines {
             .or_else(|| of(None))
     }
 
-    /// Adds the runs of `other`. If two baselines have the same identity but different timing
-    /// hashes, they belong to different versions of the rule and cannot be merged. In this case,
-    /// the baseline whose last run is newer stays.
-    pub fn merge(&mut self, other: Self) {
-        for (key, theirs) in other.all {
+    /// Adds the runs of `stored`, which are older than the known runs. If two baselines have the
+    /// same identity but different timing hashes, they belong to different versions of the rule and
+    /// cannot be merged. In this case, the baseline whose last run is newer stays.
+    pub fn merge(&mut self, stored: Self) {
+        for (key, mut theirs) in stored.all {
             match self.all.entry(key) {
                 Entry::Vacant(entry) => {
                     entry.insert(theirs);
@@ -306,7 +206,8 @@ impl Baselines {
                 Entry::Occupied(mut entry) => {
                     let own = entry.get_mut();
                     if own.timing_hash == theirs.timing_hash {
-                        own.merge(&theirs);
+                        theirs.learn(own.durations.iter().copied(), own.last_run);
+                        *own = theirs;
                     } else if own.last_run < theirs.last_run {
                         *own = theirs;
                     }

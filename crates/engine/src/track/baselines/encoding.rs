@@ -1,16 +1,12 @@
 //! Encodes baselines as text. `ifo-apiserver` stores the text in a ConfigMap. A baseline contains
 //! the durations of the completed runs of one operation.
 //!
-//! The text is JSON. A baseline stores its durations in sketches, which are small summaries of many
-//! numbers. The text contains each sketch as a base64 string in the binary format of Datadog's
-//! sketch libraries.
+//! The text is JSON. A duration has three significant digits, such as 83.2, so a baseline of 200
+//! runs takes about 1 KB.
 
-use super::{Baseline, BaselineKey, Baselines, MAX_BASELINES, Sketch};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use super::{Baseline, BaselineKey, Baselines, MAX_BASELINES};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use sketches_ddsketch::DDSketch;
 use std::cmp::Reverse;
 
 /// Maximum length of the text, in bytes. A ConfigMap can have 1 MiB.
@@ -24,7 +20,7 @@ use std::cmp::Reverse;
 pub const MAX_ENCODED_BYTES: usize = 512 * 1024;
 
 /// Version of the format. [`Baselines::decode`] refuses a text with another version.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The reason why a text cannot be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -38,14 +34,6 @@ pub enum BaselinesError {
     /// The text or the number of baselines exceeds its limit.
     #[error("the text is too long, or there are too many baselines")]
     TooLarge,
-    /// A sketch cannot be decoded.
-    #[error("the durations of {operation} of rule set {rule_set} cannot be decoded")]
-    Sketch {
-        /// Name of the rule set.
-        rule_set: String,
-        /// Name of the operation.
-        operation: String,
-    },
 }
 
 #[derive(Deserialize, Serialize)]
@@ -71,16 +59,9 @@ struct Stored {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
     rule_hash: String,
-    since: Timestamp,
     last_run: Timestamp,
-    /// Number of runs, for people who read the text. Decoding ignores this number.
-    runs: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    recent: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    previous: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    older: Option<String>,
+    /// Durations in seconds, the oldest run first.
+    durations: Vec<f64>,
 }
 
 impl Stored {
@@ -90,57 +71,28 @@ impl Stored {
             operation: key.operation.to_string(),
             namespace: key.namespace.as_deref().map(str::to_owned),
             rule_hash: baseline.timing_hash.to_string(),
-            since: baseline.since,
             last_run: baseline.last_run,
-            runs: baseline.usual.map_or(0, |usual| usual.runs),
-            recent: encode(&baseline.recent),
-            previous: encode(&baseline.previous),
-            older: encode(&baseline.older),
+            durations: baseline.durations.iter().copied().map(rounded).collect(),
         }
     }
 
-    fn decode(self) -> Result<(BaselineKey, Baseline), BaselinesError> {
-        let sketch = |text: &Option<String>| decode(text.as_deref());
-        let sketches = [&self.recent, &self.previous, &self.older].map(sketch);
-        let [Some(recent), Some(previous), Some(older)] = sketches else {
-            return Err(BaselinesError::Sketch {
-                rule_set: self.rule_set,
-                operation: self.operation,
-            });
-        };
+    fn decode(self) -> (BaselineKey, Baseline) {
         let key = BaselineKey {
             rule_set: self.rule_set.into(),
             operation: self.operation.into(),
             namespace: self.namespace.map(Into::into),
         };
-        let mut baseline = Baseline {
-            recent,
-            previous,
-            older,
-            ..Baseline::new(&self.rule_hash, self.since)
-        };
-        baseline.last_run = self.last_run;
-        baseline.compute();
-        Ok((key, baseline))
+        let mut baseline = Baseline::new(&self.rule_hash, self.last_run);
+        baseline.learn(self.durations, self.last_run);
+        (key, baseline)
     }
 }
 
-/// Encodes a sketch. Returns None for a sketch without runs.
-fn encode(sketch: &Sketch) -> Option<String> {
-    let bytes = || BASE64_STANDARD.encode(sketch.0.to_java_bytes());
-    (!sketch.is_empty()).then(bytes)
-}
-
-/// Decodes a sketch. If `text` is None, returns a sketch without runs. Returns None if the text is
-/// invalid, or if the accuracy of the sketch differs from [`Sketch::new`].
-fn decode(text: Option<&str>) -> Option<Sketch> {
-    let mut sketch = Sketch::new();
-    if let Some(text) = text {
-        let bytes = BASE64_STANDARD.decode(text).ok()?;
-        let stored = DDSketch::from_java_bytes(&bytes).ok()?;
-        sketch.0.merge(&stored).ok()?;
-    }
-    Some(sketch)
+/// Rounds a duration to three significant digits.
+fn rounded(seconds: f64) -> f64 {
+    format!("{seconds:.2e}")
+        .parse()
+        .expect("a formatted number can be parsed")
 }
 
 impl Baselines {
@@ -191,9 +143,8 @@ impl Baselines {
         if document.baselines.len() > MAX_BASELINES {
             return Err(BaselinesError::TooLarge);
         }
-        let decoded = document.baselines.into_iter().map(Stored::decode);
         Ok(Self {
-            all: decoded.collect::<Result<_, _>>()?,
+            all: document.baselines.into_iter().map(Stored::decode).collect(),
             is_changed: false,
         })
     }

@@ -470,13 +470,14 @@ fn baselines_survive_their_encoding_within_the_size_limit() {
     let decoded = Baselines::decode(&text).expect("the text was encoded by this release");
     let read = SharedBaselines::default();
     read.merge(decoded);
+    // The durations are multiples of 10 s, so three digits are exact.
     assert_eq!(read.of_all_namespaces(), shared.of_all_namespaces());
     for broken in [
         "",
         "{}",
         "[]",
-        &text.replace("\"format\":1", "\"format\":2"),
-        &text.replace("\"recent\":\"", "\"recent\":\"!"),
+        &text.replace("\"format\":2", "\"format\":1"),
+        &text.replace("\"durations\":[", "\"durations\":[true,"),
     ] {
         assert!(Baselines::decode(broken).is_err(), "{broken}");
     }
@@ -493,7 +494,7 @@ fn baselines_survive_their_encoding_within_the_size_limit() {
             timing_hash: "1234abcd",
             namespace: Some(&namespace),
         };
-        for _ in 0..60 {
+        for _ in 0..210 {
             let seconds = 100.0 * (2.0 * random.normal()).exp();
             many.learn(
                 kind,
@@ -511,22 +512,26 @@ fn baselines_survive_their_encoding_within_the_size_limit() {
 }
 
 #[test]
-fn the_runs_of_the_last_ninety_days_weigh_more() {
+fn the_usual_duration_comes_from_the_last_two_hundred_runs() {
     let mut fixture = fixture_with_rule_set(RULE);
-    for _ in 0..100 {
-        fixture.run_for(600 * SECOND);
-    }
-    fixture.now.wall += Duration::from_hours(100 * 24);
-    for _ in 0..50 {
-        fixture.run_for(60 * SECOND);
+    for seconds in [600, 60] {
+        for _ in 0..199 {
+            fixture.run_for(Duration::from_secs(seconds));
+        }
+        fixture.apply_object(moving(1));
+        fixture.advance(Duration::from_secs(seconds));
+        let expected = fixture.only_operation().status.expected.unwrap();
+        assert_eq!(expected.typical_seconds, seconds, "{expected:?}");
+        fixture.apply_object(json!({"phase": "Idle"}));
+        fixture.advance(DEBOUNCE);
     }
     fixture.apply_object(moving(1));
     let expected = fixture.only_operation().status.expected.unwrap();
-    assert_eq!(expected.runs, Some(150));
-    assert!(
-        (58..=62).contains(&expected.typical_seconds),
-        "{expected:?}"
+    assert_eq!(
+        (expected.typical_seconds, expected.p95_seconds),
+        (60, Some(60))
     );
+    assert_eq!(expected.runs, Some(200));
 }
 
 #[test]
