@@ -68,7 +68,7 @@ docs: ## Write the present output of commands into README.md and docs/
 bench: ## Run the benchmarks
 	$(CARGO) bench --locked $(FEATURES)
 
-instructions: ## Count the instructions of six paths and compare; RECORD=1 records the counts
+instructions: ## Count the instructions of two paths and compare; RECORD=1 records the counts
 	$(CARGO) bench --locked $(FEATURES) --profile instructions --bench instructions -- $(if $(RECORD),record,compare)
 
 instructions-rules: ## Count the instructions of each shipped rule

@@ -107,10 +107,10 @@ fn type_names(items: &[Item]) -> Vec<String> {
     names
 }
 
-/// A contributor who searches for the name of a type must find only one definition. The name
+/// A contributor who searches a crate for the name of a type must find only one definition. The name
 /// `Error` is an exception: several modules may have a type with this name.
 #[test]
-fn type_names_are_unique_in_the_workspace() {
+fn type_names_are_unique_in_their_crate() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let sources = ["src", "crates"].map(|folder| files(&root.join(folder)));
@@ -118,8 +118,13 @@ fn type_names_are_unique_in_the_workspace() {
         let path = file
             .strip_prefix(root)
             .expect("the file is in the repository");
-        let mut parts = path.iter().filter_map(|part| part.to_str());
-        let is_program = parts.all(|part| {
+        let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
+        let package = if parts[0] == "crates" {
+            parts[1]
+        } else {
+            "ifo"
+        };
+        let is_program = parts.iter().all(|part| {
             let name = part.strip_suffix(".rs").unwrap_or(part);
             let others = ["tests", "testing", "benches", "target"];
             !others.contains(&name) && !name.ends_with("_tests")
@@ -129,16 +134,16 @@ fn type_names_are_unique_in_the_workspace() {
             let parsed = syn::parse_file(&text).expect("the file must be valid Rust");
             for name in type_names(&parsed.items) {
                 defined
-                    .entry(name)
+                    .entry(format!("{package}: {name}"))
                     .or_default()
                     .push(path.display().to_string());
             }
         }
     }
     assert!(
-        defined.contains_key("InFlightOperationStatus"),
+        defined.contains_key("api: InFlightOperationStatus"),
         "the search must find the types of the workspace"
     );
-    defined.retain(|name, files| files.len() > 1 && name != "Error");
+    defined.retain(|name, files| files.len() > 1 && !name.ends_with(": Error"));
     assert_eq!(defined, BTreeMap::new());
 }

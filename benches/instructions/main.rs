@@ -1,4 +1,4 @@
-//! Counts the processor instructions of six paths of data through the server, and compares the
+//! Counts the processor instructions of two paths of data through the server, and compares the
 //! counts with recorded figures. The comparison fails if a count differs from its figure by more
 //! than 25 %:
 //!

@@ -1,4 +1,4 @@
-//! The six paths of data through the server whose instructions the benchmark counts. Each path has
+//! The two paths of data through the server whose instructions the benchmark counts. Each path has
 //! a function that creates the input, processes it in [`counted_section`], checks the result, and
 //! returns the number of items.
 //!
@@ -37,43 +37,22 @@ pub struct MeasuredPath {
 }
 
 /// The paths, in the order in which data passes through the server.
-pub const PATHS: [MeasuredPath; 6] = [
+pub const PATHS: [MeasuredPath; 2] = [
     MeasuredPath {
         name: "decode and evaluate",
         item: "a VirtualMachine of 5 KB and the shipped rule set of 14 rules",
         run: decode_and_evaluate,
     },
     MeasuredPath {
-        name: "track",
-        item: "an evaluation; each of 1,000 operations has three: start, change, end",
-        run: track,
-    },
-    MeasuredPath {
-        name: "commit",
-        item: "an index change; each of 1,000 operations has four: start, change, settling, end",
-        run: commit,
-    },
-    MeasuredPath {
         name: "list",
         item: "an operation in a list of 1,000 as JSON",
-        run: || list("application/json", "items"),
-    },
-    MeasuredPath {
-        name: "watch line",
-        item: "the event of a change, as one watch gets it in JSON",
-        run: watch_line,
-    },
-    MeasuredPath {
-        name: "table",
-        item: "an operation in a list of 1,000 as Table",
-        run: || list(TABLE, "rows"),
+        run: list,
     },
 ];
 
 const VIRTUAL_MACHINE: &str = include_str!("../../tests/fixtures/objects/virtualmachine.json");
 const RULE_SET: &str = include_str!("../../rules/kubevirt/virtualmachines.yaml");
 const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
-const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 /// Number of objects that are decoded and evaluated.
 const OBJECTS: usize = 1_000;
@@ -84,9 +63,6 @@ const OPERATIONS_PER_NAMESPACE: usize = 100;
 /// Number of counted lists. The result is their average. Before the counted lists, the benchmark
 /// reads one list without counting, so that the caches are filled.
 const LISTS: usize = 3;
-/// Duration of a [`Stage`]. In this time, the objects enter the stage one after the other.
-const STAGE_DURATION: Duration = Duration::from_mins(1);
-
 /// The limits of the index's ring buffer of changes. The server uses the same limit of the size.
 /// The limit of the age is higher than in the server, so that a slow machine does not drop changes.
 const RING: Bounds = Bounds {
@@ -136,49 +112,18 @@ fn decode_and_evaluate() -> usize {
     OBJECTS
 }
 
-fn track() -> usize {
-    let mut pipeline = Pipeline::new();
-    let messages = pipeline.messages(&Stage::ALL);
-    let items = messages.len();
-    let mut messages = Some(messages);
-    let mut commits = Vec::with_capacity(2 * items);
-    counted_section(&mut || {
-        if let Some(messages) = messages.take() {
-            pipeline.track(messages, &mut commits);
-        }
-    });
-    assert_eq!(count_changes(&commits), 4 * OPERATIONS);
-    items
-}
-
-fn commit() -> usize {
-    let mut pipeline = Pipeline::new();
-    let commits = pipeline.commits(&Stage::ALL);
-    let items = count_changes(&commits);
-    let (mut writer, reader) = empty_index();
-    // Each commit contains one or two changes.
-    let mut commits = commits.into_iter();
-    counted_section(&mut || {
-        for changes in commits.by_ref() {
-            commit_changes(&mut writer, changes);
-        }
-    });
-    assert!(reader.is_empty(), "all operations must have ended");
-    items
-}
-
-fn list(accept: &str, field: &str) -> usize {
+fn list() -> usize {
     let mut pipeline = Pipeline::new();
     let (mut writer, reader) = empty_index();
-    for changes in pipeline.commits(&[Stage::Start, Stage::Change]) {
-        commit_changes(&mut writer, changes);
-    }
+    let committed = writer.commit(pipeline.operations(), VersionAssignment::Mint);
+    committed.expect("operations are well-formed");
     let (runtime, router) = (runtime(), serving::router(reader));
-    let answer = async || chunks(serving::get(&router, LIVE, accept, "identity").await).await;
+    let answer =
+        async || chunks(serving::get(&router, LIVE, "application/json", "identity").await).await;
 
     let text = runtime.block_on(answer()).concat();
     let json: serde_json::Value = serde_json::from_slice(&text).expect("the answer is JSON");
-    assert_eq!(json[field].as_array().map(Vec::len), Some(OPERATIONS));
+    assert_eq!(json["items"].as_array().map(Vec::len), Some(OPERATIONS));
 
     counted_section(&mut || {
         for _ in 0..LISTS {
@@ -188,74 +133,29 @@ fn list(accept: &str, field: &str) -> usize {
     LISTS * OPERATIONS
 }
 
-fn watch_line() -> usize {
-    let mut pipeline = Pipeline::new();
-    let commits = pipeline.commits(&Stage::ALL);
-    let items = count_changes(&commits);
-    let (mut writer, reader) = empty_index();
-    let path = format!("{LIVE}?watch=1&resourceVersion={}", reader.head());
-    let (runtime, router) = (runtime(), serving::router(reader));
-    let mut body = runtime.block_on(serving::get(&router, &path, "application/json", "identity"));
-    let mut lines = 0;
-    for changes in commits {
-        commit_changes(&mut writer, changes);
-        let mut frame = None;
-        counted_section(&mut || frame = runtime.block_on(body.frame()));
-        let frame = frame.expect("the watch must not end");
-        let bytes = frame.expect("the watch must not fail").into_data();
-        let bytes = bytes.expect("a watch has no trailers");
-        lines += memchr::memchr_iter(b'\n', &bytes).count();
-    }
-    assert_eq!(lines, items, "each change must be one line");
-    items
-}
-
-/// The stages of each `VirtualMachine`, in this order.
-#[derive(Clone, Copy)]
-enum Stage {
-    /// The `VirtualMachine` starts.
-    Start,
-    /// The `VirtualMachine` is still starting, and has another message.
-    Change,
-    /// The `VirtualMachine` runs, so its operation ends.
-    End,
-}
-
-impl Stage {
-    const ALL: [Self; 3] = [Self::Start, Self::Change, Self::End];
-
-    /// Returns the JSON of `VirtualMachine` number `n` in this stage.
-    fn virtual_machine(self, n: usize) -> String {
-        const READY: &str = r#""status":"True","type":"Ready""#;
-        const SNAPSHOT: &str =
-            r#","snapshotInProgress":"tmp-snapshot-e9850da2-25ba-40c4-94a7-e8bf3ab90d62""#;
-        const NAME: &str = r#""name":"db","namespace":"snapshot-restore-clone""#;
-        assert!(
-            [READY, SNAPSHOT, NAME]
-                .iter()
-                .all(|it| VIRTUAL_MACHINE.contains(it))
-        );
-        let named = format!(
-            r#""name":"vm-{n:04}","namespace":"team-{:02}""#,
-            n / OPERATIONS_PER_NAMESPACE
-        );
-        // Without the snapshot, at most one operation is detected on the object.
-        let machine = VIRTUAL_MACHINE
-            .replace(SNAPSHOT, "")
-            .replace(NAME, &named)
-            .replacen("\"uid\":\"", &format!("\"uid\":\"{n:08x}"), 1);
-        let message = match self {
-            Self::Start => "Guest VM is not reported as running",
-            Self::Change => "Guest VM is not reported as running yet",
-            Self::End => return machine,
-        };
-        let unready = format!(
-            r#""message":"{message}","reason":"GuestNotRunning","status":"False","type":"Ready""#
-        );
-        machine
-            .replace(READY, &unready)
-            .replace("\"Running\"", "\"Starting\"")
-    }
+/// Returns the JSON of `VirtualMachine` number `n`, which is starting.
+fn starting_machine(n: usize) -> String {
+    const READY: &str = r#""status":"True","type":"Ready""#;
+    const SNAPSHOT: &str =
+        r#","snapshotInProgress":"tmp-snapshot-e9850da2-25ba-40c4-94a7-e8bf3ab90d62""#;
+    const NAME: &str = r#""name":"db","namespace":"snapshot-restore-clone""#;
+    assert!(
+        [READY, SNAPSHOT, NAME]
+            .iter()
+            .all(|it| VIRTUAL_MACHINE.contains(it))
+    );
+    let named = format!(
+        r#""name":"vm-{n:04}","namespace":"team-{:02}""#,
+        n / OPERATIONS_PER_NAMESPACE
+    );
+    let unready = r#""message":"Guest VM is not reported as running","reason":"GuestNotRunning","status":"False","type":"Ready""#;
+    // Without the snapshot, at most one operation is detected on the object.
+    VIRTUAL_MACHINE
+        .replace(SNAPSHOT, "")
+        .replace(NAME, &named)
+        .replacen("\"uid\":\"", &format!("\"uid\":\"{n:08x}"), 1)
+        .replace(READY, unready)
+        .replace("\"Running\"", "\"Starting\"")
 }
 
 /// The server's detector and tracker. The detector evaluates the rules on each `VirtualMachine`,
@@ -328,75 +228,22 @@ impl Pipeline {
         }
     }
 
-    /// Returns the time `elapsed` after the start.
-    fn after(&self, elapsed: Duration) -> ClockReading {
-        ClockReading {
-            wall: self.start.wall + elapsed,
-            steady: self.start.steady + elapsed,
+    /// Returns the changes of the tracker when [`OPERATIONS`] objects start their operations.
+    fn operations(&mut self) -> Vec<Write> {
+        for n in 0..OPERATIONS {
+            let evaluation = Box::new(self.evaluate(&starting_machine(n)));
+            let read = self.start.steady;
+            let message = self.message(FeedEvent::Evaluated { evaluation, read });
+            self.tracker.advance(message, self.start);
         }
-    }
-
-    /// Returns the messages that the tracker receives while all objects go through `stages`, each
-    /// with its time.
-    fn messages(&mut self, stages: &[Stage]) -> Vec<(Message, ClockReading)> {
-        let mut messages = Vec::new();
-        let mut time = Duration::ZERO;
-        for stage in stages {
-            for n in 0..OPERATIONS {
-                let evaluation = Box::new(self.evaluate(&stage.virtual_machine(n)));
-                let read = self.start.steady;
-                let message = self.message(FeedEvent::Evaluated { evaluation, read });
-                messages.push((message, self.after(time)));
-                time += STAGE_DURATION / 1_000;
-            }
-        }
-        messages
-    }
-
-    /// Processes the messages as the server's tracker task does. Then lets the remaining timers of
-    /// the tracker expire, such as the time at which an operation becomes overdue. Adds the changes
-    /// of each commit to `commits`.
-    fn track(&mut self, messages: Vec<(Message, ClockReading)>, commits: &mut Vec<Vec<Write>>) {
-        let tracker = &mut self.tracker;
-        for (message, now) in messages {
-            tracker.advance(message, now);
-            tracker.expire(now);
-            commits.push(tracker.take_changes());
-        }
-        while let Some(deadline) = tracker.next_deadline() {
-            let time = deadline - self.start.steady;
-            tracker.expire(ClockReading {
-                wall: self.start.wall + time,
-                steady: deadline,
-            });
-            commits.push(tracker.take_changes());
-        }
-    }
-
-    /// Returns the commits that the tracker makes while all objects go through `stages`.
-    fn commits(&mut self, stages: &[Stage]) -> Vec<Vec<Write>> {
-        let mut commits = Vec::new();
-        let messages = self.messages(stages);
-        self.track(messages, &mut commits);
-        commits.retain(|changes| !changes.is_empty());
-        commits
+        self.tracker.take_changes()
     }
 }
 
-/// Returns an empty index whose versions do not come from the clock. The versions must be the same
-/// in every run: the index compresses the JSON of completed operations, and the compressed size
-/// depends on the digits of the version.
+/// Returns an empty index whose versions do not come from the clock, so that they are the same in
+/// every run.
 fn empty_index() -> (Writer, IndexReader) {
     index::index_from(RING, FIRST_VERSION)
-}
-
-fn count_changes(commits: &[Vec<Write>]) -> usize {
-    commits.iter().map(Vec::len).sum()
-}
-
-fn commit_changes(writer: &mut Writer, changes: Vec<Write>) {
-    let committed = writer.commit(changes, VersionAssignment::Mint);
-    committed.expect("operations are well-formed");
 }
 
 /// Compiles the shipped rule set for `VirtualMachine` objects to a rule book: all compiled rule
