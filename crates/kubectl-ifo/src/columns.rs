@@ -117,7 +117,9 @@ impl OperationColumn {
             Nodes => operation.nodes.join(","),
             Started => time(operation.started),
             Completed => time(operation.completed),
-            _ => return one_line(self.field(operation)),
+            Operation | Name | Component | RuleSet | Reason | Message => {
+                return one_line(self.field(operation));
+            }
         })
     }
 
@@ -150,7 +152,9 @@ impl OperationColumn {
             Expected => typical(a).cmp(&typical(b)),
             Estimate => a.estimated_completion.cmp(&b.estimated_completion),
             Nodes => a.nodes.cmp(&b.nodes),
-            _ => self.field(a).cmp(self.field(b)),
+            Namespace | Subject | Operation | Name | Component | RuleSet | Reason | Message => {
+                self.field(a).cmp(self.field(b))
+            }
         }
     }
 }

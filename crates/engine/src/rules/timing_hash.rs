@@ -34,7 +34,8 @@ pub(super) fn of_rules(spec: &OperationRuleSetSpec) -> Vec<Arc<str>> {
     rules.map(hash).collect()
 }
 
-/// Returns a copy of `rule` with only the fields that affect the durations of runs. The expressions
+/// Returns a copy of `rule` with only the fields that affect the durations of runs. The function
+/// names all fields. So whoever adds a field must decide here whether it affects durations. The expressions
 /// in the copy have no white space and no comments ([`without_layout`]).
 fn timing_fields(rule: &Rule) -> Rule {
     let normalized = |field: &Option<String>| field.as_deref().map(without_layout);
@@ -56,7 +57,11 @@ fn timing_fields(rule: &Rule) -> Rule {
         debounce: None,
         expected_duration: None,
         stalled_after: None,
-        ..rule.clone()
+        operation: rule.operation.clone(),
+        deletes_subject: rule.deletes_subject,
+        supersedes: rule.supersedes.clone(),
+        appear_after: rule.appear_after.clone(),
+        state_after: rule.state_after.clone(),
     }
 }
 

@@ -94,14 +94,32 @@ impl Detection {
     /// Returns true if clients see the same values with both detections. The states are not
     /// compared, because clients see a new state only after the rule's `stateAfter`.
     fn shows_same_values(&self, other: &Self) -> bool {
-        let (own, its) = (&self.values, &other.values);
+        // The pattern names all fields. So whoever adds a field must decide here whether clients
+        // see it.
+        let RuleValues {
+            rule_index: _,
+            only_continues: _,
+            labels,
+            state: _,
+            reason,
+            message,
+            progress,
+            started: _,
+            instance: _,
+            work,
+            nodes,
+            expected: _,
+            stalled_after: _,
+            size: _,
+        } = &self.values;
+        let its = &other.values;
         self.rule_set.name == other.rule_set.name
-            && own.labels == its.labels
-            && own.reason == its.reason
-            && own.message == its.message
-            && own.progress == its.progress
-            && own.nodes == its.nodes
-            && own.work == its.work
+            && *labels == its.labels
+            && *reason == its.reason
+            && *message == its.message
+            && *progress == its.progress
+            && *nodes == its.nodes
+            && *work == its.work
     }
 }
 

@@ -19,7 +19,9 @@ use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::decode_object_facts::EncodedOperation;
 use crate::track::superseded_operations::OperationName;
-use ifo_api::live::{InFlightOperation, MAX_MESSAGE, Phase, StartTimeSource, State, Status};
+use ifo_api::live::{
+    InFlightOperation, MAX_MESSAGE, Phase, Spec, StartTimeSource, State, Status, SubjectReference,
+};
 use ifo_api::record::OperationRecord;
 use ifo_api::{Gvr, Key, labels};
 use jiff::Timestamp;
@@ -195,28 +197,70 @@ impl Restored {
 
 /// Returns an error if a field has a value that the server never writes.
 fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> {
-    let (metadata, spec, status) = (&object.metadata, &object.spec, &object.status);
-    let subject = &spec.subject;
+    // The patterns name all fields. So whoever adds a field must decide here whether it is checked.
+    let InFlightOperation {
+        api_version: _,
+        kind: _,
+        metadata,
+        spec,
+        status,
+    } = object;
+    let Spec {
+        operation,
+        rule_set,
+        component,
+        subject,
+        item,
+        // The key of a piece of work can have any value.
+        work: _,
+    } = spec;
+    let SubjectReference {
+        api_version,
+        kind,
+        name,
+        namespace,
+        uid,
+        owner_references,
+    } = subject;
+    let Status {
+        phase,
+        state,
+        reason,
+        message,
+        progress,
+        instance,
+        completed,
+        detected_by,
+        // These values are corrected ([`correct`]), or have no invalid values.
+        nodes: _,
+        state_since: _,
+        last_progress: _,
+        expected: _,
+        estimated_completion: _,
+        duration_seconds: _,
+        start_time_source: _,
+        last_detected: _,
+        subject_generation: _,
+        conditions: _,
+    } = status;
     let is_name = |text: &str| !text.is_empty() && text.len() <= MAX_NAME && !text.contains('\0');
     let may_be_name = |text: &Option<String>| text.as_deref().is_none_or(is_name);
     let is_namespace = |text: &str| labels::is_subdomain(text) && !text.contains('.');
     let latest = now.checked_add(MAX_CLOCK_SKEW).unwrap_or(Timestamp::MAX);
     let is_past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= latest);
-    let is_over = status.phase == Phase::Completed;
+    let is_over = *phase == Phase::Completed;
     let is_end = matches!(
-        status.state,
+        state,
         State::Succeeded | State::Failed | State::Superseded | State::Ended
     );
-    let operation = &spec.operation;
     let is_operation = !operation.is_empty() && labels::is_value(operation);
     let label_count = metadata.labels.iter().flatten().count();
     let are_labels =
         authors_labels(object).all(|(key, value)| labels::is_key(key) && labels::is_value(value));
-    let are_owners = subject.owner_references.iter().all(|it| {
+    let are_owners = owner_references.iter().all(|it| {
         let texts = [&it.api_version, &it.kind, &it.name, &it.uid];
         texts.into_iter().all(|text| text.len() <= MAX_NAME)
     });
-    let detected_by = &status.detected_by;
     let are_rule_sets = detected_by.iter().all(|name| is_name(name));
     let fields = [
         (
@@ -225,40 +269,28 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
         ),
         ("metadata.labels", label_count <= MAX_MEMBERS && are_labels),
         ("spec.operation", is_operation),
-        ("spec.ruleSet", is_name(&spec.rule_set)),
-        ("spec.component", is_name(&spec.component)),
-        ("spec.item", may_be_name(&spec.item)),
-        ("spec.subject.apiVersion", is_name(&subject.api_version)),
-        ("spec.subject.kind", is_name(&subject.kind)),
-        ("spec.subject.name", is_name(&subject.name)),
+        ("spec.ruleSet", is_name(rule_set)),
+        ("spec.component", is_name(component)),
+        ("spec.item", may_be_name(item)),
+        ("spec.subject.apiVersion", is_name(api_version)),
+        ("spec.subject.kind", is_name(kind)),
+        ("spec.subject.name", is_name(name)),
         (
             "spec.subject.namespace",
-            subject.namespace.as_deref().is_none_or(is_namespace),
+            namespace.as_deref().is_none_or(is_namespace),
         ),
-        (
-            "spec.subject.uid",
-            subject.uid.as_deref().is_some_and(is_name),
-        ),
+        ("spec.subject.uid", uid.as_deref().is_some_and(is_name)),
         ("spec.subject.ownerReferences", are_owners),
-        (
-            "status.message",
-            status.message.chars().count() <= MAX_MESSAGE,
-        ),
-        (
-            "status.progress",
-            status.progress.is_none_or(|it| it <= 100),
-        ),
-        ("status.instance", may_be_name(&status.instance)),
+        ("status.message", message.chars().count() <= MAX_MESSAGE),
+        ("status.progress", progress.is_none_or(|it| it <= 100)),
+        ("status.instance", may_be_name(instance)),
         (
             "status.detectedBy",
             detected_by.len() <= MAX_MEMBERS && are_rule_sets,
         ),
-        ("status.completed", !is_over || is_past(&status.completed)),
+        ("status.completed", !is_over || is_past(completed)),
         ("status.state", !is_over || is_end),
-        (
-            "status.reason",
-            !is_over || rules::is_reason(&status.reason),
-        ),
+        ("status.reason", !is_over || rules::is_reason(reason)),
     ];
     let wrong = fields.into_iter().find(|(_, is_valid)| !is_valid);
     wrong.map_or(Ok(()), |(field, _)| Err(NotRestored::Field(field)))
