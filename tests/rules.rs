@@ -12,6 +12,8 @@ mod compare_with_expected_operations;
 mod coverage;
 #[path = "rules/deletions_succeed.rs"]
 mod deletions_succeed;
+#[path = "rules/exceptions.rs"]
+mod exceptions;
 #[path = "rules/expression_mutants.rs"]
 mod expression_mutants;
 #[path = "rules/incomplete_objects.rs"]
@@ -22,10 +24,14 @@ mod mutation_testing;
 mod read_fixtures;
 #[path = "rules/read_shipped_rule_sets.rs"]
 mod read_shipped_rule_sets;
+#[path = "rules/removed_fields.rs"]
+mod removed_fields;
 #[path = "rules/shipped_operation_names.rs"]
 mod shipped_operation_names;
 #[path = "rules/time_limits_name_their_source.rs"]
 mod time_limits_name_their_source;
+#[path = "rules/troubled_objects.rs"]
+mod troubled_objects;
 #[path = "rules/work_keys.rs"]
 mod work_keys;
 

@@ -34,6 +34,42 @@ pub struct NamedField {
     pub line: usize,
     /// Column of the field's name in characters, from 1.
     pub column: usize,
+    /// What the absence of the field means for the expression.
+    pub purpose: ReadPurpose,
+}
+
+/// What the absence of a field means for the expression that reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadPurpose {
+    /// The expression needs the field, such as `a` in `object.a == 'x'`.
+    Need,
+    /// The expression reads the field to exclude objects, such as `a` in `!object.a`, in
+    /// `object.a != 'x'` and in `object.a == ''`. If the field is absent, the evaluation fails,
+    /// although the object should not be excluded.
+    Exclusion,
+    /// The field may be absent, such as `a` in `has(object.a)` and in `object.?a`.
+    Guarded,
+}
+
+impl ReadPurpose {
+    /// Returns the purpose of the same read inside of an exclusion.
+    #[must_use]
+    pub fn inverted(self) -> Self {
+        match self {
+            Self::Need => Self::Exclusion,
+            Self::Exclusion => Self::Need,
+            Self::Guarded => Self::Guarded,
+        }
+    }
+}
+
+/// A variable in an expression, such as `variables.ready`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedVariable {
+    /// The name of the variable.
+    pub name: String,
+    /// True if the expression reads the variable to exclude objects, such as `!variables.ready`.
+    pub is_exclusion: bool,
 }
 
 /// The fields of `object` from which the value of an expression can come, as paths. For example,
@@ -156,6 +192,8 @@ impl OriginPlace {
 pub struct NamedFields {
     /// The field selections, in the order of the text.
     pub named: Vec<NamedField>,
+    /// The variables that the expression reads.
+    pub variables: Vec<NamedVariable>,
     /// The origins of the result.
     pub origin: ValueOrigins,
 }
@@ -182,12 +220,18 @@ pub fn fields(source: &str, origins: &NameOrigins) -> Result<NamedFields, Compil
             origins,
             vars: Vec::new(),
             named: Vec::new(),
+            variables: Vec::new(),
+            is_exclusion: false,
         };
         let origin = reader.read(&root);
         let mut named = reader.named;
         named.sort_by_key(|field| (field.line, field.column));
         named.dedup();
-        Ok(NamedFields { named, origin })
+        Ok(NamedFields {
+            named,
+            variables: reader.variables,
+            origin,
+        })
     })
 }
 
@@ -198,6 +242,9 @@ struct FieldReader<'s> {
     /// The variables of the macros around the current node, such as `x` in `list.all(x, x > 0)`.
     vars: Vec<(String, ValueOrigins)>,
     named: Vec<NamedField>,
+    variables: Vec<NamedVariable>,
+    /// True inside of an odd number of negations.
+    is_exclusion: bool,
 }
 
 impl FieldReader<'_> {
@@ -210,12 +257,17 @@ impl FieldReader<'_> {
                     && name == "variables"
                     && !self.is_var(name)
                 {
+                    self.variables.push(NamedVariable {
+                        name: select.field.clone(),
+                        is_exclusion: self.is_exclusion,
+                    });
                     let mut variables = self.origins.variables.iter();
                     let known = variables.find(|(name, _)| *name == select.field);
                     return known.map(|(_, origin)| origin.clone()).unwrap_or_default();
                 }
+                let is_guarded = is_optional(&select.operand);
                 let operand = self.read(&select.operand);
-                self.select_field(node.id, &operand, &select.field)
+                self.select_field(node.id, &operand, &select.field, is_guarded)
             }
             Expr::Call(call) => self.call(node.id, call),
             Expr::List(list) => {
@@ -258,7 +310,18 @@ impl FieldReader<'_> {
 
     /// Records the selection of the field `name` with its position, and returns the origins of the
     /// field's value.
-    fn select_field(&mut self, node: u64, operand: &ValueOrigins, name: &str) -> ValueOrigins {
+    fn select_field(
+        &mut self,
+        node: u64,
+        operand: &ValueOrigins,
+        name: &str,
+        is_guarded: bool,
+    ) -> ValueOrigins {
+        let purpose = match (is_guarded, self.is_exclusion) {
+            (true, _) => ReadPurpose::Guarded,
+            (false, true) => ReadPurpose::Exclusion,
+            (false, false) => ReadPurpose::Need,
+        };
         let origin = operand.field(name);
         let (line, column) = self.position_of(node, name);
         for part in &origin.0 {
@@ -267,6 +330,7 @@ impl FieldReader<'_> {
                     path: path.clone(),
                     line,
                     column,
+                    purpose,
                 });
             }
         }
@@ -317,7 +381,7 @@ impl FieldReader<'_> {
                 let operand = self.read(operand);
                 match &field.expr {
                     Expr::Literal(LiteralValue::String(field)) => {
-                        self.select_field(node, &operand, field.inner())
+                        self.select_field(node, &operand, field.inner(), true)
                     }
                     _ => ValueOrigins::default(),
                 }
@@ -338,15 +402,20 @@ impl FieldReader<'_> {
                 origin
             }
             (None, [operand, index]) if matches!(name, operators::INDEX | operators::OPT_INDEX) => {
+                let is_guarded = name == operators::OPT_INDEX || is_optional(operand);
                 let operand = self.read(operand);
                 if let Expr::Literal(LiteralValue::String(key)) = &index.expr {
-                    return self.select_field(node, &operand, key.inner());
+                    return self.select_field(node, &operand, key.inner(), is_guarded);
                 }
                 self.read(index);
                 operand.indexed()
             }
             (None, [test, yes, no]) if name == operators::CONDITIONAL => {
-                self.read(test);
+                if is_false(yes) {
+                    self.read_inverted(test);
+                } else {
+                    self.read(test);
+                }
                 let mut origin = self.read(yes);
                 origin.join(self.read(no));
                 origin
@@ -357,6 +426,23 @@ impl FieldReader<'_> {
                 origin.join(self.read(right));
                 origin
             }
+            (None, [operand])
+                if name == "has"
+                    && let Expr::Select(select) = &operand.expr =>
+            {
+                let field = operand.id;
+                let operand = self.read(&select.operand);
+                self.select_field(field, &operand, &select.field, true)
+            }
+            (None, [operand]) if name == operators::LOGICAL_NOT => {
+                self.read_inverted(operand);
+                ValueOrigins::default()
+            }
+            (None, [left, right]) if excludes(name, left, right) => {
+                self.read_inverted(left);
+                self.read_inverted(right);
+                ValueOrigins::default()
+            }
             (None, [operand]) if name == "dyn" => self.read(operand),
             (target, args) => {
                 for arg in target.into_iter().chain(args) {
@@ -365,6 +451,13 @@ impl FieldReader<'_> {
                 ValueOrigins::default()
             }
         }
+    }
+
+    /// Reads a part of the expression whose truth makes the expression false.
+    fn read_inverted(&mut self, node: &IdedExpr) {
+        self.is_exclusion = !self.is_exclusion;
+        self.read(node);
+        self.is_exclusion = !self.is_exclusion;
     }
 
     fn comprehension(
@@ -417,6 +510,41 @@ impl FieldReader<'_> {
     }
 }
 
+/// Returns true if `node` yields an optional, so that a field of it may be absent.
+fn is_optional(node: &IdedExpr) -> bool {
+    match &node.expr {
+        Expr::Select(select) => is_optional(&select.operand),
+        Expr::Call(call) => match (&*call.func_name, &*call.args) {
+            (operators::OPT_SELECT | operators::OPT_INDEX, _) => true,
+            (operators::INDEX, [operand, _]) => is_optional(operand),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+fn is_false(node: &IdedExpr) -> bool {
+    matches!(&node.expr, Expr::Literal(LiteralValue::Boolean(value)) if !*value.inner())
+}
+
+/// Returns true if a comparison excludes objects in which a field has a value. An absent field
+/// would also satisfy the comparison, as in `object.a != 'x'` and `object.a == ''`.
+fn excludes(operator: &str, left: &IdedExpr, right: &IdedExpr) -> bool {
+    let is_empty = |node: &IdedExpr| match &node.expr {
+        Expr::Literal(LiteralValue::String(text)) => text.inner().is_empty(),
+        Expr::Literal(LiteralValue::Int(number)) => *number.inner() == 0,
+        _ => is_false(node),
+    };
+    let is_literal = |node: &IdedExpr| matches!(node.expr, Expr::Literal(_));
+    match operator {
+        operators::NOT_EQUALS => {
+            is_literal(left) && !is_empty(left) || is_literal(right) && !is_empty(right)
+        }
+        operators::EQUALS => is_empty(left) || is_empty(right),
+        _ => false,
+    }
+}
+
 /// Returns true for the functions `optional.of` and `optional.ofNonZeroValue`.
 pub(super) fn is_optional_of(prefix: &IdedExpr, name: &str) -> bool {
     matches!(&prefix.expr, Expr::Ident(prefix) if prefix == "optional")
@@ -426,6 +554,51 @@ pub(super) fn is_optional_of(prefix: &IdedExpr, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_that_exclude_objects_are_told_from_reads_that_are_needed() {
+        for (source, needed, excluding, guarded) in [
+            ("object.a == 'x' && !object.b.c", "a", "b c", ""),
+            ("object.a != 'x' || object.b == ''", "", "a b", ""),
+            ("object.a != '' && object.n == 0", "a", "n", ""),
+            ("has(object.a) && !has(object.b.c)", "", "b", "a c"),
+            (
+                "!object.?a.?b.orValue(false) && object.?c.d == optional.of(1)",
+                "",
+                "",
+                "a b c d",
+            ),
+            (
+                "!object.l.exists(e, e.t == 'x' && e.r != 'y')",
+                "r",
+                "l t",
+                "",
+            ),
+            ("object.a ? false : object.b", "b", "a", ""),
+            ("!(!object.a)", "a", "", ""),
+        ] {
+            let found =
+                fields(source, &NameOrigins::default()).expect("the test has no syntax error");
+            let of = |purpose: ReadPurpose| {
+                let named = found.named.iter().filter(|it| it.purpose == purpose);
+                let names = named.map(|it| match it.path.last() {
+                    Some(PathStep::Field(name)) => name.as_str(),
+                    _ => "",
+                });
+                names.collect::<Vec<_>>().join(" ")
+            };
+            assert_eq!(of(ReadPurpose::Need), needed, "{source}");
+            assert_eq!(of(ReadPurpose::Exclusion), excluding, "{source}");
+            assert_eq!(of(ReadPurpose::Guarded), guarded, "{source}");
+        }
+        let found = fields("variables.a && !variables.b", &NameOrigins::default());
+        let variables = found.expect("the test has no syntax error").variables;
+        let variables: Vec<_> = variables
+            .iter()
+            .map(|it| (&*it.name, it.is_exclusion))
+            .collect();
+        assert_eq!(variables, [("a", false), ("b", true)]);
+    }
 
     /// Returns the position and path of each field selection, as text.
     fn selections(source: &str, origins: &NameOrigins) -> Vec<String> {

@@ -2,6 +2,7 @@
 //! never work. A warning means that a part is probably a mistake, but may be intended. So only
 //! `kubectl ifo rules check` reports warnings.
 
+use super::exclusions::RuleReads;
 use super::{OUTCOMES, RuleDetails, RuleSet, RuleSetError, STATES, is_reason};
 use ifo_api::live::State;
 use ifo_api::ruleset::{self, OperationRuleSetSpec};
@@ -9,6 +10,7 @@ use ifo_cel::{
     CompileError, Environment, NameOrigins, PathStep, PossibleResult, Program, ResultText,
     ValueOrigins, comparisons_of_time_texts, fields, is_percentage, nearest_value,
 };
+use std::collections::BTreeSet;
 
 /// Returns a finding at the start of an expression.
 pub(super) fn finding(
@@ -206,6 +208,11 @@ pub fn elements_without_key(operation: &str, list: &str) -> RuleSetError {
 /// Returns the warnings of a rule set that compiles: expressions that are probably mistakes.
 pub fn warnings(spec: &OperationRuleSetSpec, rule_set: &RuleSet) -> Vec<RuleSetError> {
     let mut warnings = constant_conditions(spec, rule_set);
+    // Several rules can read the same variable.
+    let exclusions = spec.rules.iter();
+    let exclusions = exclusions.flat_map(|rule| RuleReads::of(spec, rule).warnings());
+    let mut known = BTreeSet::new();
+    warnings.extend(exclusions.filter(|warning| known.insert(warning.to_string())));
     for (field, source) in expressions(spec) {
         // The rule set was compiled before, so its expressions can be parsed.
         let found = comparisons_of_time_texts(source).unwrap_or_default();

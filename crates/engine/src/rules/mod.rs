@@ -11,6 +11,7 @@ mod compile;
 mod compile_limits_tests;
 mod evaluation_error;
 mod evaluation_time;
+mod exclusions;
 mod feed_lag;
 mod lint;
 mod rule_book;
@@ -28,6 +29,7 @@ pub use evaluation_time::{
     Allowance, EvaluationTime, FREE_TIME_PER_OBJECT, REDUCED_ALLOWANCE, RULE_SET_ALLOWANCE,
     TOTAL_ALLOWANCE, TimeAccount,
 };
+pub use exclusions::RuleReads;
 pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WorkWaitingSince};
 pub use lint::{elements_without_key, warnings};
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
