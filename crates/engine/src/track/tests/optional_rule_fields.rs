@@ -289,6 +289,34 @@ fn an_outcome_during_the_debounce_period_completes_the_operation() {
     );
 }
 
+/// The outcome can arrive long after the operation was over. For example, a user starts a virtual
+/// machine some time after its disks were filled.
+#[test]
+fn an_outcome_during_the_debounce_period_does_not_change_the_end() {
+    let mut fixture = fixture_with(TrackerSettings {
+        debounce: DEBOUNCE,
+        retain: Some(RETENTION),
+        max_records: 10,
+        cluster_namespace: "ifo-system".into(),
+    });
+    fixture.set_rule_set(
+        "rules:\n- {operation: Moving, expression: object.phase == 'Moving', outcome: \"object.phase == 'Done' ? 'Succeeded' : ''\"}",
+    );
+    fixture.apply_phase("Moving");
+    fixture.advance(SECOND);
+    fixture.apply_phase("Unknown");
+    let over = fixture.now.wall;
+    fixture.advance(DEBOUNCE - SECOND);
+    fixture.apply_phase("Done");
+    let status = fixture.only_operation().status;
+    assert_eq!(status.state, State::Succeeded);
+    assert_eq!(status.completed.map(|time| time.0), Some(over));
+    assert_eq!(status.duration_seconds, Some(1));
+    let record = fixture.records.values().next().expect("there is a record");
+    let record: Value = serde_json::from_slice(record).expect("a record is JSON");
+    assert_eq!(record["status"]["completed"], json!(over.to_string()));
+}
+
 #[test]
 fn another_instance_starts_a_new_operation() {
     let mut fixture = fixture_with_rule_set(
