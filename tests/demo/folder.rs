@@ -258,11 +258,11 @@ async fn the_namespaces_are_those_of_the_objects() {
     };
     assert_eq!(status.message, "namespaces \"nowhere\" not found");
     for command in ["list", "summary", "tree", "wait"] {
-        let (code, err) = demo.plugin(&[command, "-n", "shpo"]).await;
+        let (code, err) = crate::run_plugin(&demo, &[command, "-n", "shpo"]).await;
         assert_eq!(code, Some(2), "{command}: {err}");
         assert!(err.contains("did you mean \"shop\"?"), "{command}: {err}");
     }
-    let (code, err) = demo.plugin(&["wait", "-n", "empty", "--timeout=1m"]).await;
+    let (code, err) = crate::run_plugin(&demo, &["wait", "-n", "empty", "--timeout=1m"]).await;
     assert_eq!(code, Some(0), "{err}");
 
     std::fs::remove_file(folders.objects.join("web.yaml")).unwrap();

@@ -205,15 +205,6 @@ impl Demo {
         );
     }
 
-    /// Runs the plugin with the demo's kubeconfig. Returns its exit code and its standard error.
-    pub async fn plugin(&self, args: &[&str]) -> (Option<i32>, String) {
-        let mut plugin = Command::new(crate::plugin());
-        plugin.args(args).env("KUBECONFIG", &self.kubeconfig);
-        let output = plugin.output().await.unwrap();
-        let err = String::from_utf8(output.stderr).unwrap();
-        (output.status.code(), err)
-    }
-
     /// Starts a watch at `path`. `accept` is the value of the Accept header.
     pub async fn watch(&self, path: &str, accept: &str) -> Watch {
         let request = http::Request::get(path)

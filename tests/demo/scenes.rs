@@ -180,7 +180,7 @@ async fn the_second_user_may_read_only_one_namespace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plugin_knows_the_namespaces_and_kinds_of_the_demo() {
     let demo = Demo::start(&[]).await;
-    let plugin = async |args: &[&str]| demo.plugin(args).await;
+    let plugin = async |args: &[&str]| crate::run_plugin(&demo, args).await;
     for command in ["list", "summary", "tree", "wait"] {
         let (code, err) = plugin(&[command, "-n", "teem-a"]).await;
         assert_eq!(code, Some(2), "{command}: {err}");
