@@ -17,7 +17,12 @@ mod startup;
 #[path = "demo/stop.rs"]
 mod stop;
 
-/// Returns the path of the binary of the kubectl plugin.
-fn plugin() -> std::path::PathBuf {
-    binaries::other_binary(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo")
+/// Runs the kubectl plugin with the demo's kubeconfig. Returns its exit code and its standard error.
+async fn run_plugin(demo: &harness::Demo, args: &[&str]) -> (Option<i32>, String) {
+    let plugin = binaries::other_binary(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo");
+    let mut plugin = tokio::process::Command::new(plugin);
+    plugin.args(args).env("KUBECONFIG", &demo.kubeconfig);
+    let output = plugin.output().await.unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), err)
 }

@@ -11,7 +11,10 @@ use crate::auth::{DemoUser, DemoUsers, client_certificate_verifier};
 use crate::certs::{self, Authority, ServingCertificate, TlsSettings};
 use crate::config::{Common, Demo};
 use crate::demo::kubeconfig::{self, KubeconfigUser};
-use crate::demo::{self, ObjectServer, ObjectStore, RuleSetStore, Scenes, kinds, shipped_rules};
+use crate::demo::{
+    self, FolderNamespaces, ObjectServer, ObjectStore, RuleSetStore, Scenes, ServedObjects, kinds,
+    shipped_rules,
+};
 use crate::index;
 use crate::observe::{Feed, Folder, Raw, Resolve};
 use crate::rules::RuleSetEvent;
@@ -96,17 +99,16 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let stored = RuleSetStore::new(writer);
     let more = Some(served_resources::operation_rule_sets(rule_sets));
     let source = DemoObjects::open(&mut app, &common, &config).await?;
-    let short_names = kinds::short_names(source.advertised_resources());
-    app.short_names_of_kinds.store(Arc::new(short_names));
-    let mut router = serve::router(app.server(access, more, Some(source.advertised_resources())));
-    if let DemoObjects::Scenes(scenes) = &source {
-        let objects = ObjectServer {
-            store: scenes.objects(),
-            authenticate: users.clone(),
-            authorize: users,
-        };
-        router = objects.in_front_of(router);
-    }
+    let served = ObjectServer {
+        objects: source.served(&common),
+        authenticate: users.clone(),
+        authorize: users,
+    };
+    let resources = served.objects.resources();
+    app.short_names_of_kinds
+        .store(Arc::new(kinds::short_names(resources)));
+    let router = serve::router(app.server(access, more, Some(resources)));
+    let router = served.in_front_of(router);
     let listening = serve::listen::serve(
         listener,
         Arc::new(tls),
@@ -155,12 +157,15 @@ impl DemoObjects {
         })
     }
 
-    /// Returns the resources whose objects the demo serves, as a kube-apiserver does. The demo does
-    /// not serve the objects in a folder, so a folder yields an empty list.
-    fn advertised_resources(&self) -> &'static [serve::AdvertisedResource] {
+    /// Returns the objects that the demo serves as a kube-apiserver does. Of the objects in a folder,
+    /// the demo serves only the Namespaces.
+    fn served(&self, common: &Common) -> Arc<dyn ServedObjects> {
         match self {
-            Self::Scenes(_) => kinds::KINDS,
-            Self::Folder(_) => &[],
+            Self::Scenes(scenes) => Arc::new(scenes.objects()),
+            Self::Folder(folder) => Arc::new(FolderNamespaces {
+                folder: folder.clone(),
+                own: common.cluster_operations_namespace.clone(),
+            }),
         }
     }
 

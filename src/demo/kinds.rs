@@ -45,6 +45,9 @@ pub static KINDS: &[AdvertisedResource] = &[
     kind("config.openshift.io", "v1", "clusterversions", "ClusterVersion", false, &[]),
 ];
 
+/// The kind `Namespace`.
+pub static NAMESPACES: &[AdvertisedResource] = KINDS.split_at(1).0;
+
 /// Returns the group, version and resource name of a kind.
 pub fn gvr(kind: &AdvertisedResource) -> Gvr {
     Gvr {

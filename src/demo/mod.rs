@@ -7,6 +7,7 @@
 //!
 //! The code that detects and serves operations is in other modules. It is the same as in a cluster.
 
+mod folder_namespaces;
 pub mod kinds;
 pub mod kubeconfig;
 mod object_server;
@@ -15,7 +16,8 @@ mod rule_set_store;
 mod scene;
 pub mod shipped_rules;
 
-pub use object_server::ObjectServer;
+pub use folder_namespaces::FolderNamespaces;
+pub use object_server::{ObjectServer, ServedObjects};
 pub use object_store::{ObjectId, ObjectStore};
 pub use rule_set_store::RuleSetStore;
 pub use scene::{SceneError, Scenes};

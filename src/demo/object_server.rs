@@ -1,24 +1,34 @@
 //! Serves the objects of the demo as JSON to get and list requests, as a kube-apiserver does. So
 //! `kubectl get vm -A` works, and the plugin can check if a namespace exists.
 
-use super::kinds::{self, KINDS};
-use super::object_store::{ObjectId, ObjectStore};
+use super::kinds;
 use crate::auth::{AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates};
-use crate::serve::{AdvertisedResource, ErrorStatus};
+use crate::serve::{AdvertisedResource, ErrorStatus, Query, ResourceRequest, verb};
 use axum::Router;
-use axum::extract::{RawPathParams, RawQuery, State};
+use axum::extract::{RawPathParams, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use http::HeaderMap;
+use axum::routing::any;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Method, Uri};
+use ifo_api::Gvr;
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// The objects that an [`ObjectServer`] serves.
+pub trait ServedObjects: Send + Sync {
+    /// Returns the resources of the objects.
+    fn resources(&self) -> &'static [AdvertisedResource];
+
+    /// Returns the current resourceVersion, and the objects of a resource sorted by namespace and
+    /// name. An empty `namespace` means all namespaces.
+    fn list(&self, resource: &Gvr, namespace: &str) -> (u64, Vec<Value>);
+}
 
 /// The objects of the demo, and the access checks for requests.
 #[derive(Clone)]
 pub struct ObjectServer {
     /// The objects.
-    pub store: ObjectStore,
+    pub objects: Arc<dyn ServedObjects>,
     /// Authenticates requests.
     pub authenticate: Arc<dyn Authenticate>,
     /// Authorizes requests.
@@ -32,18 +42,10 @@ struct ResourceServer {
     kind: &'static AdvertisedResource,
 }
 
-/// The namespace and name in the path of a request. A field is empty if the path does not contain
-/// it.
-#[derive(Default)]
-struct ObjectPath {
-    namespace: String,
-    name: String,
-}
-
 impl ObjectServer {
     /// Returns a router that serves the objects, and passes all other requests to `router`.
     pub fn in_front_of(self, router: Router) -> Router {
-        let routes = KINDS.iter().map(|kind| {
+        let routes = self.objects.resources().iter().map(|kind| {
             let resource = ResourceServer {
                 server: self.clone(),
                 kind,
@@ -64,14 +66,14 @@ impl ResourceServer {
         } else {
             format!("/apis/{version}")
         };
-        let mut routes = Router::new().route(&format!("{root}/{plural}"), get(answer));
+        let mut routes = Router::new().route(&format!("{root}/{plural}"), any(answer));
         if self.kind.namespaced {
             let within = format!("{root}/namespaces/{{namespace}}/{plural}");
             routes = routes
-                .route(&within, get(answer))
-                .route(&format!("{within}/{{name}}"), get(answer));
+                .route(&within, any(answer))
+                .route(&format!("{within}/{{name}}"), any(answer));
         } else {
-            routes = routes.route(&format!("{root}/{plural}/{{name}}"), get(answer));
+            routes = routes.route(&format!("{root}/{plural}/{{name}}"), any(answer));
         }
         routes.with_state(self)
     }
@@ -80,8 +82,7 @@ impl ResourceServer {
     /// refused.
     async fn check_access(
         &self,
-        verb: &str,
-        path: &ObjectPath,
+        request: &ResourceRequest,
         headers: &HeaderMap,
     ) -> Result<(), ErrorStatus> {
         let peer = PeerCertificates::default();
@@ -91,17 +92,17 @@ impl ResourceServer {
         // As in a kube-apiserver, the access check for the Namespace object `a` has the namespace
         // `a`.
         let namespace = match self.kind.kind {
-            "Namespace" => &path.name,
-            _ => &path.namespace,
+            "Namespace" => &request.name,
+            _ => &request.namespace,
         };
         let asked = Attributes::Resource {
-            verb: verb.to_owned(),
+            verb: request.verb.to_owned(),
             group: self.kind.group.to_owned(),
             version: self.kind.version.to_owned(),
             resource: self.kind.plural.to_owned(),
             subresource: String::new(),
             namespace: namespace.clone(),
-            name: path.name.clone(),
+            name: request.name.clone(),
             fields: Vec::new(),
             labels: Vec::new(),
         };
@@ -114,69 +115,58 @@ impl ResourceServer {
         }
     }
 
-    fn list(&self, namespace: &str) -> Value {
+    /// Returns the object or the list that an authorized client requests.
+    fn read(&self, request: &ResourceRequest) -> Result<Value, ErrorStatus> {
+        let AdvertisedResource {
+            group,
+            plural,
+            kind,
+            ..
+        } = *self.kind;
+        if !self.kind.verbs.contains(&request.verb) {
+            return Err(ErrorStatus::not_supported(request.verb, group, plural));
+        }
         let gvr = kinds::gvr(self.kind);
-        let (version, items) = self.server.store.list(&gvr, namespace);
-        json!({
-            "kind": format!("{}List", self.kind.kind),
+        let (version, mut items) = self.server.objects.list(&gvr, &request.namespace);
+        if request.verb == "get" {
+            let found = items
+                .iter()
+                .position(|item| item["metadata"]["name"] == *request.name);
+            return match found {
+                Some(at) => Ok(items.swap_remove(at)),
+                None => Err(ErrorStatus::no_object(group, plural, &request.name)),
+            };
+        }
+        Ok(json!({
+            "kind": format!("{kind}List"),
             "apiVersion": gvr.api_version(),
             "metadata": {"resourceVersion": version.to_string()},
             "items": items,
-        })
-    }
-
-    fn find(&self, path: ObjectPath) -> Result<Value, ErrorStatus> {
-        let id = ObjectId {
-            resource: kinds::gvr(self.kind),
-            namespace: path.namespace,
-            name: path.name,
-        };
-        let missing = || ErrorStatus::no_object(self.kind.group, self.kind.plural, &id.name);
-        self.server.store.get(&id).ok_or_else(missing)
+        }))
     }
 }
 
 async fn answer(
     State(resource): State<ResourceServer>,
     path: RawPathParams,
-    RawQuery(query): RawQuery,
+    method: Method,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    let mut names = ObjectPath::default();
+    let mut request = ResourceRequest::default();
     for (parameter, value) in &path {
         match parameter {
-            "namespace" => value.clone_into(&mut names.namespace),
-            _ => value.clone_into(&mut names.name),
+            "namespace" => value.clone_into(&mut request.namespace),
+            _ => value.clone_into(&mut request.name),
         }
     }
-    let is_watch = is_watch(query.as_deref().unwrap_or_default());
-    let verb = match (names.name.is_empty(), is_watch) {
-        (false, _) => "get",
-        (true, true) => "watch",
-        (true, false) => "list",
-    };
-    if let Err(refused) = resource.check_access(verb, &names, &headers).await {
-        return refused.into_response();
+    request.verb = verb(&method, &request, &Query::of(&uri));
+    let allowed = resource.check_access(&request, &headers).await;
+    match allowed.and_then(|()| resource.read(&request)) {
+        Ok(object) => {
+            let content_type = [(CONTENT_TYPE, "application/json")];
+            (content_type, object.to_string()).into_response()
+        }
+        Err(refused) => refused.into_response(),
     }
-    match verb {
-        "get" => match resource.find(names) {
-            Ok(object) => json_response(&object),
-            Err(missing) => missing.into_response(),
-        },
-        "list" => json_response(&resource.list(&names.namespace)),
-        // The demo does not serve watches of these objects.
-        _ => ErrorStatus::not_supported(verb, resource.kind.group, resource.kind.plural)
-            .into_response(),
-    }
-}
-
-fn json_response(value: &Value) -> Response {
-    let content_type = [(CONTENT_TYPE, "application/json")];
-    (content_type, value.to_string()).into_response()
-}
-
-/// Returns true if the query requests a watch.
-fn is_watch(query: &str) -> bool {
-    form_urlencoded::parse(query.as_bytes())
-        .any(|(option, value)| option == "watch" && !matches!(&*value, "0" | "false"))
 }

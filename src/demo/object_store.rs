@@ -7,6 +7,7 @@
 //! objects again.
 
 use super::kinds;
+use super::object_server::ServedObjects;
 use super::scene::whole_second;
 use crate::clock;
 use crate::observe::{Feed, Raw, Resolve};
@@ -95,16 +96,8 @@ impl ObjectStore {
 
     /// Creates a Namespace if it does not exist.
     pub fn put_namespace(&self, name: &str) {
-        let namespace = json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": name,
-                "uid": Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()),
-                "creationTimestamp": whole_second(clock::now()),
-            },
-            "status": {"phase": "Active"},
-        });
+        let mut namespace = active_namespace(name);
+        namespace["metadata"]["creationTimestamp"] = json!(whole_second(clock::now()));
         if let Some(id) = ObjectId::of(&namespace)
             && self.get(&id).is_none()
         {
@@ -133,17 +126,6 @@ impl ObjectStore {
     /// Returns an object, or `None` if it does not exist.
     pub fn get(&self, id: &ObjectId) -> Option<Value> {
         self.lock().by_id.get(id).cloned()
-    }
-
-    /// Returns the current resourceVersion, and the objects of a resource sorted by namespace and
-    /// name. An empty `namespace` means all namespaces.
-    pub fn list(&self, resource: &Gvr, namespace: &str) -> (u64, Vec<Value>) {
-        let objects = self.lock();
-        let items = objects.by_id.iter().filter(|(id, _)| {
-            id.resource == *resource && (namespace.is_empty() || id.namespace == namespace)
-        });
-        let items = items.map(|(_, object)| object.clone()).collect();
-        (objects.resource_version, items)
     }
 
     fn write(&self, objects: &mut Objects, id: &ObjectId, mut object: Value) {
@@ -188,6 +170,31 @@ impl ObjectStore {
 impl Default for ObjectStore {
     fn default() -> Self {
         Self::with_backlog(BACKLOG)
+    }
+}
+
+/// Returns an active Namespace without a creation time.
+pub fn active_namespace(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "uid": Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes())},
+        "status": {"phase": "Active"},
+    })
+}
+
+impl ServedObjects for ObjectStore {
+    fn resources(&self) -> &'static [AdvertisedResource] {
+        kinds::KINDS
+    }
+
+    fn list(&self, resource: &Gvr, namespace: &str) -> (u64, Vec<Value>) {
+        let objects = self.lock();
+        let items = objects.by_id.iter().filter(|(id, _)| {
+            id.resource == *resource && (namespace.is_empty() || id.namespace == namespace)
+        });
+        let items = items.map(|(_, object)| object.clone()).collect();
+        (objects.resource_version, items)
     }
 }
 

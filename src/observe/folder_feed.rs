@@ -10,6 +10,7 @@ use super::{
     inline,
 };
 use crate::telemetry::Metrics;
+use bytes::Bytes;
 use futures::{
     FutureExt as _, SinkExt as _, StreamExt as _,
     channel::mpsc,
@@ -94,6 +95,12 @@ impl Folder {
             }),
         };
         Ok((folder, following))
+    }
+
+    /// Returns the names of the namespaces that contain objects, and of the Namespace objects. The
+    /// value is the JSON of the Namespace object, or `None` if the folder does not contain it.
+    pub fn namespaces(&self) -> BTreeMap<String, Option<Bytes>> {
+        self.inner.content.borrow().namespaces()
     }
 }
 
@@ -185,7 +192,7 @@ async fn send_changes(inner: Arc<FolderState>, source: Source, mut out: mpsc::Se
             .borrow_and_update()
             .objects(&source.target, source.namespace.as_deref());
         for (_, json) in sent.iter().filter(|(key, _)| !now.contains_key(key)) {
-            let _ = out.send(Raw::Deleted(bytes::Bytes::clone(json))).await;
+            let _ = out.send(Raw::Deleted(Bytes::clone(json))).await;
         }
         for (_, json) in now.iter().filter(|(key, json)| sent.get(key) != Some(json)) {
             let _ = out.send(Raw::Applied(json.clone())).await;

@@ -92,6 +92,19 @@ impl Content {
             .collect()
     }
 
+    /// Returns the names of the namespaces that contain objects, and of the Namespace objects. The
+    /// value is the Namespace object, or `None` if the folder does not contain it.
+    pub(super) fn namespaces(&self) -> BTreeMap<String, Option<Bytes>> {
+        let used = self.objects.keys().filter_map(|key| key.namespace.clone());
+        let mut namespaces: BTreeMap<_, _> = used.map(|name| (name, None)).collect();
+        for (key, json) in &self.objects {
+            if key.api_version == "v1" && key.kind == "Namespace" {
+                namespaces.insert(key.name.clone(), Some(json.clone()));
+            }
+        }
+        namespaces
+    }
+
     fn of<'a>(files: impl Iterator<Item = (&'a Path, &'a Object)> + Clone) -> Self {
         let known = KnownKinds::of(files.clone().map(|(_, object)| object));
         let with_namespace: HashSet<(&str, &str)> = files

@@ -118,6 +118,12 @@ impl<'a> AcceptClause<'a> {
         self.subtype == "yaml"
     }
 
+    /// Returns true if the clause requests a type of protobuf messages, as kubectl does for
+    /// `/openapi/v2`.
+    pub fn is_protobuf(&self) -> bool {
+        self.subtype.ends_with("+protobuf")
+    }
+
     /// Returns true if the clause allows JSON.
     pub fn allows_json(&self) -> bool {
         matches!(

@@ -60,6 +60,7 @@ pub use connection_limits::Connections;
 pub use discovery::AdvertisedResource;
 pub use error_status::ErrorStatus;
 pub use readiness::Readiness;
+pub use request::{Query, ResourceRequest, verb};
 pub use served_resources::{Resource, SharedShortNames};
 
 use crate::auth::{Authenticate, Authorize};
@@ -76,7 +77,7 @@ use create_responses::{indent, plain};
 use http::{HeaderMap, StatusCode};
 use ifo_api::completeness::Completeness;
 use middleware::Admitted;
-use request::{Query, RequestTarget, ResourceRequest};
+use request::RequestTarget;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -231,7 +232,8 @@ impl ServerState {
 pub fn router(server: ServerParameters) -> Router {
     let discovery =
         discovery::routes(&server.resources, server.served_by_other_router).with_state(());
-    let openapi = openapi::routes(&server.resources).with_state(());
+    let without_cluster = server.served_by_other_router.is_some();
+    let openapi = openapi::routes(&server.resources, without_cluster).with_state(());
     let shared = Arc::new(ServerState {
         resources: server.resources.iter().cloned().map(Arc::new).collect(),
         token_reviews: Semaphore::new(MAX_AUTHENTICATING),

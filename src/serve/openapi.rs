@@ -20,17 +20,29 @@ use axum::Router;
 use axum::extract::RawQuery;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::header::{CACHE_CONTROL, VARY};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
 const JSON: &str = "application/json";
 
+/// The media type of documents of version 2 in protobuf.
+const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// A document of version 2 in protobuf. It contains only the field `swagger`, with the value `2.0`.
+const EMPTY_PROTOBUF_V2: &[u8] = b"\x0a\x032.0";
+
 /// The start of references to schemas in a document of `OpenAPI` version 3.
 const SCHEMAS_V3: &str = "#/components/schemas/";
 
 /// Creates the routes of both versions of `OpenAPI` for `resources`.
-pub fn routes(resources: &[Resource]) -> Router {
+///
+/// `without_cluster` is true in the demo. Before `kubectl apply` and `kubectl create` send an object,
+/// they request the document of version 2 in protobuf. In a cluster, the kube-apiserver answers this
+/// request. In the demo, this server answers it with an empty document, so kubectl does not validate
+/// the object and sends it. If this server did not answer, the user would see an error about
+/// `OpenAPI`, and not that the resource is read-only.
+pub fn routes(resources: &[Resource], without_cluster: bool) -> Router {
     let mut index = Map::new();
     let mut router = Router::new();
     let mut all_paths = Map::new();
@@ -74,7 +86,12 @@ pub fn routes(resources: &[Resource]) -> Router {
         )
         .route(
             "/openapi/v2",
-            get(async move |headers: HeaderMap| document(&v2, &headers)),
+            get(async move |headers: HeaderMap| {
+                if without_cluster && clauses(&headers).iter().any(AcceptClause::is_protobuf) {
+                    return ([(CONTENT_TYPE, PROTOBUF_V2)], EMPTY_PROTOBUF_V2).into_response();
+                }
+                document(&v2, &headers)
+            }),
         )
 }
 

@@ -264,8 +264,9 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget,
     Ok(RequestTarget::Resource(request))
 }
 
-/// Returns the Kubernetes verb of a request.
-fn verb(method: &Method, request: &ResourceRequest, query: &Query) -> &'static str {
+/// Returns the Kubernetes verb of a request. The field `verb` of `request` is ignored. The result is
+/// empty if the HTTP method has no Kubernetes verb.
+pub fn verb(method: &Method, request: &ResourceRequest, query: &Query) -> &'static str {
     let has_name = !request.name.is_empty();
     match *method {
         Method::GET | Method::HEAD if request.legacy_watch => "watch",

@@ -227,3 +227,88 @@ async fn the_age_of_the_oldest_operation_counts_only_operations_in_flight() {
     assert!(metrics.contains(&retained), "{metrics}");
     assert!(!metrics.contains(&oldest), "{metrics}");
 }
+
+const NAMESPACES: &str = "/api/v1/namespaces";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_namespaces_are_those_of_the_objects() {
+    let folders = Folders::new();
+    folders.rule_set("vms", "Starting", STARTING);
+    folders.vm("web", "Starting");
+    let manifest = "{apiVersion: v1, kind: Namespace, metadata: {name: empty, labels: {a: b}}}";
+    folders.put(&folders.objects, "empty.yaml", manifest);
+    let demo = Demo::start(&folders.args()).await;
+    demo.wait_for_operations(&["web Starting"]).await;
+    let names = async || {
+        let namespaces = demo.items(NAMESPACES).await.into_iter();
+        let names = namespaces.map(|it| it["metadata"]["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names().await, ["default", "empty", "ifo-system", "shop"]);
+    let empty = demo.get(&format!("{NAMESPACES}/empty")).await.unwrap();
+    assert_eq!(empty["metadata"]["labels"]["a"], "b");
+    let shop = demo.get(&format!("{NAMESPACES}/shop")).await.unwrap();
+    assert_eq!(shop["status"]["phase"], "Active");
+
+    // If kubectl does not find an object, it reads the Namespace. If the Namespace exists, kubectl
+    // prints the message about the object, and otherwise the message about the Namespace.
+    let missing = demo.get(&format!("{NAMESPACES}/nowhere")).await;
+    let Err(kube::Error::Api(status)) = missing else {
+        panic!("the server must answer 404, because this namespace does not exist");
+    };
+    assert_eq!(status.message, "namespaces \"nowhere\" not found");
+    for command in ["list", "summary", "tree", "wait"] {
+        let (code, err) = crate::run_plugin(&demo, &[command, "-n", "shpo"]).await;
+        assert_eq!(code, Some(2), "{command}: {err}");
+        assert!(err.contains("did you mean \"shop\"?"), "{command}: {err}");
+    }
+    let (code, err) = crate::run_plugin(&demo, &["wait", "-n", "empty", "--timeout=1m"]).await;
+    assert_eq!(code, Some(0), "{err}");
+
+    std::fs::remove_file(folders.objects.join("web.yaml")).unwrap();
+    eventually("a list without the namespace shop", async || {
+        (names().await == ["default", "empty", "ifo-system"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_is_refused_because_the_resources_are_read_only() {
+    let folders = Folders::new();
+    folders.rule_set("vms", "Starting", STARTING);
+    let demo = Demo::start(&folders.args()).await;
+    demo.wait_for_operations(&[]).await;
+    let operations = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/shop/inflightoperations";
+    for (path, resource) in [
+        (operations, "inflightoperations.live.ifo.kubevirt.io"),
+        (RULE_SETS, "operationrulesets.ifo.kubevirt.io"),
+        (NAMESPACES, "namespaces"),
+    ] {
+        for (method, path, verb) in [
+            ("POST", path.to_owned(), "create"),
+            ("PUT", format!("{path}/a"), "update"),
+            ("PATCH", format!("{path}/a"), "patch"),
+            ("DELETE", format!("{path}/a"), "delete"),
+        ] {
+            let request = http::Request::builder().method(method).uri(path);
+            let refused = demo.client.request_text(request.body(Vec::new()).unwrap());
+            let Err(kube::Error::Api(status)) = refused.await else {
+                panic!("{verb} of {resource} must be refused");
+            };
+            assert_eq!((status.code, &*status.reason), (405, "MethodNotAllowed"));
+            let message = format!("{verb} is not supported on resources of kind \"{resource}\"");
+            assert_eq!(status.message, message);
+        }
+    }
+    // `kubectl apply` and `kubectl create` send this request before they send an object. If it
+    // fails, they do not send the object, and the user does not see the refusal.
+    let request = http::Request::get("/openapi/v2")
+        .header(
+            "accept",
+            "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        )
+        .body(Vec::new())
+        .unwrap();
+    let document = demo.client.request_text(request).await.unwrap();
+    assert_eq!(document, "\n\u{3}2.0");
+}

@@ -180,13 +180,7 @@ async fn the_second_user_may_read_only_one_namespace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plugin_knows_the_namespaces_and_kinds_of_the_demo() {
     let demo = Demo::start(&[]).await;
-    let plugin = async |args: &[&str]| {
-        let mut plugin = tokio::process::Command::new(crate::plugin());
-        plugin.args(args).env("KUBECONFIG", &demo.kubeconfig);
-        let output = plugin.output().await.unwrap();
-        let err = String::from_utf8(output.stderr).unwrap();
-        (output.status.code(), err)
-    };
+    let plugin = async |args: &[&str]| crate::run_plugin(&demo, args).await;
     for command in ["list", "summary", "tree", "wait"] {
         let (code, err) = plugin(&[command, "-n", "teem-a"]).await;
         assert_eq!(code, Some(2), "{command}: {err}");

@@ -1,7 +1,7 @@
 //! Tests that the scenes of the demo are valid, can be repeated, and show all kinds of operations.
 
 use super::*;
-use crate::demo::{kinds, shipped_rules};
+use crate::demo::{ServedObjects, kinds, shipped_rules};
 use crate::observe::{Feed as _, Raw};
 use futures::StreamExt as _;
 use futures::stream::select_all;

@@ -30,7 +30,7 @@ async fn send(path: &str, headers: &[(http::HeaderName, &str)]) -> Response<Body
     for (name, value) in headers {
         request = request.header(name, *value);
     }
-    routes(&resources())
+    routes(&resources(), false)
         .oneshot(request.body(Body::empty()).unwrap())
         .await
         .unwrap()
