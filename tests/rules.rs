@@ -6,6 +6,8 @@
 //! - If the mutation test changes an expression of a rule, at least one fixture fails.
 //! - No evaluation of a rule fails because a field is missing or zero.
 
+#[path = "rules/availability_table.rs"]
+mod availability_table;
 #[path = "rules/compare_with_expected_operations.rs"]
 mod compare_with_expected_operations;
 #[path = "rules/coverage.rs"]

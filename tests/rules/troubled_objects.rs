@@ -59,7 +59,8 @@ fn compile(shipped: &Shipped) -> RuleBook {
     book(&shipped.name, &shipped.spec).expect("shipped rule sets compile")
 }
 
-fn conditions(object: &Value) -> &[Value] {
+/// Returns the conditions in the status of the object.
+pub fn conditions(object: &Value) -> &[Value] {
     object["status"]["conditions"]
         .as_array()
         .map_or(&[], Vec::as_slice)
