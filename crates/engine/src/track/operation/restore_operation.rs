@@ -18,6 +18,7 @@ use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::decode_object_facts::EncodedOperation;
+use crate::track::retained_by_component::Owner;
 use crate::track::superseded_operations::OperationName;
 use ifo_api::live::{InFlightOperation, MAX_MESSAGE, Phase, StartTimeSource, State, Status};
 use ifo_api::record::OperationRecord;
@@ -352,8 +353,8 @@ impl Operation {
 pub struct RestoredRecord {
     /// Key of the record.
     pub key: Key,
-    /// Name of the rule set that detected the operation.
-    pub rule_set: Arc<str>,
+    /// Component and name of the rule set that detected the operation.
+    pub owner: Owner,
     /// Start of the operation.
     pub started: Timestamp,
     /// End of the operation: the time of its last detection.
@@ -366,7 +367,7 @@ impl RestoredRecord {
         let record: OperationRecord = serde_json::from_slice(json).ok()?;
         Some(Self {
             key: key.clone(),
-            rule_set: record.spec.rule_set.into(),
+            owner: (record.spec.component.into(), record.spec.rule_set.into()),
             started: record.status.started.0,
             completed: record.status.completed.0,
         })
