@@ -277,7 +277,7 @@ impl TrackerFixture {
             unselected: Vec::new(),
             failures: Vec::new(),
             unknown: Vec::new(),
-            read_now: false,
+            time_dependent: Vec::new(),
         };
         self.send_event(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
@@ -704,7 +704,7 @@ fn the_result_of_replaced_rules_is_ignored() {
         unselected: Vec::new(),
         failures: Vec::new(),
         unknown: Vec::new(),
-        read_now: false,
+        time_dependent: Vec::new(),
     };
     let event = FeedEvent::Evaluated {
         evaluation: Box::new(evaluation),
