@@ -230,9 +230,7 @@ impl OperationLimits {
             full_objects: 0,
         };
         match bound {
-            OperationBound::Object => {
-                usage_of(&self.rule_sets, &rule_set.name).full_objects == 0
-            }
+            OperationBound::Object => usage_of(&self.rule_sets, &rule_set.name).full_objects == 0,
             _ => self.bound_for(rule_set, part).is_none(),
         }
     }

@@ -220,7 +220,13 @@ impl SharedState {
         if self.settings.max_records > 0 && !namespace_was_deleted {
             let json = operation.record(view, end, now.wall);
             let key = operation.record_key();
-            self.keep_record(key.clone(), operation.owner(), operation.start, now.wall, now);
+            self.keep_record(
+                key.clone(),
+                operation.owner(),
+                operation.start,
+                now.wall,
+                now,
+            );
             self.writes.push(Write::Put { key, json });
         }
         self.remember_end(identity, operation, now.wall, now);

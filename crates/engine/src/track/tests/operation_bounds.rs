@@ -392,10 +392,7 @@ fn the_counts_are_exact_when_all_operations_have_ended() {
         fixture.delete(&format!("vm{number}"));
     }
     let limits = format!("{:?}", fixture.tracker.shared.limits);
-    assert!(
-        limits.contains("rule_sets: {}, components: {}"),
-        "{limits}"
-    );
+    assert!(limits.contains("rule_sets: {}, components: {}"), "{limits}");
     assert!(
         limits.contains("total: Usage { operations: 0, texts: 0, full_objects: 0 }"),
         "{limits}"
