@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) const MAX_OBJECTS: usize = 2_000;
 
 /// Maximum size of the stored fields of one object, in bytes. Rules usually read a few hundred bytes.
-pub(super) const MAX_FIELDS: usize = 16 << 10;
+/// Larger objects are decoded one at a time, and a stored object does not wait for its turn.
+pub(super) const MAX_FIELDS: usize = 64 << 10;
 
 /// Maximum number of bytes of the stored objects of all feeds together.
 pub const MAX_STORED_BYTES: usize = 8 << 20;
@@ -63,8 +64,9 @@ struct StoredObject {
 #[derive(Debug)]
 struct Refused {
     rule_set: Arc<RuleSet>,
-    /// Bytes of the smallest of these objects. None if all of them exceed [`MAX_FIELDS`].
-    least_bytes: Option<usize>,
+    /// Bytes of the smallest object that was refused since the last list began. An object whose fields exceed [`MAX_FIELDS`] counts as
+    /// 0 bytes. So the feed lists it regularly.
+    least_bytes: usize,
     /// Number of the list in which, or after which, an object was refused last.
     list_number: u64,
 }
@@ -142,35 +144,36 @@ impl StoredObjects {
                 self.objects.insert(identity, object);
             }
             None => {
+                let bytes = if is_small { bytes } else { 0 };
                 for rule_set in needed_by {
-                    self.refuse(rule_set, is_small.then_some(bytes));
+                    self.refuse(rule_set, bytes);
                 }
             }
         }
     }
 
-    fn refuse(&mut self, rule_set: &Arc<RuleSet>, bytes: Option<usize>) {
+    fn refuse(&mut self, rule_set: &Arc<RuleSet>, bytes: usize) {
         let name = rule_set.name.clone();
         let refused = self.refused.entry(name).or_insert_with(|| {
             rule_set.activity.throttle();
             Refused {
                 rule_set: rule_set.clone(),
-                least_bytes: None,
+                least_bytes: bytes,
                 list_number: 0,
             }
         });
-        let known = refused.least_bytes.into_iter();
-        refused.least_bytes = known.chain(bytes).min();
+        let is_known = refused.list_number == self.list_number;
+        let least_bytes = if is_known { refused.least_bytes } else { bytes };
+        refused.least_bytes = least_bytes.min(bytes);
         refused.list_number = self.list_number;
     }
 
-    /// Returns true if an object was refused, and could be stored now. The feed must then list all
-    /// objects again.
+    /// Returns true if an object was refused, and could be stored now or is too large. The feed must
+    /// then list all objects again.
     pub fn has_room(&self) -> bool {
-        self.refused.values().any(|refused| {
-            let bytes = refused.least_bytes;
-            bytes.is_some_and(|bytes| self.may_store(&refused.rule_set.component, bytes))
-        })
+        self.refused
+            .values()
+            .any(|refused| self.may_store(&refused.rule_set.component, refused.least_bytes))
     }
 
     /// Returns the next object after the position `after`: its identity and its fields.

@@ -155,7 +155,7 @@ fn each_component_has_a_share_of_the_stored_objects_of_a_feed() {
 
 #[test]
 fn the_stored_objects_of_all_feeds_have_one_bound() {
-    const LENGTH: usize = MAX_FIELDS - 1_000;
+    const LENGTH: usize = 15 << 10;
     let bytes = Arc::default();
     let names = ["a", "b", "c", "d", "e", "f", "g", "small"];
     let mut feeds = names.map(|name| detector_for_teams(&[name], &bytes));
@@ -200,6 +200,12 @@ fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
         .expect("one object is stored");
     assert_eq!(found.evaluation.subject.path(), "ns/short");
     assert!(detector.reevaluate_next(now()).is_none());
+    // The other object is too large to be stored. A list shows whether it still is.
+    assert!(is_throttled(&detector, 0) && detector.wants_list(now()));
+    detector.reset();
+    detector.synced();
+    detector.begin_resync(now());
+    assert!(!is_throttled(&detector, 0));
 }
 
 #[test]
