@@ -83,7 +83,10 @@ impl SubAssign for Usage {
 /// What the operations on one object use, by rule set. The tracker stores this value with the
 /// object, so that it can subtract exactly what it has added before.
 #[derive(Debug, Default)]
-pub(super) struct ObjectUsage(Vec<(Arc<RuleSet>, Usage)>);
+pub(super) struct ObjectUsage(Vec<RuleSetUsage>);
+
+/// What one rule set uses.
+type RuleSetUsage = (Arc<RuleSet>, Usage);
 
 impl ObjectUsage {
     /// Adds a part to the usage of a rule set.
@@ -141,6 +144,13 @@ pub(super) struct OperationLimits {
 impl OperationLimits {
     /// Replaces the usage of an object.
     pub fn replace(&mut self, own: &mut ObjectUsage, new: ObjectUsage) {
+        // Most events do not change the usage.
+        let is_same = |((old_set, old), (new_set, new)): (&RuleSetUsage, &RuleSetUsage)| {
+            Arc::ptr_eq(old_set, new_set) && old == new
+        };
+        if own.0.len() == new.0.len() && own.0.iter().zip(&new.0).all(is_same) {
+            return;
+        }
         for (rule_set, part) in &new.0 {
             self.change(rule_set, |usage| *usage += *part);
         }
