@@ -136,18 +136,15 @@ impl StoredObjects {
         let bytes = object.bytes();
         let may_store = |it: &&Arc<RuleSet>| self.may_store(&it.component, bytes);
         let is_small = object.fields.len() <= MAX_FIELDS;
-        match needed_by.iter().find(may_store).filter(|_| is_small) {
-            Some(rule_set) => {
-                object.component.clone_from(&rule_set.component);
-                self.places.take(&object.component, 1);
-                self.bytes.shares().take(&object.component, bytes);
-                self.objects.insert(identity, object);
-            }
-            None => {
-                let bytes = if is_small { bytes } else { 0 };
-                for rule_set in needed_by {
-                    self.refuse(rule_set, bytes);
-                }
+        if let Some(rule_set) = needed_by.iter().find(may_store).filter(|_| is_small) {
+            object.component.clone_from(&rule_set.component);
+            self.places.take(&object.component, 1);
+            self.bytes.shares().take(&object.component, bytes);
+            self.objects.insert(identity, object);
+        } else {
+            let bytes = if is_small { bytes } else { 0 };
+            for rule_set in needed_by {
+                self.refuse(rule_set, bytes);
             }
         }
     }
