@@ -187,7 +187,7 @@ mod tests {
             unselected: Vec::new(),
             failures: Vec::new(),
             unknown: Vec::new(),
-            read_now: false,
+            time_dependent: Vec::new(),
         }
     }
 

@@ -20,6 +20,8 @@ mod hostile_connections;
 mod hostile_rule_sets;
 #[path = "pipeline/invalid_and_large_objects.rs"]
 mod invalid_and_large_objects;
+#[path = "pipeline/many_operations.rs"]
+mod many_operations;
 #[path = "pipeline/memory_while_listing.rs"]
 mod memory_while_listing;
 #[path = "pipeline/signals_and_addresses.rs"]

@@ -114,6 +114,7 @@ impl DetectionSetup {
             feedback,
             metrics: self.metrics.clone(),
             resync: common.resync,
+            stored_bytes: Arc::default(),
             time: Arc::new(
                 EvaluationTime::new(clock::steady).with_processor_time(clock::processor_time),
             ),

@@ -70,6 +70,7 @@ async fn run_demo() -> [Vec<(Key, Value)>; 2] {
         feedback,
         metrics: metrics.clone(),
         resync: Duration::from_secs(30),
+        stored_bytes: Arc::default(),
         time: Arc::default(),
     };
     let settings = TrackerSettings {

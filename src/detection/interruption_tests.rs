@@ -86,6 +86,7 @@ async fn pipeline(rule: Value) -> PipelineFixture {
         feedback,
         metrics: metrics.clone(),
         resync: RESYNC,
+        stored_bytes: Arc::default(),
         time: Arc::default(),
     };
     tokio::spawn(supervisor.run(published));

@@ -33,7 +33,7 @@ use crate::rules::{Feedback, Publication};
 use crate::telemetry::Metrics;
 use feed_task::FeedTask;
 use ifo_api::{Gvr, Source};
-use ifo_engine::detect::Detector;
+use ifo_engine::detect::{Detector, StoredBytes};
 use ifo_engine::rules::{EvaluationTime, RegisteredLag, RuleBook, WorkWaitingSince};
 use ifo_engine::track::Message;
 use std::collections::HashMap;
@@ -67,6 +67,8 @@ pub struct Supervisor {
     pub resync: Duration,
     /// Measures and limits the time of evaluations. All feeds share it.
     pub time: Arc<EvaluationTime>,
+    /// Limits the bytes of the objects that feeds store. All feeds share it.
+    pub stored_bytes: Arc<StoredBytes>,
 }
 
 impl Supervisor {
@@ -188,7 +190,9 @@ impl Supervisor {
             was_synced: false,
             is_relisting: false,
             unprocessed_bytes: 0,
-            detector: Detector::new(book, self.metrics.clone()).with_time(self.time.clone()),
+            detector: Detector::new(book, self.metrics.clone())
+                .with_time(self.time.clone())
+                .with_stored_bytes(self.stored_bytes.clone()),
             source,
             tracker: self.tracker.clone(),
             feedback: self.feedback.clone(),

@@ -270,6 +270,7 @@ async fn changes_of_server(
         feedback,
         metrics: metrics.clone(),
         resync: RESYNC,
+        stored_bytes: Arc::default(),
         time: Arc::default(),
     };
     let supervisor = tokio::spawn(supervisor.run(published));

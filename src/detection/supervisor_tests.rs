@@ -120,6 +120,7 @@ pub(super) fn supervisor_with(queue: usize, time: EvaluationTime) -> SupervisorF
         feedback: report,
         metrics: metrics.clone(),
         resync: RESYNC,
+        stored_bytes: Arc::default(),
         time: Arc::new(time),
     };
     SupervisorFixture {

@@ -27,8 +27,9 @@ const OUTDATED_DEFINITION: &str = "OutdatedDefinition";
 /// Reason and message of `Ready` while a feed (a watch of the target) throttles the rule set.
 const THROTTLED: (&str, &str) = (
     "Throttled",
-    "The rules take too much of the server's time, or they exhausted their evaluation steps on \
-     ten objects in a row. Until the rules are cheaper, they are evaluated on only some objects. \
+    "The rules take too much of the server's time, they exhausted their evaluation steps on ten \
+     objects in a row, or they read `now` on more objects than the server stores. Until the rules \
+     are cheaper, they are evaluated on only some objects. \
      See the section on cost in docs/rules.md.",
 );
 

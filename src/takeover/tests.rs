@@ -103,7 +103,7 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
             unselected: Vec::new(),
             failures: Vec::new(),
             unknown: Vec::new(),
-            read_now: false,
+            time_dependent: Vec::new(),
         };
         let event = FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),

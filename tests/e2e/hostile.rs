@@ -6,6 +6,7 @@ mod component_owners;
 mod connections;
 mod control_characters;
 mod http2_client;
+mod late_changes;
 mod memory_under_floods;
 mod operations_of_other_teams;
 mod rapid_reset;

@@ -21,6 +21,9 @@ use tokio::time::sleep;
 /// The API group of all targets.
 pub const GROUP: &str = "hostile.example";
 
+/// The stage ([`FakeApiServer::advance_to`]) at which all rule sets are deleted.
+pub const RULE_SETS_DELETED: usize = usize::MAX;
+
 /// The beginning of an answer whose body ends when the connection is closed.
 pub const STREAM_HEADERS: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
@@ -310,7 +313,16 @@ impl FakeApiServerState {
     fn ordinary_answer(&self, method: &str, path: &str, query: &str, body: &Value) -> Vec<Step> {
         const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
         const AUTHENTICATION_CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
-        if query.contains("watch=") && [RULE_SETS, AUTHENTICATION_CONFIG_MAPS].contains(&path) {
+        if query.contains("watch=") && path == RULE_SETS {
+            let deletion = |name: &&str| event("DELETED", &rule_set(name).to_string());
+            return vec![
+                Step::send(STREAM_HEADERS),
+                Step::WaitForStage(RULE_SETS_DELETED),
+                Step::send(self.scripts.keys().map(deletion).collect::<String>()),
+                Step::HoldOpen,
+            ];
+        }
+        if query.contains("watch=") && path == AUTHENTICATION_CONFIG_MAPS {
             return vec![Step::send(STREAM_HEADERS), Step::HoldOpen];
         }
         let trust = json!({

@@ -25,6 +25,7 @@ pub mod track;
 pub mod replay;
 
 mod clock_reading;
+mod component_share;
 mod metrics_interface;
 
 pub use clock_reading::ClockReading;

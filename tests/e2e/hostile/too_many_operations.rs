@@ -16,15 +16,16 @@ use serde_json::{Value, json};
 const INSTANCES: usize = 200;
 
 /// Returns a rule that detects an operation on each element of the list `parts` of an object.
-fn rule_for_parts(operation: &str, message: &str) -> Value {
+pub(super) fn rule_for_parts(operation: &str, message: &str) -> Value {
     json!({
         "operation": operation, "forEach": "object.parts", "expression": "true",
         "message": format!("'{message}'"),
     })
 }
 
-/// Creates a rule set for the objects of the attacker, in the namespace of the attacker.
-async fn attack(
+/// Creates a rule set for the objects of the attacker, in the namespace of the attacker. Each rule set
+/// has a component of its own, because the rule sets of one component share a part of the bounds.
+pub(super) async fn attack(
     cluster: &TestCluster,
     namespace: &str,
     name: &str,
@@ -32,7 +33,7 @@ async fn attack(
     rules: Vec<Value>,
 ) {
     let mut attack = rule_set(name, target, &[]);
-    attack["spec"]["component"] = json!(namespace);
+    attack["spec"]["component"] = json!(name);
     attack["spec"]["namespaces"] = json!([namespace]);
     attack["spec"]["rules"] = rules.into();
     cluster.create(&RULE_SET, None, &attack).await;
@@ -46,7 +47,7 @@ async fn delete_rule_sets(cluster: &TestCluster, names: &[String]) {
 }
 
 /// Creates objects with a list `parts` of this length. Their names are `prefix` and a number.
-async fn create_objects(
+pub(super) async fn create_objects(
     cluster: &TestCluster,
     (kind, namespace): (&Kind, &str),
     prefix: &str,
@@ -71,7 +72,7 @@ async fn create_objects(
 
 /// Waits until the status of a rule set reports that it has too many operations. Returns the
 /// message.
-async fn until_too_many(cluster: &TestCluster, name: &str) -> String {
+pub(super) async fn until_too_many(cluster: &TestCluster, name: &str) -> String {
     let reported = cluster
         .rule_set_until(name, "TooManyOperations", |it| {
             condition(it, "Ready")["reason"] == "TooManyOperations"
@@ -82,7 +83,7 @@ async fn until_too_many(cluster: &TestCluster, name: &str) -> String {
 }
 
 /// Waits until a rule set shows all its operations again.
-async fn until_ready(cluster: &TestCluster, name: &str) {
+pub(super) async fn until_ready(cluster: &TestCluster, name: &str) {
     cluster
         .rule_set_until(name, "Ready", |it| {
             condition(it, "Ready")["status"] == "True"

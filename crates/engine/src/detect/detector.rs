@@ -5,31 +5,17 @@
 use super::evaluate::{self, RuleSetBudgets};
 use super::metadata::PartialMetadata;
 use super::objects_with_unknown_operations::UnknownObjects;
+use super::stored_objects::{StoredBytes, StoredObjects};
 use super::{Evaluation, FeedEvent, Subject};
 use crate::rules::{EvaluationError, EvaluationTime, RuleBook};
 use crate::{ClockReading, Meter};
 use ifo_cel::Doc;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-
-/// Maximum number of objects of one feed whose fields the detector stores. If the rules read `now`
-/// (the current time) on an object, or if a throttled rule set was skipped on the object, the
-/// detector evaluates its stored fields again at intervals.
-/// When this maximum is reached, the detector stores no fields of further objects. It evaluates
-/// these objects only when they change.
-pub(super) const MAX_TIMED: usize = 1_000;
-
-/// Maximum number of stored objects at which the detector still stores an object only because a
-/// throttled rule set was skipped on it. The rest of [`MAX_TIMED`] is for rules that read `now`.
-const MAX_TIMED_WITH_SKIPPED: usize = MAX_TIMED / 2;
-
-/// Maximum size of the stored fields of one object, in bytes. The detector evaluates an object with
-/// larger fields only when the object changes. Rules usually read a few hundred bytes.
-pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 
 /// Shortest time for which the detector remembers an object after the last detection on the object.
 /// If a rule of the rule book has a longer debounce period, the detector remembers the object for
@@ -62,10 +48,9 @@ pub struct Detector {
     /// Outside of a list, an evaluation without a detection is sent to the tracker only if its
     /// object is in this map.
     recently_detected: HashMap<Arc<str>, ObjectDetections>,
-    /// Fields, as JSON, of the objects whose evaluation read `now` or skipped a throttled rule set.
-    /// The map is sorted, so that the order of the messages does not depend on hashes.
-    timed: BTreeMap<Arc<str>, Arc<[u8]>>,
-    /// The position in `timed` after which the current resync continues. None without a resync.
+    /// The objects that must be evaluated again as time passes.
+    stored: StoredObjects,
+    /// The position in `stored` after which the current resync continues. None without a resync.
     resync_position: Option<Bound<Arc<str>>>,
     /// Evaluation budgets of the rule sets.
     budgets: RuleSetBudgets,
@@ -126,7 +111,7 @@ impl Detector {
             settling_period: book.longest_debounce().max(MIN_SETTLING_PERIOD),
             listing: true,
             recently_detected: HashMap::new(),
-            timed: BTreeMap::new(),
+            stored: StoredObjects::default(),
             resync_position: None,
             budgets: RuleSetBudgets::default(),
             unknown: UnknownObjects::new(book.clone()),
@@ -140,6 +125,14 @@ impl Detector {
     #[must_use]
     pub fn with_time(mut self, time: Arc<EvaluationTime>) -> Self {
         self.budgets = RuleSetBudgets::new(time);
+        self
+    }
+
+    /// Shares the bound on the bytes of stored objects with the other detectors that have the same
+    /// `bytes`. Without a call of this function, the detector has a bound of its own.
+    #[must_use]
+    pub fn with_stored_bytes(mut self, bytes: Arc<StoredBytes>) -> Self {
+        self.stored.bytes = bytes;
         self
     }
 
@@ -168,7 +161,7 @@ impl Detector {
     pub fn reset(&mut self) -> FeedEvent {
         self.listing = true;
         self.recently_detected.clear();
-        self.timed.clear();
+        self.stored.begin_list();
         self.resync_position = None;
         self.unknown.begin_list();
         FeedEvent::Reset
@@ -231,7 +224,7 @@ impl Detector {
         };
         let identity = subject.identity(&self.book.target);
         let was_detected = self.recently_detected.remove(&identity).is_some();
-        self.timed.remove(&identity);
+        self.stored.remove(&identity);
         self.unknown.remove(&identity);
         Some(VanishedObject {
             subject,
@@ -263,6 +256,7 @@ impl Detector {
         self.recently_detected
             .retain(|_, it| it.undetected_since.is_none_or(is_recent));
         self.unknown.update_throttled(&self.budgets);
+        self.stored.begin_resync();
         self.resync_position = Some(Bound::Unbounded);
     }
 
@@ -271,10 +265,7 @@ impl Detector {
     pub fn reevaluate_next(&mut self, now: ClockReading) -> Option<EvaluatedObject> {
         let position = self.resync_position.take()?;
         let after = position.as_ref().map(|identity| &**identity);
-        let (identity, fields) = self
-            .timed
-            .range::<str, _>((after, Bound::Unbounded))
-            .next()?;
+        let (identity, fields) = self.stored.next(after)?;
         let fields = fields.clone();
         self.resync_position = Some(Bound::Excluded(identity.clone()));
         self.evaluate(&fields, None, now)
@@ -284,7 +275,7 @@ impl Detector {
     /// can have an effect.
     pub fn needs_resync(&self) -> bool {
         let mut detections = self.recently_detected.values();
-        !self.timed.is_empty()
+        !self.stored.is_empty()
             || !self.unknown.is_empty()
             || self.unknown.has_room_for_refused()
             || detections.any(|it| it.undetected_since.is_some())
@@ -296,7 +287,7 @@ impl Detector {
     ///
     /// The caller must call this function after each resync.
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
-        self.unknown.wants_list(now.steady)
+        self.unknown.wants_list(now.steady, self.stored.has_room())
     }
 
     /// Evaluates the rules on an object. `change` is the JSON of the object if the object has
@@ -318,12 +309,14 @@ impl Detector {
         };
         let (meter, budgets) = (&*self.meter, &mut self.budgets);
         let evaluation = evaluate::evaluate_within(&self.book, &doc, now.wall, meter, budgets);
+        if let Ok(evaluation) = &evaluation {
+            let identity = || evaluation.subject.identity(&self.book.target);
+            self.stored
+                .evaluated(identity, evaluation, || doc.to_json());
+        }
         self.unknown.update_throttled(&self.budgets);
         match evaluation {
-            Ok(evaluation) => {
-                self.store_for_resync(&evaluation, &doc);
-                Some(self.record_evaluation(evaluation, change, now))
-            }
+            Ok(evaluation) => Some(self.record_evaluation(evaluation, change, now)),
             Err(error) => {
                 tracing::warn!(gvr = %self.book.target, %error, "an object without a name was not evaluated");
                 None
@@ -348,31 +341,9 @@ impl Detector {
         tracing::warn!(%gvr, namespace, name = &*subject.name, %error,
             "an object could not be decoded");
         // The stored fields are outdated, because the object has changed.
-        self.timed.remove(&subject.identity(gvr));
+        self.stored.remove(&subject.identity(gvr));
         let evaluation = evaluate::undecodable(&self.book, subject, error, now.wall, &*self.meter);
         Some(self.record_evaluation(evaluation, None, now))
-    }
-
-    /// Removes the stored fields of the object. Then stores the new fields, if the evaluation read
-    /// `now` or skipped a throttled rule set, and the limits [`MAX_TIMED`],
-    /// [`MAX_TIMED_WITH_SKIPPED`] and [`MAX_TIMED_BYTES`] allow it.
-    fn store_for_resync(&mut self, evaluation: &Evaluation, doc: &Doc<'_>) {
-        let max = match (evaluation.read_now, self.budgets.has_skipped()) {
-            (true, _) => MAX_TIMED,
-            (false, true) => MAX_TIMED_WITH_SKIPPED,
-            (false, false) => 0,
-        };
-        if max == 0 && self.timed.is_empty() {
-            return;
-        }
-        let identity = evaluation.subject.identity(&self.book.target);
-        self.timed.remove(&identity);
-        if self.timed.len() < max {
-            let fields = doc.to_json();
-            if fields.len() <= MAX_TIMED_BYTES {
-                self.timed.insert(identity, fields.into());
-            }
-        }
     }
 
     /// Decides whether the tracker needs the evaluation, and records its detections.

@@ -26,6 +26,7 @@ mod detector;
 mod evaluate;
 mod metadata;
 mod objects_with_unknown_operations;
+mod stored_objects;
 mod subject;
 
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use evaluate::{
     DetectedOutcome, EvaluatedElements, Evaluation, FieldFailure, Finding,
     MAX_OPERATIONS_ON_OBJECT, Nodes, RuleValues, evaluate,
 };
+pub use stored_objects::{MAX_STORED_BYTES, StoredBytes};
 pub use subject::{MissingName, Subject};
 
 use std::time::Instant;

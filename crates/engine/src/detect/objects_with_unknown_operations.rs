@@ -207,17 +207,18 @@ impl UnknownObjects {
     }
 
     /// Returns true if a new list is needed to evaluate objects again, because the objects
-    /// themselves are not stored. There are three cases:
+    /// themselves are not stored. There are four cases:
     ///
     /// - A rule set was throttled at the last evaluation of a remembered object, and this rule set
     ///   is not throttled any more.
     /// - A rule set has objects beyond [`MAX_OBJECTS`], but no remembered object. Other rule sets
     ///   may have remembered objects.
+    /// - Some objects were not stored, and there is room for them now (`has_room`).
     /// - The tracker refused operations at a bound, and has room now.
     ///
-    /// In the first two cases, returns true at most once in [`RELIST_INTERVAL`]. In the third case,
+    /// In the first three cases, returns true at most once in [`RELIST_INTERVAL`]. In the last case,
     /// waits longer after each list. Never returns true during a list.
-    pub(super) fn wants_list(&mut self, now: Instant) -> bool {
+    pub(super) fn wants_list(&mut self, now: Instant, has_room: bool) -> bool {
         let mut skipped = self.objects.values().flat_map(|object| &object.skipped);
         let skipped = skipped.any(|index| !self.throttled[*index]);
         let recent = |at: Instant| now.duration_since(at) < RELIST_INTERVAL;
@@ -227,7 +228,8 @@ impl UnknownObjects {
         if self.wants_refill(now) {
             return true;
         }
-        if self.relisted.is_some_and(recent) || !(skipped || self.has_forgotten_rule_set()) {
+        let is_needed = has_room || skipped || self.has_forgotten_rule_set();
+        if self.relisted.is_some_and(recent) || !is_needed {
             return false;
         }
         self.relisted = Some(now);
@@ -403,14 +405,14 @@ mod tests {
         let now = Instant::now();
         assert_eq!(feed.counted(), (12, true));
         assert!(
-            !feed.unknown.wants_list(now),
+            !feed.unknown.wants_list(now, false),
             "no relist is requested while the rule set is throttled"
         );
         feed.evaluate("0", 1, 20);
         assert_eq!(feed.counted(), (11, false));
-        assert!(feed.unknown.wants_list(now));
+        assert!(feed.unknown.wants_list(now, false));
         assert!(
-            !feed.unknown.wants_list(now),
+            !feed.unknown.wants_list(now, false),
             "a list must be requested only once"
         );
         feed.unknown.begin_list();
@@ -420,7 +422,7 @@ mod tests {
         }
         feed.unknown.synced();
         assert_eq!(feed.counted(), (0, false));
-        assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL));
+        assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL, false));
     }
 
     #[test]
@@ -442,12 +444,12 @@ mod tests {
         feed.evaluate("a", 1, 0);
         feed.unknown.synced();
         assert_eq!(feed.counted(), (1, true));
-        assert!(!feed.unknown.wants_list(Instant::now()));
+        assert!(!feed.unknown.wants_list(Instant::now(), false));
         *clock.lock().expect("no test panics with the lock") += Duration::from_secs(25);
         use_time(0);
         feed.unknown.update_throttled(&feed.budgets);
         assert_eq!(feed.unknown.throttled, [true, false]);
-        assert!(feed.unknown.wants_list(Instant::now()));
+        assert!(feed.unknown.wants_list(Instant::now(), false));
     }
 
     #[test]
@@ -463,12 +465,12 @@ mod tests {
         };
         let mut now = Instant::now();
         activity.refuse(reached);
-        assert!(!feed.unknown.wants_list(now), "there is no room");
+        assert!(!feed.unknown.wants_list(now, false), "there is no room");
         activity.set_room(true);
         let mut waits = Vec::new();
         for _ in 0..8 {
             let mut wait = 0;
-            while !feed.unknown.wants_list(now) {
+            while !feed.unknown.wants_list(now, false) {
                 now += Duration::from_secs(1);
                 wait += 1;
             }
@@ -477,12 +479,15 @@ mod tests {
         assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
         activity.stop_refusing(reached);
         now += Duration::from_mins(10);
-        assert!(!feed.unknown.wants_list(now), "nothing is refused");
+        assert!(!feed.unknown.wants_list(now, false), "nothing is refused");
         activity.refuse(reached);
         activity.set_room(true);
-        assert!(feed.unknown.wants_list(now));
+        assert!(feed.unknown.wants_list(now, false));
         now += MIN_REFILL_INTERVAL;
-        assert!(feed.unknown.wants_list(now), "the interval is short again");
+        assert!(
+            feed.unknown.wants_list(now, false),
+            "the interval is short again"
+        );
     }
 
     #[test]
@@ -507,7 +512,7 @@ mod tests {
             1,
             "without a list, it is unknown whether further objects still fail"
         );
-        assert!(feed.unknown.wants_list(Instant::now()));
+        assert!(feed.unknown.wants_list(Instant::now(), false));
         feed.unknown.begin_list();
         feed.unknown.synced();
         assert_eq!(feed.counted().0, 0);
@@ -532,19 +537,25 @@ mod tests {
         }
         feed.unknown.synced();
         let now = Instant::now();
-        assert!(!feed.unknown.wants_list(now), "the second never failed");
+        assert!(
+            !feed.unknown.wants_list(now, false),
+            "the second never failed"
+        );
         feed.evaluate("last", 2, 1);
         feed.evaluate("last", 1, 2);
         assert_eq!((unknown(&feed, 0), unknown(&feed, 1)), (MAX_OBJECTS + 1, 1));
-        assert!(feed.unknown.wants_list(now));
-        assert!(!feed.unknown.wants_list(now), "the last list is recent");
+        assert!(feed.unknown.wants_list(now, false));
+        assert!(
+            !feed.unknown.wants_list(now, false),
+            "the last list is recent"
+        );
         feed.unknown.begin_list();
         for name in names.iter().map(String::as_str).chain(["last"]) {
             feed.evaluate(name, 1, 3);
         }
         feed.unknown.synced();
         assert_eq!((unknown(&feed, 0), unknown(&feed, 1)), (MAX_OBJECTS + 1, 0));
-        assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL));
+        assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL, false));
     }
 
     #[test]

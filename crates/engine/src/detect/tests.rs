@@ -1,26 +1,29 @@
 //! These tests pass the events of one feed (the watch of one resource) to a detector. They check
 //! the messages that the detector returns for the tracker.
 
-use super::detector::{MAX_TIMED, MAX_TIMED_BYTES};
+use super::stored_objects::{MAX_FIELDS, MAX_OBJECTS};
 use super::*;
 use crate::ClockReading;
-use crate::rules::{RuleBook, compile};
+use crate::rules::{RuleBook, RuleSet, compile};
 use ifo_api::Gvr;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Creates a detector with one rule for the operation `Working`. If `rule` has the member
-/// `selected` with the value true, the rule set gets a label selector. The detector has completed
-/// an empty list.
-fn detector(rule: &Value) -> Detector {
-    let target = Gvr {
+fn target() -> Gvr {
+    Gvr {
         group: "things.example".into(),
         version: "v1".into(),
         resource: "things".into(),
-    };
-    let mut spec = json!({"component": "tests", "target": target});
+    }
+}
+
+/// Creates a rule set with one rule for the operation `Working`. The rule set has the name of its
+/// component. If `rule` has the member `selected` with the value true, the rule set gets a label
+/// selector.
+fn rule_set(component: &str, rule: &Value) -> Arc<RuleSet> {
+    let mut spec = json!({"component": component, "target": target()});
     if rule["selected"] == true {
         spec["labelSelector"] = json!({"matchLabels": {"watched": "yes"}});
     }
@@ -31,9 +34,17 @@ fn detector(rule: &Value) -> Detector {
         .remove("selected");
     spec["rules"] = json!([rule]);
     let spec = serde_json::from_value(spec).expect("the rule set of the test is valid");
-    let rule_set = Arc::new(compile("a", &spec).expect("the rule set of the test compiles"));
-    let book = RuleBook::new(1, target, "Thing".into(), true, vec![rule_set]);
-    let mut detector = Detector::new(Arc::new(book), Arc::new(()));
+    Arc::new(compile(component, &spec).expect("the rule set of the test compiles"))
+}
+
+fn new_detector(rule_sets: Vec<Arc<RuleSet>>) -> Detector {
+    let book = RuleBook::new(1, target(), "Thing".into(), true, rule_sets);
+    Detector::new(Arc::new(book), Arc::new(()))
+}
+
+/// Creates a detector with the rule of [`rule_set`]. The detector has completed an empty list.
+fn detector(rule: &Value) -> Detector {
+    let mut detector = new_detector(vec![rule_set("tests", rule)]);
     detector.reset();
     detector.synced();
     detector
@@ -72,32 +83,112 @@ fn reevaluate_stored_objects(detector: &mut Detector) -> usize {
     std::iter::from_fn(|| detector.reevaluate_next(now())).count()
 }
 
-#[test]
-fn objects_kept_for_time_dependent_rules_are_limited() {
-    let mut detector = detector_with_expression("now > timestamp('2000-01-01T00:00:00Z')");
-    for n in 0..=MAX_TIMED {
-        assert!(apply_yields_message(
-            &mut detector,
-            &thing(&format!("t{n}"), true),
-            now()
-        ));
+/// An expression that is true, and reads `now`.
+const READS_NOW: &str = "now > timestamp('2000-01-01T00:00:00Z')";
+
+/// The share of a component in [`MAX_OBJECTS`], if no other component stores objects.
+const SHARE: usize = MAX_OBJECTS * 9 / 10 / 2;
+
+/// Creates a detector with a rule set for each component. The rule of the component reads `now` on
+/// objects whose member `team` is the component. The detector has completed an empty list.
+fn detector_for_teams(components: &[&str], bytes: &Arc<StoredBytes>) -> Detector {
+    let rules = |component: &str| {
+        let expression =
+            format!("object.team == '{component}' && object.note != '-' && {READS_NOW}");
+        json!({"expression": expression})
+    };
+    let rule_sets = components.iter().map(|it| rule_set(it, &rules(it)));
+    let mut detector = new_detector(rule_sets.collect()).with_stored_bytes(bytes.clone());
+    detector.reset();
+    detector.synced();
+    detector
+}
+
+/// Adds objects whose fields take a little more than `length` bytes.
+fn add_things(detector: &mut Detector, team: &str, count: usize, length: usize) {
+    for number in 0..count {
+        let mut thing = thing(&format!("{team}-{number}"), true);
+        thing["team"] = team.into();
+        thing["note"] = "x".repeat(length).into();
+        apply_yields_message(detector, &thing, now());
     }
-    assert_eq!(reevaluate_stored_objects(&mut detector), MAX_TIMED);
-    // After the deletion of an object, another object can be stored.
-    detector.deleted(thing("t0", true).to_string().as_bytes());
-    assert_eq!(reevaluate_stored_objects(&mut detector), MAX_TIMED - 1);
-    apply_yields_message(&mut detector, &thing("other", true), now());
-    assert_eq!(reevaluate_stored_objects(&mut detector), MAX_TIMED);
+}
+
+/// Returns true if the rule set at `index` of the rule book is throttled.
+fn is_throttled(detector: &Detector, index: usize) -> bool {
+    detector.book().rule_sets[index].activity.is_throttled()
+}
+
+#[test]
+fn a_rule_set_that_reads_now_on_too_many_objects_is_throttled_until_there_is_room() {
+    let mut detector = detector_for_teams(&["a"], &Arc::default());
+    add_things(&mut detector, "a", SHARE, 0);
+    assert!(!is_throttled(&detector, 0));
+    add_things(&mut detector, "a", SHARE + 1, 0);
+    assert_eq!(reevaluate_stored_objects(&mut detector), SHARE);
+    assert!(is_throttled(&detector, 0));
+    assert!(!detector.wants_list(now()), "there is no room");
+    // After the deletion of an object, another object can be stored. A list finds it.
+    detector.deleted(thing("a-0", true).to_string().as_bytes());
+    assert_eq!(reevaluate_stored_objects(&mut detector), SHARE - 1);
+    assert!(is_throttled(&detector, 0));
+    assert!(detector.needs_resync() && detector.wants_list(now()));
+    detector.reset();
+    add_things(&mut detector, "a", SHARE, 0);
+    detector.synced();
+    assert!(
+        is_throttled(&detector, 0),
+        "the operations must be in the index first"
+    );
+    assert_eq!(reevaluate_stored_objects(&mut detector), SHARE);
+    assert!(!is_throttled(&detector, 0));
+}
+
+#[test]
+fn each_component_has_a_share_of_the_stored_objects_of_a_feed() {
+    let mut detector = detector_for_teams(&["a", "b"], &Arc::default());
+    add_things(&mut detector, "a", MAX_OBJECTS, 0);
+    add_things(&mut detector, "b", SHARE / 2, 0);
+    assert_eq!(reevaluate_stored_objects(&mut detector), SHARE + SHARE / 2);
+    assert!(is_throttled(&detector, 0) && !is_throttled(&detector, 1));
+}
+
+#[test]
+fn the_stored_objects_of_all_feeds_have_one_bound() {
+    const LENGTH: usize = 15 << 10;
+    let bytes = Arc::default();
+    let names = ["a", "b", "c", "d", "e", "f", "g", "small"];
+    let mut feeds = names.map(|name| detector_for_teams(&[name], &bytes));
+    for (feed, name) in feeds.iter_mut().zip(names) {
+        let length = if name == "small" { 10 } else { LENGTH };
+        add_things(feed, name, 300, length);
+    }
+    let stored: Vec<usize> = feeds.iter_mut().map(reevaluate_stored_objects).collect();
+    let all: usize = stored[..7].iter().sum();
+    assert!(all * LENGTH < MAX_STORED_BYTES, "{stored:?}");
+    assert!((200..300).contains(&stored[0]), "{stored:?}");
+    assert!(stored[1] > 100 && stored[2] > 50, "{stored:?}");
+    assert!(
+        stored[7] > 150,
+        "a component with few bytes has a reserve: {stored:?}"
+    );
+    assert!(is_throttled(&feeds[0], 0) && is_throttled(&feeds[1], 0));
+    // When a feed ends, its share is free again.
+    assert!(!feeds[1].wants_list(now()));
+    feeds[0] = detector_for_teams(&["a"], &bytes);
+    assert!(feeds[1].wants_list(now()));
+    feeds[1].reset();
+    add_things(&mut feeds[1], "b", 150, LENGTH);
+    feeds[1].synced();
+    assert_eq!(reevaluate_stored_objects(&mut feeds[1]), 150);
+    assert!(!is_throttled(&feeds[1], 0));
 }
 
 #[test]
 fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
     let mut detector =
         detector_with_expression("object.note != '' && now > timestamp('2000-01-01T00:00:00Z')");
-    for (name, note, unread) in [
-        ("short", 10, 2 * MAX_TIMED_BYTES),
-        ("long", 2 * MAX_TIMED_BYTES, 0),
-    ] {
+    for (name, note, unread) in [("short", 10, 2 * MAX_FIELDS), ("long", 2 * MAX_FIELDS, 0)] {
         let mut object = thing(name, true);
         object["note"] = "x".repeat(note).into();
         object["unread"] = "x".repeat(unread).into();
@@ -109,6 +200,12 @@ fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
         .expect("one object is stored");
     assert_eq!(found.evaluation.subject.path(), "ns/short");
     assert!(detector.reevaluate_next(now()).is_none());
+    // The other object is too large to be stored. A list shows whether it still is.
+    assert!(is_throttled(&detector, 0) && detector.wants_list(now()));
+    detector.reset();
+    detector.synced();
+    detector.begin_resync(now());
+    assert!(!is_throttled(&detector, 0));
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl fmt::Display for ReachedBound {
             OperationBound::AllRuleSets => write!(
                 f,
                 "{kept} operations are kept, because all rule sets together may have {maximum}, \
-                 and no rule set may have more than are left for the others"
+                 and no component may have more than are left for the others"
             ),
             OperationBound::Texts => write!(
                 f,
@@ -86,7 +86,7 @@ impl fmt::Display for ReachedBound {
             OperationBound::AllTexts => write!(
                 f,
                 "{kept} operations are kept, because the texts of all rule sets together may have \
-                 {maximum} bytes, and no rule set may have more than are left for the others"
+                 {maximum} bytes, and no component may have more than are left for the others"
             ),
         }
     }

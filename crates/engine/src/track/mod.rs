@@ -14,7 +14,7 @@ mod operations_on_one_object;
 mod operations_restored_at_takeover;
 mod pending_work;
 mod refused_operations;
-mod retained_by_rule_set;
+mod retained_by_component;
 mod short_key_json;
 mod state_shared_by_all_objects;
 mod superseded_operations;

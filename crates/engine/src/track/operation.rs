@@ -21,6 +21,7 @@ pub use timing::{OperationTiming, TimingInput};
 
 use super::baselines::{RunKind, SharedBaselines};
 use super::end_reason::End;
+use super::retained_by_component::Owner;
 use super::superseded_operations::OperationName;
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
@@ -333,6 +334,12 @@ impl Operation {
     /// the component as a label.
     pub fn component(&self) -> &str {
         &self.what.component
+    }
+
+    /// Returns the component, and the name of the rule set whose values clients see.
+    pub fn owner(&self) -> Owner {
+        let rule_set = &self.primary.rule_set.name;
+        (self.what.component.clone(), rule_set.clone())
     }
 
     /// Returns true if clients see the values that the rule set with the name `rule_set` yields.

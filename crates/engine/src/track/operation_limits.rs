@@ -1,10 +1,12 @@
 //! The bounds on the operations that the tracker keeps in memory. An operation counts for each rule
 //! set that detects it, from its detection to its end. So one rule set cannot use up the own bounds of
-//! another rule set. It also uses a part of the bounds that all rule sets share.
+//! another rule set. It also uses a part of the bounds that all rule sets share. Of this part, all
+//! rule sets of a component have one share together.
 //!
 //! A bound never ends an operation. The tracker only refuses new operations, and longer texts for
 //! operations in flight.
 
+use crate::component_share::has_share;
 use crate::detect::MAX_OPERATIONS_ON_OBJECT;
 use crate::rules::{OperationBound, ReachedBound, RuleSet};
 use std::collections::HashMap;
@@ -81,12 +83,15 @@ impl SubAssign for Usage {
 /// What the operations on one object use, by rule set. The tracker stores this value with the
 /// object, so that it can subtract exactly what it has added before.
 #[derive(Debug, Default)]
-pub(super) struct ObjectUsage(Vec<(Arc<str>, Usage)>);
+pub(super) struct ObjectUsage(Vec<RuleSetUsage>);
+
+/// What one rule set uses.
+type RuleSetUsage = (Arc<RuleSet>, Usage);
 
 impl ObjectUsage {
     /// Adds a part to the usage of a rule set.
-    pub fn add(&mut self, rule_set: &Arc<str>, part: Usage) {
-        if let Some((_, usage)) = self.0.iter_mut().find(|(name, _)| name == rule_set) {
+    pub fn add(&mut self, rule_set: &Arc<RuleSet>, part: Usage) {
+        if let Some(usage) = self.get_mut(rule_set) {
             *usage += part;
         } else {
             // Most objects have operations of only one rule set.
@@ -95,8 +100,13 @@ impl ObjectUsage {
         }
     }
 
-    fn of(&self, rule_set: &str) -> Usage {
-        let own = self.0.iter().find(|(name, _)| **name == *rule_set);
+    fn get_mut(&mut self, rule_set: &RuleSet) -> Option<&mut Usage> {
+        let own = self.0.iter_mut().find(|(own, _)| is_same(own, rule_set));
+        own.map(|(_, usage)| usage)
+    }
+
+    fn of(&self, rule_set: &RuleSet) -> Usage {
+        let own = self.0.iter().find(|(own, _)| is_same(own, rule_set));
         own.map_or_else(Usage::default, |(_, usage)| *usage)
     }
 
@@ -112,12 +122,19 @@ impl ObjectUsage {
     }
 }
 
+/// Returns true if both values are versions of the same rule set in the same component.
+fn is_same(one: &RuleSet, other: &RuleSet) -> bool {
+    one.name == other.name && one.component == other.component
+}
+
 /// Counts the operations of all rule sets, and decides if a new operation is within the bounds.
 #[derive(Debug, Default)]
 pub(super) struct OperationLimits {
     pub bounds: OperationBounds,
     /// What each rule set uses. Rule sets without operations have no entry.
     rule_sets: HashMap<Arc<str>, Usage>,
+    /// What the rule sets of each component use together.
+    components: HashMap<Arc<str>, Usage>,
     total: Usage,
     /// The bounds that have refused operations during the current evaluation. The tracker takes them
     /// after the evaluation.
@@ -127,68 +144,75 @@ pub(super) struct OperationLimits {
 impl OperationLimits {
     /// Replaces the usage of an object.
     pub fn replace(&mut self, own: &mut ObjectUsage, new: ObjectUsage) {
-        for (rule_set, part) in std::mem::replace(own, new).0 {
-            self.total -= part;
-            if let Some(usage) = self.rule_sets.get_mut(&rule_set) {
-                *usage -= part;
-                if *usage == Usage::default() {
-                    self.rule_sets.remove(&rule_set);
-                }
-            }
+        // Most events do not change the usage.
+        let is_same = |((old_set, old), (new_set, new)): (&RuleSetUsage, &RuleSetUsage)| {
+            Arc::ptr_eq(old_set, new_set) && old == new
+        };
+        if own.0.len() == new.0.len() && own.0.iter().zip(&new.0).all(is_same) {
+            return;
         }
-        for (rule_set, part) in &own.0 {
-            self.add(rule_set, *part);
+        for (rule_set, part) in &new.0 {
+            self.change(rule_set, |usage| *usage += *part);
+        }
+        for (rule_set, part) in std::mem::replace(own, new).0 {
+            self.change(&rule_set, |usage| *usage -= part);
         }
     }
 
-    fn add(&mut self, rule_set: &Arc<str>, part: Usage) {
-        *self.rule_sets.entry(rule_set.clone()).or_default() += part;
-        self.total += part;
+    /// Changes the usage of a rule set, of its component, and of all rule sets together.
+    fn change(&mut self, rule_set: &RuleSet, change: impl Fn(&mut Usage)) {
+        for (usages, name) in [
+            (&mut self.rule_sets, &rule_set.name),
+            (&mut self.components, &rule_set.component),
+        ] {
+            let usage = usages.entry(name.clone()).or_default();
+            change(usage);
+            if *usage == Usage::default() {
+                usages.remove(name);
+            }
+        }
+        change(&mut self.total);
     }
 
     /// Begins an evaluation of an object. Until an operation is refused, the object is not full.
     pub fn begin_evaluation(&mut self, own: &mut ObjectUsage) {
         for (rule_set, usage) in &mut own.0 {
             let full_objects = std::mem::take(&mut usage.full_objects);
-            self.total.full_objects -= full_objects;
-            if let Some(usage) = self.rule_sets.get_mut(rule_set) {
-                usage.full_objects -= full_objects;
+            if full_objects > 0 {
+                self.change(rule_set, |usage| usage.full_objects -= full_objects);
             }
         }
     }
 
     /// Subtracts bytes of text from the usage of a rule set on an object, because the texts of an
     /// operation have become shorter.
-    pub fn release_texts(&mut self, rule_set: &str, own: &mut ObjectUsage, texts: usize) {
-        let of_object = own.0.iter_mut().find(|(name, _)| **name == *rule_set);
-        let of_rule_set = self.rule_sets.get_mut(rule_set);
-        if let (Some((_, of_object)), Some(of_rule_set)) = (of_object, of_rule_set) {
+    pub fn release_texts(&mut self, rule_set: &RuleSet, own: &mut ObjectUsage, texts: usize) {
+        if let Some(of_object) = own.get_mut(rule_set) {
             let texts = texts.min(of_object.texts);
             of_object.texts -= texts;
-            of_rule_set.texts -= texts;
-            self.total.texts -= texts;
+            self.change(rule_set, |usage| usage.texts -= texts);
         }
     }
 
     /// Returns true if an object may use `part` more for a rule set, and adds the part to `own`, the
     /// usage of the object. Otherwise remembers the bound that was reached.
     pub fn admit(&mut self, rule_set: &Arc<RuleSet>, own: &mut ObjectUsage, part: Usage) -> bool {
-        let on_object = own.of(&rule_set.name).operations + part.operations;
+        let on_object = own.of(rule_set).operations + part.operations;
         let bound = if part.operations > 0 && on_object > self.bounds.on_object {
             Some((OperationBound::Object, self.bounds.on_object))
         } else {
-            self.bound_for(&rule_set.name, part)
+            self.bound_for(rule_set, part)
         };
         let Some((bound, maximum)) = bound else {
-            own.add(&rule_set.name, part);
-            self.add(&rule_set.name, part);
+            own.add(rule_set, part);
+            self.change(rule_set, |usage| *usage += part);
             return true;
         };
         let is_known = |(known, reached): &(Arc<RuleSet>, ReachedBound)| {
             Arc::ptr_eq(known, rule_set) && reached.bound == bound
         };
         if !self.refused.iter().any(is_known) {
-            let kept = self.of(&rule_set.name).operations;
+            let kept = usage_of(&self.rule_sets, &rule_set.name).operations;
             let reached = ReachedBound {
                 bound,
                 maximum,
@@ -200,8 +224,8 @@ impl OperationLimits {
                     full_objects: 1,
                     ..Usage::default()
                 };
-                own.add(&rule_set.name, full);
-                self.add(&rule_set.name, full);
+                own.add(rule_set, full);
+                self.change(rule_set, |usage| *usage += full);
             }
         }
         false
@@ -209,14 +233,14 @@ impl OperationLimits {
 
     /// The tracker has refused operations of the rule set because of `bound`. Returns true if the
     /// rule set may have another operation now. A small room for texts does not count, because the next operation would fill it.
-    pub fn has_room(&self, rule_set: &str, bound: OperationBound) -> bool {
+    pub fn has_room(&self, rule_set: &RuleSet, bound: OperationBound) -> bool {
         let part = Usage {
             operations: 1,
             texts: self.bounds.texts_of_rule_set / 64,
             full_objects: 0,
         };
         match bound {
-            OperationBound::Object => self.of(rule_set).full_objects == 0,
+            OperationBound::Object => usage_of(&self.rule_sets, &rule_set.name).full_objects == 0,
             _ => self.bound_for(rule_set, part).is_none(),
         }
     }
@@ -226,17 +250,8 @@ impl OperationLimits {
         std::mem::take(&mut self.refused)
     }
 
-    fn of(&self, rule_set: &str) -> Usage {
-        self.rule_sets.get(rule_set).copied().unwrap_or_default()
-    }
-
     /// Returns the bound that `part` exceeds.
-    ///
-    /// A tenth of the bounds for all rule sets is reserved for rule sets that use at most a hundredth
-    /// of their own bounds. Of the other nine tenths, a greedy rule set can take at most half of what
-    /// is still free. Its own bound can stop it earlier. About a dozen greedy rule sets use up the nine
-    /// tenths. The reserve stays for small rule sets.
-    fn bound_for(&self, rule_set: &str, part: Usage) -> Option<(OperationBound, usize)> {
+    fn bound_for(&self, rule_set: &RuleSet, part: Usage) -> Option<(OperationBound, usize)> {
         let OperationBounds {
             of_rule_set,
             all,
@@ -244,25 +259,32 @@ impl OperationLimits {
             all_texts,
             ..
         } = self.bounds;
-        let own = self.of(rule_set);
-        let (operations, texts) = (own.operations + part.operations, own.texts + part.texts);
-        let total = self.total.operations + part.operations;
-        let total_texts = self.total.texts + part.texts;
-        let has_left = |own: usize, maximum: usize, total: usize, all: usize| {
-            let is_small = own <= maximum / 100;
-            let own_limit = (all - all / 10).saturating_sub(total);
-            total <= all && (is_small || own <= own_limit)
+        let with_part = |mut usage: Usage| {
+            usage += part;
+            usage
         };
-        if part.operations > 0 && operations > of_rule_set {
+        let own = with_part(usage_of(&self.rule_sets, &rule_set.name));
+        let component = with_part(usage_of(&self.components, &rule_set.component));
+        let total = with_part(self.total);
+        let is_full = |of_component: usize, total: usize, of_rule_set: usize, all: usize| {
+            !has_share(of_component, of_rule_set / 100, total, all)
+        };
+        if part.operations > 0 && own.operations > of_rule_set {
             Some((OperationBound::RuleSet, of_rule_set))
-        } else if part.operations > 0 && !has_left(operations, of_rule_set, total, all) {
+        } else if part.operations > 0
+            && is_full(component.operations, total.operations, of_rule_set, all)
+        {
             Some((OperationBound::AllRuleSets, all))
-        } else if texts > texts_of_rule_set {
+        } else if own.texts > texts_of_rule_set {
             Some((OperationBound::Texts, texts_of_rule_set))
-        } else if !has_left(texts, texts_of_rule_set, total_texts, all_texts) {
+        } else if is_full(component.texts, total.texts, texts_of_rule_set, all_texts) {
             Some((OperationBound::AllTexts, all_texts))
         } else {
             None
         }
     }
+}
+
+fn usage_of(usages: &HashMap<Arc<str>, Usage>, name: &str) -> Usage {
+    usages.get(name).copied().unwrap_or_default()
 }

@@ -235,7 +235,8 @@ impl TrackedSubject {
 
     /// Updates all operations of the subject, and writes the operations that have changed:
     ///
-    /// - The debounce period of an operation starts when the operation is no longer detected.
+    /// - The debounce period of an operation starts when the operation is no longer detected. If the
+    ///   rules of a restored operation can still arrive, its debounce period starts when they do.
     /// - The debounce period is cancelled when the operation is detected again.
     /// - An operation completes when another operation supersedes it.
     /// - A waiting operation starts when its `appearAfter` is over and no operation supersedes it.
@@ -247,7 +248,9 @@ impl TrackedSubject {
             for (_, operation) in &mut self.operations {
                 if !operation.detections.is_empty() {
                     operation.debounce_end = None;
-                } else if operation.debounce_end.is_none() {
+                } else if operation.debounce_end.is_none()
+                    && !(self.has_unbound_rule_sets && operation.primary.is_unbound())
+                {
                     operation.start_debounce(
                         step.now.wall,
                         step.shared.settings.debounce,

@@ -257,14 +257,14 @@ impl Tracker {
         }
         for RestoredRecord {
             key,
-            rule_set,
+            owner,
             started,
             completed,
         } in state.records
         {
             if !self
                 .shared
-                .keep_record(key.clone(), &rule_set, started, completed, now)
+                .keep_record(key.clone(), owner, started, completed, now)
             {
                 self.shared.delete(key);
             }

@@ -70,9 +70,9 @@ impl RefusedOperations {
     /// Returns each rule set with refused operations, and true if there is room for some of them. A
     /// rule set is returned once for each bound.
     pub fn rooms(&self, limits: &OperationLimits) -> impl Iterator<Item = (&Arc<RuleSet>, bool)> {
-        self.0.iter().map(|((name, bound), refusal)| {
-            let has_room = limits.has_room(name, *bound);
-            (&refusal.report.rule_set, has_room)
+        self.0.iter().map(|((_, bound), refusal)| {
+            let rule_set = &refusal.report.rule_set;
+            (rule_set, limits.has_room(rule_set, *bound))
         })
     }
 }

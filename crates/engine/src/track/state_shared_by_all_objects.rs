@@ -10,7 +10,7 @@ use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
 use super::operation::{Operation, OperationStart, SubjectView};
 use super::operation_limits::OperationLimits;
-use super::retained_by_rule_set::RetainedByRuleSet;
+use super::retained_by_component::{Owner, RetainedByComponent};
 use super::superseded_operations::OperationName;
 use super::tracker::TrackerSettings;
 use crate::detect::Nodes;
@@ -76,10 +76,10 @@ pub(super) struct SharedState {
     /// because the name of an operation depends on its start in whole seconds.
     last_runs: ExpiringMap<OperationId, LastRun>,
     /// Start times of the completed operations that are retained.
-    retained: RetainedByRuleSet,
+    retained: RetainedByComponent,
     /// Start times of the operations that have a record. The time of each entry is the end of the
     /// operation plus [`RECORD_TTL`].
-    records: RetainedByRuleSet,
+    records: RetainedByComponent,
     /// Deleted namespaces. The value is the creation time of a new namespace with the same name.
     /// None if there is no such namespace, or if its creation time is unknown.
     ///
@@ -134,8 +134,8 @@ impl SharedState {
             meter,
             timers: BTreeSet::new(),
             last_runs: ExpiringMap::new(),
-            retained: RetainedByRuleSet::default(),
-            records: RetainedByRuleSet::default(),
+            retained: RetainedByComponent::default(),
+            records: RetainedByComponent::default(),
             deleted_namespaces: ExpiringMap::new(),
             node_lists: HashSet::new(),
             record_namespaces: HashSet::new(),
@@ -220,8 +220,13 @@ impl SharedState {
         if self.settings.max_records > 0 && !namespace_was_deleted {
             let json = operation.record(view, end, now.wall);
             let key = operation.record_key();
-            let rule_set = &operation.primary.rule_set.name;
-            self.keep_record(key.clone(), rule_set, operation.start, now.wall, now);
+            self.keep_record(
+                key.clone(),
+                operation.owner(),
+                operation.start,
+                now.wall,
+                now,
+            );
             self.writes.push(Write::Put { key, json });
         }
         self.remember_end(identity, operation, now.wall, now);
@@ -279,9 +284,9 @@ impl SharedState {
         let left = age.and_then(|age| age.checked_sub(now.since(end)));
         if let Some(left) = left {
             let until = now.steady + left;
-            let rule_set = &operation.primary.rule_set.name;
+            let key = operation.key.clone();
             self.retained
-                .insert(operation.key.clone(), rule_set, operation.start, until);
+                .insert(key, operation.owner(), operation.start, until);
         }
         left.is_some()
     }
@@ -291,7 +296,7 @@ impl SharedState {
     pub(super) fn keep_record(
         &mut self,
         mut key: Key,
-        rule_set: &Arc<str>,
+        owner: Owner,
         start: Timestamp,
         end: Timestamp,
         now: ClockReading,
@@ -299,7 +304,7 @@ impl SharedState {
         let left = RECORD_TTL.checked_sub(now.since(end));
         if let Some(left) = left {
             share(&mut key.namespace, &mut self.record_namespaces);
-            self.records.insert(key, rule_set, start, now.steady + left);
+            self.records.insert(key, owner, start, now.steady + left);
         }
         left.is_some()
     }
@@ -333,7 +338,7 @@ impl SharedState {
 
     /// Deletes retained operations whose retention is over, deletes old records, and forgets old
     /// runs. If there are more retained operations, records or runs than their maximum number, also
-    /// removes the oldest retained operations or records of the rule set that has most of them, and
+    /// removes the oldest retained operations or records of the component that has most of them, and
     /// the runs that expire first.
     pub(super) fn expire(&mut self, now: Instant) {
         let max_count = self

@@ -32,7 +32,7 @@ pub struct TrackerSettings {
     /// Retention of completed operations. None if completed operations are deleted at once.
     pub retain: Option<Retention>,
     /// Maximum number of records. A record is a short summary of a completed operation. If there
-    /// are more records, the tracker deletes the oldest ones of the rule set that has most records.
+    /// are more records, the tracker deletes the oldest ones of the component that has most records.
     /// If the maximum is 0, the tracker writes no records.
     pub max_records: usize,
     /// Namespace of the operations on cluster-scoped objects.
@@ -40,7 +40,7 @@ pub struct TrackerSettings {
 }
 
 /// Limits of the retention of completed operations. If there are too many, the tracker deletes the
-/// oldest ones of the rule set that has most of them.
+/// oldest ones of the component that has most of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Time after the end of an operation for which the operation is retained.

@@ -53,9 +53,11 @@ pub struct Evaluation {
     /// - The evaluation failed, or the object cannot be decoded.
     /// - The rule set was not evaluated because it is throttled.
     pub unknown: Vec<(Arc<RuleSet>, Arc<str>)>,
-    /// True if an expression read `now`. The result can then change although the object does not
-    /// change.
-    pub read_now: bool,
+    /// Rule sets whose result can change although the object does not change. There are two reasons:
+    ///
+    /// - An expression of the rule set read `now`.
+    /// - The rule set was not evaluated because it is throttled.
+    pub time_dependent: Vec<Arc<RuleSet>>,
 }
 
 impl Evaluation {
@@ -239,7 +241,7 @@ pub(super) fn evaluate_within(
             unselected: Vec::new(),
             failures: Vec::new(),
             unknown: Vec::new(),
-            read_now: false,
+            time_dependent: Vec::new(),
         },
         meter,
         computed_operations: [0, 0],
@@ -260,15 +262,19 @@ pub(super) fn evaluate_within(
         }
         let Some(taken) = object_budget.steps_for(index, rule_set) else {
             evaluator.skip_rule_set(rule_set);
+            evaluator.evaluation.time_dependent.push(rule_set.clone());
             // Otherwise, the next rule set would pay for this time.
             object_budget.charge_time(rule_set);
             continue;
         };
         evaluator.scope.budget.left = taken;
+        evaluator.scope.read_now = false;
         evaluator.evaluate_rule_set(rule_set);
+        if evaluator.scope.read_now {
+            evaluator.evaluation.time_dependent.push(rule_set.clone());
+        }
         object_budget.give_back(index, rule_set, taken, evaluator.scope.budget.left);
     }
-    evaluator.evaluation.read_now = evaluator.scope.read_now;
     Ok(evaluator.evaluation)
 }
 
@@ -339,7 +345,7 @@ pub(super) fn undecodable(
         unselected: Vec::new(),
         failures,
         unknown,
-        read_now: false,
+        time_dependent: Vec::new(),
     }
 }
 
@@ -354,6 +360,6 @@ pub(crate) fn unselected(book: &RuleBook, subject: Subject) -> Evaluation {
         unselected: book.rule_sets.clone(),
         failures: Vec::new(),
         unknown: Vec::new(),
-        read_now: false,
+        time_dependent: Vec::new(),
     }
 }

@@ -39,8 +39,6 @@ pub struct RuleSetBudgets {
     time: Arc<EvaluationTime>,
     /// Time that evaluations have taken since the last [`RuleSetBudgets::reset_spent`].
     spent: Duration,
-    /// True if a throttled rule set was skipped on the last object.
-    has_skipped: bool,
 }
 
 /// The budget use of one rule set on earlier objects.
@@ -85,7 +83,6 @@ impl RuleSetBudgets {
         now: Timestamp,
     ) -> ObjectBudget<'_> {
         self.usage.resize(rule_sets, RuleSetUsage::default());
-        self.has_skipped = false;
         let remaining = u64::try_from(covering).unwrap_or(u64::MAX);
         ObjectBudget {
             clock: self.time.now(),
@@ -118,11 +115,6 @@ impl RuleSetBudgets {
         account.is_exhausted()
     }
 
-    /// Returns true if a throttled rule set was skipped on the last object.
-    pub fn has_skipped(&self) -> bool {
-        self.has_skipped
-    }
-
     /// Returns the time that evaluations have taken since the last
     /// [`RuleSetBudgets::reset_spent`]. Zero without a clock.
     pub fn spent(&self) -> Duration {
@@ -144,13 +136,11 @@ impl ObjectBudget<'_> {
             time.may_evaluate(rule_set.activity.time(), now.at)
         });
         self.remaining_rule_sets = self.remaining_rule_sets.saturating_sub(1);
-        let steps = if has_time {
+        if has_time {
             self.steps_left_for(index)
         } else {
             None
-        };
-        self.budgets.has_skipped |= steps.is_none();
-        steps
+        }
     }
 
     fn steps_left_for(&mut self, index: usize) -> Option<u64> {
@@ -395,12 +385,10 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(throttled(&timed), [false, true, false]);
-        assert!(timed.budgets.has_skipped());
         // Without a use, the account becomes full, and the rule set is no longer throttled.
         timed.advance(Duration::from_secs(11));
         assert_eq!(throttled(&timed), [false, false, false]);
         assert_eq!(timed.evaluate_object(&[cheap; 3]), [true, true, true]);
-        assert!(!timed.budgets.has_skipped());
     }
 
     #[test]

@@ -526,8 +526,11 @@ fn a_rule_set_that_does_not_select_the_object_is_not_evaluated() {
 #[test]
 fn an_evaluation_that_reads_now_is_marked_time_dependent() {
     let rule = "{operation: Moving, expression: object.moving, message: string(now)}";
-    assert!(evaluate_rule(rule, &json!({"moving": true})).read_now);
-    assert!(!evaluate_rule(rule, &json!({"moving": false})).read_now);
+    let reads = |moving| {
+        let evaluation = evaluate_rule(rule, &json!({"moving": moving}));
+        evaluation.time_dependent.len()
+    };
+    assert_eq!((reads(true), reads(false)), (1, 0));
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::decode_object_facts::EncodedOperation;
+use crate::track::retained_by_component::Owner;
 use crate::track::superseded_operations::OperationName;
 use ifo_api::live::{
     InFlightOperation, MAX_MESSAGE, Phase, Spec, StartTimeSource, State, Status, SubjectReference,
@@ -338,24 +339,39 @@ impl Operation {
     /// Replaces rule sets that are known only by name with the rule sets of the same names in
     /// `book`. Only rule sets of the operation's component with a rule for the operation count.
     ///
-    /// The primary detection is the detection whose values the operation shows. If `book` does not
-    /// contain its rule set, the primary detection gets the first of these rule sets in `book`.
-    pub fn bind_rules(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
-        let what = self.what.clone();
-        let rules_of = || book.rules_of(&what.component, &what.operation, namespace);
-        let of_name = |name: &str| rules_of().find(|(own, _)| *own.name == *name);
-        let bind = |detection: &mut Arc<Detection>, found: Option<(&Arc<RuleSet>, usize)>| {
-            if let Some((rule_set, rule_index)) = found.filter(|_| detection.is_unbound()) {
-                let bound = Arc::make_mut(detection);
-                (bound.target, bound.rule_set) = (target.clone(), rule_set.clone());
-                bound.values.rule_index = rule_index;
-            }
+    /// The primary detection is the detection whose values the operation shows. Returns true if its
+    /// rule set has become known.
+    pub fn bind_rules(
+        &mut self,
+        book: &RuleBook,
+        target: &Arc<Gvr>,
+        namespace: Option<&str>,
+    ) -> bool {
+        let what = &self.what;
+        let of_name = |name: &str| {
+            let mut rules = book.rules_of(&what.component, &what.operation, namespace);
+            rules.find(|(own, _)| *own.name == *name)
         };
         for (name, detection) in &mut self.detections {
-            bind(detection, of_name(name));
+            bind(detection, target, of_name(name));
         }
-        let primary = of_name(&self.primary.rule_set.name).or_else(|| rules_of().next());
-        bind(&mut self.primary, primary);
+        let primary = of_name(&self.primary.rule_set.name);
+        bind(&mut self.primary, target, primary)
+    }
+
+    /// If the rule set of the primary detection is known only by name, replaces it with the first
+    /// rule set in `book` that can detect the operation. Returns true if there is such a rule set.
+    pub fn bind_to_any(
+        &mut self,
+        book: &RuleBook,
+        target: &Arc<Gvr>,
+        namespace: Option<&str>,
+    ) -> bool {
+        let what = &self.what;
+        let first = book
+            .rules_of(&what.component, &what.operation, namespace)
+            .next();
+        bind(&mut self.primary, target, first)
     }
 
     /// Removes the detections of rule sets that are known only by name. The detections of rule sets
@@ -384,8 +400,8 @@ impl Operation {
 pub struct RestoredRecord {
     /// Key of the record.
     pub key: Key,
-    /// Name of the rule set that detected the operation.
-    pub rule_set: Arc<str>,
+    /// Component and name of the rule set that detected the operation.
+    pub owner: Owner,
     /// Start of the operation.
     pub started: Timestamp,
     /// End of the operation: the time of its last detection.
@@ -398,11 +414,27 @@ impl RestoredRecord {
         let record: OperationRecord = serde_json::from_slice(json).ok()?;
         Some(Self {
             key: key.clone(),
-            rule_set: record.spec.rule_set.into(),
+            owner: (record.spec.component.into(), record.spec.rule_set.into()),
             started: record.status.started.0,
             completed: record.status.completed.0,
         })
     }
+}
+
+/// If the rule set of a detection is known only by name, replaces it with `found`: a rule set, and the
+/// index of its rule for the operation. Returns true if the rule set was replaced.
+fn bind(
+    detection: &mut Arc<Detection>,
+    target: &Arc<Gvr>,
+    found: Option<(&Arc<RuleSet>, usize)>,
+) -> bool {
+    let Some((rule_set, rule_index)) = found.filter(|_| detection.is_unbound()) else {
+        return false;
+    };
+    let bound = Arc::make_mut(detection);
+    (bound.target, bound.rule_set) = (target.clone(), rule_set.clone());
+    bound.values.rule_index = rule_index;
+    true
 }
 
 /// Creates a rule set of which only the name and component are known.

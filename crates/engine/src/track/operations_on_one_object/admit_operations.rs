@@ -20,23 +20,23 @@ impl TrackedSubject {
     ) {
         limits.begin_evaluation(&mut self.usage);
         for (what, by_rule_set) in &results.found {
-            for (rule_set, detection) in by_rule_set {
-                let before = detection_of(&self.operations, &self.waiting, what, rule_set);
+            for (name, detection) in by_rule_set {
+                let before = detection_of(&self.operations, &self.waiting, what, name);
                 if let (Some(before), Some(detection)) = (before, detection) {
                     let before = text_bytes(what, before, &self.view);
                     let texts = text_bytes(what, detection, &self.view);
                     let shorter = before.saturating_sub(texts);
-                    limits.release_texts(rule_set, &mut self.usage, shorter);
+                    limits.release_texts(&detection.rule_set, &mut self.usage, shorter);
                 }
             }
         }
         for (what, by_rule_set) in &mut results.found {
-            by_rule_set.retain(|rule_set, detection| {
+            by_rule_set.retain(|name, detection| {
                 let Some(detection) = detection else {
                     return true;
                 };
                 let texts = text_bytes(what, detection, &self.view);
-                let before = detection_of(&self.operations, &self.waiting, what, rule_set);
+                let before = detection_of(&self.operations, &self.waiting, what, name);
                 let part = match &before {
                     // `continueWhile` alone does not start an operation.
                     None if detection.values.only_continues => return true,
@@ -79,7 +79,7 @@ impl TrackedSubject {
                 texts,
                 full_objects: 0,
             };
-            usage.add(&detection.rule_set.name, part);
+            usage.add(&detection.rule_set, part);
         };
         for (what, operation) in &self.operations {
             let shown = &operation.primary;

@@ -61,10 +61,10 @@ impl TrackedSubject {
 
     /// Replaces rule sets that are known only by name with the rule sets of `book`.
     ///
-    /// An operation that the previous leader no longer detected is in its debounce period. If
-    /// `book` is the first rule book for the subject, this period continues: it counts from the
-    /// last detection of the operation. `debounce` is the default debounce period, for rules
-    /// without a `debounce` of their own.
+    /// An operation that the previous leader no longer detected is in its debounce period. When its
+    /// rule set becomes known, this period continues: it counts from the last detection of the
+    /// operation. The period cannot end before the subject is evaluated with the new rules.
+    /// `debounce` is the default debounce period, for rules without a `debounce` of their own.
     pub(in crate::track) fn bind_rules(
         &mut self,
         target: &Arc<Gvr>,
@@ -72,12 +72,12 @@ impl TrackedSubject {
         debounce: Duration,
         now: ClockReading,
     ) {
-        let first = self.has_no_target();
         self.target = target.clone();
         for (_, operation) in &mut self.operations {
-            operation.bind_rules(book, target, self.view.subject.namespace.as_deref());
-            if first && operation.detections.is_empty() {
+            let namespace = self.view.subject.namespace.as_deref();
+            if operation.bind_rules(book, target, namespace) && operation.detections.is_empty() {
                 operation.start_debounce(operation.last_detected, debounce, now);
+                self.is_unevaluated = true;
             }
         }
     }
@@ -93,10 +93,18 @@ impl TrackedSubject {
     ) {
         let namespace = self.view.subject.namespace.clone();
         let book = step.books.get(&self.target);
+        let (debounce, now) = (step.shared.settings.debounce, step.now);
+        let target = self.target.clone();
         let mut has_unbound = false;
         let over = |operation: &mut Operation| {
             let is_known = operation.drop_unbound(|name| without_book.undecided.contains(name));
             has_unbound |= !is_known;
+            if is_known
+                && book.is_some_and(|it| operation.bind_to_any(it, &target, namespace.as_deref()))
+                && operation.detections.is_empty()
+            {
+                operation.start_debounce(operation.last_detected, debounce, now);
+            }
             let what = &operation.what;
             let has_rule = || {
                 book.is_some_and(|it| {

@@ -89,10 +89,13 @@ fn fixture_without_rules(settings: TrackerSettings) -> TrackerFixture {
     }
 }
 
+/// Creates a rule book. A rule set has the name `NAME` or `COMPONENT/NAME`. Without a component, it
+/// belongs to `kubevirt`.
 fn book(target: &Arc<Gvr>, generation: u64, sets: &[(&str, &[&str])]) -> Arc<RuleBook> {
     let sets = sets.iter().map(|(name, operations)| {
+        let (component, name) = name.split_once('/').unwrap_or(("kubevirt", name));
         let spec = OperationRuleSetSpec {
-            component: "kubevirt".into(),
+            component: component.into(),
             target: Target {
                 group: target.group.clone(),
                 version: target.version.clone(),
@@ -274,7 +277,7 @@ impl TrackerFixture {
             unselected: Vec::new(),
             failures: Vec::new(),
             unknown: Vec::new(),
-            read_now: false,
+            time_dependent: Vec::new(),
         };
         self.send_event(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
@@ -701,7 +704,7 @@ fn the_result_of_replaced_rules_is_ignored() {
         unselected: Vec::new(),
         failures: Vec::new(),
         unknown: Vec::new(),
-        read_now: false,
+        time_dependent: Vec::new(),
     };
     let event = FeedEvent::Evaluated {
         evaluation: Box::new(evaluation),

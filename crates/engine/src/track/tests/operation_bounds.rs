@@ -16,7 +16,8 @@ const BOUNDS: OperationBounds = OperationBounds {
     all_texts: 1 << 22,
 };
 
-/// Creates a fixture with the rule sets `a`, `b` and `c`, and with these bounds.
+/// Creates a fixture with these bounds. Each of the rule sets `a`, `b` and `c` has a component of its
+/// own. The rule sets `a2` and `a3` belong to the same component as `a`.
 fn bounded(bounds: OperationBounds, max_records: usize) -> TrackerFixture {
     let mut fixture = fixture_without_rules(TrackerSettings {
         debounce: Duration::ZERO,
@@ -26,7 +27,8 @@ fn bounded(bounds: OperationBounds, max_records: usize) -> TrackerFixture {
     });
     fixture.tracker = fixture.tracker.with_bounds(bounds);
     let rules: &[&str] = &["Working"];
-    fixture.set_rules(&[("a", rules), ("b", rules), ("c", rules)]);
+    let names = ["a/a", "a/a2", "a/a3", "b/b", "c/c"];
+    fixture.set_rules(&names.map(|name| (name, rules)));
     fixture.list(&[]);
     fixture
 }
@@ -229,6 +231,36 @@ fn a_few_greedy_rule_sets_do_not_use_up_the_bound_for_all() {
 }
 
 #[test]
+fn many_greedy_rule_sets_of_a_component_have_one_share_of_the_bounds_for_all() {
+    let bounds = OperationBounds {
+        on_object: 1_000,
+        of_rule_set: 1_000,
+        all: 100,
+        all_texts: 100_000,
+        ..BOUNDS
+    };
+    let counts = |fixture: &TrackerFixture| ["a", "a2", "a3", "b"].map(|it| fixture.count(it));
+    let mut fixture = bounded(bounds, 0);
+    fixture.evaluate_items(("vm-a", "a", 30, 0), 0);
+    fixture.evaluate_items(("vm-a2", "a2", 200, 0), 0);
+    fixture.evaluate_items(("vm-a3", "a3", 200, 0), 0);
+    fixture.evaluate_items(("vm-b", "b", 200, 0), 0);
+    assert_eq!(counts(&fixture), [30, 15, 0, 22]);
+    assert_eq!(
+        fixture.reached("a3"),
+        Some((OperationBound::AllRuleSets, 0))
+    );
+
+    let mut fixture = bounded(bounds, 0);
+    for rule_set in ["a", "a2", "a3", "b"] {
+        let name = format!("vm-{rule_set}");
+        fixture.evaluate_items((&name, rule_set, 10, 4_000), 0);
+    }
+    assert_eq!(counts(&fixture), [10, 1, 0, 5]);
+    assert_eq!(fixture.reached("a3"), Some((OperationBound::AllTexts, 0)));
+}
+
+#[test]
 fn a_rule_set_with_few_operations_may_use_the_reserve() {
     let bounds = OperationBounds {
         on_object: 1_000,
@@ -336,7 +368,7 @@ fn restored_operations_count() {
     after.tracker = after.tracker.with_bounds(BOUNDS);
     after.objects.clone_from(&before.objects);
     after.send(Message::Resume(Box::new(state)));
-    after.set_rules(&[("a", &["Working"])]);
+    after.set_rules(&[("a/a", &["Working"])]);
     after.evaluate_items(("new", "a", 1, 0), 0);
     assert_eq!(after.count("a"), 10);
     assert_eq!(after.reached("a"), Some((OperationBound::RuleSet, 10)));
@@ -360,7 +392,7 @@ fn the_counts_are_exact_when_all_operations_have_ended() {
         fixture.delete(&format!("vm{number}"));
     }
     let limits = format!("{:?}", fixture.tracker.shared.limits);
-    assert!(limits.contains("rule_sets: {}"), "{limits}");
+    assert!(limits.contains("rule_sets: {}, components: {}"), "{limits}");
     assert!(
         limits.contains("total: Usage { operations: 0, texts: 0, full_objects: 0 }"),
         "{limits}"
@@ -389,7 +421,7 @@ fn removing_a_rule_set_ends_its_operations_in_batches_and_keeps_the_records_of_o
     assert_eq!(fixture.count("a"), COUNT);
 
     fixture.generation += 1;
-    fixture.book = book(&fixture.target, fixture.generation, &[("b", &["Other"])]);
+    fixture.book = book(&fixture.target, fixture.generation, &[("b/b", &["Other"])]);
     let message = Message::Rules {
         target: fixture.target.clone(),
         book: Some(fixture.book.clone()),
@@ -443,6 +475,28 @@ fn a_message_finishes_the_work_of_the_message_before() {
     fixture.flush();
     let shown = fixture.shown();
     assert!(shown.iter().all(|it| condition(it, "Detected").0 == "True"));
+}
+
+#[test]
+fn many_rule_sets_of_a_component_do_not_push_out_the_history_of_another_component() {
+    let mut fixture = bounded(BOUNDS, 8);
+    fixture.tracker.shared.settings.retain = Some(Retention {
+        max_count: 8,
+        ..RETENTION
+    });
+    for (rule_set, count) in [("b", 4), ("a", 3), ("a2", 3), ("a3", 1)] {
+        for number in 0..count {
+            let name = format!("{rule_set}-{number}");
+            fixture.evaluate_items((&name, rule_set, 1, 0), 0);
+            fixture.delete(&name);
+        }
+    }
+    let counts = ["b", "a", "a2", "a3"];
+    // Within the component, the largest rule sets lose operations.
+    assert_eq!(counts.map(|it| fixture.count(it)), [4, 1, 2, 1]);
+    let records = fixture.records.values();
+    let of_b = records.filter(|json| String::from_utf8_lossy(json).contains("\"component\":\"b\""));
+    assert_eq!((of_b.count(), fixture.records.len()), (4, 8));
 }
 
 #[test]

@@ -76,10 +76,15 @@ impl TrackerFixture {
     /// `what`. Then tells the tracker that all rule books have been sent.
     pub(super) fn complete_first_list(&mut self, what: &[&str]) {
         self.set_rules(&RULES);
+        self.complete_list_with(what);
+        self.complete_rule_books(&[], &[]);
+    }
+
+    /// Sends a list with one VM. On this VM, the rules detect the operations `what`.
+    fn complete_list_with(&mut self, what: &[&str]) {
         self.send_event(FeedEvent::Reset);
         self.evaluate_vm(what);
         self.complete_list();
-        self.complete_rule_books(&[], &[]);
     }
 }
 
@@ -164,7 +169,7 @@ fn all_values_of_the_rules_are_restored() {
             unselected: Vec::new(),
             failures: Vec::new(),
             unknown: Vec::new(),
-            read_now: false,
+            time_dependent: Vec::new(),
         };
         fixture.send_event(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
@@ -417,6 +422,42 @@ fn a_settling_operation_stays_while_its_rule_set_is_being_compiled() {
         changes.contains(&"~Migrating Ended RuleRemoved".into()),
         "{changes:?}"
     );
+}
+
+#[test]
+fn a_settling_operation_waits_for_its_rule_set_even_after_its_debounce_period() {
+    let mut before = migrating();
+    before.evaluate_vm(&[]);
+    // The other rule set can have a rule for the same operation.
+    for (other, is_detected) in [
+        ("Stopping", true),
+        ("Migrating", true),
+        ("Migrating", false),
+    ] {
+        let mut fixture = before.restarted(Duration::from_secs(5));
+        fixture.set_rules(&[("other", &[other])]);
+        fixture.complete_list_with(&[]);
+        fixture.complete_rule_books(&["vm-rules"], &[]);
+        fixture.advance(DEBOUNCE * 2);
+        assert_eq!(fixture.only_operation().status.state, State::Settling);
+        fixture.set_rules(&[("vm-rules", &["Migrating"]), ("other", &[other])]);
+        fixture.complete_rule_books(&[], &[]);
+        fixture.advance(DEBOUNCE * 2);
+        assert_eq!(fixture.only_operation().status.state, State::Settling);
+        if is_detected {
+            fixture.complete_list_with(&["vm-rules:Migrating"]);
+            let object = fixture.only_operation();
+            assert_eq!(object.status.state, State::Progressing, "{other}");
+            assert_eq!(identity(&object), identity(&before.only_operation()));
+        } else {
+            fixture.complete_list_with(&[]);
+            let changes = fixture.take_changes();
+            assert!(
+                changes.contains(&"~Migrating Ended NotDetected".into()),
+                "{changes:?}"
+            );
+        }
+    }
 }
 
 #[test]

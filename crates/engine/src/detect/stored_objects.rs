@@ -1,0 +1,199 @@
+//! Stores the fields of objects of one feed (the watch of one resource), so that the detector can
+//! evaluate these objects again although they do not change. An object is stored if its result can
+//! change as time passes: the rules read `now` on it, or a throttled rule set was skipped on it.
+//!
+//! The number of objects of a feed is bounded, and so are the bytes of all feeds together. Each
+//! component has a share of both bounds. Beyond its share, an object is not stored. Then its rule
+//! sets count as throttled, because they are evaluated on only some objects.
+
+use super::Evaluation;
+use crate::component_share::ComponentShares;
+use crate::rules::RuleSet;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Maximum number of stored objects of one feed.
+pub(super) const MAX_OBJECTS: usize = 2_000;
+
+/// Maximum size of the stored fields of one object, in bytes. Rules usually read a few hundred bytes.
+/// Larger objects are decoded one at a time, and a stored object does not wait for its turn.
+pub(super) const MAX_FIELDS: usize = 64 << 10;
+
+/// Maximum number of bytes of the stored objects of all feeds together.
+pub const MAX_STORED_BYTES: usize = 8 << 20;
+
+/// Approximate size of a stored object without its fields, in bytes.
+const ENTRY_BYTES: usize = 256;
+
+/// What the components use of [`MAX_STORED_BYTES`]. All feeds share this value.
+#[derive(Debug, Default)]
+pub struct StoredBytes(Mutex<ComponentShares>);
+
+impl StoredBytes {
+    fn shares(&self) -> MutexGuard<'_, ComponentShares> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The stored objects of one feed.
+#[derive(Debug, Default)]
+pub(super) struct StoredObjects {
+    /// The map is sorted, so that the order of the messages does not depend on hashes.
+    objects: BTreeMap<Arc<str>, StoredObject>,
+    /// What the components use of [`MAX_OBJECTS`].
+    places: ComponentShares,
+    /// Must not be replaced while objects are stored.
+    pub bytes: Arc<StoredBytes>,
+    /// The rule sets, by name, that need an object which is not stored.
+    refused: HashMap<Arc<str>, Refused>,
+    /// Number of the list that began last.
+    list_number: u64,
+}
+
+#[derive(Debug)]
+struct StoredObject {
+    /// The fields that the rules read, as JSON.
+    fields: Arc<[u8]>,
+    /// The component from whose share the object is stored.
+    component: Arc<str>,
+}
+
+/// Facts about the objects that a rule set needs and that are not stored. Until this value is dropped,
+/// the rule set counts as throttled.
+#[derive(Debug)]
+struct Refused {
+    rule_set: Arc<RuleSet>,
+    /// Bytes of the smallest object that was refused since the last list began. An object whose fields exceed [`MAX_FIELDS`] counts as
+    /// 0 bytes. So the feed lists it regularly.
+    least_bytes: usize,
+    /// Number of the list in which, or after which, an object was refused last.
+    list_number: u64,
+}
+
+impl Drop for Refused {
+    fn drop(&mut self) {
+        self.rule_set.activity.stop_throttling();
+    }
+}
+
+impl StoredObject {
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.fields.len()
+    }
+}
+
+impl StoredObjects {
+    /// Handles the beginning of a list. Removes all objects, because the list contains them again.
+    pub fn begin_list(&mut self) {
+        self.list_number += 1;
+        while let Some((_, object)) = self.objects.pop_first() {
+            self.release(&object);
+        }
+    }
+
+    /// Forgets the rule sets of which no object has been refused since the last list began. The caller
+    /// must not call this method during a list. The tracker must already have processed the results of
+    /// the list: otherwise, a list of operations without them would count as complete.
+    pub fn begin_resync(&mut self) {
+        let list_number = self.list_number;
+        self.refused.retain(|_, it| it.list_number == list_number);
+    }
+
+    /// Returns true if nothing is stored, and no object was refused.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.refused.is_empty()
+    }
+
+    /// Removes an object. Does nothing if the object is not stored.
+    pub fn remove(&mut self, identity: &str) {
+        if let Some(object) = self.objects.remove(identity) {
+            self.release(&object);
+        }
+    }
+
+    /// Handles the evaluation of an object. If its result depends on the time, stores the fields that
+    /// `fields` returns, from the share of one of the components that need them.
+    pub fn evaluated(
+        &mut self,
+        identity: impl Fn() -> Arc<str>,
+        evaluation: &Evaluation,
+        fields: impl Fn() -> Vec<u8>,
+    ) {
+        let needed_by = &evaluation.time_dependent;
+        if needed_by.is_empty() && self.objects.is_empty() {
+            return;
+        }
+        let identity = identity();
+        self.remove(&identity);
+        let Some(first) = needed_by.first() else {
+            return;
+        };
+        let mut object = StoredObject {
+            fields: fields().into(),
+            component: first.component.clone(),
+        };
+        let bytes = object.bytes();
+        let may_store = |it: &&Arc<RuleSet>| self.may_store(&it.component, bytes);
+        let is_small = object.fields.len() <= MAX_FIELDS;
+        if let Some(rule_set) = needed_by.iter().find(may_store).filter(|_| is_small) {
+            object.component.clone_from(&rule_set.component);
+            self.places.take(&object.component, 1);
+            self.bytes.shares().take(&object.component, bytes);
+            self.objects.insert(identity, object);
+        } else {
+            let bytes = if is_small { bytes } else { 0 };
+            for rule_set in needed_by {
+                self.refuse(rule_set, bytes);
+            }
+        }
+    }
+
+    fn refuse(&mut self, rule_set: &Arc<RuleSet>, bytes: usize) {
+        let name = rule_set.name.clone();
+        let refused = self.refused.entry(name).or_insert_with(|| {
+            rule_set.activity.throttle();
+            Refused {
+                rule_set: rule_set.clone(),
+                least_bytes: bytes,
+                list_number: 0,
+            }
+        });
+        let is_known = refused.list_number == self.list_number;
+        let least_bytes = if is_known { refused.least_bytes } else { bytes };
+        refused.least_bytes = least_bytes.min(bytes);
+        refused.list_number = self.list_number;
+    }
+
+    /// Returns true if an object was refused, and could be stored now or is too large. The feed must
+    /// then list all objects again.
+    pub fn has_room(&self) -> bool {
+        self.refused
+            .values()
+            .any(|refused| self.may_store(&refused.rule_set.component, refused.least_bytes))
+    }
+
+    /// Returns the next object after the position `after`: its identity and its fields.
+    pub fn next(&self, after: Bound<&str>) -> Option<(&Arc<str>, &Arc<[u8]>)> {
+        let mut later = self.objects.range::<str, _>((after, Bound::Unbounded));
+        later.next().map(|(key, object)| (key, &object.fields))
+    }
+
+    fn may_store(&self, component: &str, bytes: usize) -> bool {
+        let has_place = self.places.may_take(component, 1, MAX_OBJECTS);
+        let shares = self.bytes.shares();
+        has_place && shares.may_take(component, bytes, MAX_STORED_BYTES)
+    }
+
+    fn release(&mut self, object: &StoredObject) {
+        self.places.give_back(&object.component, 1);
+        let mut shares = self.bytes.shares();
+        shares.give_back(&object.component, object.bytes());
+    }
+}
+
+impl Drop for StoredObjects {
+    fn drop(&mut self) {
+        self.begin_list();
+    }
+}

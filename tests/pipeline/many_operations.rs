@@ -1,0 +1,71 @@
+//! Test of the server's memory if a rule detects an operation on each of very many objects, and if the
+//! rule set is then deleted.
+
+use crate::fake_apiserver::{
+    FakeApiServer, RULE_SETS_DELETED, STREAM_HEADERS, Script, Step, event, initial_events_end,
+    thing,
+};
+use crate::start_ifo_apiserver::RunningServer;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Number of objects of the target.
+const OBJECTS: usize = 60_000;
+
+/// Largest resident memory of the server in MiB that the test allows: half of the memory limit in the
+/// Deployment. A debug build needs 85 MiB.
+const MAX_MIB: u64 = 160;
+
+/// If a step takes longer than this time, the test fails.
+const TIMEOUT: Duration = Duration::from_mins(5);
+
+/// Waits until `holds` returns true.
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let started = Instant::now();
+    while !holds().await {
+        assert!(started.elapsed() < TIMEOUT, "still waiting for: {what}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_that_is_true_on_sixty_thousand_objects_stays_within_the_memory_limit() {
+    let script: Script = Box::new(|_| {
+        let objects = (0..OBJECTS).map(|it| event("ADDED", &thing(&format!("n{it}"), "Busy", 0)));
+        vec![
+            Step::send(STREAM_HEADERS),
+            Step::SendEach(Box::new(objects.map(String::into_bytes))),
+            Step::send(initial_events_end()),
+            Step::HoldOpen,
+        ]
+    });
+    let api_server = FakeApiServer::start([("things", script)]).await;
+    let mut server = RunningServer::start(&api_server).await;
+    until(
+        "the bound is reached, and the list is complete",
+        async || {
+            let statuses = api_server.statuses_of("things");
+            let last = statuses.lines().next_back().unwrap_or_default();
+            last.contains("10000 operations are kept, because 10000 is the bound for a rule set")
+                && last.contains(r#""watchActive":true"#)
+        },
+    )
+    .await;
+    let shown = server.assert_healthy_within(MAX_MIB);
+    api_server.advance_to(RULE_SETS_DELETED);
+    until("all operations have ended", async || {
+        let path = format!(
+            "{}?limit=1&fieldSelector=status.phase%3DActive",
+            crate::demo::OPERATIONS
+        );
+        let list = server.text(&path).await;
+        list.is_ok_and(|list| list.contains(r#""items":[]"#))
+    })
+    .await;
+    let peak = server.assert_healthy_within(MAX_MIB);
+    println!(
+        "{OBJECTS} objects: {} MiB at the bound, {} MiB after the deletion of the rule set",
+        shown >> 20,
+        peak >> 20
+    );
+}
