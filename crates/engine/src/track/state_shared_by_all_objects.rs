@@ -233,12 +233,14 @@ impl SharedState {
         let namespace = view.subject.namespace.as_ref();
         self.must_refresh_all |= operation.learn_duration(namespace, end, now, &self.baselines);
         let name = &operation.what.operation;
+        // The same duration as in the record. It excludes the debounce period.
+        let until = operation.detected_until(now.wall);
         self.meter.operation_completed(
             operation.component(),
             name,
             end.state().name(),
             end.reason(),
-            now.since(operation.start),
+            ClockReading { wall: until, ..now }.since(operation.start),
         );
         tracing::info!(namespace = %key.namespace, name = %key.name,
             operation = %name, reason = end.reason(), "operation completed");
