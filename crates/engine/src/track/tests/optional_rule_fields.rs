@@ -318,34 +318,6 @@ fn an_outcome_during_the_debounce_period_does_not_change_the_end() {
 }
 
 #[test]
-fn an_outcome_during_the_debounce_period_does_not_change_the_time_of_the_end() {
-    let mut fixture = fixture_with(TrackerSettings {
-        debounce: DEBOUNCE,
-        retain: Some(RETENTION),
-        max_records: 10,
-        cluster_namespace: "ifo-system".into(),
-    });
-    fixture.set_rule_set(
-        "rules:\n- {operation: Provisioning, expression: object.phase == 'Provisioning', \
-         outcome: \"object.phase == 'Starting' ? 'Succeeded' : ''\"}",
-    );
-    fixture.apply_phase("Provisioning");
-    fixture.advance(SECOND * 5);
-    // The virtual machine does not start by itself. A user starts it after 20 seconds.
-    fixture.apply_phase("Stopped");
-    let end = fixture.now.wall;
-    fixture.advance(SECOND * 20);
-    fixture.apply_phase("Starting");
-    let status = fixture.only_operation().status;
-    assert_eq!(status.state, State::Succeeded);
-    assert_eq!(status.completed.map(|at| at.0), Some(end));
-    assert_eq!(status.duration_seconds, Some(5));
-    let record = fixture.records.values().next().expect("there is a record");
-    let record: Value = serde_json::from_slice(record).expect("a record is JSON");
-    assert_eq!(record["status"]["durationSeconds"], 5);
-}
-
-#[test]
 fn another_instance_starts_a_new_operation() {
     let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Migrating, expression: object.moving, instance: object.run}",
