@@ -21,7 +21,7 @@ pub use timing::{OperationTiming, TimingInput};
 
 use super::baselines::{RunKind, SharedBaselines};
 use super::end_reason::End;
-use super::retained_by_component::Owner;
+use super::retained_by_component::RuleSetId;
 use super::superseded_operations::OperationName;
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
@@ -337,7 +337,7 @@ impl Operation {
     }
 
     /// Returns the component, and the name of the rule set whose values clients see.
-    pub fn owner(&self) -> Owner {
+    pub fn owner(&self) -> RuleSetId {
         let rule_set = &self.primary.rule_set.name;
         (self.what.component.clone(), rule_set.clone())
     }

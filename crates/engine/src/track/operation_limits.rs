@@ -83,10 +83,10 @@ impl SubAssign for Usage {
 /// What the operations on one object use, by rule set. The tracker stores this value with the
 /// object, so that it can subtract exactly what it has added before.
 #[derive(Debug, Default)]
-pub(super) struct ObjectUsage(Vec<RuleSetUsage>);
+pub(super) struct ObjectUsage(Vec<RuleSetPart>);
 
-/// What one rule set uses.
-type RuleSetUsage = (Arc<RuleSet>, Usage);
+/// The part of the usage that belongs to one rule set.
+type RuleSetPart = (Arc<RuleSet>, Usage);
 
 impl ObjectUsage {
     /// Adds a part to the usage of a rule set.
@@ -145,7 +145,7 @@ impl OperationLimits {
     /// Replaces the usage of an object.
     pub fn replace(&mut self, own: &mut ObjectUsage, new: ObjectUsage) {
         // Most events do not change the usage.
-        let is_same = |((old_set, old), (new_set, new)): (&RuleSetUsage, &RuleSetUsage)| {
+        let is_same = |((old_set, old), (new_set, new)): (&RuleSetPart, &RuleSetPart)| {
             Arc::ptr_eq(old_set, new_set) && old == new
         };
         if own.0.len() == new.0.len() && own.0.iter().zip(&new.0).all(is_same) {

@@ -13,21 +13,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// A component, and the name of one of its rule sets.
-pub(super) type Owner = (Arc<str>, Arc<str>);
+pub(super) type RuleSetId = (Arc<str>, Arc<str>);
 
 /// Objects that expire, with their owner and the start of their operation.
 #[derive(Debug, Default)]
 pub(super) struct RetainedByComponent {
-    all: ExpiringMap<Key, (Owner, Timestamp)>,
+    all: ExpiringMap<Key, (RuleSetId, Timestamp)>,
     /// The order of expiry of the objects of each owner. Owners without objects have no entry.
-    by_owner: BTreeMap<Owner, BTreeSet<ExpiryOrder>>,
+    by_owner: BTreeMap<RuleSetId, BTreeSet<ExpiryOrder>>,
     /// Number of objects of each component. Components without objects have no entry.
     by_component: BTreeMap<Arc<str>, usize>,
 }
 
 impl RetainedByComponent {
     /// Inserts an object that expires at `until`. Replaces an existing object with this key.
-    pub fn insert(&mut self, key: Key, owner: Owner, start: Timestamp, until: Instant) {
+    pub fn insert(&mut self, key: Key, owner: RuleSetId, start: Timestamp, until: Instant) {
         self.remove(&key);
         // All objects of an owner share one copy of its names.
         let known = self.by_owner.get_key_value(&owner);
@@ -74,7 +74,7 @@ impl RetainedByComponent {
         let key = if self.next_deadline()? <= now {
             self.all.iter().next()?.0.clone()
         } else if self.all.len() > most {
-            let size = |((component, _), orders): &(&Owner, &BTreeSet<ExpiryOrder>)| {
+            let size = |((component, _), orders): &(&RuleSetId, &BTreeSet<ExpiryOrder>)| {
                 let of_component = self.by_component.get(component).copied();
                 (of_component, orders.len(), Reverse(orders.first().copied()))
             };

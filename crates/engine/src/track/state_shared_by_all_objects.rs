@@ -10,7 +10,7 @@ use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
 use super::operation::{Operation, OperationStart, SubjectView};
 use super::operation_limits::OperationLimits;
-use super::retained_by_component::{Owner, RetainedByComponent};
+use super::retained_by_component::{RetainedByComponent, RuleSetId};
 use super::superseded_operations::OperationName;
 use super::tracker::TrackerSettings;
 use crate::detect::Nodes;
@@ -298,7 +298,7 @@ impl SharedState {
     pub(super) fn keep_record(
         &mut self,
         mut key: Key,
-        owner: Owner,
+        owner: RuleSetId,
         start: Timestamp,
         end: Timestamp,
         now: ClockReading,

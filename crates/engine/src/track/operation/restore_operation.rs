@@ -18,7 +18,7 @@ use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::decode_object_facts::EncodedOperation;
-use crate::track::retained_by_component::Owner;
+use crate::track::retained_by_component::RuleSetId;
 use crate::track::superseded_operations::OperationName;
 use ifo_api::live::{
     InFlightOperation, MAX_MESSAGE, Phase, Spec, StartTimeSource, State, Status, SubjectReference,
@@ -401,7 +401,7 @@ pub struct RestoredRecord {
     /// Key of the record.
     pub key: Key,
     /// Component and name of the rule set that detected the operation.
-    pub owner: Owner,
+    pub owner: RuleSetId,
     /// Start of the operation.
     pub started: Timestamp,
     /// End of the operation: the time of its last detection.
