@@ -34,33 +34,12 @@ pub struct NamedField {
     pub line: usize,
     /// Column of the field's name in characters, from 1.
     pub column: usize,
-    /// What the absence of the field means for the expression.
-    pub purpose: ReadPurpose,
-}
-
-/// What the absence of a field means for the expression that reads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadPurpose {
-    /// The expression needs the field, such as `a` in `object.a == 'x'`.
-    Need,
-    /// The expression reads the field to exclude objects, such as `a` in `!object.a`, in
-    /// `object.a != 'x'` and in `object.a == ''`. If the field is absent, the evaluation fails,
-    /// although the object should not be excluded.
-    Exclusion,
-    /// The field may be absent, such as `a` in `has(object.a)` and in `object.?a`.
-    Guarded,
-}
-
-impl ReadPurpose {
-    /// Returns the purpose of the same read inside of an exclusion.
-    #[must_use]
-    pub fn inverted(self) -> Self {
-        match self {
-            Self::Need => Self::Exclusion,
-            Self::Exclusion => Self::Need,
-            Self::Guarded => Self::Guarded,
-        }
-    }
+    /// True if the expression reads the field to exclude objects, such as `a` in `!object.a`, in
+    /// `object.a != 'x'` and in `object.a == ''`.
+    pub is_exclusion: bool,
+    /// True if the field may be absent, such as `a` in `has(object.a)` and in `object.?a`. If any
+    /// other field is absent, the evaluation fails.
+    pub is_guarded: bool,
 }
 
 /// A variable in an expression, such as `variables.ready`.
@@ -317,11 +296,6 @@ impl FieldReader<'_> {
         name: &str,
         is_guarded: bool,
     ) -> ValueOrigins {
-        let purpose = match (is_guarded, self.is_exclusion) {
-            (true, _) => ReadPurpose::Guarded,
-            (false, true) => ReadPurpose::Exclusion,
-            (false, false) => ReadPurpose::Need,
-        };
         let origin = operand.field(name);
         let (line, column) = self.position_of(node, name);
         for part in &origin.0 {
@@ -330,7 +304,8 @@ impl FieldReader<'_> {
                     path: path.clone(),
                     line,
                     column,
-                    purpose,
+                    is_exclusion: self.is_exclusion,
+                    is_guarded,
                 });
             }
         }
@@ -561,11 +536,11 @@ mod tests {
             ("object.a == 'x' && !object.b.c", "a", "b c", ""),
             ("object.a != 'x' || object.b == ''", "", "a b", ""),
             ("object.a != '' && object.n == 0", "a", "n", ""),
-            ("has(object.a) && !has(object.b.c)", "", "b", "a c"),
+            ("has(object.a) && !has(object.b.c)", "a", "b c", "a c"),
             (
                 "!object.?a.?b.orValue(false) && object.?c.d == optional.of(1)",
-                "",
-                "",
+                "c d",
+                "a b",
                 "a b c d",
             ),
             (
@@ -577,19 +552,19 @@ mod tests {
             ("object.a ? false : object.b", "b", "a", ""),
             ("!(!object.a)", "a", "", ""),
         ] {
-            let found =
-                fields(source, &NameOrigins::default()).expect("the test has no syntax error");
-            let of = |purpose: ReadPurpose| {
-                let named = found.named.iter().filter(|it| it.purpose == purpose);
-                let names = named.map(|it| match it.path.last() {
+            let found = fields(source, &NameOrigins::default());
+            let found = found.expect("the test has no syntax error");
+            let names = |wanted: &dyn Fn(&NamedField) -> bool| {
+                let named = found.named.iter().filter(|field| wanted(field));
+                let names = named.map(|field| match field.path.last() {
                     Some(PathStep::Field(name)) => name.as_str(),
                     _ => "",
                 });
                 names.collect::<Vec<_>>().join(" ")
             };
-            assert_eq!(of(ReadPurpose::Need), needed, "{source}");
-            assert_eq!(of(ReadPurpose::Exclusion), excluding, "{source}");
-            assert_eq!(of(ReadPurpose::Guarded), guarded, "{source}");
+            assert_eq!(names(&|it| !it.is_exclusion), needed, "{source}");
+            assert_eq!(names(&|it| it.is_exclusion), excluding, "{source}");
+            assert_eq!(names(&|it| it.is_guarded), guarded, "{source}");
         }
         let found = fields("variables.a && !variables.b", &NameOrigins::default());
         let variables = found.expect("the test has no syntax error").variables;

@@ -95,8 +95,7 @@ pub use self::evaluation_scope::{EvaluationScope, ListElement};
 pub use self::explanation::{DecidingClause, Explanation};
 pub use self::failure::{EvaluationFault, ExpressionPlace, FailureText, FixedText, MissingKey};
 pub use self::fields_in_expression::{
-    NameOrigins, NamedField, NamedFields, NamedVariable, PathStep, ReadPurpose, ValueOrigins,
-    fields,
+    NameOrigins, NamedField, NamedFields, NamedVariable, PathStep, ValueOrigins, fields,
 };
 pub use self::json_document::{Doc, DocError, Node};
 pub use self::json_fault::JsonFault;

@@ -4,7 +4,7 @@
 
 use super::RuleSetError;
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
-use ifo_cel::{CompileError, NameOrigins, NamedField, PathStep, ReadPurpose, fields};
+use ifo_cel::{CompileError, NameOrigins, NamedField, PathStep, fields};
 
 /// The fields that an expression of a rule reads, directly or through variables.
 #[derive(Debug, Default)]
@@ -48,9 +48,7 @@ impl RuleReads {
             let (expression, source, is_exclusion) = &next;
             let found = fields(source, &origins).unwrap_or_default();
             reads.extend(found.named.into_iter().map(|mut field| {
-                if *is_exclusion {
-                    field.purpose = field.purpose.inverted();
-                }
+                field.is_exclusion ^= is_exclusion;
                 Read {
                     expression: expression.clone(),
                     source: source.clone(),
@@ -76,16 +74,14 @@ impl RuleReads {
     /// absent, the rule may therefore be false.
     pub fn needs(&self, path: &[PathStep]) -> bool {
         let reads = self.0.iter();
-        let mut needed = reads.filter(|read| read.field.purpose == ReadPurpose::Need);
+        let mut needed = reads.filter(|read| !read.field.is_exclusion);
         needed.any(|read| is_prefix(path, &read.field.path))
     }
 
     fn is_guarded(&self, path: &[PathStep]) -> bool {
         self.0.iter().any(|read| {
             let field = &read.field;
-            field.purpose == ReadPurpose::Guarded
-                && field.path.len() == path.len()
-                && is_prefix(path, &field.path)
+            field.is_guarded && field.path.len() == path.len() && is_prefix(path, &field.path)
         })
     }
 
@@ -93,17 +89,14 @@ impl RuleReads {
     /// objects. A rule that needs no field has no warnings: its author probably means that the field
     /// is present, as in `object.status.ready == false`.
     pub(super) fn warnings(&self) -> Vec<RuleSetError> {
-        if !self
-            .0
-            .iter()
-            .any(|read| read.field.purpose == ReadPurpose::Need)
-        {
+        if self.0.iter().all(|read| read.field.is_exclusion) {
             return Vec::new();
         }
         let reads = self.0.iter();
         let excluding = reads.filter(|read| {
             let field = &read.field;
-            field.purpose == ReadPurpose::Exclusion
+            field.is_exclusion
+                && !field.is_guarded
                 && !is_always_present(&field.path)
                 && !self.needs(&field.path)
                 && !self.is_guarded(&field.path)
