@@ -14,7 +14,27 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fields that each object has.
-const REQUIRED: [&str; 6] = ["apiVersion", "kind", "metadata", "name", "namespace", "uid"];
+const REQUIRED: [&str; 7] = [
+    "apiVersion",
+    "kind",
+    "metadata",
+    "name",
+    "namespace",
+    "spec",
+    "uid",
+];
+
+/// Returns true if each object has the field `name` of the value at `parent`. A condition always has
+/// a type and a status (apimachinery, `Condition`).
+fn is_required(parent: &[PathStep], name: &str) -> bool {
+    match parent {
+        [] | [_] => REQUIRED.contains(&name),
+        [.., PathStep::Field(list), PathStep::Index] => {
+            list == "conditions" && matches!(name, "type" | "status")
+        }
+        _ => false,
+    }
+}
 
 /// Calls `visit` with each copy of `object` from which one field or one list element is removed,
 /// and with the path of the removed value.
@@ -37,7 +57,7 @@ fn remove_below(
     let keys: Vec<(PathStep, String)> = match value {
         Value::Object(members) => members
             .keys()
-            .filter(|key| path.len() > 1 || !REQUIRED.contains(&key.as_str()))
+            .filter(|key| !is_required(path, key))
             .map(|key| {
                 let escaped = key.replace('~', "~0").replace('/', "~1");
                 (PathStep::Field(key.clone()), escaped)
