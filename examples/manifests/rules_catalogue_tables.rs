@@ -5,8 +5,10 @@
 //! set. The program fails if an operation has no meaning, or if the possible results of its
 //! expression for `state` cannot be derived. So the tables are complete.
 
-use anyhow::{Context as _, bail, ensure};
-use ifo_api::ruleset::{OperationRuleSet, Variable};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use ifo_api::ruleset::OperationRuleSet;
+use ifo_cel::{Environment, Program, ResultText};
+use ifo_engine::rules::compile;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -93,7 +95,11 @@ fn folder_table(sets: &[Shipped]) -> anyhow::Result<String> {
             "{}: each rule must begin with its operation",
             place()
         );
-        for (rule, (operation, meaning)) in spec.rules.iter().zip(meanings) {
+        let compiled = compile(name, spec).map_err(|errors| {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            anyhow!("{}: {}", place(), errors.join("; "))
+        })?;
+        for (rule, (operation, meaning)) in compiled.rules.iter().zip(meanings) {
             let place = || format!("{}: {operation}", place());
             let meaning = meaning.with_context(|| {
                 format!(
@@ -106,7 +112,8 @@ fn folder_table(sets: &[Shipped]) -> anyhow::Result<String> {
                 "{}: the meaning must have at most 80 characters and no full stop at the end: {meaning}",
                 place()
             );
-            let states = states(rule.state.as_deref(), &spec.variables).with_context(place)?;
+            let state = rule.details.state.as_ref();
+            let states = states(state, &compiled.environment).with_context(place)?;
             writeln!(
                 text,
                 "| `{target}` | `{name}`{opt_in} | `{operation}` | {states} | {} |",
@@ -135,76 +142,20 @@ fn meanings(text: &str) -> Vec<(&str, Option<&str>)> {
 
 /// Returns the possible results of an expression for `state`, separated by commas. Without an
 /// expression, the state is `Progressing`.
-fn states(expression: Option<&str>, variables: &[Variable]) -> anyhow::Result<String> {
+fn states(expression: Option<&Program>, environment: &Environment) -> anyhow::Result<String> {
+    let results = expression.map(|expression| expression.possible_results(environment));
     let mut found = BTreeSet::new();
-    match expression {
-        Some(expression) => collect_results(expression, variables, &mut found)?,
-        None => _ = found.insert(STATES[0].to_owned()),
+    for result in results.iter().flatten() {
+        let ResultText::Literal(state) = &result.text else {
+            bail!("the possible states cannot be derived from the expression");
+        };
+        found.insert(&**state);
     }
-    for state in &found {
-        ensure!(STATES.contains(&state.as_str()), "not a state: {state}");
+    if results.is_none() {
+        found.insert(STATES[0]);
     }
-    let listed = STATES.into_iter().filter(|state| found.contains(*state));
+    let listed = STATES.into_iter().filter(|state| found.contains(state));
     Ok(listed.collect::<Vec<_>>().join(", "))
-}
-
-/// Adds the possible results of an expression to `found`. The expression must be a string literal,
-/// a variable, or a conditional. Each branch of a conditional must also be one of these.
-fn collect_results(
-    expression: &str,
-    variables: &[Variable],
-    found: &mut BTreeSet<String>,
-) -> anyhow::Result<()> {
-    let expression = expression.trim();
-    if let Some((yes, no)) = branches(expression) {
-        collect_results(yes, variables, found)?;
-        return collect_results(no, variables, found);
-    }
-    if let Some(name) = expression.strip_prefix("variables.") {
-        // A variable can use only variables that come before it, so the recursion ends.
-        if let Some(at) = variables.iter().position(|variable| variable.name == name) {
-            return collect_results(&variables[at].expression, &variables[..at], found);
-        }
-    }
-    let literal = expression
-        .strip_prefix('\'')
-        .and_then(|rest| rest.strip_suffix('\''))
-        .filter(|text| !text.contains('\''));
-    let Some(literal) = literal else {
-        bail!("cannot derive the possible states from the expression {expression}");
-    };
-    found.insert(literal.to_owned());
-    Ok(())
-}
-
-/// Returns the two branches of a conditional `a ? b : c`. Returns None for other expressions.
-fn branches(expression: &str) -> Option<(&str, &str)> {
-    let mut depth = 0_u32;
-    let mut quoted = false;
-    // The position of the first `?` outside of parentheses.
-    let mut question = None;
-    // The number of `?` whose `:` has not been found yet.
-    let mut open = 0_u32;
-    for (at, character) in expression.char_indices() {
-        match character {
-            '\'' => quoted = !quoted,
-            _ if quoted => {}
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth = depth.checked_sub(1)?,
-            '?' if depth == 0 => {
-                question.get_or_insert(at);
-                open += 1;
-            }
-            ':' if depth == 0 => {
-                open = open.checked_sub(1)?;
-                if open == 0 {
-                    return Some((&expression[question? + 1..at], &expression[at + 1..]));
-                }
-            }
-            _ => {}
-        }
-    }
-    None
 }
 
 #[cfg(test)]
@@ -278,34 +229,19 @@ mod tests {
 
     #[test]
     fn states_are_those_an_expression_can_yield_in_fixed_order() {
-        let variables = [
-            (
-                "failing",
-                "object.c.exists(c, c.type == 'Failing' ? true : c.ok)",
-            ),
-            (
-                "state",
-                "variables.failing ? 'Failing' : object.x == 'Blocked' ? 'Blocked' : 'Progressing'",
-            ),
-        ]
-        .map(|(name, expression)| Variable {
-            name: name.to_owned(),
-            expression: expression.to_owned(),
-        });
-        let states = |expression| states(expression, &variables);
-        assert_eq!(states(None).unwrap(), "Progressing");
-        assert_eq!(states(Some("'Blocked'")).unwrap(), "Blocked");
-        assert_eq!(
-            states(Some("variables.state")).unwrap(),
-            "Progressing, Blocked, Failing"
-        );
-        assert_eq!(
-            states(Some("a ? b ? 'Failing' : 'Blocked' : 'Failing'")).unwrap(),
-            "Blocked, Failing"
-        );
-        assert!(states(Some("object.state")).is_err());
-        assert!(states(Some("'Moving'")).is_err());
-        assert!(states(Some("variables.failing")).is_err());
+        let states = |state: &str| {
+            let rule = format!(
+                "  - operation: Moving # goes\n    expression: object.a\n    state: \"{state}\"\n"
+            );
+            let table = table(&[shipped(&rule)])?;
+            let row = table.lines().last().unwrap_or_default().to_owned();
+            anyhow::Ok(row.split(" | ").nth(3).unwrap_or_default().to_owned())
+        };
+        let nested = "object.?a.?b.orValue(0) > 0 ? 'Failing' : object.x == 'Held' ? 'Blocked' : 'Progressing'";
+        assert_eq!(states(nested).unwrap(), "Progressing, Blocked, Failing");
+        assert_eq!(states("'Blocked'").unwrap(), "Blocked");
+        assert!(states("object.state").is_err());
+        assert!(states("'Moving'").is_err());
     }
 
     #[test]
