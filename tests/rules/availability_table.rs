@@ -61,8 +61,7 @@ fn the_table_has_a_row_with_a_source_for_each_combination() {
         .map(|row| [&*row.available, &row.progressing, &row.degraded])
         .collect();
     assert_eq!((rows.len(), cells.len()), (27, 27));
-    let is_status = |status: &&str| statuses.contains(status);
-    assert!(cells.iter().flatten().all(|status| is_status(status)));
+    assert!(cells.iter().flatten().all(|it| statuses.contains(it)));
     assert!(rows.iter().all(|row| !row.source.is_empty()));
 }
 
