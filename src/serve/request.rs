@@ -80,12 +80,12 @@ impl Query {
         query
     }
 
-    /// Returns the value of an option in [`KNOWN_PARAMETERS`]. Empty if the option is absent.
+    /// Returns the value of an option in `KNOWN_PARAMETERS`. Empty if the option is absent.
     pub fn text(&self, name: &str) -> &str {
         self.given(name).unwrap_or_default()
     }
 
-    /// Returns the value of an option in [`KNOWN_PARAMETERS`]. None if the option is absent.
+    /// Returns the value of an option in `KNOWN_PARAMETERS`. None if the option is absent.
     pub fn given(&self, name: &str) -> Option<&str> {
         let option = KNOWN_PARAMETERS.iter().position(|option| *option == name);
         debug_assert!(option.is_some(), "{name} is not in KNOWN_PARAMETERS");

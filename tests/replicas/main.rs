@@ -49,7 +49,8 @@ use cluster::Replicas;
 use disturbance::{CALM, Disturbance, PERSISTENCE_PLAN, parse_plan, plan};
 use harness::informers::{ClientGo, KubeRs, wait_until_state_correct};
 use harness::relay::Link;
-use harness::{MANIFEST_FOLDERS, apart, eventually};
+use harness::{MANIFEST_FOLDERS, OPERATION, apart, eventually, ok_if};
+use list_clients::{read, version};
 use load::Load;
 use moving_watches::Events;
 use report::Report;
@@ -106,6 +107,17 @@ fn a_follower_without_the_kube_apiserver_is_not_ready_while_another_replica_lead
         let replicas = Replicas::start(control_plane, &MANIFEST_FOLDERS, &[], 2).await;
         let follower = 1 - replicas.leader().await;
         let follower = &replicas.all[follower];
+        // A replica that has not read the Lease since the election does not know the leader. Without
+        // the kube-apiserver, it would never know it, and stay ready.
+        eventually("the follower copies the leader", async || {
+            let path = OPERATION.path(None);
+            let mut versions = Vec::new();
+            for replica in &replicas.all {
+                versions.push(version(&read(&replica.endpoint.caller.0, &path).await?));
+            }
+            ok_if(versions[0] == versions[1], &versions)
+        })
+        .await;
         let wait_for_readiness = async |ready: bool| {
             eventually(&format!("ready is {ready}"), async || {
                 let now = follower.endpoint.is_ready();

@@ -106,7 +106,8 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
         let mut events = cluster.watch(namespace).await;
 
         let start = request_operation(cluster, namespace, "start-db", "Start").await;
-        let mut starting = vec!["ADDED Active Progressing Starting -: db".to_owned()];
+        let pending = "db: Waits for the virtualization controller. Check that it runs";
+        let mut starting = vec![format!("ADDED Active Progressing Starting -: {pending}")];
         let is = |name: &'static str, operation: &'static str, want: &[String]| {
             let want = want.to_vec();
             move |all: &[Value]| {
@@ -135,7 +136,7 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             .await;
 
         let stop = request_operation(cluster, namespace, "stop-db", "Stop").await;
-        let mut stopping = vec!["ADDED Active Progressing Stopping -: db".to_owned()];
+        let mut stopping = vec![format!("ADDED Active Progressing Stopping -: {pending}")];
         events
             .until("Stopping", is("stop-db", "Stopping", &stopping))
             .await;
@@ -210,13 +211,13 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
         let waits = format!("db: {waits}");
         let succeeded = format!("Succeeded. Before: {waits}");
         let starting = [
-            ["ADDED", "Starting", "Progressing", "db"],
+            ["ADDED", "Starting", "Progressing", pending],
             ["MODIFIED", "Starting", "Progressing", &waits],
             ["MODIFIED", "Starting", "Superseded", &superseded],
             ["DELETED", "Starting", "Superseded", &superseded],
         ];
         let stopping = [
-            ["ADDED", "Stopping", "Progressing", "db"],
+            ["ADDED", "Stopping", "Progressing", pending],
             ["MODIFIED", "Stopping", "Progressing", &waits],
             ["MODIFIED", "Stopping", "Succeeded", &succeeded],
             ["DELETED", "Stopping", "Succeeded", &succeeded],

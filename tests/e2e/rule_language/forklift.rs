@@ -231,7 +231,7 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
                 [Succeeded, Failed(0), Succeeded],
                 [
                     end(
-                        "3 of 3 machines done. Before: 2 of 3 machines done",
+                        "3 of 3 machines done. web: DataVolume not ready; timed out. Before: 2 of 3 machines done",
                         "Failed",
                     ),
                     String::new(),
@@ -286,9 +286,14 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
                 );
             }
         }
-        let all = events.until("all events", |all| Some(all.to_vec())).await;
+        // The plan has failed, so a user must act.
+        let is_failed = |all: &[Value]| {
+            let lines = event_lines(all, "wave1", "Failed", None);
+            (lines.len() == 1).then(|| all.to_vec())
+        };
+        let all = events.until("the failure of the plan", is_failed).await;
         let count = without_gaps(&all).len();
-        assert_eq!(count, want.iter().map(Vec::len).sum::<usize>());
+        assert_eq!(count, 1 + want.iter().map(Vec::len).sum::<usize>());
         for event in &all {
             let object = &event["object"];
             assert_eq!(object["metadata"]["creationTimestamp"], STARTED);

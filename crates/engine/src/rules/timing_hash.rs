@@ -35,8 +35,8 @@ pub(super) fn of_rules(spec: &OperationRuleSetSpec) -> Vec<Arc<str>> {
 }
 
 /// Returns a copy of `rule` with only the fields that affect the durations of runs. The function
-/// names all fields. So whoever adds a field must decide here whether it affects durations. The expressions
-/// in the copy have no white space and no comments ([`without_layout`]).
+/// names all fields, so that the compiler asks for a decision when a field is added. The expressions in
+/// the copy have no white space and no comments ([`without_layout`]).
 fn timing_fields(rule: &Rule) -> Rule {
     let normalized = |field: &Option<String>| field.as_deref().map(without_layout);
     Rule {

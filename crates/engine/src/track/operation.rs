@@ -95,8 +95,8 @@ impl Detection {
     /// Returns true if clients see the same values with both detections. The states are not
     /// compared, because clients see a new state only after the rule's `stateAfter`.
     fn shows_same_values(&self, other: &Self) -> bool {
-        // The pattern names all fields. So whoever adds a field must decide here whether clients
-        // see it.
+        // The pattern names all fields, so that the compiler asks for a decision when a field is
+        // added.
         let RuleValues {
             rule_index: _,
             only_continues: _,

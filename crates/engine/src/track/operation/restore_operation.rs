@@ -198,7 +198,7 @@ impl Restored {
 
 /// Returns an error if a field has a value that the server never writes.
 fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> {
-    // The patterns name all fields. So whoever adds a field must decide here whether it is checked.
+    // The patterns name all fields, so that the compiler asks for a decision when a field is added.
     let InFlightOperation {
         api_version: _,
         kind: _,
