@@ -242,10 +242,10 @@ fn colors_are_on_unless_disabled() {
     assert!(!top.is(has_colors));
 }
 
-/// A demo server that reads a folder does not serve the objects in the folder. So requests for
-/// namespaces and virtual machines fail.
+/// A demo server that reads a folder does not serve the objects in the folder, but serves their
+/// namespaces.
 #[test]
-fn wait_accepts_namespaces_and_kinds_that_the_demo_does_not_serve() {
+fn wait_accepts_kinds_that_the_demo_does_not_serve_but_no_missing_namespace() {
     let demo = Demo::start(&["web-0"]);
     let wait = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
@@ -255,7 +255,7 @@ fn wait_accepts_namespaces_and_kinds_that_the_demo_does_not_serve() {
     };
     let started = Instant::now();
     // Waits until the operation is in flight and the server watches the resource of the rule set.
-    while wait(&[]).0 != 1 || wait(&["-c", "tests", "-n", "none"]).0 != 0 {
+    while wait(&[]).0 != 1 || wait(&["-c", "tests", "-n", "default"]).0 != 0 {
         assert!(
             started.elapsed() < DEADLINE,
             "the operation must be detected in time"
@@ -263,14 +263,11 @@ fn wait_accepts_namespaces_and_kinds_that_the_demo_does_not_serve() {
         std::thread::sleep(Duration::from_millis(50));
     }
     for (args, code, expected) in [
-        (&["-n", "nowhere"][..], 0, "idle: no operation in flight"),
-        (&["-n", "nowhere", "-k", "vm"], 0, "idle: "),
+        (&["-n", "default"][..], 0, "idle: no operation in flight"),
+        (&["-n", "default", "-k", "vm"], 0, "idle: "),
         (&["-k", "VM"], 1, "not idle: VirtualMachine/web-0"),
-        (
-            &["-n", "nowhere", "-k", "vn"],
-            3,
-            "check --kind vn; the kinds of the cluster are unknown",
-        ),
+        (&["-n", "nowhere"], 2, "there is no namespace \"nowhere\""),
+        (&["-k", "vn"], 2, "the cluster has no resource \"vn\""),
     ] {
         let (actual, text) = wait(args);
         assert_eq!(actual, code, "{args:?}: {text}");
