@@ -1,6 +1,6 @@
 //! Finds out which fields of an object a rule needs, and which fields it reads only to exclude
-//! objects. An example is `b` in `object.a && !object.b`: if `b` is absent, the evaluation fails, so
-//! the rule does not detect its operation, although nothing excludes the object.
+//! objects. For example, `object.a && !object.b` reads `b` only to exclude objects. If `b` is absent,
+//! the object should match, but the evaluation fails and the rule misses the object.
 
 use super::RuleSetError;
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
@@ -86,8 +86,8 @@ impl RuleReads {
     }
 
     /// Returns a warning for each field that may be absent, and that the rule reads only to exclude
-    /// objects. A rule that needs no field has no warnings: its author probably means that the field
-    /// is present, as in `object.status.ready == false`.
+    /// objects. There is no warning if the rule reads all fields only to exclude, as in
+    /// `object.status.ready == false`. Its author probably expects the field to be present.
     pub(super) fn warnings(&self) -> Vec<RuleSetError> {
         if self.0.iter().all(|read| read.field.is_exclusion) {
             return Vec::new();
