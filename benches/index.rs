@@ -3,8 +3,8 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ifo::index::{
-    Bounds, Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, VersionAssignment, Write,
-    Writer, index,
+    Bounds, Cursor, IndexEntry, IndexReader, Key, ListScope, Object, ReadVersion,
+    VersionAssignment, Write, Writer, index,
 };
 use std::hint::black_box;
 use std::sync::Arc;
@@ -20,8 +20,9 @@ const SIZES: [(&str, u64); 3] = [("1k", 1_000), ("10k", 10_000), ("100k", 100_00
 /// Number of operations in one namespace, for all [`SIZES`].
 const OPERATIONS_PER_NAMESPACE: u64 = 100;
 
-/// Returns the JSON of an operation, which has about 1.6 KB.
-fn object(namespace: &str, name: &str, progress: u64) -> Vec<u8> {
+/// Returns an operation, whose JSON has about 1.6 KB.
+fn object(namespace: &str, name: &str, change: u64) -> Object {
+    let progress = change % 101;
     let condition = |kind: &str| {
         format!(
             r#"{{"lastTransitionTime":"2026-01-02T03:04:05Z","message":"copying memory to node-17","observedGeneration":7,"reason":"Migrating","status":"True","type":"{kind}"}}"#
@@ -30,10 +31,10 @@ fn object(namespace: &str, name: &str, progress: u64) -> Vec<u8> {
     let conditions = ["Progressing", "Detected", "Completed"]
         .map(condition)
         .join(",");
-    format!(
+    let json = format!(
         r#"{{"apiVersion":"live.ifo.kubevirt.io/v1alpha1","kind":"InFlightOperation","metadata":{{"creationTimestamp":"2026-01-02T03:04:05Z","generation":1,"labels":{{"ifo.kubevirt.io/component":"kubevirt","ifo.kubevirt.io/operation":"Migrating","ifo.kubevirt.io/subject-kind":"VirtualMachine"}},"name":"{name}","namespace":"{namespace}","ownerReferences":[{{"apiVersion":"kubevirt.io/v1","blockOwnerDeletion":false,"controller":true,"kind":"VirtualMachine","name":"{name}","uid":"6f1de7a0-5f8f-4b0e-a7f0-3a0f5f4f9d61"}}],"uid":"6f1de7a0-5f8f-4b0e-a7f0-3a0f5f4f9d62"}},"spec":{{"operation":"Migrating","ruleSet":"vm-lifecycle-rules","component":"kubevirt","subject":{{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","name":"{name}","namespace":"{namespace}","uid":"6f1de7a0-5f8f-4b0e-a7f0-3a0f5f4f9d61"}}}},"status":{{"phase":"Active","state":"Progressing","reason":"Migrating","message":"copying memory to node-17","progress":{progress},"startTimeSource":"Expression","lastDetected":"2026-01-02T03:04:05Z","detectedBy":["vm-lifecycle-rules"],"subjectGeneration":7,"conditions":[{conditions}]}}}}"#
-    )
-    .into_bytes()
+    );
+    Object::decode(json.as_bytes(), false).expect("the JSON is an operation")
 }
 
 fn key(n: u64) -> Key {
@@ -45,8 +46,8 @@ fn key(n: u64) -> Key {
 
 fn put(n: u64, progress: u64) -> Write {
     let key = key(n);
-    let json = object(&key.namespace, &key.name, progress);
-    Write::Put { key, json }
+    let object = object(&key.namespace, &key.name, progress);
+    Write::Put { key, object }
 }
 
 /// Returns an index with `size` operations.
@@ -115,8 +116,8 @@ fn commit(c: &mut Criterion) {
             let existing = writer.get(&key(7)).expect("operation 7 exists");
             b.iter_batched(
                 || {
-                    let (key, json) = (existing.key().clone(), existing.json());
-                    vec![Write::Put { key, json }]
+                    let (key, object) = (existing.key().clone(), existing.object().clone());
+                    vec![Write::Put { key, object }]
                 },
                 |batch| writer.commit(batch, VersionAssignment::Mint),
                 BatchSize::SmallInput,

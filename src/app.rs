@@ -14,6 +14,7 @@ mod signals;
 mod start_detection;
 mod start_persistence;
 
+use ifo_api::Text;
 pub use signals::{Signal, Signals};
 
 use crate::clock;
@@ -112,7 +113,7 @@ struct App {
     report: watch::Sender<Arc<Report>>,
     /// The durations of earlier runs of operations. Empty while this replica does not lead.
     baselines: SharedBaselines,
-    cluster_namespace: Arc<str>,
+    cluster_namespace: Text,
     /// The short names of kinds, for tables.
     short_names_of_kinds: SharedShortNames,
 }

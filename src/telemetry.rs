@@ -16,7 +16,8 @@ mod reviews;
 mod tests;
 
 use crate::clock;
-use crate::index::{IndexEntry, TextField};
+use crate::index::IndexEntry;
+use ifo_api::Text;
 #[cfg(test)]
 pub use log::testing;
 pub use log::{ACCESS_LOG, LogFormat, log_panics, start_log};
@@ -81,9 +82,9 @@ type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 #[derive(Clone, Debug)]
 pub struct OperationSample {
     /// The component that the operation's rule set names, such as `kubevirt`.
-    pub component: Arc<str>,
+    pub component: Text,
     /// The name of the operation.
-    pub operation: Arc<str>,
+    pub operation: Text,
     /// The state of the operation.
     pub state: State,
     /// Seconds since the operation started. `None` if the operation is completed. Completed
@@ -100,23 +101,22 @@ pub struct OperationSample {
 
 impl OperationSample {
     /// Reads the facts about an operation from its entry in the index. The age is computed for the
-    /// time `now`. Returns `None` if the object is not an operation, or has a phase or a state that
-    /// this release does not know.
+    /// time `now`. Returns `None` if the object is not an operation.
     pub fn new(entry: &IndexEntry, now: Timestamp) -> Option<Self> {
-        let (facts, open) = (entry.facts(), entry.open());
-        let texts = open.texts();
-        let started = facts.started?;
-        let (overdue, stalled) = (facts.overdue == Some(true), facts.stalled == Some(true));
-        let state = facts.state?;
-        let has_problem = overdue || stalled || matches!(state, State::Blocked | State::Failing);
+        let operation = entry.object().operation()?;
+        let (spec, status) = (&operation.spec, &operation.status);
+        let (overdue, stalled) = (status.is_true("Overdue"), status.is_true("Stalled"));
+        let has_problem =
+            overdue || stalled || matches!(status.state, State::Blocked | State::Failing);
+        let age = now.duration_since(operation.metadata.creation_timestamp.0);
         Some(Self {
-            component: (&*texts.text(TextField::Component)?).into(),
-            operation: (&*texts.text(TextField::Operation)?).into(),
-            state,
-            age: (facts.phase? == Phase::Active).then(|| now.duration_since(started).as_secs_f64()),
+            component: spec.component.clone(),
+            operation: spec.operation.clone(),
+            state: status.state,
+            age: (status.phase == Phase::Active).then(|| age.as_secs_f64()),
             overdue,
             stalled,
-            problem_subject: has_problem.then(|| ProblemSubject::new(entry)).flatten(),
+            problem_subject: has_problem.then(|| ProblemSubject::new(entry, &spec.subject)),
         })
     }
 }
@@ -140,7 +140,7 @@ pub struct IndexSample {
     pub records: usize,
     /// The baselines that cover all namespaces. A baseline is the usual duration of an operation.
     /// Each item has the rule set, the operation and the usual duration. Empty on a follower.
-    pub baselines: Vec<(Arc<str>, Arc<str>, UsualDuration)>,
+    pub baselines: Vec<(Text, Text, UsualDuration)>,
 }
 
 type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;

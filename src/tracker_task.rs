@@ -148,6 +148,7 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
 mod tests {
     use super::*;
     use crate::index::{Bounds, IndexReader, ListScope, ReadVersion, Write, index};
+    use ifo_api::live::InFlightOperation;
     use ifo_api::{Gvr, Source};
     use ifo_engine::detect::{Evaluation, Finding, RuleValues, Subject};
     use ifo_engine::rules::{RuleBook, compile};
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_takeover_changes_the_index_only_to_delete_objects_that_cannot_be_decoded() {
+    async fn a_takeover_changes_the_index_only_to_delete_operations_with_an_invalid_uid() {
         let target = Arc::new(Gvr {
             group: "example.com".into(),
             version: "v1".into(),
@@ -262,22 +263,24 @@ mod tests {
                 .1
         };
         let entry = list(&listed).pop().expect("the rule matches every object");
+        let operation = entry.object().operation().expect("it is no record");
 
         for is_broken in [false, true] {
             let (mut follower_index, reader) = new_index();
-            let key = entry.key().clone();
-            let json = if is_broken {
-                br#"{"metadata":{}}"#.to_vec()
-            } else {
-                entry.json()
+            let mut operation = InFlightOperation::clone(operation);
+            if is_broken {
+                operation.metadata.uid = "not a UUID".into();
+            }
+            let write = Write::Put {
+                key: entry.key().clone(),
+                object: operation.into(),
             };
-            let write = Write::Put { key, json };
             let head = follower_index
                 .commit(vec![write], VersionAssignment::Mint)
                 .expect("an index accepts every new version before the first call of `reserve`");
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {
-                state.add_index_object(entry.key(), &entry.json(), clock::reading());
+                state.add_index_object(entry.key(), entry.object(), clock::reading());
             }
             run_until_processed(follower_index, vec![Message::Resume(Box::new(state))]).await;
             assert_eq!(reader.head() == head, !is_broken);

@@ -46,8 +46,8 @@ impl Term {
 
     fn learn(&self, operation: &str) {
         let kind = RunKind {
-            rule_set: &Arc::from("rules"),
-            operation: &Arc::from(operation),
+            rule_set: &"rules".into(),
+            operation: &operation.into(),
             timing_hash: "hash",
             namespace: None,
         };

@@ -17,7 +17,7 @@ use super::{Scenes, kinds, shipped_rules};
 use crate::clock;
 use crate::detection::Supervisor;
 use crate::index::{
-    Bounds, IndexReader, Key, ListScope, ReadVersion, Rv, VersionAssignment, Write, index,
+    Bounds, IndexReader, Key, ListScope, Object, ReadVersion, Rv, VersionAssignment, Write, index,
 };
 use crate::replicate::Leadership;
 use crate::rules::Publication;
@@ -143,7 +143,7 @@ impl DocumentedDemo {
         for (number, (key, object)) in operations.iter().enumerate() {
             let put = Write::Put {
                 key: key.clone(),
-                json: object.to_string().into_bytes(),
+                object: Object::decode(object.to_string().as_bytes(), false).unwrap(),
             };
             let rv = VersionAssignment::Exact(Rv(200 + number as u64));
             fixture.live.commit(vec![put], rv).unwrap();

@@ -3,7 +3,7 @@
 //! rule-set controller writes the status of the rule sets.
 
 use crate::clock;
-use crate::index::{Key, VersionAssignment, Write, Writer};
+use crate::index::{Key, Object, VersionAssignment, Write, Writer};
 use crate::rules::{RuleSetEvent, StatusAnswer, StatusSink, StatusWrite};
 use futures::future::{BoxFuture, ready};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetStatus};
@@ -89,6 +89,8 @@ impl StoredRuleSets {
         object.metadata.creation_timestamp = before
             .and_then(|before| before.metadata.creation_timestamp.clone())
             .or_else(|| Some(Time(clock::now())));
+        // The index assigns the resourceVersion. A file can contain another one.
+        object.metadata.resource_version = None;
         object.status = before.and_then(|before| before.status.clone());
         self.objects.insert(name, object.clone());
         self.publish(&object);
@@ -113,10 +115,8 @@ impl StoredRuleSets {
 
     fn publish(&mut self, object: &OperationRuleSet) {
         let key = Key::new("", object.metadata.name.as_deref().unwrap_or_default());
-        match serde_json::to_vec(object) {
-            Ok(json) => self.write(Write::Put { key, json }),
-            Err(error) => tracing::error!(%error, "a rule set cannot be encoded"),
-        }
+        let object = Object::RuleSet(Arc::new(object.clone()));
+        self.write(Write::Put { key, object });
     }
 
     fn write(&mut self, write: Write) {
@@ -133,5 +133,29 @@ impl StatusSink for RuleSetStore {
         // The result contains no resourceVersion. A resourceVersion would be needed only to detect
         // conflicts, and there are no conflicts because only this server writes the status.
         Box::pin(ready(StatusAnswer::Written(None)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::shipped_rules;
+    use crate::index::{Bounds, index};
+    use std::time::Duration;
+
+    #[test]
+    fn a_rule_set_has_only_the_resource_version_of_the_index() {
+        let (writer, reader) = index(Bounds {
+            bytes: 1 << 20,
+            age: Duration::from_mins(1),
+        });
+        let mut rule_set = shipped_rules::shipped()[0].clone();
+        let key = Key::new("", rule_set.metadata.name.as_deref().unwrap());
+        rule_set.metadata.resource_version = Some("7".to_owned());
+        RuleSetStore::new(writer).store_event(RuleSetEvent::Applied(Box::new(rule_set)));
+        let entry = reader.get(&key).1.unwrap();
+        let json = String::from_utf8(entry.json()).unwrap();
+        assert_eq!(json.matches("\"resourceVersion\":").count(), 1);
+        assert!(json.contains(&format!("\"resourceVersion\":\"{}\"", entry.rv())));
     }
 }

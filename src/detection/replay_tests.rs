@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _, future};
 use ifo_api::Key;
+use ifo_api::live::InFlightOperation;
 use ifo_client::kind_lookup_without_cluster::KnownKinds;
 use ifo_client::read_recorded_watch::{self, RecordedChange, RecordedEvent};
 use ifo_engine::ClockReading;
@@ -43,9 +44,9 @@ fn settings() -> TrackerSettings {
     }
 }
 
-/// A change that a client can see: the operation and its new content. The content is None if the
-/// operation was removed.
-type VisibleChange = (Key, Option<Value>);
+/// A change that a client can see: the key of the operation, and its new state. The state is None if
+/// the operation was removed.
+type VisibleChange = (Key, Option<Arc<InFlightOperation>>);
 
 /// The events of a cluster, and the rule books for the resources in these events.
 struct ClusterRecording {
@@ -198,7 +199,7 @@ impl Feed for PlayedFeed {
 /// Records the visible changes of operations in the replay.
 #[derive(Default)]
 struct ChangeRecorder {
-    objects: BTreeMap<Key, Value>,
+    operations: BTreeMap<Key, Arc<InFlightOperation>>,
     changes: Vec<VisibleChange>,
     /// The number of evaluations that skipped a throttled rule set. A rule set is throttled after
     /// it has exhausted its evaluation budget on ten consecutive objects.
@@ -214,33 +215,21 @@ impl ReplayObserver for ChangeRecorder {
 
     fn changed(&mut self, change: Write, _: ClockReading) {
         match change {
-            // The tracker uses `Put` only for records of completed operations. In the replay, it
-            // writes no records, because `max_records` is 0.
-            Write::Put { key, .. } => panic!("expected Write::Show, but got Write::Put of {key}"),
-            Write::Show { key, operation } => {
-                let object = without_version(&operation.json());
-                let before = self.objects.insert(key.clone(), object.clone());
+            Write::Put { key, object } => {
+                let operation = object.operation().expect("`max_records` is 0").clone();
+                let before = self.operations.insert(key.clone(), operation.clone());
                 // A watch sends no event for an unchanged object.
-                if before.as_ref() != Some(&object) {
-                    self.changes.push((key, Some(object)));
+                if before.as_ref() != Some(&operation) {
+                    self.changes.push((key, Some(operation)));
                 }
             }
             Write::Delete { key } => {
-                if self.objects.remove(&key).is_some() {
+                if self.operations.remove(&key).is_some() {
                     self.changes.push((key, None));
                 }
             }
         }
     }
-}
-
-fn without_version(json: &[u8]) -> Value {
-    let mut object: Value = serde_json::from_slice(json).expect("the index contains JSON");
-    let metadata = object["metadata"]
-        .as_object_mut()
-        .expect("each operation has metadata");
-    metadata.remove("resourceVersion");
-    object
 }
 
 /// Returns all visible changes that the server commits from `begin` to `end`.
@@ -305,8 +294,8 @@ async fn changes_of_server(
             .key()
             .expect("each change has an object, because no leader is elected")
             .clone();
-        let after = change.after.map(|entry| without_version(&entry.json()));
-        (key, after)
+        let after = change.after;
+        (key, after.and_then(|it| it.object().operation().cloned()))
     });
     visible.collect()
 }
@@ -390,7 +379,7 @@ fn by_feed(changes: &[VisibleChange]) -> BTreeMap<(String, String), Vec<&Visible
     for change in changes {
         let (key, operation) = change;
         if let Some(operation) = operation {
-            kinds.insert(key, operation["spec"]["subject"]["kind"].to_string());
+            kinds.insert(key, operation.spec.subject.kind.to_string());
         }
         let feed = (kinds[key].clone(), key.namespace.to_string());
         feeds.entry(feed).or_default().push(change);
@@ -626,16 +615,11 @@ async fn random_objects_cause_the_same_changes_in_server_and_replay() {
         let replay = compare(&name, random_recording(seed, wall), wall).await;
         assert!(replay.throttled > 0, "no rule set was throttled in {name}");
         let changes = replay.changes.iter().filter_map(|(_, it)| it.as_ref());
-        let seen: BTreeSet<&str> = changes
-            .flat_map(|it| [&it["spec"]["operation"], &it["status"]["state"]])
-            .chain(
-                replay
-                    .changes
-                    .iter()
-                    .filter_map(|(_, it)| Some(&it.as_ref()?["status"]["reason"])),
-            )
-            .filter_map(Value::as_str)
-            .collect();
+        let texts = changes.flat_map(|it| {
+            let (spec, status) = (&it.spec, &it.status);
+            [&*spec.operation, status.state.name(), &*status.reason]
+        });
+        let seen: BTreeSet<&str> = texts.collect();
         for expected in [
             "Working",
             "Waiting",

@@ -1,8 +1,8 @@
 //! The part of the index that a list or a watch covers.
 
 use super::Key;
+use ifo_api::Text;
 use ifo_api::is_record_namespace;
-use std::sync::Arc;
 
 /// The part of the index that a list or a watch covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum ListScope {
     OperationsAndRecords,
     /// The operations or the records of one namespace. For records, the value is the namespace in
     /// the key that [`Key::of_record`] returns, such as `records/team-a`.
-    Namespace(Arc<str>),
+    Namespace(Text),
     /// One object.
     Object(Key),
 }

@@ -1,5 +1,5 @@
-//! The index: all operations and records in memory, encoded as JSON. A record is an object with the
-//! result of one completed operation.
+//! The index: all operations and records in memory. A record is an object with the result of one
+//! completed operation.
 //!
 //! Each change has a resourceVersion, in short a version. One writer commits batches of changes. A
 //! list contains exactly the objects that existed at the version of the list. A cursor is the
@@ -28,7 +28,6 @@
 //! **The writer waits for no client.** Writer and readers share the lock of the ring, and one lock
 //! for each shard of the map. A reader holds a lock only while it copies references.
 
-mod compression;
 mod entry;
 mod list_scope;
 mod reader;
@@ -38,14 +37,14 @@ mod tests;
 mod watch_cursor;
 mod writer;
 
-pub use entry::{IndexEntry, OpenEntry};
+pub use entry::IndexEntry;
 pub use list_scope::ListScope;
 pub use reader::IndexReader;
 pub use watch_cursor::Cursor;
 pub use writer::{Replacement, Writer};
 
-pub use ifo_api::Key;
-pub use ifo_engine::track::{ObjectFacts, ObjectTexts, TextField, Write};
+pub use ifo_api::{Key, Object};
+pub use ifo_engine::track::Write;
 
 use crate::clock;
 use jiff::Timestamp;
@@ -142,15 +141,6 @@ pub struct VersionUnavailable {
 /// The reason why a batch was refused. The index is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The JSON of a `Put` is not an object with metadata.
-    #[error("cannot index {key}: {source}")]
-    Malformed {
-        /// Namespace and name of the object.
-        key: Key,
-        /// The error of the decoder.
-        #[source]
-        source: serde_json::Error,
-    },
     /// The requested version is not above the newest version of the index.
     #[error("resourceVersion {asked} is not above the newest resourceVersion {head}")]
     NotAbove {
@@ -209,9 +199,8 @@ impl Bounds {
     /// Maximum size of the ring buffer in bytes while it exceeds [`Bounds::bytes`].
     ///
     /// The value is enough for the following case. A rule with 10,000 operations is renamed. So
-    /// each operation completes and is then deleted. Both changes together take about 2.5 KB in the
-    /// ring buffer. The sum is 25 MB, and twice as much if the operations have long texts. The
-    /// limits of all other memory are in docs/architecture.md.
+    /// each operation completes and is then deleted. Both changes together take about 4 KB in the
+    /// ring buffer. The sum is 40 MB. The limits of all other memory are in docs/architecture.md.
     const MAX_GROWN_BYTES: usize = 48 << 20;
 
     /// Returns the maximum number of bytes that the ring buffer ever holds.

@@ -5,6 +5,7 @@ use super::ring::Ring;
 use super::{Bounds, Cursor, IndexEntry, Key, ListScope, ReadVersion, Rv, VersionUnavailable};
 use crate::clock;
 use dashmap::DashMap;
+use ifo_api::Text;
 use ifo_api::compare_namespaces;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,13 +24,13 @@ use tokio::sync::watch;
 const MAX_ATTEMPTS: usize = 3;
 
 /// The entries of one namespace. They are sorted by name, so that a list need not sort them.
-pub(super) type EntriesByName = BTreeMap<Arc<str>, Arc<IndexEntry>>;
+pub(super) type EntriesByName = BTreeMap<Text, Arc<IndexEntry>>;
 
 /// The objects and the latest changes, which the writer and the readers share. To avoid deadlocks,
 /// no thread has write locks on the ring buffer and on a shard of the map at the same time.
 pub(super) struct IndexState {
     /// The current objects, by namespace.
-    pub map: DashMap<Arc<str>, EntriesByName>,
+    pub map: DashMap<Text, EntriesByName>,
     /// Number of objects in `map`.
     pub len: AtomicUsize,
     /// The newest published version.
@@ -106,7 +107,7 @@ impl IndexState {
             ListScope::Namespace(namespace) => self.scan_namespace(namespace, &mut found),
             ListScope::Operations | ListScope::Records | ListScope::OperationsAndRecords => {
                 let all = self.map.iter().map(|entries| entries.key().clone());
-                let mut namespaces: Vec<Arc<str>> =
+                let mut namespaces: Vec<Text> =
                     all.filter(|name| scope.has_namespace(name)).collect();
                 namespaces.sort_unstable_by(|a, b| compare_namespaces(a, b));
                 found.reserve(self.len.load(Relaxed));

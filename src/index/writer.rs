@@ -5,13 +5,13 @@
 //! 2. It changes the map of the current objects.
 //! 3. It publishes the new version.
 
-use super::entry::Encoded;
 use super::reader::IndexState;
 use super::{
-    Bounds, Error, IndexChange, IndexEntry, IndexReader, Key, Rv, VersionAssignment, Write,
+    Bounds, Error, IndexChange, IndexEntry, IndexReader, Key, Object, Rv, VersionAssignment, Write,
 };
 use crate::clock;
 use dashmap::Entry as Slot;
+use ifo_api::Text;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -148,8 +148,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The JSON is malformed, the version is not above the newest version, the next version is not
-    /// reserved, or there are no more versions. In each case, the index is unchanged.
+    /// The version is not above the newest version, the next version is not reserved, or there are no more versions. In each case, the index is unchanged.
     pub fn commit(
         &mut self,
         batch: impl AsRef<[Write]>,
@@ -259,23 +258,15 @@ pub struct Replacement {
 
 impl Replacement {
     /// Adds an object, with the version of its last change.
-    ///
-    /// # Errors
-    ///
-    /// The JSON is malformed.
-    pub fn add(&mut self, key: Key, rv: Rv, json: &[u8]) -> Result<(), Error> {
-        let encoded = match Encoded::decode(rv, json) {
-            Ok(encoded) => encoded,
-            Err(source) => return Err(Error::Malformed { key, source }),
-        };
+    pub fn add(&mut self, key: Key, rv: Rv, object: Object) {
         let known = self.shared.map.get(&*key.namespace);
         let known = known.map(|entries| entries.key().clone());
         let key = Key {
             namespace: known.unwrap_or(key.namespace),
             name: key.name,
         };
-        self.shared.put(Arc::new(encoded.entry(key)));
-        Ok(())
+        let entry = IndexEntry::new(key, rv, object);
+        self.shared.put(Arc::new(entry));
     }
 }
 
@@ -290,9 +281,6 @@ fn check_above(asked: Rv, head: Rv) -> Result<(), Error> {
     Ok(())
 }
 
-/// The entries at a key before and after a change.
-type BeforeAfter = (Option<Arc<IndexEntry>>, Option<Arc<IndexEntry>>);
-
 /// A batch that is being prepared. The index is not changed yet.
 struct BatchDraft<'a> {
     shared: &'a IndexState,
@@ -306,7 +294,7 @@ struct BatchDraft<'a> {
     /// For each changed key, the position of its last change in `changes`.
     drafted: HashMap<Key, usize>,
     /// The names of new namespaces. All keys in a namespace share one `Arc`.
-    namespaces: HashSet<Arc<str>>,
+    namespaces: HashSet<Text>,
 }
 
 impl<'a> BatchDraft<'a> {
@@ -329,18 +317,20 @@ impl<'a> BatchDraft<'a> {
     fn write(&mut self, write: &Write) -> Result<(), Error> {
         let rv = self.next()?;
         let (before, after) = match write {
-            Write::Show { key, operation } => {
-                let encoded = Encoded::from_operation(rv, operation);
-                let Some(change) = self.put(key, encoded)? else {
+            Write::Put { key, object } => {
+                let before = self.current(key);
+                let is_same = before
+                    .as_ref()
+                    .is_some_and(|before| before.object() == object);
+                if is_same && matches!(self.assignment, VersionAssignment::Mint) {
                     return Ok(());
+                }
+                let key = match &before {
+                    Some(before) => before.key().clone(),
+                    None => self.shared_namespace(key.clone()),
                 };
-                change
-            }
-            Write::Put { key, json } => {
-                let Some(change) = self.put(key, Encoded::decode(rv, json))? else {
-                    return Ok(());
-                };
-                change
+                let after = IndexEntry::new(key, rv, object.clone());
+                (before, Some(Arc::new(after)))
             }
             Write::Delete { key } => match self.current(key) {
                 None => return Ok(()),
@@ -353,30 +343,6 @@ impl<'a> BatchDraft<'a> {
         }
         self.changes.push(change);
         Ok(())
-    }
-
-    /// Returns the entries at `key` before and after a write of `encoded`. If the write does not
-    /// change the object, it needs no new version on the leader ([`VersionAssignment::Mint`]), and
-    /// this method returns `None`.
-    fn put(
-        &mut self,
-        key: &Key,
-        encoded: Result<Encoded, serde_json::Error>,
-    ) -> Result<Option<BeforeAfter>, Error> {
-        let before = self.current(key);
-        let key = match &before {
-            Some(before) => before.key().clone(),
-            None => self.shared_namespace(key.clone()),
-        };
-        let after = match encoded {
-            Ok(after) => after,
-            Err(source) => return Err(Error::Malformed { key, source }),
-        };
-        let same = |old: &Arc<IndexEntry>| after.is_same_but_version(old);
-        if matches!(self.assignment, VersionAssignment::Mint) && before.as_ref().is_some_and(same) {
-            return Ok(None);
-        }
-        Ok(Some((before, Some(Arc::new(after.entry(key))))))
     }
 
     /// Returns the version of the next change.

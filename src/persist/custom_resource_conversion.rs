@@ -3,38 +3,14 @@
 
 use super::custom_resource_client::Revision;
 use ifo_api::live::{self, Phase, State};
-use ifo_api::{LIVE_GROUP, VERSION, persisted};
+use ifo_api::metadata::{Metadata, OwnerReference, UnknownFields, api_version, shared_text};
+use ifo_api::persisted;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The optional fields of a custom resource. Each pair contains the path of an object in the custom
-/// resource, and the names of the optional fields in this object.
-///
-/// A merge patch does not change the fields that are missing in the patch. So if the new state
-/// lacks an optional field, [`merge_patch`] sets the field to null. This removes the field.
-const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
-    ("/spec", &["item", "work"]),
-    ("/spec/subject", &["namespace", "uid", "ownerReferences"]),
-    (
-        "/status",
-        &[
-            "completed",
-            "detectedBy",
-            "subjectGeneration",
-            "message",
-            "progress",
-            "instance",
-            "nodes",
-            "stateSince",
-            "lastProgress",
-            "expected",
-            "estimatedCompletion",
-            "durationSeconds",
-        ],
-    ),
-];
+use std::sync::LazyLock;
 
 /// Maximum number of characters in the name of a Kubernetes object
 /// (validation.DNS1123SubdomainMaxLength).
@@ -73,47 +49,36 @@ fn cr_name(live_name: &str, live_uid: &str) -> String {
     format!("{head}-{tail}")
 }
 
-/// Builds the struct `$to`. Copies the listed fields from `$from`, and sets further fields to the
-/// given values.
-macro_rules! copied {
-    ($from:ident => $($to:ident)::+ {
-        $($field:ident)+ $(, $(#[$attribute:meta])* $own:ident: $value:expr)*
-    }) => {
-        $($to)::+ {
-            $($field: $from.$field.clone(),)+ $($(#[$attribute])* $own: $value,)*
-        }
-    };
-}
-
 /// Returns the custom resource for a live operation.
 pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
-    let (metadata, spec, status) = (&live.metadata, &live.spec, &live.status);
-    let name = metadata.name.as_deref().unwrap_or_default();
-    let uid = metadata.uid.clone().unwrap_or_default();
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let live::InFlightOperation {
+        api_version: _,
+        kind: _,
+        metadata,
+        spec,
+        status,
+    } = live;
     let mut cr = persisted::InFlightOperation::new(
-        &cr_name(name, &uid),
-        copied!(spec => persisted::InFlightOperationSpec {
-            operation rule_set component subject item work
-        }),
+        &cr_name(&metadata.name, &metadata.uid),
+        persisted::InFlightOperationSpec { live: spec.clone() },
     );
-    cr.metadata.labels.clone_from(&metadata.labels);
-    let live_reference = format!("{namespace}/{name}");
+    let labels = metadata.labels.iter();
+    let labels = labels.map(|(key, value)| (key.to_string(), value.to_string()));
+    cr.metadata.labels =
+        Some(labels.collect()).filter(|labels: &BTreeMap<_, _>| !labels.is_empty());
+    let live_reference = format!("{}/{}", metadata.namespace, metadata.name);
     cr.metadata.annotations =
         Some([(persisted::LIVE_ANNOTATION.to_owned(), live_reference)].into());
     // A namespaced subject cannot own a cluster-scoped custom resource.
-    if spec.subject.namespace.is_none() {
-        cr.metadata.owner_references = owner_reference(&spec.subject);
+    if spec.subject.namespace.is_none() && !metadata.owner_references.is_empty() {
+        cr.metadata.owner_references =
+            Some(metadata.owner_references.iter().map(Into::into).collect());
     }
-    let started = metadata.creation_timestamp.clone();
-    cr.status = Some(copied!(status => persisted::InFlightOperationStatus {
-        phase state reason message progress start_time_source instance last_detected completed
-        detected_by subject_generation conditions nodes state_since last_progress expected
-        estimated_completion duration_seconds,
-        // Every live operation has a creationTimestamp, so the default is never used.
-        started: started.unwrap_or_else(|| status.last_detected.clone()),
-        live_uid: uid
-    }));
+    cr.status = Some(persisted::InFlightOperationStatus {
+        started: metadata.creation_timestamp.clone(),
+        live_uid: metadata.uid.clone(),
+        live: status.clone(),
+    });
     cr
 }
 
@@ -135,31 +100,47 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     if cr.metadata.name.as_deref() != Some(&cr_name(name, &status.live_uid)) {
         return None;
     }
-    let spec = &cr.spec;
+    let labels = own_labels(cr).into_iter().flatten();
+    let labels = labels.map(|(key, value)| (shared_text(&key), value.into()));
     Some(live::InFlightOperation {
-        api_version: format!("{LIVE_GROUP}/{VERSION}"),
-        kind: live::KIND.to_owned(),
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            uid: Some(status.live_uid.clone()),
-            creation_timestamp: Some(status.started.clone()),
+        api_version: api_version(),
+        kind: shared_text(live::KIND),
+        metadata: Metadata {
+            creation_timestamp: status.started.clone(),
             generation: Some(1),
-            labels: own_labels(cr),
-            owner_references: owner_reference(&spec.subject),
-            ..ObjectMeta::default()
+            labels: labels.collect(),
+            name: name.into(),
+            namespace: namespace.into(),
+            owner_references: owner_reference(&cr.spec.live.subject).into_iter().collect(),
+            resource_version: None,
+            uid: status.live_uid.clone(),
+            unknown: UnknownFields::new(),
         },
-        spec: copied!(spec => live::Spec { operation rule_set component subject item work }),
-        status: copied!(status => live::Status {
-            phase state reason message progress start_time_source instance last_detected
-            completed detected_by subject_generation conditions nodes state_since last_progress
-            expected estimated_completion duration_seconds
-        }),
+        spec: cr.spec.live.clone(),
+        status: status.live.clone(),
     })
 }
 
+/// The names of all fields in `spec`, `spec.subject` and `status` of a custom resource, according
+/// to the schema of the CRD. Each element contains the JSON pointer of the parent.
+static FIELDS: LazyLock<[(&str, Vec<String>); 3]> = LazyLock::new(|| {
+    let crd = json!(persisted::InFlightOperation::crd());
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    ["/spec", "/spec/subject", "/status"].map(|parent| {
+        let properties = parent.replace('/', "/properties/") + "/properties";
+        let properties = schema.pointer(&properties).and_then(Value::as_object);
+        let names = properties
+            .into_iter()
+            .flat_map(|properties| properties.keys());
+        (parent, names.cloned().collect())
+    })
+});
+
 /// Returns the JSON merge patch that changes a custom resource to `cr`. The kube-apiserver refuses
 /// the patch if the custom resource does not have the state `revision`.
+///
+/// A merge patch does not change the fields that are missing in the patch. So each field of the CRD
+/// that `cr` does not have is null in the patch, which removes the field.
 ///
 /// The patch removes the labels whose keys are in `obsolete`, and keeps the labels of other
 /// clients. The patch contains no owner references, because a merge patch would replace the owner
@@ -171,11 +152,11 @@ pub(super) fn merge_patch(
     obsolete: &[String],
 ) -> Value {
     let mut patch = json!({"spec": cr.spec, "status": cr.status});
-    for (parent, fields) in OPTIONAL_FIELDS {
+    for (parent, fields) in &*FIELDS {
         let parent = patch.pointer_mut(parent).and_then(Value::as_object_mut);
         let parent = parent.expect("this server writes a spec and a status");
         for field in fields {
-            parent.entry(*field).or_insert(Value::Null);
+            parent.entry(field.as_str()).or_insert(Value::Null);
         }
     }
     let mut labels = json!(cr.metadata.labels.clone().unwrap_or_default());
@@ -248,9 +229,8 @@ pub(super) fn subject_last_seen(operation: &live::InFlightOperation) -> Option<T
     match status.phase {
         Phase::Completed => status.completed.as_ref().map(|time| time.0),
         Phase::Active => {
-            let started = operation.metadata.creation_timestamp.as_ref();
-            let last = status.last_detected.0;
-            Some(started.map_or(last, |started| started.0.max(last)))
+            let started = operation.metadata.creation_timestamp.0;
+            Some(started.max(status.last_detected.0))
         }
     }
 }
@@ -274,67 +254,57 @@ pub(super) fn completed_cr(
     };
     status.phase = Phase::Completed;
     status.state = State::Ended;
-    REASON.clone_into(&mut status.reason);
-    MESSAGE.clone_into(&mut status.message);
+    status.reason = REASON.into();
+    status.message = MESSAGE.into();
     status.completed = Some(Time(completed));
     status.state_since = Some(Time(completed));
     status.estimated_completion = None;
-    let started = live.metadata.creation_timestamp.as_ref();
-    let seconds = started.map(|started| completed.as_second() - started.0.as_second());
-    status.duration_seconds = seconds.map(|seconds| u64::try_from(seconds).unwrap_or_default());
+    let seconds = completed.as_second() - live.metadata.creation_timestamp.0.as_second();
+    status.duration_seconds = Some(u64::try_from(seconds).unwrap_or_default());
     // A completed operation is neither overdue nor stalled.
     let conditions = &mut status.conditions;
-    conditions.retain(|condition| !matches!(condition.type_.as_str(), "Overdue" | "Stalled"));
+    conditions.retain(|condition| !matches!(&*condition.type_, "Overdue" | "Stalled"));
     for condition in conditions {
-        let is_completed_condition = condition.type_ == "Completed";
-        let value = if is_completed_condition {
-            "True"
-        } else {
-            "False"
-        };
+        let is_completion = *condition.type_ == *"Completed";
+        let value = shared_text(if is_completion { "True" } else { "False" });
         if condition.status != value {
-            value.clone_into(&mut condition.status);
+            condition.status = value;
             condition.last_transition_time = Time(now);
         }
-        REASON.clone_into(&mut condition.reason);
+        condition.reason = status.reason.clone();
         // If a leader observes the end of an operation, it sets no message of the condition
         // `Detected`. This function does the same.
-        if condition.type_ == "Detected" {
-            condition.message.clear();
-        } else {
-            MESSAGE.clone_into(&mut condition.message);
-        }
+        condition.message = match &*condition.type_ {
+            "Detected" => "".into(),
+            _ => status.message.clone(),
+        };
     }
     Some(to_cr(&live))
 }
 
 /// Returns the owner reference to the subject. Returns None if the uid of the subject is unknown.
-fn owner_reference(subject: &live::SubjectReference) -> Option<Vec<OwnerReference>> {
-    subject.uid.as_ref().map(|uid| {
-        vec![OwnerReference {
-            api_version: subject.api_version.clone(),
-            kind: subject.kind.clone(),
-            name: subject.name.clone(),
-            uid: uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: Some(false),
-        }]
+fn owner_reference(subject: &live::SubjectReference) -> Option<OwnerReference> {
+    Some(OwnerReference {
+        api_version: subject.api_version.clone(),
+        block_owner_deletion: Some(false),
+        controller: Some(true),
+        kind: subject.kind.clone(),
+        name: subject.name.clone(),
+        uid: subject.uid.clone()?,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ifo_api::example;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-    use kube::CustomResourceExt as _;
 
     fn live(namespace: Option<&str>, progress: Option<u8>) -> live::InFlightOperation {
-        let mut object = json!({
-            "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
+        let mut fields = json!({
             "metadata": {
                 "name": "vm-migrating-3f9c2a1b5e6d7f80", "namespace": namespace.unwrap_or("ifo-system"),
-                "uid": "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f",
-                "creationTimestamp": "2026-01-02T03:04:05Z", "generation": 1,
+                "uid": "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f", "generation": 1,
                 "labels": {"ifo.kubevirt.io/operation": "Migrating", "a": "b"},
                 "ownerReferences": [{
                     "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm",
@@ -342,10 +312,8 @@ mod tests {
                 }],
             },
             "spec": {
-                "operation": "Migrating", "ruleSet": "rules", "component": "kubevirt",
                 "subject": {
-                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm",
-                    "uid": "u-1",
+                    "namespace": namespace, "uid": "u-1",
                     "ownerReferences": [
                         {"apiVersion": "v1", "kind": "Pool", "name": "p", "uid": "u-2"},
                     ],
@@ -353,8 +321,8 @@ mod tests {
                 "item": "disk-1",
             },
             "status": {
-                "phase": "Active", "state": "Blocked", "reason": "Waits", "message": "For a node",
-                "startTimeSource": "Detected", "instance": "run-1", "lastDetected": "2026-01-02T03:04:06Z",
+                "state": "Blocked", "reason": "Waits", "message": "For a node",
+                "instance": "run-1", "lastDetected": "2026-01-02T03:04:06Z",
                 "detectedBy": ["rules", "other"], "subjectGeneration": 7,
                 "conditions": [{
                     "type": "Progressing", "status": "True", "reason": "Waits",
@@ -363,16 +331,13 @@ mod tests {
                 }],
             },
         });
-        if let Some(namespace) = namespace {
-            object["spec"]["subject"]["namespace"] = json!(namespace);
-        }
         if let Some(progress) = progress {
-            object["status"]["progress"] = json!(progress);
-            object["status"]["completed"] = json!("2026-01-02T03:05:05Z");
-            object["status"]["phase"] = json!("Completed");
-            object["status"]["state"] = json!("Succeeded");
+            fields["status"]["progress"] = json!(progress);
+            fields["status"]["completed"] = json!("2026-01-02T03:05:05Z");
+            fields["status"]["phase"] = json!("Completed");
+            fields["status"]["state"] = json!("Succeeded");
         }
-        serde_json::from_value(object).unwrap()
+        example::operation(&fields)
     }
 
     #[test]
@@ -421,11 +386,11 @@ mod tests {
         let mut in_flight = live(Some("default"), None);
         in_flight.status.estimated_completion = Some(Time(now));
         let mut overdue = in_flight.status.conditions[0].clone();
-        overdue.type_ = "Overdue".to_owned();
+        overdue.type_ = "Overdue".into();
         in_flight.status.conditions.push(overdue);
         let ended = completed_cr(&to_cr(&in_flight), now).unwrap();
-        let started = in_flight.metadata.creation_timestamp.unwrap().0;
-        let status = ended.status.unwrap();
+        let started = in_flight.metadata.creation_timestamp.0;
+        let status = ended.status.unwrap().live;
         assert_eq!(status.phase, Phase::Completed);
         assert_eq!(status.state, State::Ended);
         assert_eq!(status.completed, Some(Time(now)));
@@ -493,15 +458,7 @@ mod tests {
 
     #[test]
     fn a_merge_patch_contains_every_field_of_the_crd() {
-        let mut minimal = live(Some("default"), None);
-        minimal.spec.item = None;
-        minimal.spec.subject.namespace = None;
-        minimal.spec.subject.uid = None;
-        minimal.spec.subject.owner_references.clear();
-        minimal.status.detected_by.clear();
-        minimal.status.message.clear();
-        minimal.status.subject_generation = None;
-        minimal.status.instance = None;
+        let minimal = example::operation(&json!({"metadata": {"labels": {"a": "b"}}}));
         let revision = Revision {
             uid: uuid::Uuid::from_u128(7),
             resource_version: "42".into(),
@@ -518,7 +475,7 @@ mod tests {
         assert_eq!(patch["status"]["progress"], Value::Null);
         assert_eq!(patch["metadata"]["uid"], revision.uid.to_string());
         assert_eq!(patch["metadata"]["resourceVersion"], "42");
-        let labels = json!({"ifo.kubevirt.io/operation": "Migrating", "a": "b", "b": null});
+        let labels = json!({"a": "b", "b": null});
         assert_eq!(patch["metadata"]["labels"], labels);
         // If the patch contained owner references, it would remove the owner references of other
         // clients.
@@ -533,7 +490,7 @@ mod tests {
         let mut without_annotation = ours.clone();
         without_annotation.metadata.annotations = None;
         let mut without_uid = ours.clone();
-        without_uid.status.as_mut().unwrap().live_uid.clear();
+        without_uid.status.as_mut().unwrap().live_uid = "".into();
         let mut copy = ours;
         copy.metadata.name = Some("aaa".to_owned());
         for cr in [without_status, without_annotation, without_uid, copy] {

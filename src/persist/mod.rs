@@ -46,6 +46,7 @@ pub use custom_resource_client::{
     ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage,
 };
 pub use custom_resource_conversion::{from_cr, to_cr};
+use ifo_api::Text;
 pub use operations_persisted_condition::{PersistVerdict, keep_condition};
 pub use redacted_failure::RedactedFailure;
 pub use store_failure::StoreFailure;
@@ -101,7 +102,7 @@ pub struct Persist {
 /// resource.
 enum WriteAnswer {
     /// The result of the job for the custom resource with this name.
-    Written(Arc<str>, Result<JobResult, StoreFailure>),
+    Written(Text, Result<JobResult, StoreFailure>),
     /// All custom resources in the cluster.
     Listed(Result<Vec<ListedResource>, StoreFailure>),
 }
@@ -380,7 +381,9 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
                         .last_seen_in
                         .as_ref()
                         .is_some_and(|(namespace, seen)| {
-                            created.get(namespace).is_none_or(|created| created > seen)
+                            created
+                                .get(&**namespace)
+                                .is_none_or(|created| created > seen)
                         });
             }
         }

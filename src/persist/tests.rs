@@ -5,6 +5,7 @@ use super::*;
 use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
 use crate::telemetry::Metrics;
 use fake_cluster::FakeCluster;
+use ifo_api::example;
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -14,32 +15,17 @@ pub mod fake_cluster;
 
 fn operation(name: &str, phase: &str) -> Write {
     let uid = Uuid::new_v5(&Uuid::NAMESPACE_DNS, name.as_bytes());
-    let object = json!({
-        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
-        "metadata": {
-            "name": format!("{name}-migrating-0123456789abcdef"), "namespace": "default",
-            "uid": uid, "creationTimestamp": "2026-01-02T03:04:05Z", "generation": 1,
-        },
-        "spec": {
-            "operation": "Migrating", "ruleSet": "rules", "component": "kubevirt",
-            "subject": {
-                "apiVersion": "v1", "kind": "VM", "name": name, "namespace": "default",
-            },
-        },
-        "status": {
-            "phase": phase, "state": if phase == "Active" { "Progressing" } else { "Ended" },
-            "reason": "Migrating", "startTimeSource": "Detected",
-            "lastDetected": "2026-01-02T03:04:05Z", "conditions": [],
-        },
-    });
-    let mut object = object;
-    if phase == "Completed" {
-        object["status"]["completed"] = json!("2026-01-02T03:04:05Z");
-    }
-    Write::Put {
-        key: key(name),
-        json: serde_json::to_vec(&object).unwrap(),
-    }
+    let (state, completed) = match phase {
+        "Active" => ("Progressing", None),
+        _ => ("Ended", Some("2026-01-02T03:04:05Z")),
+    };
+    let key = key(name);
+    let object = example::object(&json!({
+        "metadata": {"name": key.name, "uid": uid, "generation": 1},
+        "spec": {"subject": {"name": name, "namespace": "default"}},
+        "status": {"phase": phase, "state": state, "completed": completed},
+    }));
+    Write::Put { key, object }
 }
 
 fn key(name: &str) -> Key {
@@ -267,15 +253,7 @@ async fn custom_resources_of_other_clients_are_not_changed() {
     let foreign = InFlightOperation::new(
         "foreign",
         ifo_api::persisted::InFlightOperationSpec {
-            operation: "Migrating".to_owned(),
-            rule_set: "rules".to_owned(),
-            component: "kubevirt".to_owned(),
-            subject: serde_json::from_value(json!({
-                "apiVersion": "v1", "kind": "VM", "name": "foreign",
-            }))
-            .unwrap(),
-            item: None,
-            work: None,
+            live: example::operation(&json!({})).spec,
         },
     );
     fixture.fake.lock().create(&foreign, false).unwrap();
@@ -358,14 +336,14 @@ async fn custom_resources_of_unsynced_rule_sets_are_not_completed() {
 
 /// Returns a copy of `write` whose object `change` has changed.
 fn changed(write: &Write, change: impl Fn(&mut serde_json::Value)) -> Write {
-    let Write::Put { key, json } = write else {
+    let Write::Put { key, object } = write else {
         panic!("the write must be a put");
     };
-    let mut object = serde_json::from_slice(json).unwrap();
+    let mut object = json!(**object.operation().unwrap());
     change(&mut object);
     Write::Put {
         key: key.clone(),
-        json: serde_json::to_vec(&object).unwrap(),
+        object: example::object(&object),
     }
 }
 
@@ -381,17 +359,16 @@ fn with_status(write: &Write, members: &serde_json::Value) -> Write {
 /// Returns an operation on the subject `a` that started at the time `second`. Its name and uid
 /// differ from those of `operation("a", ..)`.
 fn started_at(second: &str) -> Write {
-    let Write::Put { json, .. } = operation("a", "Active") else {
-        panic!("the write must be a put");
-    };
-    let mut later: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    later["metadata"]["name"] = json!("a-migrating-89abcdef01234567");
-    later["metadata"]["uid"] = json!(Uuid::from_u128(7));
-    later["metadata"]["creationTimestamp"] = json!(second);
-    Write::Put {
-        key: Key::new("default", "a-migrating-89abcdef01234567"),
-        json: serde_json::to_vec(&later).unwrap(),
+    let name = "a-migrating-89abcdef01234567";
+    let mut later = changed(&operation("a", "Active"), |later| {
+        later["metadata"]["name"] = json!(name);
+        later["metadata"]["uid"] = json!(Uuid::from_u128(7));
+        later["metadata"]["creationTimestamp"] = json!(second);
+    });
+    if let Write::Put { key, .. } = &mut later {
+        key.name = name.into();
     }
+    later
 }
 
 #[tokio::test(start_paused = true)]
@@ -406,7 +383,7 @@ async fn a_settling_orphan_is_completed_with_its_last_detection_as_the_end() {
     let _next = fixture.start_leader();
     fixture.sleep(60).await;
     let objects = fixture.fake.lock().objects.clone();
-    let statuses = objects.values().map(|cr| cr.status.as_ref().unwrap());
+    let statuses = objects.values().map(status);
     let mut ends: Vec<_> = statuses
         .map(|status| {
             (
@@ -480,8 +457,8 @@ fn with_labels(write: &Write, labels: &serde_json::Value) -> Write {
     })
 }
 
-fn status(cr: &InFlightOperation) -> &ifo_api::persisted::InFlightOperationStatus {
-    cr.status.as_ref().unwrap()
+fn status(cr: &InFlightOperation) -> &ifo_api::live::Status {
+    &cr.status.as_ref().unwrap().live
 }
 
 impl PersistFixture {

@@ -26,6 +26,7 @@ use super::write_rate_and_backoff::{self, WritePace};
 use super::written_summary::WrittenSummary;
 use crate::clock;
 use crate::index::IndexEntry;
+use ifo_api::Text;
 use ifo_api::live::Phase;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -127,7 +128,7 @@ impl AtStop {
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     /// The name of the custom resource.
-    pub name: Arc<str>,
+    pub name: Text,
     pub wanted: WantedState,
     pub stored: StoredState,
 }
@@ -161,11 +162,11 @@ pub(super) enum Next {
 pub(super) struct Queue {
     settings: PersistSettings,
     pace: WritePace,
-    entries: BTreeMap<Arc<str>, QueueEntry>,
+    entries: BTreeMap<Text, QueueEntry>,
     /// The queue entries that wait for a job, ordered by the time at which their jobs may start.
     /// The first set has the queue entries without failures. The second set has the queue entries
     /// with failures. A job of the second set starts only if no job of the first set may start.
-    waiting: [BTreeSet<(Instant, Arc<str>)>; 2],
+    waiting: [BTreeSet<(Instant, Text)>; 2],
     /// The number of jobs that are running.
     running: usize,
     /// The time of the next comparison. The value is None before the first call of
@@ -205,7 +206,7 @@ impl Queue {
     /// Records a new or changed operation of the index.
     pub fn set_live(
         &mut self,
-        name: &Arc<str>,
+        name: &Text,
         entry: &Arc<IndexEntry>,
         summary: WrittenSummary,
         now: Instant,
@@ -220,10 +221,7 @@ impl Queue {
         let is_old = summary.phase == Phase::Completed
             && self.unsynced_rule_sets.is_none()
             && !self.entries.contains_key(name)
-            && entry
-                .facts()
-                .completed
-                .is_some_and(|completed| completed < oldest);
+            && (entry.object().completed()).is_some_and(|completed| completed < oldest);
         self.change(name, now, |queued| {
             queued.is_old |= is_old;
             if queued.live_phase().is_none() {
@@ -240,7 +238,7 @@ impl Queue {
     }
 
     /// Records that an operation was removed from the index.
-    pub fn set_gone(&mut self, name: &Arc<str>, now: Instant) {
+    pub fn set_gone(&mut self, name: &Text, now: Instant) {
         if self.live_phase(name).is_some() {
             self.change(name, now, |queued| queued.wanted = WantedState::Gone);
         }
@@ -248,8 +246,8 @@ impl Queue {
 
     /// Replaces all operations by `all`, the operations in the index. The caller does this at the
     /// start, and when the queue has missed changes of the index.
-    pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<IndexEntry>, WrittenSummary)>, now: Instant) {
-        let current: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
+    pub fn reset(&mut self, all: Vec<(Text, Arc<IndexEntry>, WrittenSummary)>, now: Instant) {
+        let current: HashSet<Text> = all.iter().map(|(name, ..)| name.clone()).collect();
         for name in self.names(|name, _| !current.contains(name)) {
             self.set_gone(&name, now);
         }
@@ -349,7 +347,7 @@ impl Queue {
     /// Processes the result of a job.
     pub fn process_result(
         &mut self,
-        name: &Arc<str>,
+        name: &Text,
         result: &Result<JobResult, StoreFailure>,
         now: Instant,
     ) {
@@ -410,12 +408,12 @@ impl Queue {
         (due.clone().count(), due.min())
     }
 
-    fn live_phase(&self, name: &Arc<str>) -> Option<Phase> {
+    fn live_phase(&self, name: &Text) -> Option<Phase> {
         self.entries.get(name)?.live_phase()
     }
 
     /// Returns the names of the queue entries that match the condition `which`.
-    fn names(&self, which: impl Fn(&Arc<str>, &QueueEntry) -> bool) -> Vec<Arc<str>> {
+    fn names(&self, which: impl Fn(&Text, &QueueEntry) -> bool) -> Vec<Text> {
         let matching = self.entries.iter().filter(|(name, of)| which(name, of));
         matching.map(|(name, _)| name.clone()).collect()
     }
@@ -434,7 +432,7 @@ impl Queue {
     /// Changes a queue entry with `change`, and plans its next job. Creates the queue entry if it
     /// does not exist. Removes the queue entry if it needs no job and its operation is not in the
     /// index.
-    fn change(&mut self, name: &Arc<str>, now: Instant, change: impl FnOnce(&mut QueueEntry)) {
+    fn change(&mut self, name: &Text, now: Instant, change: impl FnOnce(&mut QueueEntry)) {
         let queued = self.entries.entry(name.clone()).or_default();
         if let Some((index, at)) = queued.queue_position() {
             self.waiting[index].remove(&(at, name.clone()));

@@ -8,10 +8,10 @@
 use super::custom_resource_conversion;
 use super::store_failure::StoreFailure;
 use crate::index::IndexEntry;
+use ifo_api::Text;
 use ifo_api::live::{self, Phase, StartTimeSource, State};
 use ifo_api::persisted;
 use std::hash::{DefaultHasher, Hasher as _};
-use std::sync::Arc;
 
 /// The summary of one operation, or of its custom resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,21 +41,23 @@ impl WrittenSummary {
     /// - Labels and annotations of other clients, because this server does not write them.
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
         let status = cr.status.as_ref()?;
-        let compared = persisted::InFlightOperationStatus {
+        let compared = live::Status {
             last_detected: status.started.clone(),
             subject_generation: None,
             conditions: Vec::new(),
             start_time_source: StartTimeSource::Detected,
-            ..status.clone()
+            ..status.live.clone()
         };
+        let identity = (&status.live_uid, &status.started);
         let annotations = cr.metadata.annotations.as_ref();
         let live_annotation = annotations.and_then(|all| all.get(persisted::LIVE_ANNOTATION));
         let labels = custom_resource_conversion::own_labels(cr);
         let keys: Vec<&String> = labels.iter().flatten().map(|(key, _)| key).collect();
-        let bytes = serde_json::to_vec(&(&cr.spec, &labels, live_annotation, compared)).ok()?;
+        let bytes =
+            serde_json::to_vec(&(&cr.spec, &labels, live_annotation, identity, compared)).ok()?;
         Some(Self {
-            phase: status.phase,
-            settling: status.state == State::Settling,
+            phase: status.live.phase,
+            settling: status.live.state == State::Settling,
             digest: hash(&bytes),
             labels: hash(&keys),
         })
@@ -70,7 +72,7 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
 
 /// Returns the name and the summary of the custom resource for an operation in the index. Returns
 /// None if the entry is not an operation. Callers pass only operations, so this does not occur.
-pub(super) fn name_and_summary(entry: &IndexEntry) -> Option<(Arc<str>, WrittenSummary)> {
+pub(super) fn name_and_summary(entry: &IndexEntry) -> Option<(Text, WrittenSummary)> {
     let cr = cr_of(entry).ok()?;
     let summary = WrittenSummary::of(&cr)?;
     Some((cr.metadata.name?.into(), summary))
@@ -78,10 +80,11 @@ pub(super) fn name_and_summary(entry: &IndexEntry) -> Option<(Arc<str>, WrittenS
 
 /// Returns the custom resource for an entry of the index.
 pub(super) fn cr_of(entry: &IndexEntry) -> Result<persisted::InFlightOperation, StoreFailure> {
-    let live = serde_json::from_slice::<live::InFlightOperation>(&entry.json());
-    let live = live
-        .map_err(|_| StoreFailure::Invalid("the entry of the index is not an operation".into()))?;
-    Ok(custom_resource_conversion::to_cr(&live))
+    let live = entry.object().operation();
+    let live = live.ok_or_else(|| {
+        StoreFailure::Invalid("the entry of the index is not an operation".into())
+    })?;
+    Ok(custom_resource_conversion::to_cr(live))
 }
 
 #[cfg(test)]
@@ -106,6 +109,10 @@ mod tests {
         serde_json::from_value(cr).unwrap()
     }
 
+    fn status(cr: &mut persisted::InFlightOperation) -> &mut live::Status {
+        &mut cr.status.as_mut().unwrap().live
+    }
+
     #[test]
     fn detections_watch_interruptions_and_restarts_do_not_change_the_summary() {
         let before = WrittenSummary::of(&cr()).unwrap();
@@ -115,17 +122,13 @@ mod tests {
             WrittenSummary::of(&cr).unwrap() != before
         };
         assert_eq!(WrittenSummary::of(&cr()), Some(before));
-        assert!(changed(|cr| cr.status.as_mut().unwrap().progress = Some(6)));
-        assert!(changed(
-            |cr| cr.status.as_mut().unwrap().message = "m".to_owned()
-        ));
-        assert!(changed(
-            |cr| cr.status.as_mut().unwrap().state = State::Settling
-        ));
+        assert!(changed(|cr| status(cr).progress = Some(6)));
+        assert!(changed(|cr| status(cr).message = "m".into()));
+        assert!(changed(|cr| status(cr).state = State::Settling));
         assert!(changed(|cr| cr.metadata.labels = None));
-        assert!(changed(|cr| cr.spec.component = "other".to_owned()));
+        assert!(changed(|cr| cr.spec.live.component = "other".into()));
         assert!(!changed(|cr| {
-            let status = cr.status.as_mut().unwrap();
+            let status = status(cr);
             status.subject_generation = Some(9);
             status.last_detected.0 += jiff::SignedDuration::from_secs(9);
             status.start_time_source = live::StartTimeSource::Restored;

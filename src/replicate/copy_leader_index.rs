@@ -4,9 +4,8 @@
 //! The mirror lists and watches the leader's operations. So the follower's index gets the same
 //! objects and the same changes, with the same resourceVersions.
 //!
-//! During an update, replicas of the old and the new release copy each other. The mirror stores
-//! each object with the same bytes as on the leader. So the follower keeps fields that only the
-//! leader's release knows.
+//! During an update, replicas of the old and the new release copy each other. The follower keeps
+//! fields that only the leader's release knows ([`ifo_api::metadata::UnknownFields`]).
 //!
 //! If a leader crashes, one follower may have received changes that the next leader has not
 //! received. Then the next leader does not know the resourceVersion of this follower's index. So
@@ -16,7 +15,7 @@
 use super::leader_link_interface::{Events, LeaderEvent, Link, LinkError, LinkFactory, PageStart};
 use super::replica_status::LeaderQueries;
 use super::{Leader, Term};
-use crate::index::{Error, Rv, VersionAssignment, Write, Writer};
+use crate::index::{Error, Key, Object, Rv, VersionAssignment, Write, Writer};
 use futures::StreamExt as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,7 +213,8 @@ async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<
     let mut replacement = writer.replacement(page.rv);
     loop {
         for (key, rv, json) in page.objects {
-            replacement.add(key, rv, &json)?;
+            let object = decode(&key, &json)?;
+            replacement.add(key, rv, object);
         }
         match page.next {
             Some(token) => page = link.page(PageStart::Continue(token)).await?,
@@ -223,6 +223,12 @@ async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<
     }
     writer.replace(replacement);
     Ok(())
+}
+
+/// Decodes an object that the leader has sent.
+fn decode(key: &Key, json: &[u8]) -> Result<Object, LinkError> {
+    Object::decode(json, key.is_record())
+        .map_err(|error| LinkError::Failed(format!("cannot decode {key}: {error}")))
 }
 
 /// Applies the changes of the leader until their stream ends.
@@ -236,7 +242,11 @@ async fn apply(
         confirmed.send_replace(true);
         match event {
             LeaderEvent::Put { rv, key, json } => {
-                writer.commit(vec![Write::Put { key, json }], VersionAssignment::Exact(rv))?;
+                let object = decode(&key, &json)?;
+                writer.commit(
+                    vec![Write::Put { key, object }],
+                    VersionAssignment::Exact(rv),
+                )?;
             }
             LeaderEvent::Delete { rv, key } => {
                 if writer.get(&key).is_none() {

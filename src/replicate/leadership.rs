@@ -4,8 +4,8 @@
 use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
+use ifo_api::Text;
 use std::fmt;
-use std::sync::Arc;
 use tokio::sync::watch;
 
 /// The name of a leadership term. A leadership term is the time for which one leader holds the
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 /// and a random number. Outside a Pod, another random number replaces the UID. A replica chooses a
 /// new number after `_` for each acquisition of the Lease, so no two terms have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Term(Arc<str>);
+pub struct Term(Text);
 
 impl Term {
     /// Creates a term with the given name.

@@ -4,6 +4,7 @@
 use super::rule_sets_that_may_miss_operations::{IncompleteRuleSet, IncompleteRuleSets};
 use crate::clock;
 use crate::index::{IndexReader, Rv};
+use ifo_api::Text;
 use ifo_api::completeness::{Completeness, Gap, Gaps};
 use ifo_api::ruleset::{OperationRuleSetSpec, TOO_MANY_OPERATIONS};
 use ifo_engine::rules::{Activity, ObjectScope, RuleSet};
@@ -31,16 +32,16 @@ pub(super) struct ReportedRuleSet {
     /// The kind of the target's objects, and true if this kind is namespaced. The target is the
     /// resource that the rule set watches. `None` if discovery has not shown that the cluster
     /// serves the target.
-    pub(super) kind: Option<(Arc<str>, bool)>,
+    pub(super) kind: Option<(Text, bool)>,
     pub(super) state: RuleSetState,
 }
 
 /// The fields of a rule set that warnings need.
 #[derive(Debug)]
 pub(super) struct Facts {
-    pub(super) name: Arc<str>,
-    pub(super) component: Arc<str>,
-    pub(super) operations: Vec<Arc<str>>,
+    pub(super) name: Text,
+    pub(super) component: Text,
+    pub(super) operations: Vec<Text>,
     /// The namespaces of the rule set. `None` means all namespaces.
     pub(super) namespaces: Option<BTreeSet<String>>,
 }
@@ -62,7 +63,7 @@ impl Facts {
     pub(super) fn unknown(name: &str) -> Self {
         Self {
             name: name.into(),
-            component: Arc::default(),
+            component: Text::default(),
             operations: Vec::new(),
             namespaces: None,
         }
@@ -189,7 +190,7 @@ impl RuleSetState {
 pub struct Reporter {
     newest: watch::Receiver<Arc<Report>>,
     /// The namespace in which operations on cluster-scoped objects are shown.
-    cluster_namespace: Arc<str>,
+    cluster_namespace: Text,
     /// The index of the operations that the rule sets detect.
     index: IndexReader,
     last_gap_end: Arc<Mutex<Option<GapEnd>>>,
@@ -213,7 +214,7 @@ impl Reporter {
     /// cluster-scoped objects are shown. `index` contains the operations.
     pub fn new(
         newest: watch::Receiver<Arc<Report>>,
-        cluster_namespace: Arc<str>,
+        cluster_namespace: Text,
         index: IndexReader,
     ) -> Self {
         Self {
@@ -378,7 +379,9 @@ pub(super) fn evaluation_fails(objects: usize) -> String {
 mod tests {
     use super::*;
     use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
+    use ifo_api::example;
     use ifo_engine::rules::{OperationBound, ReachedBound};
+    use serde_json::json;
     use std::time::Duration;
 
     const BOUNDS: Bounds = Bounds {
@@ -458,11 +461,11 @@ mod tests {
         }
     }
 
-    /// Adds an operation to the index, and returns the new resourceVersion.
+    /// Writes a new state of an operation to the index, and returns its resourceVersion.
     fn next_version(writer: &mut Writer) -> u64 {
         let key = Key::new("shop", "a");
-        let json = br#"{"metadata":{"namespace":"shop","name":"a"}}"#.to_vec();
-        let write = Write::Put { key, json };
+        let object = example::object(&json!({"metadata": {"generation": writer.head().0}}));
+        let write = Write::Put { key, object };
         let committed = writer.commit(vec![write], VersionAssignment::Mint);
         committed.expect("an index accepts every new version").0
     }
@@ -498,7 +501,7 @@ mod tests {
         let second = next_version(&mut writer);
         assert_eq!(reporter.gaps("").since, second);
         // The evaluation failed on an object, and then it succeeded.
-        let shop: Arc<str> = "shop".into();
+        let shop: Text = "shop".into();
         rules
             .activity
             .add_unknown(Some(&shop), &["Migrating".into()]);
@@ -536,7 +539,7 @@ mod tests {
         assert!(rule_set().gap(ObjectScope::ALL).is_none());
         rules.activity.refuse(REACHED);
         // A rule also fails on an object in only one namespace.
-        let shop: Arc<str> = "shop".into();
+        let shop: Text = "shop".into();
         rules
             .activity
             .add_unknown(Some(&shop), &["Migrating".into()]);

@@ -4,6 +4,7 @@
 
 use super::registry::{Feedback, LookupRequest, Publication};
 use super::rule_set_status::WatchState;
+use ifo_api::Text;
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{RuleBook, RuleSet};
 use std::collections::HashMap;
@@ -30,7 +31,7 @@ pub(super) struct TrackedTarget {
     /// starts new feeds for all rule sets of the target, also for those that have not changed.
     /// Until the new feeds report, the statuses of the unchanged rule sets are computed from this
     /// map.
-    carried: HashMap<Arc<str>, WatchState>,
+    carried: HashMap<Text, WatchState>,
 }
 
 impl TrackedTarget {
@@ -153,7 +154,7 @@ impl TrackedTarget {
         &self,
         next: Option<&RuleBook>,
         was_watched: impl Fn(&str) -> bool,
-    ) -> HashMap<Arc<str>, WatchState> {
+    ) -> HashMap<Text, WatchState> {
         let mut carried = HashMap::new();
         for rule_set in next.into_iter().flat_map(|book| &book.rule_sets) {
             let watch = match &self.published {
@@ -232,7 +233,7 @@ impl TrackedTarget {
 
     /// Returns the kind of the target's objects, and true if this kind is namespaced. Returns
     /// `None` if discovery has not shown that the target is served.
-    pub(super) fn kind(&self) -> Option<(Arc<str>, bool)> {
+    pub(super) fn kind(&self) -> Option<(Text, bool)> {
         match &self.resolution {
             Some(Resolution::Served { kind, namespaced }) => {
                 Some((kind.as_str().into(), *namespaced))

@@ -2,15 +2,13 @@
 //! `PartialObjectMetadata` or a `Table`.
 //!
 //! - Input: entries of the index, which is the server's store of objects in memory. An entry is one
-//!   object at one version: its JSON, and some decoded values.
+//!   object at one version.
 //! - Output: the JSON of the answer.
-//!
-//! The functions copy the JSON of an entry. They decode this JSON only for some columns of tables.
 
 use super::content_negotiation::{Include, ObjectForm};
 use super::served_resources::Resource;
 use super::table;
-use crate::index::{IndexEntry, OpenEntry, Rv};
+use crate::index::{IndexEntry, Rv};
 use jiff::Timestamp;
 use std::io::Write as _;
 
@@ -35,7 +33,7 @@ impl<'a> VersionedEntry<'a> {
 }
 
 /// Writes a `PartialObjectMetadata`. `version` is the version of `meta.k8s.io`.
-pub fn write_partial(open: &OpenEntry<'_>, rv: Rv, version: &str, out: &mut Vec<u8>) {
+pub fn write_partial(shown: VersionedEntry<'_>, version: &str, out: &mut Vec<u8>) {
     for text in [
         "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/",
         version,
@@ -43,7 +41,7 @@ pub fn write_partial(open: &OpenEntry<'_>, rv: Rv, version: &str, out: &mut Vec<
     ] {
         out.extend_from_slice(text.as_bytes());
     }
-    open.append_metadata_at(rv, out);
+    shown.entry.object().append_metadata(shown.rv, out);
     out.push(b'}');
 }
 
@@ -89,11 +87,9 @@ impl Encoder<'_> {
 
     /// Writes one item of a list, or one row of a table.
     pub fn item(&self, shown: VersionedEntry<'_>, out: &mut Vec<u8>) {
-        let VersionedEntry { entry, rv } = shown;
         match self.form {
-            ObjectForm::Whole if rv == entry.rv() => entry.append_json(out),
-            ObjectForm::Whole => entry.open().append_at(rv, out),
-            ObjectForm::Metadata { version } => write_partial(&entry.open(), rv, version, out),
+            ObjectForm::Whole => shown.entry.object().append_json(shown.rv, out),
+            ObjectForm::Metadata { version } => write_partial(shown, version, out),
             ObjectForm::Table { version, include } => {
                 table::row(self.resource, shown, version, include, self.now, out);
             }

@@ -27,6 +27,7 @@ use crate::auth::{AccessDecision, Attributes, SelectorRequirement, User};
 use axum::response::Response;
 use http::header::WARNING;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use ifo_api::Text;
 use ifo_api::completeness::{
     COMPLETE_HEADER, Gap, Gaps, IGNORED_HEADER, Incomplete, Named, NotWorking, SELECTOR_HEADER,
 };
@@ -213,7 +214,7 @@ fn may_match(gap: &Gap, selectors: &ReviewedSelectors) -> bool {
 #[derive(Clone, Copy)]
 enum PossibleValues<'a> {
     One(&'a str),
-    Any(&'a [std::sync::Arc<str>]),
+    Any(&'a [Text]),
 }
 
 /// Returns true if the requirement could match `value`.

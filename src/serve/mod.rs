@@ -27,7 +27,6 @@ mod content_negotiation;
 mod create_responses;
 pub mod discovery;
 mod encode_objects;
-mod encoded_event_cache;
 mod error_status;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;

@@ -6,20 +6,24 @@
 //! - `operationrecords`: records of completed operations.
 //! - `operationrulesets`: rule sets, only in a server without a cluster (the demo).
 
-mod in_flight_operations_resource;
-mod operation_records_resource;
+mod operations;
+mod records;
 
-pub use self::in_flight_operations_resource::inflight_operations;
-pub(super) use self::in_flight_operations_resource::kind_and_subject;
-pub use self::operation_records_resource::operation_records;
+pub use self::operations::inflight_operations;
+pub use self::records::operation_records;
+use ifo_api::Text;
 
-use super::encoded_event_cache::LineCache;
 use super::error_status::ErrorStatus;
-use crate::index::{IndexReader, Key, ObjectTexts, TextField};
+use crate::index::{IndexReader, Key, Object};
 use arc_swap::ArcSwap;
-use ifo_api::{GROUP, VERSION, ruleset};
+use ifo_api::live::Spec;
+use ifo_api::ruleset::OperationRuleSet;
+use ifo_api::{GROUP, VERSION, duration, ruleset};
 use ifo_client::short_names::ShortNames;
-use serde::Deserialize;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A resource that this server serves for get, list and watch.
@@ -50,15 +54,13 @@ pub struct Resource {
     pub columns: &'static [Column],
     /// The fields that field selectors support, in addition to `metadata.name` and
     /// `metadata.namespace`.
-    pub fields: &'static [(&'static str, SelectableField)],
+    pub fields: Vec<(&'static str, SelectableField)>,
     /// Returns the JSON schema of the kind, for `OpenAPI`. The schemas of the types inside the kind
     /// are under `$defs`.
     pub schema: fn() -> schemars::Schema,
     /// The reader of the index that contains the objects.
     pub reader: IndexReader,
-    /// The cache of encoded watch events.
-    pub lines: Arc<LineCache>,
-    /// The short names of kinds, for the cells [`Cell::KindAndSubject`].
+    /// The short names of kinds, for the column Subject.
     pub short_names_of_kinds: SharedShortNames,
 }
 
@@ -93,19 +95,60 @@ impl Resource {
 }
 
 /// The source of a field's value for field selectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum SelectableField {
-    /// A text of the object.
-    Text(TextField),
+    /// A text of the object. None counts as empty.
+    Text(fn(&Object) -> Option<&str>),
     /// The nodes of an operation. An operation on the nodes `n1` and `n2` fulfils
     /// `status.nodes=n1`. An operation without nodes fulfils `status.nodes=`.
     Nodes,
-    /// The status of the condition `Overdue`: `True` or `False`, or empty if the condition is
-    /// absent.
-    Overdue,
-    /// The status of the condition `Stalled`: `True` or `False`, or empty if the condition is
-    /// absent.
-    Stalled,
+}
+
+impl SelectableField {
+    /// Returns true if the field of the object has the value. For a list of nodes, one node with
+    /// this value is enough.
+    pub fn has_value(self, object: &Object, value: &str) -> bool {
+        match self {
+            Self::Text(text) => text(object).unwrap_or_default() == value,
+            Self::Nodes => {
+                let nodes = object.nodes();
+                nodes.is_empty() && value.is_empty() || nodes.iter().any(|node| **node == *value)
+            }
+        }
+    }
+}
+
+/// Returns the selectable fields that operations and records have in common.
+fn common_fields() -> Vec<(&'static str, SelectableField)> {
+    use SelectableField::{Nodes, Text};
+    vec![
+        ("spec.operation", Text(|it| Some(&it.spec()?.operation))),
+        ("spec.component", Text(|it| Some(&it.spec()?.component))),
+        ("spec.ruleSet", Text(|it| Some(&it.spec()?.rule_set))),
+        ("spec.item", Text(|it| it.spec()?.item.as_deref())),
+        ("spec.work", Text(|it| it.spec()?.work.as_deref())),
+        (
+            "spec.subject.apiVersion",
+            Text(|it| Some(&it.spec()?.subject.api_version)),
+        ),
+        (
+            "spec.subject.kind",
+            Text(|it| Some(&it.spec()?.subject.kind)),
+        ),
+        (
+            "spec.subject.name",
+            Text(|it| Some(&it.spec()?.subject.name)),
+        ),
+        (
+            "spec.subject.namespace",
+            Text(|it| it.spec()?.subject.namespace.as_deref()),
+        ),
+        (
+            "spec.subject.uid",
+            Text(|it| it.spec()?.subject.uid.as_deref()),
+        ),
+        ("status.nodes", Nodes),
+    ]
 }
 
 /// A column of a table: its `TableColumnDefinition`, and the source of its cells.
@@ -125,21 +168,46 @@ pub struct Column {
     pub cell: Cell,
 }
 
-/// The source of the cells of a column.
+/// Returns the cell of an object.
+pub type Cell = for<'a> fn(&'a Object, &CellContext<'_>) -> CellValue<'a>;
+
+/// The values on which cells depend, apart from the object.
 #[derive(Clone, Copy, Debug)]
-pub enum Cell {
-    /// A text of the object. The cell is null if the text is absent.
-    Text(TextField),
-    /// The time since `metadata.creationTimestamp`, in kubectl's format. The cell is `<unknown>` if
-    /// the object has no `creationTimestamp`.
-    Age,
-    /// The value at a JSON pointer. The cell is null if the value is absent. For this cell, the
-    /// server decodes the whole object.
-    Pointer(&'static str),
-    /// A function that writes the cell as one JSON value.
-    Function(fn(&ObjectTexts<'_>, &mut Vec<u8>)),
-    /// The short name of the subject's kind, and the name of the subject, such as `vm/web`.
-    KindAndSubject,
+pub struct CellContext<'a> {
+    /// The current time, from which ages are computed.
+    pub now: Timestamp,
+    /// The short names of kinds.
+    pub short_names: &'a ShortNames,
+}
+
+/// A cell of a table, as JSON.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum CellValue<'a> {
+    /// The value is absent.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// A text.
+    Text(Cow<'a, str>),
+}
+
+impl<'a> From<Option<&'a Text>> for CellValue<'a> {
+    fn from(text: Option<&'a Text>) -> Self {
+        text.map(|text| &**text).into()
+    }
+}
+
+impl<'a> From<Option<&'a str>> for CellValue<'a> {
+    fn from(text: Option<&'a str>) -> Self {
+        text.map_or(Self::Null, |text| Self::Text(text.into()))
+    }
+}
+
+impl From<Option<String>> for CellValue<'_> {
+    fn from(text: Option<String>) -> Self {
+        text.map_or(Self::Null, |text| Self::Text(text.into()))
+    }
 }
 
 /// Creates a column of strings.
@@ -161,29 +229,45 @@ const fn name_column() -> Column {
         ..text(
             "Name",
             0,
-            Cell::Text(TextField::Name),
+            |it, _| CellValue::Text(it.name().into()),
             "Name must be unique within a namespace. The name contains the subject's name, \
              the operation, and a hash of the operation's identity and start.",
         )
     }
 }
 
-/// Creates the column Age.
+/// Creates the column Age: the time since `metadata.creationTimestamp`, in kubectl's format.
 const fn age_column(description: &'static str) -> Column {
     Column {
         kind: "date",
-        ..text("Age", 0, Cell::Age, description)
+        ..text("Age", 0, age, description)
     }
 }
 
-/// Writes a JSON string that was copied from an object. Writes null if `literal` is None.
-pub(super) fn copy_literal(literal: Option<&[u8]>, out: &mut Vec<u8>) {
-    out.extend_from_slice(literal.unwrap_or(b"null"));
+fn age<'a>(object: &'a Object, context: &CellContext<'_>) -> CellValue<'a> {
+    let seconds = |then: Timestamp| context.now.as_second() - then.as_second();
+    let age = object.created().map(|then| duration::human(seconds(then)));
+    CellValue::Text(age.map_or("<unknown>".into(), Cow::Owned))
 }
 
-/// Writes a text as a JSON string. Writes null if `text` is None.
-pub(super) fn write_text(text: Option<&str>, out: &mut Vec<u8>) {
-    serde_json::to_writer(out, &text).expect("writing to a Vec cannot fail");
+/// Returns a cell with a text of the spec of an operation or of a record.
+fn spec_text(object: &Object, text: fn(&Spec) -> &Text) -> CellValue<'_> {
+    object.spec().map(text).into()
+}
+
+/// Returns a cell with a time, as in the JSON of the object.
+fn time_text<'a>(time: Option<Timestamp>) -> CellValue<'a> {
+    let json = time.and_then(|time| serde_json::to_value(Time(time)).ok());
+    json.and_then(|json| json.as_str().map(str::to_owned))
+        .into()
+}
+
+/// Returns the rule set. Returns None for an operation or a record.
+fn rule_set(object: &Object) -> Option<&OperationRuleSet> {
+    match object {
+        Object::RuleSet(rule_set) => Some(rule_set),
+        Object::Operation(_) | Object::Record(_) => None,
+    }
 }
 
 /// The columns of rule sets: the name, and then the printer columns of the CRD in the same order.
@@ -195,7 +279,7 @@ static RULE_SET_COLUMNS: &[Column] = &[
     text(
         "Component",
         0,
-        Cell::Pointer("/spec/component"),
+        |it, _| rule_set(it).map(|it| it.spec.component.as_str()).into(),
         "The component that owns these rules.",
     ),
     // The cell contains only the plural name of the target, without the API group, because a
@@ -203,26 +287,25 @@ static RULE_SET_COLUMNS: &[Column] = &[
     text(
         "Target",
         0,
-        Cell::Pointer("/spec/target/resource"),
+        |it, _| {
+            rule_set(it)
+                .map(|it| it.spec.target.resource.as_str())
+                .into()
+        },
         "The resource that is watched.",
     ),
     text(
         "Ready",
         0,
-        Cell::Pointer("/status/ready"),
+        ready,
         "True if operations are detected on every object of the target. NotInstalled if the cluster does not serve the API group of the target.",
     ),
-    text(
-        "Reason",
-        0,
-        Cell::Function(reason),
-        "Reason of the condition Ready.",
-    ),
+    text("Reason", 0, reason, "Reason of the condition Ready."),
     age_column("Time since the rule set was created."),
     text(
         "Group",
         1,
-        Cell::Pointer("/spec/target/group"),
+        |it, _| rule_set(it).map(|it| it.spec.target.group.as_str()).into(),
         "API group of the resource that is watched; empty is the core group.",
     ),
     Column {
@@ -230,28 +313,30 @@ static RULE_SET_COLUMNS: &[Column] = &[
         ..text(
             "Watch Active",
             1,
-            Cell::Pointer("/status/watchActive"),
+            watch_active,
             "Whether the target is being watched for this rule set.",
         )
     },
 ];
 
-#[derive(Deserialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    reason: Option<String>,
+fn ready<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
+    let status = rule_set(object).and_then(|it| it.status.as_ref());
+    status.map(|status| status.ready.as_str()).into()
 }
 
-/// Writes the reason of the condition `Ready`, or null if the condition is absent or has no reason.
-fn reason(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    let object: serde_json::Value = serde_json::from_slice(&texts.whole_json()).unwrap_or_default();
-    let conditions = object.pointer("/status/conditions");
-    let reason = conditions
-        .and_then(|all| Vec::<Condition>::deserialize(all).ok())
-        .and_then(|all| all.into_iter().find(|condition| condition.kind == "Ready"))
-        .and_then(|condition| condition.reason);
-    write_text(reason.as_deref(), out);
+/// Returns the reason of the condition `Ready`.
+fn reason<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
+    let status = rule_set(object).and_then(|it| it.status.as_ref());
+    let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
+    let ready = conditions.find(|condition| condition.type_ == "Ready");
+    ready.map(|condition| condition.reason.as_str()).into()
+}
+
+fn watch_active<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
+    let status = rule_set(object).and_then(|it| it.status.as_ref());
+    status.map_or(CellValue::Null, |status| {
+        CellValue::Bool(status.watch_active)
+    })
 }
 
 /// Returns the description of `operationrulesets`, for a server without a cluster (the demo). In a
@@ -269,10 +354,9 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         short_names: &["ors"],
         categories: &[],
         columns: RULE_SET_COLUMNS,
-        fields: &[],
+        fields: Vec::new(),
         schema: || schemars::schema_for!(ruleset::OperationRuleSet),
         reader,
-        lines: Arc::new(LineCache::new()),
         short_names_of_kinds: SharedShortNames::default(),
     }
 }
@@ -292,16 +376,9 @@ mod tests {
         assert_eq!(name.name, "Name");
         assert_eq!(columns.len(), printed.len());
         for (column, printed) in columns.iter().zip(printed) {
-            let path = match column.cell {
-                Cell::Pointer(pointer) => json!(pointer.replace('/', ".")),
-                // The source of these cells is not a path, so the test does not compare it.
-                Cell::Text(_) | Cell::Age | Cell::Function(_) | Cell::KindAndSubject => {
-                    printed["jsonPath"].clone()
-                }
-            };
             let mut expected = json!({
                 "name": column.name, "type": column.kind, "description": column.description,
-                "jsonPath": path,
+                "jsonPath": printed["jsonPath"],
             });
             if column.priority != 0 {
                 expected["priority"] = Value::from(column.priority);

@@ -4,12 +4,11 @@
 
 use super::content_negotiation::Include;
 use super::encode_objects::{VersionedEntry, write_partial};
-use super::served_resources::{Cell, Column, Resource, copy_literal, kind_and_subject, write_text};
-use crate::index::ObjectTexts;
-use ifo_api::{duration, printable};
+use super::served_resources::{CellContext, CellValue, Column, Resource};
+use ifo_api::{is_unprintable, printable};
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
+use std::borrow::Cow;
 
 /// Writes the array of column definitions. Each definition has all five keys, even if a value is
 /// empty, because clients expect all keys.
@@ -45,20 +44,25 @@ pub fn row(
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"{\"cells\":[");
-    let open = shown.entry.open();
-    let texts = open.texts();
+    let context = CellContext {
+        now,
+        short_names: &resource.short_names_of_kinds.load(),
+    };
+    let object = shown.entry.object();
     for (number, column) in resource.columns.iter().enumerate() {
         if number > 0 {
             out.push(b',');
         }
-        let start = out.len();
-        write_cell(column.cell, &texts, resource, now, out);
-        replace_unprintable(out, start);
+        let cell = match (column.cell)(object, &context) {
+            CellValue::Text(text) => CellValue::Text(one_line(text)),
+            cell => cell,
+        };
+        serde_json::to_writer(&mut *out, &cell).expect("writing to a Vec cannot fail");
     }
     out.extend_from_slice(b"],\"object\":");
     match include {
-        Include::Metadata => write_partial(&open, shown.rv, version, out),
-        Include::Object => open.append_at(shown.rv, out),
+        Include::Metadata => write_partial(shown, version, out),
+        Include::Object => object.append_json(shown.rv, out),
         Include::None => out.extend_from_slice(b"null"),
     }
     out.push(b'}');
@@ -76,44 +80,11 @@ pub fn bookmark_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Replaces unprintable characters and tabs in the cell that begins at `start`. kubectl prints cells
-/// on terminals, and only escapes a few of these characters. A tab would begin the next column.
-fn replace_unprintable(out: &mut Vec<u8>, start: usize) {
-    // Unprintable characters begin with one of these bytes, or are escaped in JSON. Most cells have
-    // none of these bytes, and are not decoded.
-    let is_suspect = |byte: &u8| matches!(byte, b'\\' | 0x7f | 0xc2 | 0xd8 | 0xe2);
-    if !out[start..].iter().any(is_suspect) {
-        return;
+/// Replaces unprintable characters and tabs. kubectl prints cells on terminals, and only escapes a
+/// few of these characters. A tab would begin the next column.
+fn one_line(text: Cow<'_, str>) -> Cow<'_, str> {
+    if !text.contains(|c| c == '\t' || is_unprintable(c)) {
+        return text;
     }
-    if let Ok(Value::String(text)) = serde_json::from_slice(&out[start..]) {
-        out.truncate(start);
-        write_text(Some(&printable(&text).replace('\t', " ")), out);
-    }
-}
-
-fn write_cell(
-    cell: Cell,
-    texts: &ObjectTexts<'_>,
-    resource: &Resource,
-    now: Timestamp,
-    out: &mut Vec<u8>,
-) {
-    match cell {
-        Cell::Text(field) => copy_literal(texts.literal(field), out),
-        Cell::Age => {
-            let started = texts.facts.started;
-            let age = started.map(|then| duration::human(now.as_second() - then.as_second()));
-            write_text(Some(age.as_deref().unwrap_or("<unknown>")), out);
-        }
-        Cell::Pointer(pointer) => {
-            let object: Value = serde_json::from_slice(&texts.whole_json()).unwrap_or_default();
-            let value = object.pointer(pointer).unwrap_or(&Value::Null);
-            serde_json::to_writer(out, value).expect("writing to a Vec cannot fail");
-        }
-        Cell::Function(write) => write(texts, out),
-        Cell::KindAndSubject => {
-            let short_names = resource.short_names_of_kinds.load();
-            write_text(kind_and_subject(texts, &short_names).as_deref(), out);
-        }
-    }
+    printable(&text).replace('\t', " ").into()
 }

@@ -339,22 +339,17 @@ impl Watcher {
         Some(out)
     }
 
-    /// Returns the events for one or more changes. The event for a single change, which is the
-    /// usual case, shares its bytes with other watches and is not copied.
+    /// Returns the events for one or more changes.
     fn events_of_changes(&mut self, changes: &[IndexChange]) -> Bytes {
-        if let [change] = changes {
-            return self.event_of_change(change).unwrap_or_default();
-        }
         let mut out = Vec::new();
         for change in changes {
-            out.extend_from_slice(&self.event_of_change(change).unwrap_or_default());
+            self.write_change(change, &mut out);
         }
         out.into()
     }
 
-    /// Returns the event for a change. Returns None if the object matches the selector of this
-    /// watch neither before nor after the change. The event depends on the change and on the
-    /// selector:
+    /// Writes the event for a change. Writes nothing if the object matches the selector of this watch
+    /// neither before nor after the change. The event depends on the change and on the selector:
     ///
     /// - If the object begins to match, the event is `ADDED`.
     /// - If the object matches before and after the change, the event is `MODIFIED`.
@@ -364,52 +359,26 @@ impl Watcher {
     ///   which one replica leads). If the client allows bookmarks, the event is a bookmark. A
     ///   client can continue the watch from the version of this bookmark at every replica. If the
     ///   client does not allow bookmarks, the event has no bytes.
-    fn event_of_change(&mut self, change: &IndexChange) -> Option<Bytes> {
+    fn write_change(&mut self, change: &IndexChange, out: &mut Vec<u8>) {
         if change.key().is_none() {
-            let mut line = Vec::new();
             if self.plan.bookmarks {
-                self.write_bookmark(change.rv, false, &mut line);
+                self.write_bookmark(change.rv, false, out);
             }
-            return Some(line.into());
+            return;
         }
         let matching = |entry: &'_ Option<Arc<IndexEntry>>| {
             let entry = entry.as_ref()?;
             self.selector.matches(entry).then(|| Arc::clone(entry))
         };
-        match (matching(&change.before), matching(&change.after)) {
-            (None, None) => None,
-            (None, Some(after)) => Some(self.shared_line("ADDED", &after, None)),
-            (Some(_), Some(after)) => Some(self.shared_line("MODIFIED", &after, None)),
-            (Some(before), None) => Some(self.shared_line("DELETED", &before, Some(change.rv))),
-        }
+        let (kind, entry, rv) = match (matching(&change.before), matching(&change.after)) {
+            (None, None) => return,
+            (None, Some(after)) => ("ADDED", after.clone(), after.rv()),
+            (Some(_), Some(after)) => ("MODIFIED", after.clone(), after.rv()),
+            (Some(before), None) => ("DELETED", before, change.rv),
+        };
+        self.write_event(kind, VersionedEntry { entry: &entry, rv }, out);
     }
 
-    /// Returns the encoded event for a change. If the event is not in the cache
-    /// [`Resource::lines`], this method encodes the event. `rv` is the version in the event. If
-    /// `rv` is None, the event has the version of `entry`.
-    fn shared_line(
-        &mut self,
-        kind: &'static str,
-        entry: &Arc<IndexEntry>,
-        rv: Option<Rv>,
-    ) -> Bytes {
-        let columns = !std::mem::replace(&mut self.columns_sent, true);
-        let (resource, form) = (&*self.resource, self.form);
-        let lines = &resource.lines;
-        lines.line(kind, entry, rv, form, columns, |shown, now| {
-            let mut out = Vec::new();
-            let encoder = Encoder {
-                resource,
-                form,
-                now,
-            };
-            encoder.event(kind, shown, columns, &mut out);
-            out.into()
-        })
-    }
-
-    /// Writes an initial event. Initial events are not cached, because other watches rarely need
-    /// the same event at the same time.
     fn write_event(&mut self, kind: &str, shown: VersionedEntry<'_>, out: &mut Vec<u8>) {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         self.encoder().event(kind, shown, columns, out);

@@ -22,6 +22,7 @@ mod tests;
 use crate::clock;
 use crate::index::IndexEntry;
 use crate::persist::{ClusterStore, StoreFailure};
+use ifo_api::Text;
 use ifo_engine::track::InitialState;
 use jiff::Timestamp;
 use kube::Client;
@@ -65,7 +66,7 @@ pub struct TakeoverSources {
     /// True if completed operations are retained.
     pub retain: bool,
     /// The namespace in which the server shows operations on cluster-scoped objects.
-    pub cluster_namespace: Arc<str>,
+    pub cluster_namespace: Text,
 }
 
 /// Returns the initial state of the tracker, and the namespaces that exist now. If custom resources
@@ -99,14 +100,14 @@ pub async fn initial_state(
     let mut state = InitialState::new(sources.cluster_namespace, known.clone());
     for batch in sources.listed.chunks(BATCH) {
         for entry in batch {
-            state.add_index_object(entry.key(), &entry.json(), clock::reading());
+            state.add_index_object(entry.key(), entry.object(), clock::reading());
         }
         tokio::task::yield_now().await;
     }
     let indexed = state.count();
     for batch in sources.deleted.chunks(BATCH) {
         for entry in batch {
-            state.add_deleted_object(&entry.json(), clock::reading());
+            state.add_deleted_object(entry.object(), clock::reading());
         }
         tokio::task::yield_now().await;
     }

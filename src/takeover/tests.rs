@@ -5,7 +5,7 @@
 use super::*;
 use crate::index::{Bounds, ListScope, ReadVersion, Rv, VersionAssignment, index};
 use crate::persist;
-use ifo_api::live::{InFlightOperation, Phase};
+use ifo_api::live::Phase;
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Evaluation, FeedEvent, Finding, RuleValues, Subject};
@@ -126,14 +126,13 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
 /// Returns the custom resource of an operation on the subject `name`.
 fn custom_resource(name: &str, phase: Phase) -> Value {
     let writes = writes(name, phase == Phase::Completed);
-    let shown = writes.into_iter().rev().find_map(|write| match write {
-        Write::Show { operation, .. } => Some(operation),
-        _ => None,
+    let live = writes.iter().rev().find_map(|write| match write {
+        Write::Put { object, .. } => object.operation(),
+        Write::Delete { .. } => None,
     });
-    let operation = shown.expect("the operation was written");
-    let live: InFlightOperation = serde_json::from_slice(&operation.json()).unwrap();
+    let live = live.expect("the operation was written");
     assert_eq!(live.status.phase, phase);
-    serde_json::to_value(persist::to_cr(&live)).unwrap()
+    serde_json::to_value(persist::to_cr(live)).unwrap()
 }
 
 fn active(name: &str) -> Value {
@@ -166,10 +165,8 @@ fn writes_after_takeover(state: InitialState) -> Vec<String> {
     let writes = tracker.take_changes().into_iter();
     let mut names: Vec<String> = writes
         .map(|write| match write {
-            // The tracker uses `Put` only for records of completed operations. No test expects one.
-            Write::Put { key, .. } => panic!("expected Write::Show, but got Write::Put of {key}"),
-            Write::Show { operation, .. } => {
-                let object: InFlightOperation = serde_json::from_slice(&operation.json()).unwrap();
+            Write::Put { object, .. } => {
+                let object = object.operation().expect("no test expects a record");
                 let is_completed = object.status.phase == Phase::Completed;
                 let sign = if is_completed { "!" } else { "" };
                 format!("{}{sign}", object.spec.subject.name)

@@ -4,10 +4,11 @@
 
 use super::metrics_macro::metrics;
 use super::{GaugeFamily, MAX_VALUES, Metrics, OperationSample};
-use crate::index::{IndexEntry, TextField};
+use crate::index::IndexEntry;
+use ifo_api::Text;
 use ifo_api::live::State;
+use ifo_api::live::SubjectReference;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 metrics! {
     pub(super) struct ProblemMetrics {
@@ -21,22 +22,18 @@ metrics! {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProblemSubject {
     /// The namespace of the operation.
-    pub namespace: Arc<str>,
+    pub namespace: Text,
     /// Kind and name of the subject, such as `VirtualMachine/web`.
-    pub subject: Arc<str>,
+    pub subject: Text,
 }
 
 impl ProblemSubject {
     /// Reads the namespace and the subject of an operation.
-    pub(super) fn new(entry: &IndexEntry) -> Option<Self> {
-        let open = entry.open();
-        let texts = open.texts();
-        let kind = texts.text(TextField::SubjectKind)?;
-        let name = texts.text(TextField::SubjectName)?;
-        Some(Self {
+    pub(super) fn new(entry: &IndexEntry, subject: &SubjectReference) -> Self {
+        Self {
             namespace: entry.key().namespace.clone(),
-            subject: format!("{kind}/{name}").into(),
-        })
+            subject: format!("{}/{}", subject.kind, subject.name).into(),
+        }
     }
 }
 

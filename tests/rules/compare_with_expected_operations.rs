@@ -3,6 +3,7 @@
 
 use crate::read_fixtures::Fixture;
 use ifo_api::Gvr;
+use ifo_api::Text;
 use ifo_api::live::State;
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_cel::Doc;
@@ -96,7 +97,7 @@ pub fn operation_name(name: &str) -> &str {
 
 /// Returns `Operation/itemKey` for a rule with `forEach`, which detects one operation for each
 /// element of a list. Returns `Operation` for any other rule.
-fn full_name(operation: &str, item: Option<&Arc<str>>) -> String {
+fn full_name(operation: &str, item: Option<&Text>) -> String {
     item.map_or_else(|| operation.into(), |item| format!("{operation}/{item}"))
 }
 

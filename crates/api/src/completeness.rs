@@ -2,9 +2,9 @@
 //! missing from it. The server sends the text in a `Warning` header (RFC 7234, section 5.5). The
 //! plugin parses this text.
 
+use crate::Text;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
 /// Maximum number of rule sets that the warning names. Further rule sets are only counted, because
 /// kubectl prints the warning on one line, and proxies limit the size of headers.
@@ -69,15 +69,15 @@ impl Completeness for Gaps {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Name of the rule set.
-    pub rule_set: Arc<str>,
+    pub rule_set: Text,
     /// Reason in a few words, such as `does not compile`, in the format of [`Named::reason`].
     pub reason: String,
     /// Component that the rule set belongs to, such as `kubevirt`. Empty if it is unknown.
-    pub component: Arc<str>,
+    pub component: Text,
     /// Kind of the objects that the rule set watches. None if it is unknown.
-    pub kind: Option<Arc<str>>,
+    pub kind: Option<Text>,
     /// Names of the operations that may be missing. Empty if they are unknown.
-    pub operations: Vec<Arc<str>>,
+    pub operations: Vec<Text>,
 }
 
 /// The reason why operations may be missing from a list.

@@ -1,8 +1,8 @@
 //! The key of an object (its namespace and name), and the order of keys.
 
+use crate::Text;
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
 
 /// The namespace and name of an object. Keys are sorted by the bytes of `namespace/name`, like the
 /// keys of etcd. The byte of `-` is less than the byte of `/`. So all keys in the namespace `a-b`
@@ -10,14 +10,14 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Namespace. Empty for a cluster-scoped object.
-    pub namespace: Arc<str>,
+    pub namespace: Text,
     /// Name of the object.
-    pub name: Arc<str>,
+    pub name: Text,
 }
 
 impl Key {
     /// Creates a key. `namespace` is empty for a cluster-scoped object.
-    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+    pub fn new(namespace: impl Into<Text>, name: impl Into<Text>) -> Self {
         Self {
             namespace: namespace.into(),
             name: name.into(),
@@ -30,7 +30,7 @@ impl Key {
     /// Records and operations are in one index, and a record has the namespace and name of its
     /// operation. So that the two keys differ, the namespace in the key of a record has a prefix,
     /// for example `records/team-a`. No namespace of Kubernetes contains a slash.
-    pub fn of_record(namespace: &str, name: impl Into<Arc<str>>) -> Self {
+    pub fn of_record(namespace: &str, name: impl Into<Text>) -> Self {
         Self::new([RECORD_PREFIX, namespace].concat(), name)
     }
 

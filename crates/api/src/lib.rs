@@ -4,17 +4,24 @@
 
 pub mod completeness;
 pub mod duration;
+#[doc(hidden)]
+pub mod example;
 pub mod generate_crds;
 mod key;
 pub mod labels;
 pub mod live;
+pub mod metadata;
+mod object;
 pub mod persisted;
 mod printable;
 pub mod record;
 pub mod ruleset;
+mod text;
 
 pub use key::{Key, compare_namespaces, is_record_namespace};
+pub use object::Object;
 pub use printable::{is_unprintable, printable};
+pub use text::Text;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -66,7 +73,7 @@ pub struct Source {
     /// Resource that the feed watches.
     pub target: Arc<Gvr>,
     /// Namespace that the feed watches. None if the feed watches all namespaces.
-    pub namespace: Option<Arc<str>>,
+    pub namespace: Option<Text>,
 }
 
 impl Source {

@@ -1,10 +1,16 @@
 //! The type `live.ifo.kubevirt.io/v1alpha1` `InFlightOperation`: an operation in flight on one
-//! object. The server keeps operations in memory, and serves them as this type. `kubectl explain`
-//! prints the descriptions of the fields.
+//! object. The server keeps operations in memory as this type, and serves them as this type.
+//! `kubectl explain` prints the descriptions of the fields.
+//!
+//! Texts are shared ([`Text`]), so that the tracker, the index and the records share them. Fields of a
+//! newer release are kept in `unknown`, so that a follower serves them like the leader.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
+use crate::Text;
+use crate::metadata::{Condition, Metadata, OwnerReference, UnknownFields};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Kind of the resource that the server serves.
 pub const KIND: &str = "InFlightOperation";
@@ -35,11 +41,14 @@ pub fn cut_message(text: &str) -> &str {
 #[serde(rename_all = "camelCase")]
 pub struct InFlightOperation {
     /// Always `live.ifo.kubevirt.io/v1alpha1`.
-    pub api_version: String,
+    #[serde(deserialize_with = "crate::metadata::frequent_text")]
+    pub api_version: Text,
     /// Always `InFlightOperation`.
-    pub kind: String,
+    #[serde(deserialize_with = "crate::metadata::frequent_text")]
+    pub kind: Text,
     /// Standard object metadata. creationTimestamp is the start of the operation.
-    pub metadata: ObjectMeta,
+    #[schemars(with = "v1::ObjectMeta")]
+    pub metadata: Metadata,
     /// The operation and its subject.
     pub spec: Spec,
     /// The state of the operation.
@@ -52,24 +61,28 @@ pub struct InFlightOperation {
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
     /// Name of the operation, as in the rule that detected it.
-    pub operation: String,
+    pub operation: Text,
     /// Name of the OperationRuleSet that yields the values of the operation, such as the message.
     /// If this rule set no longer detects the operation, the name changes to another rule set that
     /// detects it.
-    pub rule_set: String,
+    pub rule_set: Text,
     /// Component that the rule set belongs to, such as `kubevirt`.
-    pub component: String,
+    pub component: Text,
     /// The object on which the operation was detected.
     pub subject: SubjectReference,
     /// For a rule with `forEach`: the key of the list element. It distinguishes several operations
     /// of the same name on one subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub item: Option<String>,
+    pub item: Option<Text>,
     /// Key of the piece of work that the operation belongs to, if the rule yields one. Operations
     /// of one component with the same key are one piece of work, such as the operations of one
     /// migration on several objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub work: Option<String>,
+    pub work: Option<Text>,
+    /// Fields that only a newer release knows.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: UnknownFields,
 }
 
 /// A reference to one object of the cluster, with that object's owners.
@@ -77,20 +90,25 @@ pub struct Spec {
 #[serde(rename_all = "camelCase")]
 pub struct SubjectReference {
     /// Group and version of the subject, such as `kubevirt.io/v1`.
-    pub api_version: String,
+    pub api_version: Text,
     /// Kind of the subject, such as `VirtualMachine`.
-    pub kind: String,
+    pub kind: Text,
     /// Name of the subject.
-    pub name: String,
+    pub name: Text,
     /// Namespace of the subject; absent for a cluster-scoped subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
+    pub namespace: Option<Text>,
     /// UID of the subject; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
+    pub uid: Option<Text>,
     /// All owners of the subject, from its metadata.ownerReferences.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub owner_references: Vec<OwnerReference>,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    #[schemars(with = "Vec<v1::OwnerReference>")]
+    pub owner_references: Arc<[OwnerReference]>,
+    /// Fields that only a newer release knows.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: UnknownFields,
 }
 
 /// The phase of an operation.
@@ -135,6 +153,10 @@ pub enum State {
     Superseded,
     /// Completed with an unknown result.
     Ended,
+    /// A state that only a newer release knows. An older replica shows it during an update.
+    #[serde(other)]
+    #[schemars(skip)]
+    Unknown,
 }
 
 impl State {
@@ -154,9 +176,12 @@ impl State {
     /// Returns true if this is a state of completed operations.
     pub fn is_completed(self) -> bool {
         match self {
-            Self::Progressing | Self::Blocked | Self::Held | Self::Failing | Self::Settling => {
-                false
-            }
+            Self::Progressing
+            | Self::Blocked
+            | Self::Held
+            | Self::Failing
+            | Self::Settling
+            | Self::Unknown => false,
             Self::Succeeded | Self::Failed | Self::Superseded | Self::Ended => true,
         }
     }
@@ -173,6 +198,7 @@ impl State {
             Self::Failed => "Failed",
             Self::Superseded => "Superseded",
             Self::Ended => "Ended",
+            Self::Unknown => "Unknown",
         }
     }
 }
@@ -242,17 +268,17 @@ pub struct Status {
     /// CamelCase reason. While Active: the reason that the rule yields, or else the name of the
     /// operation. Once Completed: the reason for the end, such as `NotDetected`, `SubjectDeleted`
     /// or `RuleRemoved`.
-    pub reason: String,
+    pub reason: Text,
     /// Message for people.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub message: Text,
     /// Progress in whole percent from 0 to 100. Absent if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("format" = "int32"))]
     pub progress: Option<u8>,
     /// Names of the nodes that the operation touches, if the rule set yields them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub nodes: Vec<String>,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub nodes: Arc<[Text]>,
     /// Time since which the operation has had this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_since: Option<Time>,
@@ -284,11 +310,11 @@ pub struct Status {
     /// Identity of this run of the operation, such as the UID of a migration, if the rule yields
     /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance: Option<String>,
+    pub instance: Option<Text>,
     /// Names of all rule sets that detect the operation. If no rule set detects it any more, the
     /// names of the rule sets that detected it last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub detected_by: Vec<String>,
+    pub detected_by: Vec<Text>,
     /// metadata.generation of the subject at the last change of this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_generation: Option<i64>,
@@ -298,5 +324,23 @@ pub struct Status {
     /// the rule gives `stalledAfter` and the progress is known. The messages of `Overdue` and
     /// `Stalled` explain their status. observedGeneration is the generation of the subject.
     #[serde(default)]
+    #[schemars(with = "Vec<v1::Condition>")]
     pub conditions: Vec<Condition>,
+    /// Fields that only a newer release knows.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: UnknownFields,
+}
+
+impl Status {
+    /// Returns the condition with this type.
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|own| own.type_ == *type_)
+    }
+
+    /// Returns true if the status of the condition with this type is `True`.
+    pub fn is_true(&self, type_: &str) -> bool {
+        self.condition(type_)
+            .is_some_and(|own| own.status == "True")
+    }
 }

@@ -2,10 +2,13 @@
 //! operation. The server keeps the records of the last completed operations in memory.
 //! `kubectl explain` prints the descriptions of the fields.
 
+use crate::Text;
 use crate::live::{Expected, Spec, StartTimeSource, State};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use crate::metadata::{Metadata, UnknownFields};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Kind of the records.
 pub const KIND: &str = "OperationRecord";
@@ -22,12 +25,15 @@ pub const MAX_MESSAGE: usize = 200;
 #[serde(rename_all = "camelCase")]
 pub struct OperationRecord {
     /// Always `live.ifo.kubevirt.io/v1alpha1`.
-    pub api_version: String,
+    #[serde(deserialize_with = "crate::metadata::frequent_text")]
+    pub api_version: Text,
     /// Always `OperationRecord`.
-    pub kind: String,
+    #[serde(deserialize_with = "crate::metadata::frequent_text")]
+    pub kind: Text,
     /// Standard object metadata. Name, namespace, uid and creationTimestamp are those of the
     /// operation.
-    pub metadata: ObjectMeta,
+    #[schemars(with = "v1::ObjectMeta")]
+    pub metadata: Metadata,
     /// The operation and its subject.
     pub spec: Spec,
     /// The result of the operation.
@@ -42,17 +48,17 @@ pub struct RecordStatus {
     /// The result: `Succeeded`, `Failed`, `Superseded`, or `Ended` if the result is not known.
     pub outcome: State,
     /// CamelCase reason for the result.
-    pub reason: String,
+    pub reason: Text,
     /// Message for people.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub message: Text,
     /// Last known progress in percent. Absent if no progress was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("format" = "int32"))]
     pub progress: Option<u8>,
     /// Names of the nodes that the operation touched, if the rule set yields them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub nodes: Vec<String>,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub nodes: Arc<[Text]>,
     /// Start of the operation.
     pub started: Time,
     /// Source of the start time.
@@ -65,4 +71,8 @@ pub struct RecordStatus {
     /// The usual duration of the operation, as it was known at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
+    /// Fields that only a newer release knows.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: UnknownFields,
 }

@@ -6,8 +6,8 @@
 //! component can have at most as much as is left for all others. So the first greedy component gets at
 //! most a half of them, and the second one at most a half of the rest.
 
+use ifo_api::Text;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Returns true if a component may use `own` of the bound `all`. `total` is what all components would
 /// then use together. A component with at most `small` may also use the reserve.
@@ -20,7 +20,7 @@ pub(crate) fn has_share(own: usize, small: usize, total: usize, all: usize) -> b
 #[derive(Debug, Default)]
 pub(crate) struct ComponentShares {
     /// Components that use nothing have no entry.
-    used: HashMap<Arc<str>, usize>,
+    used: HashMap<Text, usize>,
     total: usize,
 }
 
@@ -33,7 +33,7 @@ impl ComponentShares {
     }
 
     /// Adds `amount` to what a component uses.
-    pub fn take(&mut self, component: &Arc<str>, amount: usize) {
+    pub fn take(&mut self, component: &Text, amount: usize) {
         *self.used.entry(component.clone()).or_default() += amount;
         self.total += amount;
     }

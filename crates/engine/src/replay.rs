@@ -10,6 +10,7 @@ use crate::ClockReading;
 use crate::detect::{Detector, EvaluatedObject, Evaluation, FeedEvent, Subject, labels_of_json};
 use crate::rules::RuleBook;
 use crate::track::{Message, Tracker, TrackerSettings, Write};
+use ifo_api::Text;
 use ifo_api::{Gvr, Source};
 use jiff::{SignedDuration, Timestamp};
 use kube::core::SelectorExt as _;
@@ -60,7 +61,7 @@ struct ReplayedFeed {
     source: Source,
     detector: Detector,
     /// Existing objects by namespace and name.
-    objects: BTreeMap<(Option<Arc<str>>, Arc<str>), ExistingObject>,
+    objects: BTreeMap<(Option<Text>, Text), ExistingObject>,
 }
 
 #[derive(Debug)]
@@ -288,6 +289,6 @@ impl ReplayedFeed {
     }
 }
 
-fn object_key(object: ReplayedObject<'_>) -> (Option<Arc<str>>, Arc<str>) {
+fn object_key(object: ReplayedObject<'_>) -> (Option<Text>, Text) {
     (object.namespace.map(Into::into), object.name.into())
 }

@@ -177,9 +177,8 @@ impl ReplayObserver for ShownOperations {
     }
 
     fn changed(&mut self, change: Write, _: ClockReading) {
-        if let Write::Show { operation, .. } = change {
-            self.0
-                .push(serde_json::from_slice(&operation.json()).unwrap());
+        if let Write::Put { object, .. } = change {
+            self.0.extend(object.operation().map(|it| json!(**it)));
         }
     }
 }

@@ -3,6 +3,8 @@
 
 use crate::index::*;
 use futures::FutureExt;
+use ifo_api::example;
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 const BOUNDS: Bounds = Bounds {
@@ -13,7 +15,7 @@ const BOUNDS: Bounds = Bounds {
 fn put(namespace: &str, name: &str, n: u64) -> Write {
     Write::Put {
         key: Key::new(namespace, name),
-        json: format!(r#"{{"metadata":{{}},"n":{n}}}"#).into_bytes(),
+        object: example::object(&json!({"status": {"message": n.to_string()}})),
     }
 }
 

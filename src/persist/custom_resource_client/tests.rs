@@ -4,6 +4,7 @@
 use super::super::store_failure::DEFAULT_RETRY_AFTER;
 use super::*;
 use http::StatusCode;
+use ifo_api::example;
 use ifo_api::persisted::InFlightOperationSpec;
 use serde_json::json;
 use std::convert::Infallible;
@@ -51,15 +52,7 @@ fn cr() -> InFlightOperation {
     InFlightOperation::new(
         "a",
         InFlightOperationSpec {
-            operation: "Migrating".to_owned(),
-            rule_set: "rules".to_owned(),
-            component: "kubevirt".to_owned(),
-            subject: serde_json::from_value(json!({
-                "apiVersion": "v1", "kind": "VM", "name": "vm",
-            }))
-            .unwrap(),
-            item: None,
-            work: None,
+            live: example::operation(&json!({})).spec,
         },
     )
 }

@@ -212,8 +212,8 @@ impl FakeCluster {
 
     /// Returns the name of the subject and the phase of each custom resource.
     pub fn phases(&self) -> Vec<(String, Phase)> {
-        let phase = |cr: &InFlightOperation| cr.status.as_ref().unwrap().phase;
-        let of = |cr: &InFlightOperation| (cr.spec.subject.name.clone(), phase(cr));
+        let phase = |cr: &InFlightOperation| cr.status.as_ref().unwrap().live.phase;
+        let of = |cr: &InFlightOperation| (cr.spec.live.subject.name.to_string(), phase(cr));
         self.lock().objects.values().map(of).collect()
     }
 

@@ -13,10 +13,10 @@ use super::{COMPARE_INTERVAL, Queue};
 use crate::clock;
 use crate::persist::custom_resource_client::Revision;
 use crate::persist::written_summary::WrittenSummary;
+use ifo_api::Text;
 use ifo_api::live::Phase;
 use jiff::Timestamp;
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -39,19 +39,19 @@ pub(super) const SECOND_COMPARE_DELAY: Duration = Duration::from_secs(65);
 /// The fields of a listed custom resource that the comparison needs.
 #[derive(Clone, Debug)]
 pub(in crate::persist) struct ListedResource {
-    pub name: Arc<str>,
+    pub name: Text,
     pub revision: Revision,
     pub summary: WrittenSummary,
     /// The time at which the operation completed. None if the operation is in flight.
     pub completed: Option<Timestamp>,
     /// The namespace of the subject, and the last time at which this namespace is known to have
     /// existed. None if the subject is cluster-scoped, or if this time is unknown.
-    pub last_seen_in: Option<(String, Timestamp)>,
+    pub last_seen_in: Option<(Text, Timestamp)>,
     /// True if the namespace of the subject was deleted after the time in `last_seen_in`, even if a
     /// new namespace has the same name.
     pub namespace_deleted: bool,
     /// The rule sets that detect the operation.
-    pub rule_sets: Vec<String>,
+    pub rule_sets: Vec<Text>,
 }
 
 impl Queue {
@@ -64,7 +64,7 @@ impl Queue {
             .map(|(since, _)| *since + SECOND_COMPARE_DELAY);
         let second = second.filter(|at| *at > now).min();
         self.compare_at = Some(second.unwrap_or(now + COMPARE_INTERVAL));
-        let listed: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
+        let listed: HashSet<Text> = found.iter().map(|found| found.name.clone()).collect();
         // If the custom resource of a completed operation is missing in the list, a user or the
         // garbage collector has deleted it. The queue entry of this operation does not change, so
         // the queue does not create the custom resource again.
@@ -116,7 +116,11 @@ impl Queue {
             return Some(WantedState::Gone);
         }
         let (_, unsynced) = self.unsynced_rule_sets.as_ref()?;
-        if found.rule_sets.iter().any(|name| unsynced.contains(name)) {
+        if found
+            .rule_sets
+            .iter()
+            .any(|name| unsynced.contains(&**name))
+        {
             return None;
         }
         let retain = self.settings.retain;
@@ -135,7 +139,7 @@ impl Queue {
     ///   kept.
     /// - If the namespace of the subject was deleted, the orphan is not kept.
     /// - If completed operations are not retained, no orphan is kept.
-    fn retained_orphans(&self, found: &[ListedResource]) -> HashSet<Arc<str>> {
+    fn retained_orphans(&self, found: &[ListedResource]) -> HashSet<Text> {
         if !self.settings.retain {
             return HashSet::new();
         }
@@ -145,7 +149,7 @@ impl Queue {
         let oldest = clock::now()
             .checked_sub(self.settings.retain_for)
             .unwrap_or(Timestamp::MIN);
-        let mut orphans: Vec<(Timestamp, &Arc<str>)> = found
+        let mut orphans: Vec<(Timestamp, &Text)> = found
             .iter()
             .filter(|found| found.summary.phase == Phase::Completed && !found.namespace_deleted)
             .filter(|found| self.live_phase(&found.name).is_none())

@@ -6,6 +6,7 @@ use super::compare_listed::{ORPHAN_DELAY, SECOND_COMPARE_DELAY};
 use super::*;
 use crate::clock;
 use crate::index::{Bounds, Key, VersionAssignment, Write, index};
+use ifo_api::{Text, example};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -22,12 +23,11 @@ fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-fn name(number: usize) -> Arc<str> {
+fn name(number: usize) -> Text {
     format!("op-{number}").into()
 }
 
-/// Returns an index entry of an operation that completed at the time `completed`. The entry has
-/// only the fields that the queue uses.
+/// Returns an index entry of an operation that completed at the time `completed`.
 fn entry(completed: &str) -> Arc<IndexEntry> {
     let bounds = Bounds {
         bytes: 1 << 20,
@@ -35,22 +35,10 @@ fn entry(completed: &str) -> Arc<IndexEntry> {
     };
     let (mut writer, reader) = index(bounds);
     let key = Key::new("a", "x");
-    let status = json!({
-        "phase": "Completed", "state": "Ended", "reason": "NotDetected", "completed": completed,
-        "startTimeSource": "Detected", "lastDetected": "2026-01-01T03:04:05Z",
-    });
-    let object = json!({
-        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
-        "metadata": {"name": "x", "namespace": "a"}, "status": status,
-        "spec": {
-            "operation": "Migrating", "ruleSet": "rules", "component": "kubevirt",
-            "subject": {"apiVersion": "v1", "kind": "VM", "name": "vm"},
-        },
-    });
-    let json = serde_json::to_vec(&object).unwrap();
+    let status = json!({"phase": "Completed", "state": "Ended", "completed": completed});
     let put = Write::Put {
         key: key.clone(),
-        json,
+        object: example::object(&json!({"status": status})),
     };
     writer.commit(vec![put], VersionAssignment::Mint).unwrap();
     reader.get(&key).1.unwrap()
@@ -229,7 +217,7 @@ fn listed(number: usize, summary: WrittenSummary, completed: Option<&str>) -> Li
         completed: completed.map(|time| time.parse().unwrap()),
         last_seen_in: None,
         namespace_deleted: false,
-        rule_sets: vec!["rules".to_owned()],
+        rule_sets: vec!["rules".into()],
     }
 }
 

@@ -318,10 +318,10 @@ impl SimulatedFeed {
         let namespaces = HashMap::from([(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)]);
         let mut state = InitialState::new("ifo-system".into(), Some(namespaces));
         for entry in listed {
-            state.add_index_object(entry.key(), &entry.json(), clock::reading());
+            state.add_index_object(entry.key(), entry.object(), clock::reading());
         }
         for entry in deleted {
-            state.add_deleted_object(&entry.json(), clock::reading());
+            state.add_deleted_object(entry.object(), clock::reading());
         }
         let Some(store) = &self.store else {
             return state;

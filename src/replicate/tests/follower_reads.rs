@@ -8,7 +8,9 @@
 //! - the readiness of the replica
 
 use crate::clock::BootTime;
-use crate::index::{Bounds, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from};
+use crate::index::{
+    Bounds, IndexEntry, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from,
+};
 use crate::replicate::leader_link_interface::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
@@ -19,7 +21,9 @@ use crate::replicate::{
 use crate::rules::IncompleteRuleSets;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use ifo_api::example;
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -42,11 +46,21 @@ struct FakeLeader {
     cluster_answered: Mutex<Option<tokio::time::Instant>>,
     /// The number of events that the stream of changes may still send. Each event takes one permit.
     event_permits: Arc<tokio::sync::Semaphore>,
+    /// If true, the leader sends JSON that a follower cannot decode.
+    sends_invalid_objects: AtomicBool,
 }
 
 impl FakeLeader {
     fn set_latency(&self, latency: Duration) {
         *self.latency.lock().unwrap() = latency;
+    }
+
+    /// Returns the JSON that the leader sends for an object.
+    fn json(&self, entry: &IndexEntry) -> Vec<u8> {
+        if self.sends_invalid_objects.load(Ordering::Relaxed) {
+            return b"{}".to_vec();
+        }
+        entry.json()
     }
 }
 
@@ -81,8 +95,7 @@ impl Link for FakeLink {
         };
         let listed = self.0.reader.list(&ListScope::Operations, at);
         let page = listed.map_err(|_| LinkError::Gone).map(|(rv, entries)| {
-            let object =
-                |it: &Arc<crate::index::IndexEntry>| (it.key().clone(), it.rv(), it.json());
+            let object = |it: &Arc<IndexEntry>| (it.key().clone(), it.rv(), self.0.json(it));
             ObjectPage {
                 rv,
                 objects: entries.iter().map(object).collect(),
@@ -98,12 +111,13 @@ impl Link for FakeLink {
             .reader
             .follow(after, crate::index::ListScope::Operations);
         let permits = self.0.event_permits.clone();
+        let leader = self.0.clone();
         let events = followed.map_err(|_| LinkError::Gone).map(|cursor| {
             let changes = futures::stream::unfold(cursor, |mut cursor| async move {
                 let changes = cursor.next().await;
                 Some((changes, cursor))
             })
-            .flat_map(|changes| {
+            .flat_map(move |changes| {
                 let events = match changes {
                     Err(_) => vec![Err(LinkError::Gone)],
                     Ok(changes) => changes
@@ -114,7 +128,7 @@ impl Link for FakeLink {
                                 (Some(key), Some(after)) => LeaderEvent::Put {
                                     rv,
                                     key: key.clone(),
-                                    json: after.json(),
+                                    json: leader.json(after),
                                 },
                                 (Some(key), None) => LeaderEvent::Delete {
                                     rv,
@@ -165,7 +179,7 @@ struct LeaderAndFollower {
 fn put(name: &str, number: u64) -> Write {
     Write::Put {
         key: Key::new("n", name),
-        json: format!(r#"{{"metadata":{{"name":"{name}"}},"new": {number}.50}}"#).into_bytes(),
+        object: example::object(&json!({"metadata": {"name": name}, "status": {"new": number}})),
     }
 }
 
@@ -198,6 +212,7 @@ impl LeaderAndFollower {
             latency: Mutex::default(),
             cluster_answered: Mutex::default(),
             event_permits: Arc::new(tokio::sync::Semaphore::new(1_000)),
+            sends_invalid_objects: AtomicBool::default(),
         });
         let (mut follower, reader) = index_from(BOUNDS, head);
         let named = Leader {
@@ -239,7 +254,7 @@ impl LeaderAndFollower {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_follower_has_the_same_bytes_and_the_same_past_versions_as_the_leader() {
+async fn a_follower_has_the_same_objects_and_the_same_past_versions_as_the_leader() {
     let mut pair = LeaderAndFollower::start_in_sync().await;
     pair.commit(1_004);
     pair.leader_writer.mark(Rv(2_000)).unwrap();
@@ -264,6 +279,24 @@ async fn a_follower_has_the_same_bytes_and_the_same_past_versions_as_the_leader(
         let known = [1_000, 1_001, 1_002, 1_003, 1_004, 2_000, 2_001].contains(&rv);
         assert_eq!(leader_objects.is_some(), known, "{rv}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_keeps_its_copy_until_it_can_decode_the_leaders_objects() {
+    let mut pair = LeaderAndFollower::start_in_sync().await;
+    let invalid = &pair.leader.clone().sends_invalid_objects;
+    invalid.store(true, Ordering::Relaxed);
+    pair.commit(1_004);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(pair.follower_reader.head(), Rv(1_003));
+    assert_eq!(pair.follower_reader.len(), 3);
+    let reason = pair.replica_status.unready_reason().unwrap();
+    assert!(reason.contains("cannot decode n/a"), "{reason}");
+    invalid.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let [copy, original] = [&pair.follower_reader, &pair.leader.reader]
+        .map(|reader| LeaderAndFollower::listed(reader, 1_004));
+    assert!(copy.is_some() && copy == original);
 }
 
 #[tokio::test(start_paused = true)]

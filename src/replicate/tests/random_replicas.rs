@@ -8,7 +8,8 @@ use crate::replicate::simulation::{
     Client, ClientCopy, Faults, Invariants, Network, NetworkFaults, ObjectHashes,
     ReplicaEnvironment, SimulatedLeases, Subjects, WholeReplica,
 };
-use ifo_api::live::{InFlightOperation, Phase};
+use ifo_api::Text;
+use ifo_api::live::Phase;
 use ifo_engine::track::Retention;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -327,11 +328,11 @@ impl SimulatedCluster {
         let mut subjects = Vec::new();
         let mut live = Vec::new();
         for entry in &entries {
-            let operation: InFlightOperation =
-                serde_json::from_slice(&entry.json()).expect("the index contains operations");
+            let operation = entry.object().operation();
+            let operation = operation.expect("the index contains operations");
             if operation.status.phase == Phase::Active {
-                subjects.push(operation.spec.subject.name.clone());
-                live.push(operation.metadata.uid.expect("each operation has a UID"));
+                subjects.push(operation.spec.subject.name.to_string());
+                live.push(operation.metadata.uid.clone());
             }
         }
         subjects.sort_unstable();
@@ -349,8 +350,8 @@ impl SimulatedCluster {
         let store = self.environment.store.as_ref()?;
         let stored = store.lock();
         let statuses = stored.objects.values().filter_map(|cr| cr.status.as_ref());
-        let active = statuses.filter(|status| status.phase == Phase::Active);
-        let mut stored_uids: Vec<String> = active.map(|it| it.live_uid.clone()).collect();
+        let active = statuses.filter(|status| status.live.phase == Phase::Active);
+        let mut stored_uids: Vec<Text> = active.map(|it| it.live_uid.clone()).collect();
         stored_uids.sort_unstable();
         live.sort_unstable();
         (stored_uids != live).then(|| {

@@ -175,7 +175,7 @@ fn put(number: usize, phase: &str) -> Write {
     }
     Write::Put {
         key: Key::new(namespace, name),
-        json: object.to_string().into_bytes(),
+        object: ifo_api::example::object(&object),
     }
 }
 

@@ -9,7 +9,6 @@ use axum::response::IntoResponse as _;
 use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
-use std::sync::Arc;
 
 /// Checks a continue token. `limit` is the page size; 0 means no limit.
 ///
@@ -48,7 +47,7 @@ fn check_pages(fuzz_server: &FuzzServer, token: &ContinueToken, namespace: &str,
     let scope = if namespace.is_empty() {
         ListScope::Operations
     } else {
-        ListScope::Namespace(Arc::from(namespace))
+        ListScope::Namespace(namespace.into())
     };
     let at = u64::try_from(token.rv).map_or(ReadVersion::Latest, |rv| ReadVersion::Exact(Rv(rv)));
     let Ok((version, entries)) = reader.list(&scope, at) else {

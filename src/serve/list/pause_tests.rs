@@ -24,7 +24,7 @@ pub fn put_many(fixture: &mut Fixture, progress: u8) {
         object["status"]["progress"] = json!(progress);
         Write::Put {
             key: Key::new("many", name),
-            json: object.to_string().into_bytes(),
+            object: ifo_api::example::object(&object),
         }
     };
     let batch: Vec<Write> = (0..OBJECTS).map(put).collect();

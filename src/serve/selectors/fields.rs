@@ -5,7 +5,7 @@
 mod fuzzing;
 
 use crate::auth;
-use crate::index::{Key, ObjectTexts};
+use crate::index::IndexEntry;
 use crate::serve::error_status::ErrorStatus;
 use crate::serve::served_resources::{Resource, SelectableField};
 use std::mem::discriminant;
@@ -163,33 +163,14 @@ impl ResolvedFieldRequirement {
     }
 
     /// Returns true if the object fulfils the requirement. An absent field counts as empty.
-    pub fn matches(&self, key: &Key, texts: &ObjectTexts<'_>) -> bool {
+    pub fn matches(&self, entry: &IndexEntry) -> bool {
+        let key = entry.key();
         let is_equal = match self.source {
             FieldSource::Name => *key.name == *self.value,
             FieldSource::Namespace => key.object_namespace() == self.value,
-            FieldSource::Other(field) => self.has_value(field, texts),
+            FieldSource::Other(field) => field.has_value(entry.object(), &self.value),
         };
         is_equal == self.equal
-    }
-
-    /// Returns true if the field of the object has the required value. An absent field counts as
-    /// empty. For a list of nodes, one node with this value is enough.
-    fn has_value(&self, field: SelectableField, texts: &ObjectTexts<'_>) -> bool {
-        let condition = |status: Option<bool>| match status {
-            Some(true) => "True",
-            Some(false) => "False",
-            None => "",
-        };
-        match field {
-            SelectableField::Text(field) => texts.text(field).unwrap_or_default() == self.value,
-            SelectableField::Nodes => {
-                let nodes = texts.nodes();
-                nodes.is_empty() && self.value.is_empty()
-                    || nodes.iter().any(|node| **node == *self.value)
-            }
-            SelectableField::Overdue => condition(texts.facts.overdue) == self.value,
-            SelectableField::Stalled => condition(texts.facts.stalled) == self.value,
-        }
     }
 
     /// Returns the value that this requirement prescribes for the field `wanted`. Examples, if

@@ -8,7 +8,6 @@ mod parser;
 use crate::auth;
 use crate::serve::error_status::ErrorStatus;
 use ifo_api::labels::{AUTHOR_SUFFIXES, PREFIX, SERVER_SUFFIXES};
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 #[cfg(any(fuzzing, test))]
@@ -52,10 +51,10 @@ impl Test {
 /// label with the given key, or None if the object does not have the label.
 pub fn all_match<'a>(
     requirements: &[LabelRequirement],
-    value: impl Fn(&str) -> Option<Cow<'a, str>>,
+    value: impl Fn(&str) -> Option<&'a str>,
 ) -> bool {
     let mut all = requirements.iter();
-    all.all(|it| it.test.matches(value(&it.key).as_deref()))
+    all.all(|it| it.test.matches(value(&it.key)))
 }
 
 impl LabelRequirement {
@@ -122,9 +121,9 @@ mod tests {
 
     const LABELS: [(&str, &str); 3] = [("a", "1"), ("b.c/d", "x"), ("e", "")];
 
-    fn value(key: &str) -> Option<Cow<'static, str>> {
+    fn value(key: &str) -> Option<&'static str> {
         let mut labels = LABELS.into_iter();
-        labels.find_map(|(own, value)| (own == key).then(|| value.into()))
+        labels.find_map(|(own, value)| (own == key).then_some(value))
     }
 
     fn matches(selector: &str) -> bool {

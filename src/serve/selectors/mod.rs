@@ -96,11 +96,8 @@ impl Selector {
         if self.is_everything() {
             return true;
         }
-        let open = entry.open();
-        let texts = open.texts();
-        let mut fields = self.fields.iter();
-        fields.all(|field| field.matches(entry.key(), &texts))
-            && labels::all_match(&self.labels, |key| texts.label(key))
+        self.fields.iter().all(|field| field.matches(entry))
+            && labels::all_match(&self.labels, |key| entry.object().label(key))
     }
 
     /// Returns a part of the index that contains all selected objects of `resource`: one object,

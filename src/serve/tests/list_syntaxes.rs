@@ -37,7 +37,7 @@ async fn lists_in_every_syntax_are_streamed_with_identical_bytes() {
                 let text = texts[usize::try_from(n).unwrap() % texts.len()];
                 object["status"]["message"] = json!(text);
                 object["metadata"]["annotations"] = json!({ text: text, "empty": {}, "none": [] });
-                object["status"]["conditions"] = json!([{ "message": text }, [], [[text]], null]);
+                object["status"]["new"] = json!([{ "message": text }, [], [[text]], null]);
             });
         }
         for parameters in ["", table, metadata] {

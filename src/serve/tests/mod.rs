@@ -280,7 +280,7 @@ impl Fixture {
         edit(&mut object);
         let put = Write::Put {
             key: Key::new(namespace, name),
-            json: object.to_string().into_bytes(),
+            object: ifo_api::example::object(&object),
         };
         self.live
             .commit(vec![put], VersionAssignment::Exact(Rv(rv)))

@@ -101,7 +101,7 @@ async fn a_watch_with_a_selector_yields_to_other_tasks() {
 
 #[tokio::test]
 async fn a_batch_larger_than_the_ring_buffer_reaches_a_watch_that_is_up_to_date() {
-    let mut fixture = Fixture::bounded(200 << 10);
+    let mut fixture = Fixture::bounded(1 << 20);
     put_many(&mut fixture, 1);
     let mut watch = open(&fixture, "&fieldSelector=metadata.namespace%3Dmany").await;
     let mut events = String::new();

@@ -9,6 +9,7 @@ use super::stored_objects::{StoredBytes, StoredObjects};
 use super::{Evaluation, FeedEvent, Subject};
 use crate::rules::{EvaluationError, EvaluationTime, RuleBook};
 use crate::{ClockReading, Meter};
+use ifo_api::Text;
 use ifo_cel::Doc;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -47,11 +48,11 @@ pub struct Detector {
     /// `settling_period` longer.
     /// Outside of a list, an evaluation without a detection is sent to the tracker only if its
     /// object is in this map.
-    recently_detected: HashMap<Arc<str>, ObjectDetections>,
+    recently_detected: HashMap<Text, ObjectDetections>,
     /// The objects that must be evaluated again as time passes.
     stored: StoredObjects,
     /// The position in `stored` after which the current resync continues. None without a resync.
-    resync_position: Option<Bound<Arc<str>>>,
+    resync_position: Option<Bound<Text>>,
     /// Evaluation budgets of the rule sets.
     budgets: RuleSetBudgets,
     /// Objects for which it is unknown whether an operation is in flight.

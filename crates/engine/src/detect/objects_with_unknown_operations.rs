@@ -9,6 +9,7 @@
 use super::Evaluation;
 use super::evaluate::RuleSetBudgets;
 use crate::rules::{RuleBook, RuleSet};
+use ifo_api::Text;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ const MIN_REFILL_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) struct UnknownObjects {
     book: Arc<RuleBook>,
     /// Objects by their identity.
-    objects: HashMap<Arc<str>, UnknownObject>,
+    objects: HashMap<Text, UnknownObject>,
     /// Keys of the objects beyond [`MAX_OBJECTS`]. The number is the value of the field
     /// `list_number` at the time at which an object last added the key.
     overflow: BTreeMap<OverflowKey, u64>,
@@ -55,14 +56,14 @@ pub(super) struct UnknownObjects {
 
 /// The index of a rule set in the rule book, a namespace (None for cluster-scoped objects) and the
 /// name of an operation. One key stands for any number of objects.
-type OverflowKey = (usize, Option<Arc<str>>, Arc<str>);
+type OverflowKey = (usize, Option<Text>, Text);
 
 /// An object on which the detection of operations is unknown.
 #[derive(Debug)]
 struct UnknownObject {
-    namespace: Option<Arc<str>>,
+    namespace: Option<Text>,
     /// Operations whose detection is unknown, with the index of their rule set in the rule book.
-    operations: Vec<(usize, Vec<Arc<str>>)>,
+    operations: Vec<(usize, Vec<Text>)>,
     /// Indices of those rule sets that were throttled at the last evaluation of the object. The feed
     /// evaluates a throttled rule set on only some objects. So the rule set was probably not
     /// evaluated on this object.
@@ -103,7 +104,7 @@ impl UnknownObjects {
             return;
         }
         let list_number = self.list_number;
-        let gone: Vec<Arc<str>> = self
+        let gone: Vec<Text> = self
             .objects
             .iter()
             .filter(|(_, object)| object.list_number != list_number)
@@ -142,7 +143,7 @@ impl UnknownObjects {
     }
 
     /// Adds or removes an object, depending on the result of its evaluation.
-    pub(super) fn evaluated(&mut self, identity: &Arc<str>, evaluation: &Evaluation) {
+    pub(super) fn evaluated(&mut self, identity: &Text, evaluation: &Evaluation) {
         if evaluation.unknown.is_empty() {
             self.remove(identity);
             return;
@@ -179,7 +180,7 @@ impl UnknownObjects {
     }
 
     /// Removes an object, because it no longer exists or has no unknown detection.
-    pub(super) fn remove(&mut self, identity: &Arc<str>) {
+    pub(super) fn remove(&mut self, identity: &Text) {
         let Some(object) = self.objects.remove(identity) else {
             return;
         };
@@ -266,11 +267,7 @@ impl UnknownObjects {
 
     /// Counts an object beyond [`MAX_OBJECTS`]. All objects with the same [`OverflowKey`] count as
     /// one.
-    fn count_overflow(
-        &mut self,
-        namespace: Option<&Arc<str>>,
-        operations: Vec<(usize, Vec<Arc<str>>)>,
-    ) {
+    fn count_overflow(&mut self, namespace: Option<&Text>, operations: Vec<(usize, Vec<Text>)>) {
         for (index, operations) in operations {
             for operation in operations {
                 let key = (index, namespace.cloned(), operation.clone());
@@ -283,8 +280,8 @@ impl UnknownObjects {
     }
 
     /// Groups the unknown operations by the index of their rule set in the rule book.
-    fn by_rule_set(&self, evaluation: &Evaluation) -> Vec<(usize, Vec<Arc<str>>)> {
-        let mut operations: Vec<(usize, Vec<Arc<str>>)> = Vec::new();
+    fn by_rule_set(&self, evaluation: &Evaluation) -> Vec<(usize, Vec<Text>)> {
+        let mut operations: Vec<(usize, Vec<Text>)> = Vec::new();
         for (rule_set, operation) in &evaluation.unknown {
             let own = |other: &Arc<RuleSet>| Arc::ptr_eq(other, rule_set);
             let Some(index) = self.book.rule_sets.iter().position(own) else {

@@ -9,6 +9,7 @@
 use super::Evaluation;
 use crate::component_share::ComponentShares;
 use crate::rules::RuleSet;
+use ifo_api::Text;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,13 +41,13 @@ impl StoredBytes {
 #[derive(Debug, Default)]
 pub(super) struct StoredObjects {
     /// The map is sorted, so that the order of the messages does not depend on hashes.
-    objects: BTreeMap<Arc<str>, StoredObject>,
+    objects: BTreeMap<Text, StoredObject>,
     /// What the components use of [`MAX_OBJECTS`].
     places: ComponentShares,
     /// Must not be replaced while objects are stored.
     pub bytes: Arc<StoredBytes>,
     /// The rule sets, by name, that need an object which is not stored.
-    refused: HashMap<Arc<str>, Refused>,
+    refused: HashMap<Text, Refused>,
     /// Number of the list that began last.
     list_number: u64,
 }
@@ -56,7 +57,7 @@ struct StoredObject {
     /// The fields that the rules read, as JSON.
     fields: Arc<[u8]>,
     /// The component from whose share the object is stored.
-    component: Arc<str>,
+    component: Text,
 }
 
 /// Facts about the objects that a rule set needs and that are not stored. Until this value is dropped,
@@ -116,7 +117,7 @@ impl StoredObjects {
     /// `fields` returns, from the share of one of the components that need them.
     pub fn evaluated(
         &mut self,
-        identity: impl Fn() -> Arc<str>,
+        identity: impl Fn() -> Text,
         evaluation: &Evaluation,
         fields: impl Fn() -> Vec<u8>,
     ) {
@@ -174,7 +175,7 @@ impl StoredObjects {
     }
 
     /// Returns the next object after the position `after`: its identity and its fields.
-    pub fn next(&self, after: Bound<&str>) -> Option<(&Arc<str>, &Arc<[u8]>)> {
+    pub fn next(&self, after: Bound<&str>) -> Option<(&Text, &Arc<[u8]>)> {
         let mut later = self.objects.range::<str, _>((after, Bound::Unbounded));
         later.next().map(|(key, object)| (key, &object.fields))
     }

@@ -3,10 +3,11 @@
 
 use super::metadata::PartialMetadata;
 use crate::rules::IDENTITY_PATHS;
+use ifo_api::Text;
+use ifo_api::metadata::OwnerReference;
 use ifo_api::{Gvr, printable};
 use ifo_cel::{Doc, Node, Projection};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::sync::{Arc, LazyLock};
 
 /// Maximum number of owner references that are decoded. Further owner references are left out. Real
@@ -27,15 +28,15 @@ static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subject {
     /// UID. None if the object comes from a file and has no UID.
-    pub uid: Option<Arc<str>>,
+    pub uid: Option<Text>,
     /// Name of the object.
-    pub name: Arc<str>,
+    pub name: Text,
     /// Namespace of the object. None for a cluster-scoped object.
-    pub namespace: Option<Arc<str>>,
+    pub namespace: Option<Text>,
     /// The field `metadata.generation`.
     pub generation: Option<i64>,
     /// The field `metadata.ownerReferences`.
-    pub owners: Vec<OwnerReference>,
+    pub owners: Arc<[OwnerReference]>,
     /// Newest time in `metadata.managedFields`. The detector decodes these times only during a
     /// list, and when a change of the object starts or ends an operation. None if the detector
     /// decoded no such time.
@@ -89,7 +90,7 @@ impl Subject {
 
     /// Returns a key that is unique among all objects: the UID. If the object has no UID, the key
     /// consists of `target` (the resource of the object), the namespace and the name.
-    pub fn identity(&self, target: &Gvr) -> Arc<str> {
+    pub fn identity(&self, target: &Gvr) -> Text {
         self.uid.clone().unwrap_or_else(|| {
             let namespace = self.namespace.as_deref().unwrap_or_default();
             format!("{target}/{namespace}/{}", self.name).into()
@@ -109,7 +110,7 @@ fn parse_owner(node: Node<'_>) -> Option<OwnerReference> {
     // The kube-apiserver does not check which characters these texts contain.
     let text = |name: &str| {
         let text = node.get(name).and_then(Node::as_str)?;
-        Some(printable(text).into_owned())
+        Some(Text::from(&*printable(text)))
     };
     Some(OwnerReference {
         api_version: text("apiVersion")?,

@@ -3,6 +3,7 @@
 use super::validate::validate;
 use super::{Activity, CompiledRule, ForEach, RuleDetails, RuleDuration, RuleSet, Supersedes};
 use super::{lint, timing_hash};
+use ifo_api::Text;
 use ifo_api::duration;
 use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
 use ifo_cel::{CompileError, Environment, Program, Projection, ResultKind};
@@ -127,8 +128,8 @@ pub fn compile_within(
     let labels = spec.labels.iter();
     let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into()));
     Ok(RuleSet {
-        name: Arc::from(name),
-        component: Arc::from(spec.component.as_str()),
+        name: name.into(),
+        component: spec.component.as_str().into(),
         namespaces: (!spec.namespaces.is_empty())
             .then(|| spec.namespaces.iter().cloned().collect()),
         // A selector without requirements selects every object, like a missing selector.
@@ -323,7 +324,7 @@ impl Compiler<'_> {
         &mut self,
         rules: &[CompiledRule],
         environment: &Environment,
-        labels: &[(Arc<str>, Program)],
+        labels: &[(Text, Program)],
         nodes: Option<&Program>,
     ) -> Projection {
         let mut projection = Projection::default();

@@ -31,6 +31,7 @@ pub use evaluation_time::{
 };
 pub use exclusions::RuleReads;
 pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WorkWaitingSince};
+use ifo_api::Text;
 pub use lint::{elements_without_key, warnings};
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
 pub use rule_set_activity::{
@@ -38,9 +39,9 @@ pub use rule_set_activity::{
 };
 
 use ifo_api::live::State;
+use ifo_api::metadata::Labels;
 use ifo_cel::{Environment, Program, Projection};
 use kube::core::Selector;
-use litemap::LiteMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,18 +60,13 @@ pub const IDENTITY_PATHS: [&[&str]; 6] = [
 /// expression reads the labels.
 pub(crate) const LABELS_PATH: &[&str] = &["metadata", "labels"];
 
-/// Labels that a rule set gives to its operations, usually two or three. If a rule set has
-/// `labelExpressions`, which compute values from the object, each object with operations has its
-/// own map. To save memory, these maps share the keys and the fixed values.
-pub type Labels = LiteMap<Arc<str>, Arc<str>>;
-
 /// A compiled OperationRuleSet.
 #[derive(Debug, Default)]
 pub struct RuleSet {
     /// Name of the OperationRuleSet.
-    pub name: Arc<str>,
+    pub name: Text,
     /// Component that the operations of the rule set belong to.
-    pub component: Arc<str>,
+    pub component: Text,
     /// Namespaces in which the server evaluates the rule set. None means all namespaces.
     pub namespaces: Option<BTreeSet<String>>,
     /// Label selector for the objects on which the server evaluates the rule set. None means all
@@ -79,7 +75,7 @@ pub struct RuleSet {
     /// Labels for the operations. Their values are the same for all objects.
     pub labels: Arc<Labels>,
     /// Labels for the operations. Each expression computes the label's value from the object.
-    pub label_expressions: Vec<(Arc<str>, Program)>,
+    pub label_expressions: Vec<(Text, Program)>,
     /// Expression that yields the names of the nodes that the operations touch. None if the rule
     /// set has no such expression.
     pub nodes: Option<Program>,
@@ -88,7 +84,7 @@ pub struct RuleSet {
     /// Timing hash of each rule, in the order of `rules`: a hash of the fields that affect the
     /// duration of the operation. If the hash changes, the server no longer compares the operation
     /// with earlier runs. A run is one occurrence of an operation, from its start to its end.
-    pub timing_hashes: Vec<Arc<str>>,
+    pub timing_hashes: Vec<Text>,
     /// Compiled rules, in the order of the OperationRuleSet.
     pub rules: Vec<CompiledRule>,
     /// The field paths that the expressions of the rule set read.
@@ -101,7 +97,7 @@ pub struct RuleSet {
 #[derive(Debug, PartialEq)]
 pub struct CompiledRule {
     /// Name of the operation that the rule detects.
-    pub operation: Arc<str>,
+    pub operation: Text,
     /// Expression that is true while the operation is in flight.
     pub expression: Program,
     /// Expression that keeps an operation in flight while the expression is true, even if

@@ -3,6 +3,7 @@
 //! set and for `Warning` headers in responses to clients.
 
 use super::{EvaluationError, FeedLag, TimeAccount};
+use ifo_api::Text;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -101,7 +102,7 @@ struct MissedDetections {
     feeds: Vec<Arc<FeedLag>>,
     /// Numbers of objects with unknown detections, by namespace. The key None stands for
     /// cluster-scoped objects.
-    unknown: BTreeMap<Option<Arc<str>>, UnknownDetections>,
+    unknown: BTreeMap<Option<Text>, UnknownDetections>,
     /// The bounds that refuse operations of the rule set. Each watch adds its own.
     bounds: Vec<ReachedBound>,
     /// Number of times that one of these reasons ended: a watch stopped throttling or was no longer
@@ -129,7 +130,7 @@ pub struct UnknownDetections {
     /// operation, all further objects together count as one.
     pub objects: usize,
     /// Number of such objects by name of the unknown operation.
-    pub operations: BTreeMap<Arc<str>, usize>,
+    pub operations: BTreeMap<Text, usize>,
 }
 
 impl UnknownDetections {
@@ -301,7 +302,7 @@ impl Activity {
     }
 
     /// Counts an object in `namespace` for which it is unknown whether `operations` are in flight.
-    pub fn add_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
+    pub fn add_unknown(&self, namespace: Option<&Text>, operations: &[Text]) {
         let mut missed = self.missed();
         let counts = missed.unknown.entry(namespace.cloned()).or_default();
         counts.objects += 1;
@@ -311,7 +312,7 @@ impl Activity {
     }
 
     /// Reverts an earlier call of [`Activity::add_unknown`] that had the same arguments.
-    pub fn remove_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
+    pub fn remove_unknown(&self, namespace: Option<&Text>, operations: &[Text]) {
         let mut missed = self.missed();
         missed.ended += 1;
         let unknown = &mut missed.unknown;
@@ -343,7 +344,7 @@ impl Activity {
     }
 
     /// Returns the namespaces that have unknown detections. None stands for cluster-scoped objects.
-    pub fn unknown_in(&self) -> Vec<Option<Arc<str>>> {
+    pub fn unknown_in(&self) -> Vec<Option<Text>> {
         self.missed().unknown.keys().cloned().collect()
     }
 
@@ -364,14 +365,14 @@ impl Activity {
 mod tests {
     use super::*;
 
-    fn names(names: &[&str]) -> Vec<Arc<str>> {
+    fn names(names: &[&str]) -> Vec<Text> {
         names.iter().map(|name| (*name).into()).collect()
     }
 
     #[test]
     fn unknown_detections_are_counted_by_namespace_and_operation() {
         let activity = Activity::default();
-        let shop: Arc<str> = "shop".into();
+        let shop: Text = "shop".into();
         activity.add_unknown(Some(&shop), &names(&["Migrating", "Starting"]));
         activity.add_unknown(Some(&shop), &names(&["Migrating"]));
         activity.add_unknown(None, &names(&["Draining"]));

@@ -14,12 +14,12 @@
 //! could change with each release of `ifo-apiserver`. White space and comments of expressions do
 //! not change the hash.
 
+use ifo_api::Text;
 use ifo_api::labels;
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Variable};
-use std::sync::Arc;
 
 /// Returns the hash of each rule, in the order of the rules.
-pub(super) fn of_rules(spec: &OperationRuleSetSpec) -> Vec<Arc<str>> {
+pub(super) fn of_rules(spec: &OperationRuleSetSpec) -> Vec<Text> {
     let variables = spec.variables.iter().map(|variable| Variable {
         expression: without_layout(&variable.expression),
         ..variable.clone()

@@ -12,6 +12,7 @@
 mod encoding;
 mod shared_baselines;
 
+use ifo_api::Text;
 pub use shared_baselines::SharedBaselines;
 
 pub use encoding::{BaselinesError, MAX_ENCODED_BYTES};
@@ -19,7 +20,6 @@ pub use encoding::{BaselinesError, MAX_ENCODED_BYTES};
 use jiff::Timestamp;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of runs in a baseline. A new run replaces the oldest one. So the usual duration
@@ -42,23 +42,23 @@ const MAX_BASELINES: usize = 1_000;
 /// Identity of a baseline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct BaselineKey {
-    rule_set: Arc<str>,
-    operation: Arc<str>,
+    rule_set: Text,
+    operation: Text,
     /// Namespace of the runs. None for the baseline of all namespaces together.
-    namespace: Option<Arc<str>>,
+    namespace: Option<Text>,
 }
 
 /// The rule and the namespace of an operation whose duration is learned or compared.
 #[derive(Clone, Copy, Debug)]
 pub struct RunKind<'a> {
     /// Name of the rule set.
-    pub rule_set: &'a Arc<str>,
+    pub rule_set: &'a Text,
     /// Name of the operation.
-    pub operation: &'a Arc<str>,
+    pub operation: &'a Text,
     /// Timing hash of the rule. Durations of runs with different hashes are not comparable.
     pub timing_hash: &'a str,
     /// Namespace of the subject. None for a cluster-scoped subject.
-    pub namespace: Option<&'a Arc<str>>,
+    pub namespace: Option<&'a Text>,
 }
 
 /// The usual duration of an operation. If the rule has a `size`, the durations are for one unit of
@@ -84,7 +84,7 @@ pub struct Baselines {
 /// The durations of one operation, in one namespace or in all namespaces together.
 #[derive(Clone, Debug)]
 struct Baseline {
-    timing_hash: Arc<str>,
+    timing_hash: Text,
     /// Durations of the last [`MAX_RUNS`] runs in seconds, the oldest run first.
     durations: VecDeque<f64>,
     last_run: Timestamp,
@@ -234,7 +234,7 @@ impl Baselines {
 }
 
 impl RunKind<'_> {
-    fn key(self, namespace: Option<&Arc<str>>) -> BaselineKey {
+    fn key(self, namespace: Option<&Text>) -> BaselineKey {
         BaselineKey {
             rule_set: self.rule_set.clone(),
             operation: self.operation.clone(),

@@ -1,8 +1,8 @@
 //! The reasons why operations complete, and the state and message that a completed operation shows
 //! for each reason.
 
+use ifo_api::Text;
 use ifo_api::live::{FAILED_WITHOUT_CAUSE, State, cut_message};
-use std::sync::Arc;
 
 /// The reason why an operation completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,12 +14,12 @@ pub enum End {
     SelectorLeft,
     /// The rule's `outcome` yielded this state. The text is about the end, such as the cause of a
     /// failure. It may be empty.
-    Outcome(State, Arc<str>),
+    Outcome(State, Text),
     /// The rule's `outcome` yielded `Succeeded`, but the rule detects a trouble and no work. So the
     /// trouble is over. The text is about the end. It may be empty.
-    Recovered(Arc<str>),
+    Recovered(Text),
     /// The operation with this name superseded the completed operation.
-    Superseded(Arc<str>),
+    Superseded(Text),
     /// Another run of the operation started.
     Replaced,
     /// The object was deleted. `is_success` is true if this was the purpose of the operation.

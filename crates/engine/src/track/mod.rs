@@ -5,7 +5,6 @@
 //! operation. The caller passes the time to each call.
 
 mod baselines;
-mod decode_object_facts;
 mod end_reason;
 mod expiring_map;
 mod operation;
@@ -15,30 +14,26 @@ mod operations_restored_at_takeover;
 mod pending_work;
 mod refused_operations;
 mod retained_by_component;
-mod short_key_json;
 mod state_shared_by_all_objects;
 mod superseded_operations;
 #[cfg(test)]
 mod tests;
-mod text_positions;
 mod tracker;
 
 pub use baselines::{
     Baselines, BaselinesError, MAX_ENCODED_BYTES, RunKind, SharedBaselines, UsualDuration,
 };
-pub use decode_object_facts::{DecodedObject, EncodedOperation, ObjectFacts};
+use ifo_api::Text;
 pub use operation_limits::{
     MAX_OPERATIONS, MAX_OPERATIONS_OF_RULE_SET, MAX_TEXTS, MAX_TEXTS_OF_RULE_SET, OperationBounds,
 };
 pub use operations_restored_at_takeover::{InitialState, MAX_RESTORED};
 pub use pending_work::FULL_BATCH;
-pub use short_key_json::{ShortKey, append_long};
-pub use text_positions::{ObjectTexts, TextField, TextPositions};
 pub use tracker::{Retention, Tracker, TrackerSettings};
 
 use crate::detect::FeedEvent;
 use crate::rules::{RuleBook, RuleSetsWithoutBook};
-use ifo_api::{Gvr, Key, Source};
+use ifo_api::{Gvr, Key, Object, Source};
 use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -47,27 +42,14 @@ use tokio::sync::oneshot;
 /// object with the result of one completed operation. `ifo-apiserver` answers clients from the
 /// index.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most writes are of the large variant, and live only until they are committed"
-)]
 pub enum Write {
-    /// Adds or replaces an operation that this process has encoded. The index assigns the
-    /// resourceVersion. If nothing except the resourceVersion would change, the index ignores the
-    /// write.
-    Show {
-        /// Namespace and name of the operation.
-        key: Key,
-        /// Encoded operation.
-        operation: EncodedOperation,
-    },
-    /// Adds or replaces an object like [`Write::Show`]. But the writer knows only the JSON of the
-    /// object, so the index must decode the object.
+    /// Adds or replaces an object. The index assigns the resourceVersion. If nothing except the
+    /// resourceVersion would change, the index ignores the write.
     Put {
-        /// Namespace and name of the object. They are not compared with those in `json`.
+        /// Namespace and name of the object. They are not compared with those in `object`.
         key: Key,
-        /// The object as JSON.
-        json: Vec<u8>,
+        /// The object, without a resourceVersion.
+        object: Object,
     },
     /// Deletes an object. If the object does not exist, the index ignores the write.
     Delete {
@@ -113,7 +95,7 @@ pub enum Message {
     /// records of the namespace.
     NamespaceDeleted {
         /// Name of the namespace.
-        name: Arc<str>,
+        name: Text,
         /// Creation time of a new namespace with the same name. None if there is no such namespace,
         /// or if its creation time is unknown.
         again: Option<Timestamp>,
@@ -122,7 +104,7 @@ pub enum Message {
     /// that start at `created` or later belong to the new namespace.
     NamespaceCreated {
         /// Name of the namespace.
-        name: Arc<str>,
+        name: Text,
         /// The field `metadata.creationTimestamp`.
         created: Timestamp,
     },

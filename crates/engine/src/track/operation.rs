@@ -8,15 +8,15 @@
 //! If no rule detects the operation any more, its debounce period begins. If no rule detects it
 //! again during this period, the operation completes.
 
-mod build_operation_record;
-mod delay_state_changes;
-mod encode_operation;
-mod restore_operation;
-mod short_key_json_writer;
+mod object;
+mod record;
+mod restore;
+mod state_delay;
 mod timing;
 
-pub use delay_state_changes::{Observed, Yielded};
-pub use restore_operation::{Restored, RestoredRecord, UNKNOWN_TARGET};
+use ifo_api::Text;
+pub use restore::{Restored, RestoredRecord, UNKNOWN_TARGET};
+pub use state_delay::{Observed, Yielded};
 pub use timing::{OperationTiming, TimingInput};
 
 use super::baselines::{RunKind, SharedBaselines};
@@ -44,9 +44,6 @@ const MAX_NAME: usize = 253;
 /// bits), the author cannot find the name of another operation.
 const NAME_DIGITS: usize = 16;
 
-/// [`NAME_DIGITS`] of earlier releases.
-const EARLIER_NAME_DIGITS: usize = 8;
-
 /// UUID namespace for the UIDs of operations, which are UUIDs of version 5. This value must never
 /// change, so that an operation has the same UID on every replica and after every restart.
 const UID_NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_3b8e_52c4_5f0a_9c61_2a7e_84d0_b35f);
@@ -57,9 +54,9 @@ pub struct SubjectView {
     /// Identity and metadata of the object.
     pub subject: Subject,
     /// `apiVersion` of the object.
-    pub api_version: Arc<str>,
+    pub api_version: Text,
     /// `kind` of the object.
-    pub kind: Arc<str>,
+    pub kind: Text,
 }
 
 /// The result of one rule that detects an operation.
@@ -75,7 +72,7 @@ pub struct Detection {
 
 /// The detections of one operation, by the name of the rule set. Usually, only one rule set detects
 /// an operation.
-pub type Detections = LiteMap<Arc<str>, Arc<Detection>>;
+pub type Detections = LiteMap<Text, Arc<Detection>>;
 
 impl Detection {
     /// Returns the rule that detects the operation. Returns None for a restored detection whose
@@ -159,10 +156,10 @@ pub struct Operation {
     /// First value that the `instance` of a rule yielded, such as the UID of a migration. If a
     /// later value differs, another run of the operation has started. None if no rule has yielded a
     /// value.
-    instance: Option<Arc<str>>,
+    instance: Option<Text>,
     /// Names for the field `detectedBy`: the rule sets that detect the operation, or that detected
     /// it last.
-    detected_by: Vec<Arc<str>>,
+    detected_by: Vec<Text>,
     /// Value for `status.lastDetected`: the last time at which the server knew that a rule detected
     /// the operation. The server updates this time only together with changes that clients see.
     pub last_detected: Timestamp,
@@ -193,7 +190,7 @@ pub struct ChangeContext<'a> {
     /// True while the watch of the subject is interrupted.
     pub gap: bool,
     /// Namespace of the subject. None for a cluster-scoped subject.
-    pub namespace: Option<&'a Arc<str>>,
+    pub namespace: Option<&'a Text>,
     /// The durations of earlier runs.
     pub baselines: &'a SharedBaselines,
 }
@@ -223,7 +220,7 @@ impl Operation {
     pub fn start(
         identity: &str,
         view: &SubjectView,
-        cluster_namespace: &Arc<str>,
+        cluster_namespace: &Text,
         (detections, yielded): (Detections, Yielded),
         what: OperationName,
         start: OperationStart,
@@ -264,64 +261,21 @@ impl Operation {
     fn key_and_uid(
         identity: &str,
         view: &SubjectView,
-        cluster_namespace: &Arc<str>,
+        cluster_namespace: &Text,
         what: &OperationName,
         seconds: i64,
     ) -> (Key, Uuid) {
         let component = &what.component;
-        Self::hashed(
-            &format!("{identity}/{component}"),
-            NAME_DIGITS,
-            view,
-            cluster_namespace,
-            what,
-            seconds,
-        )
-    }
-
-    /// Returns the keys and UIDs that a server can have given to an operation. The first pair is
-    /// from [`Self::key_and_uid`]. The second pair is from an earlier release, in which the hash was
-    /// shorter and did not cover the component.
-    fn possible_keys(
-        identity: &str,
-        view: &SubjectView,
-        cluster_namespace: &Arc<str>,
-        what: &OperationName,
-        seconds: i64,
-    ) -> [(Key, Uuid); 2] {
-        [
-            Self::key_and_uid(identity, view, cluster_namespace, what, seconds),
-            Self::hashed(
-                identity,
-                EARLIER_NAME_DIGITS,
-                view,
-                cluster_namespace,
-                what,
-                seconds,
-            ),
-        ]
-    }
-
-    /// Returns the key and the UID of an operation. Their hashes cover `prefix`, the operation, its
-    /// item and its start.
-    fn hashed(
-        prefix: &str,
-        digits: usize,
-        view: &SubjectView,
-        cluster_namespace: &Arc<str>,
-        what: &OperationName,
-        seconds: i64,
-    ) -> (Key, Uuid) {
         let operation = &what.operation;
         let id = match &what.item {
-            Some(item) => format!("{prefix}/{operation}/{item}/{seconds}"),
-            None => format!("{prefix}/{operation}/{seconds}"),
+            Some(item) => format!("{identity}/{component}/{operation}/{item}/{seconds}"),
+            None => format!("{identity}/{component}/{operation}/{seconds}"),
         };
         let namespace = view.subject.namespace.as_ref().unwrap_or(cluster_namespace);
         let name = object_name(
             &view.subject.name,
             operation,
-            &labels::hash(id.as_bytes(), digits),
+            &labels::hash(id.as_bytes(), NAME_DIGITS),
         );
         let key = Key {
             namespace: namespace.clone(),
@@ -476,7 +430,7 @@ impl Operation {
     /// overdue ([`SharedBaselines::learn`]).
     pub fn learn_duration(
         &self,
-        namespace: Option<&Arc<str>>,
+        namespace: Option<&Text>,
         end: &End,
         now: ClockReading,
         baselines: &SharedBaselines,
@@ -500,7 +454,7 @@ impl Operation {
 
     /// Returns the identity of the baselines to which the runs of this operation belong. Returns
     /// None if the rule set is known only by name ([`Detection::is_unbound`]).
-    fn run_kind<'a>(&'a self, namespace: Option<&'a Arc<str>>) -> Option<RunKind<'a>> {
+    fn run_kind<'a>(&'a self, namespace: Option<&'a Text>) -> Option<RunKind<'a>> {
         Some(RunKind {
             rule_set: &self.primary.rule_set.name,
             operation: &self.what.operation,

@@ -9,6 +9,7 @@
 use crate::component_share::has_share;
 use crate::detect::MAX_OPERATIONS_ON_OBJECT;
 use crate::rules::{OperationBound, ReachedBound, RuleSet};
+use ifo_api::Text;
 use std::collections::HashMap;
 use std::ops::{AddAssign, SubAssign};
 use std::sync::Arc;
@@ -132,9 +133,9 @@ fn is_same(one: &RuleSet, other: &RuleSet) -> bool {
 pub(super) struct OperationLimits {
     pub bounds: OperationBounds,
     /// What each rule set uses. Rule sets without operations have no entry.
-    rule_sets: HashMap<Arc<str>, Usage>,
+    rule_sets: HashMap<Text, Usage>,
     /// What the rule sets of each component use together.
-    components: HashMap<Arc<str>, Usage>,
+    components: HashMap<Text, Usage>,
     total: Usage,
     /// The bounds that have refused operations during the current evaluation. The tracker takes them
     /// after the evaluation.
@@ -285,6 +286,6 @@ impl OperationLimits {
     }
 }
 
-fn usage_of(usages: &HashMap<Arc<str>, Usage>, name: &str) -> Usage {
+fn usage_of(usages: &HashMap<Text, Usage>, name: &str) -> Usage {
     usages.get(name).copied().unwrap_or_default()
 }

@@ -20,6 +20,7 @@ use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
 pub(super) use event_handling_context::SubjectEventContext;
 use ifo_api::Gvr;
+use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
 use litemap::LiteMap;
@@ -113,11 +114,10 @@ impl TrackedSubject {
     pub(super) fn evaluated(
         &mut self,
         book: &RuleBook,
-        mut evaluation: Evaluation,
+        evaluation: Evaluation,
         initial: bool,
         step: &mut SubjectEventContext<'_>,
     ) {
-        self.share_texts(&mut evaluation, step);
         let first_seen = std::mem::take(&mut self.is_unevaluated);
         let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, step.now.wall);
@@ -178,21 +178,6 @@ impl TrackedSubject {
             self.add_waiting(what, detections, start, step);
         }
         self.update(step);
-    }
-
-    /// Saves memory: if a text of the evaluation is equal to a text that the tracker already has,
-    /// both share the memory of the older text. For example, the work key of many operations is the
-    /// UID of the subject, which the tracker has in `identity`.
-    fn share_texts(&self, evaluation: &mut Evaluation, step: &mut SubjectEventContext<'_>) {
-        let (subject, before) = (&mut evaluation.subject, &self.view.subject);
-        share(Some(&mut subject.name), Some(&before.name));
-        share(subject.namespace.as_mut(), before.namespace.as_ref());
-        share(subject.uid.as_mut(), Some(&self.identity));
-        let findings = evaluation.findings.iter_mut();
-        for values in findings.filter_map(|finding| finding.values.as_mut()) {
-            share(values.work.as_mut(), Some(&self.identity));
-            step.shared.share_nodes(&mut values.nodes);
-        }
     }
 
     /// Completes the operations whose debounce period is over, and updates the other operations.
@@ -432,7 +417,7 @@ impl TrackedSubject {
         });
         let candidates: Vec<OperationCandidate<'_>> = active.chain(ready).collect();
         let lost = superseded_operations::find_superseded(&candidates);
-        let results: Vec<(OperationName, Option<Arc<str>>)> = candidates
+        let results: Vec<(OperationName, Option<Text>)> = candidates
             .iter()
             .zip(lost)
             .map(|(candidate, winner)| {
@@ -450,7 +435,7 @@ impl TrackedSubject {
 
     /// Completes the operation `what`, because the operation `by` supersedes it. If `what` is still
     /// detected, it becomes a waiting operation.
-    fn supersede(&mut self, what: OperationName, by: Arc<str>, step: &mut SubjectEventContext<'_>) {
+    fn supersede(&mut self, what: OperationName, by: Text, step: &mut SubjectEventContext<'_>) {
         let ended = self.complete(&what, End::Superseded(by), step.transition.at, step);
         if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
             let waiting = WaitingOperation {
@@ -511,14 +496,5 @@ fn candidate<'a>(
         detected,
         order: (&primary.rule_set.name, primary.values.rule_index),
         supersedes: rule.map_or(&Supersedes::Nothing, |rule| &rule.supersedes),
-    }
-}
-
-/// Saves memory: if both texts are equal, `new` then uses the memory of `known`.
-fn share(new: Option<&mut Arc<str>>, known: Option<&Arc<str>>) {
-    if let (Some(new), Some(known)) = (new, known)
-        && new == known
-    {
-        new.clone_from(known);
     }
 }

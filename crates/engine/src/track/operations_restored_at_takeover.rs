@@ -20,8 +20,9 @@ use super::state_shared_by_all_objects::OperationId;
 use super::tracker::Tracker;
 use crate::ClockReading;
 use crate::rules::RuleSetsWithoutBook;
-use ifo_api::Key;
+use ifo_api::Text;
 use ifo_api::live::InFlightOperation;
+use ifo_api::{Key, Object};
 use jiff::Timestamp;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -40,7 +41,7 @@ pub const MAX_RESTORED: usize = 50_000;
 /// received the end.
 #[derive(Debug)]
 pub struct InitialState {
-    cluster_namespace: Arc<str>,
+    cluster_namespace: Text,
     /// Creation time of each existing namespace. None if the namespaces could not be read.
     namespaces: Option<HashMap<String, Timestamp>>,
     /// Operations by identity and start, in seconds since 1970. These two values determine the name
@@ -74,10 +75,7 @@ enum FoundIn {
 impl InitialState {
     /// Creates a state without operations. `namespaces` contains the creation time of each existing
     /// namespace, or is None if the namespaces could not be read.
-    pub fn new(
-        cluster_namespace: Arc<str>,
-        namespaces: Option<HashMap<String, Timestamp>>,
-    ) -> Self {
+    pub fn new(cluster_namespace: Text, namespaces: Option<HashMap<String, Timestamp>>) -> Self {
         Self {
             cluster_namespace,
             namespaces,
@@ -91,19 +89,20 @@ impl InitialState {
     /// Adds an object of the index: an operation or a record. The tracker takes over the object.
     /// In two cases, the tracker deletes the object instead:
     ///
-    /// - The object cannot be decoded.
+    /// - The UID of the operation or of its subject is missing or invalid.
     /// - The object is a completed operation or a record, and its namespace was deleted.
-    pub fn add_index_object(&mut self, key: &Key, json: &[u8], now: ClockReading) {
-        if key.is_record() {
-            match RestoredRecord::decode(key, json) {
-                Some(record) if !self.is_record_of_deleted_namespace(&record) => {
-                    self.records.push(record);
-                }
-                _ => self.rejected.push(key.clone()),
+    pub fn add_index_object(&mut self, key: &Key, object: &Object, now: ClockReading) {
+        if let Some(record) = object.record() {
+            let record = RestoredRecord::new(key, record);
+            if self.is_record_of_deleted_namespace(&record) {
+                self.rejected.push(record.key);
+            } else {
+                self.records.push(record);
             }
             return;
         }
-        match Restored::from_index(json, now) {
+        let operation = object.operation();
+        match operation.and_then(|operation| Restored::from_index(operation, now)) {
             Some(mut restored)
                 if restored.ended.is_none() || !self.is_from_deleted_namespace(&restored) =>
             {
@@ -112,7 +111,7 @@ impl InitialState {
             }
             _ => {
                 tracing::warn!(namespace = %key.namespace, name = %key.name,
-                    "an object of the index is deleted: it cannot be decoded, or its namespace was deleted");
+                    "an object of the index is deleted: it is not valid, or its namespace was deleted");
                 self.rejected.push(key.clone());
             }
         }
@@ -124,8 +123,9 @@ impl InitialState {
     /// The tracker remembers only the start and the end of the operation, so that names stay
     /// unique. The name of an operation depends on its start in whole seconds. If a new run starts
     /// in the same second, the new run must get another name.
-    pub fn add_deleted_object(&mut self, json: &[u8], now: ClockReading) {
-        let restored = Restored::from_index(json, now);
+    pub fn add_deleted_object(&mut self, object: &Object, now: ClockReading) {
+        let operation = object.operation();
+        let restored = operation.and_then(|operation| Restored::from_index(operation, now));
         if let Some(restored) = restored.filter(|it| it.ended.is_some()) {
             self.insert(restored, FoundIn::Deleted);
         }
@@ -141,7 +141,7 @@ impl InitialState {
         if self.custom_resource_count >= MAX_RESTORED {
             return false;
         }
-        let name = object.metadata.name.clone().unwrap_or_default();
+        let name = object.metadata.name.clone();
         match Restored::from_custom_resource(object, &self.cluster_namespace, now) {
             Ok(restored) if self.is_from_deleted_namespace(&restored) => {}
             Ok(restored) => self.insert(restored, FoundIn::CustomResource),

@@ -8,12 +8,13 @@
 use super::operation_limits::OperationLimits;
 use super::tracker::Tracker;
 use crate::rules::{OperationBound, ReachedBound, RuleSet};
+use ifo_api::Text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The bounds that have refused operations on the objects of one feed.
 #[derive(Debug, Default)]
-pub(super) struct RefusedOperations(BTreeMap<(Arc<str>, OperationBound), RefusedAtBound>);
+pub(super) struct RefusedOperations(BTreeMap<(Text, OperationBound), RefusedAtBound>);
 
 #[derive(Debug)]
 struct RefusedAtBound {

@@ -6,14 +6,14 @@
 
 use super::expiring_map::{ExpiringMap, ExpiryOrder};
 use ifo_api::Key;
+use ifo_api::Text;
 use jiff::Timestamp;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Instant;
 
 /// A component, and the name of one of its rule sets.
-pub(super) type RuleSetId = (Arc<str>, Arc<str>);
+pub(super) type RuleSetId = (Text, Text);
 
 /// Objects that expire, with their owner and the start of their operation.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct RetainedByComponent {
     /// The order of expiry of the objects of each owner. Owners without objects have no entry.
     by_owner: BTreeMap<RuleSetId, BTreeSet<ExpiryOrder>>,
     /// Number of objects of each component. Components without objects have no entry.
-    by_component: BTreeMap<Arc<str>, usize>,
+    by_component: BTreeMap<Text, usize>,
 }
 
 impl RetainedByComponent {

@@ -5,7 +5,6 @@
 
 use super::Write;
 use super::baselines::SharedBaselines;
-use super::decode_object_facts::EncodedOperation;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
 use super::operation::{Operation, OperationStart, SubjectView};
@@ -13,18 +12,17 @@ use super::operation_limits::OperationLimits;
 use super::retained_by_component::{RetainedByComponent, RuleSetId};
 use super::superseded_operations::OperationName;
 use super::tracker::TrackerSettings;
-use crate::detect::Nodes;
 use crate::{ClockReading, Meter};
-use ifo_api::Key;
+use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
+use ifo_api::{Key, Object};
 use jiff::Timestamp;
-use std::collections::{BTreeSet, HashSet};
-use std::hash::Hash;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The identity of an object with operations (a subject).
-pub(super) type Identity = Arc<str>;
+pub(super) type Identity = Text;
 /// The identity of an operation among all operations. All runs of an operation have the same
 /// identity.
 pub(super) type OperationId = (Identity, OperationName);
@@ -51,11 +49,6 @@ pub(super) const DELETED_TTL: Duration = Duration::from_hours(1);
 /// Maximum number of deleted namespaces that the tracker remembers. Their names take about 2 MB.
 /// Beyond the maximum, the tracker forgets the namespaces that expire first.
 pub(super) const MAX_DELETED: usize = 10_000;
-
-/// Maximum number of shared lists of nodes, and of shared namespaces of records. If the maximum is
-/// reached, the tracker forgets all shared values of this kind, and begins to collect them again.
-/// The lists of nodes take about 2 MB, and the namespaces about 1 MB.
-const MAX_SHARED: usize = 10_000;
 
 /// The state that the tracker keeps for all objects together.
 #[derive(Debug)]
@@ -86,11 +79,7 @@ pub(super) struct SharedState {
     /// The tracker does not retain an operation of a deleted namespace. The operation can complete
     /// after the watch of namespaces has reported the deletion. So the tracker must remember the
     /// deletion until then.
-    pub(super) deleted_namespaces: ExpiringMap<Arc<str>, Option<Timestamp>>,
-    /// Lists of nodes. Operations with equal lists share one list.
-    node_lists: HashSet<Nodes>,
-    /// Namespaces in the keys of records. The records of a namespace share its name.
-    record_namespaces: HashSet<Arc<str>>,
+    pub(super) deleted_namespaces: ExpiringMap<Text, Option<Timestamp>>,
     /// The baselines: the durations of earlier runs.
     pub(super) baselines: SharedBaselines,
     /// True if a baseline has become usable, so that operations in flight can be overdue now. The
@@ -110,19 +99,6 @@ struct LastRun {
     end: i64,
 }
 
-/// Replaces `value` with the equal value in `known`, so that both use the same memory. If `known`
-/// has no equal value, adds `value` to `known`.
-fn share<T: ?Sized + Eq + Hash>(value: &mut Arc<T>, known: &mut HashSet<Arc<T>>) {
-    if let Some(equal) = known.get(value) {
-        value.clone_from(equal);
-        return;
-    }
-    if known.len() >= MAX_SHARED {
-        known.clear();
-    }
-    known.insert(value.clone());
-}
-
 impl SharedState {
     pub(super) fn new(
         settings: TrackerSettings,
@@ -137,8 +113,6 @@ impl SharedState {
             retained: RetainedByComponent::default(),
             records: RetainedByComponent::default(),
             deleted_namespaces: ExpiringMap::new(),
-            node_lists: HashSet::new(),
-            record_namespaces: HashSet::new(),
             baselines,
             must_refresh_all: false,
             limits: OperationLimits::default(),
@@ -163,21 +137,15 @@ impl SharedState {
         self.timers.pop_first().map(|(_, identity)| identity)
     }
 
-    /// Replaces `nodes` with the equal list of another operation, so that both use the same memory.
-    pub(super) fn share_nodes(&mut self, nodes: &mut Nodes) {
-        if !nodes.is_empty() {
-            share(nodes, &mut self.node_lists);
-        }
-    }
-
     /// Adds a write of an operation in flight.
     pub(super) fn show(&mut self, operation: &Operation, view: &SubjectView) {
         self.put(operation.key.clone(), operation.active(view));
     }
 
-    /// Adds a write of an encoded operation.
-    pub(super) fn put(&mut self, key: Key, operation: EncodedOperation) {
-        self.writes.push(Write::Show { key, operation });
+    /// Adds a write of an operation or of a record.
+    pub(super) fn put(&mut self, key: Key, object: impl Into<Object>) {
+        let object = object.into();
+        self.writes.push(Write::Put { key, object });
     }
 
     /// Adds a write that deletes an operation.
@@ -218,7 +186,7 @@ impl SharedState {
             self.delete(key.clone());
         }
         if self.settings.max_records > 0 && !namespace_was_deleted {
-            let json = operation.record(view, end, now.wall);
+            let record = operation.record(view, end, now.wall);
             let key = operation.record_key();
             self.keep_record(
                 key.clone(),
@@ -227,7 +195,7 @@ impl SharedState {
                 now.wall,
                 now,
             );
-            self.writes.push(Write::Put { key, json });
+            self.put(key, record);
         }
         self.remember_end(identity, operation, now.wall, now);
         let namespace = view.subject.namespace.as_ref();
@@ -297,7 +265,7 @@ impl SharedState {
     /// [`RECORD_TTL`], returns false and does not keep it.
     pub(super) fn keep_record(
         &mut self,
-        mut key: Key,
+        key: Key,
         owner: RuleSetId,
         start: Timestamp,
         end: Timestamp,
@@ -305,7 +273,6 @@ impl SharedState {
     ) -> bool {
         let left = RECORD_TTL.checked_sub(now.since(end));
         if let Some(left) = left {
-            share(&mut key.namespace, &mut self.record_namespaces);
             self.records.insert(key, owner, start, now.steady + left);
         }
         left.is_some()
@@ -368,7 +335,7 @@ impl SharedState {
     /// all operations belong to the deleted namespace.
     pub(super) fn namespace_deleted(
         &mut self,
-        name: Arc<str>,
+        name: Text,
         recreated: Option<Timestamp>,
         now: Instant,
     ) {
@@ -392,7 +359,7 @@ impl SharedState {
 
     /// Handles the creation of a namespace. If a namespace with this name was deleted before,
     /// operations that start at `created` or later belong to the new namespace and are retained.
-    pub(super) fn namespace_created_again(&mut self, name: &Arc<str>, created: Timestamp) {
+    pub(super) fn namespace_created_again(&mut self, name: &Text, created: Timestamp) {
         if let Some((until, _)) = self.deleted_namespaces.remove(name) {
             self.deleted_namespaces
                 .insert(name.clone(), Some(created), until);

@@ -7,20 +7,20 @@
 //! operation that supersedes it is in flight.
 
 use crate::rules::Supersedes;
+use ifo_api::Text;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// The identity of an operation among all operations on one object (its subject).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationName {
     /// Component of the rule sets that detect the operation, such as `kubevirt`. If rule sets of two
     /// components detect an operation with the same name, these are two operations.
-    pub component: Arc<str>,
+    pub component: Text,
     /// Name of the operation, such as `Migrating`.
-    pub operation: Arc<str>,
+    pub operation: Text,
     /// Key of the `forEach` element that the operation is about. None if the operation is about the
     /// whole object, because its rule has no `forEach`.
-    pub item: Option<Arc<str>>,
+    pub item: Option<Text>,
 }
 
 /// An operation that is in flight or could start.

@@ -16,6 +16,7 @@ use super::{Message, SharedBaselines};
 use crate::detect::{Evaluation, FeedEvent, Subject};
 use crate::rules::RuleBook;
 use crate::{ClockReading, Meter};
+use ifo_api::Text;
 use ifo_api::{Gvr, Source};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::iter;
@@ -36,7 +37,7 @@ pub struct TrackerSettings {
     /// If the maximum is 0, the tracker writes no records.
     pub max_records: usize,
     /// Namespace of the operations on cluster-scoped objects.
-    pub cluster_namespace: Arc<str>,
+    pub cluster_namespace: Text,
 }
 
 /// Limits of the retention of completed operations. If there are too many, the tracker deletes the
@@ -402,7 +403,7 @@ fn is_watched_by(tracked: &TrackedSubject, source: &Source) -> bool {
 /// Returns true if a watch of the subject is interrupted, or if the target of the subject is
 /// unknown.
 fn is_in_gap(feeds: &HashMap<Source, FeedState>, tracked: &TrackedSubject) -> bool {
-    let has_gap = |namespace: Option<Arc<str>>| {
+    let has_gap = |namespace: Option<Text>| {
         let target = tracked.target.clone();
         let feed = feeds.get(&Source { target, namespace });
         feed.is_some_and(|feed| feed.is_interrupted)

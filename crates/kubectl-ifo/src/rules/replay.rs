@@ -34,6 +34,7 @@ use super::input_files::{Input, text_in};
 use super::rule_sets;
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
+use ifo_api::Text;
 use ifo_api::{Gvr, duration};
 use ifo_client::kind_lookup_without_cluster::KnownKinds;
 use ifo_client::read_recorded_watch::{self, RecordedChange, RecordedEvent};
@@ -267,7 +268,7 @@ struct Recorder {
     /// The names of the operations that rules have detected on the object of the current event. An
     /// operation is left out if only the `continueWhile` of its rule is true. `continueWhile` keeps
     /// an operation in flight, but does not start it.
-    detected: Vec<Arc<str>>,
+    detected: Vec<Text>,
 }
 
 impl ReplayObserver for Recorder {

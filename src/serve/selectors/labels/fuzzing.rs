@@ -1,11 +1,8 @@
 //! Checks the parser of label selectors. The fuzz targets call these checks with random texts.
 
 use super::{LabelRequirement, Test, all_match, parse};
-use crate::index::ObjectTexts;
 use crate::serve::fuzzing::check_error;
-use ifo_engine::track::DecodedObject;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// The labels of one object.
 type TextLabels = BTreeMap<String, String>;
@@ -37,31 +34,14 @@ pub fn check(text: &str) {
         assert_eq!(again, requirements, "{written:?}");
     }
     for labels in examples(&requirements) {
-        let object = serde_json::json!({"metadata": {"labels": labels}});
-        let plain = labels_of(object.to_string().as_bytes());
-        let escaped = format!(r#"{{"metadata":{{"labels":{}}}}}"#, escaped(&labels));
-        let decoded = labels_of(escaped.as_bytes());
-        assert_eq!(decoded, plain, "{escaped}");
         let compared = &requirements[..requirements.len().min(MAX_COMPARED)];
         let one_by_one = compared.iter().map(std::slice::from_ref);
         for some in one_by_one.chain([compared]) {
             let expected = some.iter().all(|it| matches(it, &labels));
-            let is_match = all_match(some, |key| plain.get(key).map(Into::into));
+            let is_match = all_match(some, |key| labels.get(key).map(String::as_str));
             assert_eq!(is_match, expected, "{some:?} on {labels:?}");
         }
     }
-}
-
-/// Returns the labels of an object, as the index decodes them.
-fn labels_of(json: &[u8]) -> TextLabels {
-    let decoded = DecodedObject::decode(json).expect("the JSON is an object with metadata");
-    let mut positions = Vec::new();
-    decoded.positions.encode(&mut positions);
-    let texts = ObjectTexts::decode(&decoded.short_json, &positions, &decoded.facts);
-    let labels = texts.labels();
-    labels
-        .map(|(key, value)| (key.into_owned(), value.into_owned()))
-        .collect()
 }
 
 /// The ways to write the same selector.
@@ -141,23 +121,6 @@ fn examples(requirements: &[LabelRequirement]) -> Vec<TextLabels> {
         all.push(many.clone());
     }
     all
-}
-
-/// Returns the labels as a JSON object. An escape sequence such as `\u0061` replaces each character
-/// of the keys and values.
-fn escaped(labels: &TextLabels) -> String {
-    let string = |text: &str| {
-        let mut out = String::from("\"");
-        for unit in text.encode_utf16() {
-            write!(out, "\\u{unit:04x}").expect("writing to a String cannot fail");
-        }
-        out + "\""
-    };
-    let members: Vec<String> = labels
-        .iter()
-        .map(|(key, value)| format!("{}:{}", string(key), string(value)))
-        .collect();
-    format!("{{{}}}", members.join(","))
 }
 
 /// Returns true if the labels fulfil a requirement, according to the page "Labels and Selectors" in

@@ -6,9 +6,11 @@ use super::{
 };
 use crate::Meter;
 use crate::rules::{
-    self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, Labels, RuleDuration, RuleSet,
+    self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleDuration, RuleSet,
 };
+use ifo_api::Text;
 use ifo_api::live::{State, cut_message};
+use ifo_api::metadata::Labels;
 use ifo_api::{is_unprintable, labels, printable};
 use ifo_cel::{EvaluationFault, EvaluationScope, ListElement, Program};
 use std::borrow::Cow;
@@ -52,7 +54,7 @@ pub(super) struct ObjectEvaluator<'a, 's> {
     /// The messages of all operations on the object. Operations with equal messages share one copy.
     /// A long message that the rules do not compute costs few evaluation steps. So without this
     /// set, many rule sets could yield many copies of it.
-    pub(super) messages: HashSet<Arc<str>>,
+    pub(super) messages: HashSet<Text>,
 }
 
 /// The labels and nodes that all operations of one rule set on one object share. They are computed
@@ -66,7 +68,7 @@ struct CurrentRule<'r> {
     rule_set: &'r Arc<RuleSet>,
     rule_index: usize,
     rule: &'r CompiledRule,
-    item: Option<&'r Arc<str>>,
+    item: Option<&'r Text>,
 }
 
 impl<'s> ObjectEvaluator<'_, 's> {
@@ -127,7 +129,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
         let mut all_keys_are_known = true;
         for (index, item) in items.into_iter().enumerate() {
             self.scope.set_item(Some(item));
-            let key: Arc<str> = match each.key.key(&mut self.scope) {
+            let key: Text = match each.key.key(&mut self.scope) {
                 Ok(key) => without_unprintable(key).into(),
                 Err(EvaluationFault::Missing(_)) => continue,
                 Err(failure) => {
@@ -373,13 +375,13 @@ impl<'s> ObjectEvaluator<'_, 's> {
         current: CurrentRule<'_>,
         field: &str,
         program: Option<&Program>,
-    ) -> Option<Arc<str>> {
+    ) -> Option<Text> {
         let text = self.evaluate_text(current, field, program)?;
         let text = cut_message(text.trim());
         if let Some(known) = self.messages.get(text) {
             return Some(known.clone());
         }
-        let message: Arc<str> = text.into();
+        let message: Text = text.into();
         self.messages.insert(message.clone());
         Some(message)
     }
@@ -387,7 +389,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
     /// Evaluates `work`. If the rule set names its namespaces, the result is the key in the form
     /// `@NAMESPACE/KEY`. The reason: the author of such a rule set may have no rights in other
     /// namespaces. Without the namespace, the operation could join a piece of work in any namespace.
-    fn evaluate_work(&mut self, current: CurrentRule<'_>) -> Option<Arc<str>> {
+    fn evaluate_work(&mut self, current: CurrentRule<'_>) -> Option<Text> {
         let key = self.evaluate_identity(current, "work", current.rule.details.work.as_ref())?;
         let namespace = self.evaluation.subject.namespace.as_deref();
         match namespace.filter(|_| current.rule_set.namespaces.is_some()) {
@@ -403,7 +405,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
         current: CurrentRule<'_>,
         field: &str,
         program: Option<&Program>,
-    ) -> Option<Arc<str>> {
+    ) -> Option<Text> {
         let text = self.evaluate_text(current, field, program)?;
         if text.len() > MAX_IDENTITY {
             let error = EvaluationError::IdentityLength(text.len());
@@ -489,7 +491,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
         };
         // Nodes belong to the rule set, so their expression cannot read the current element.
         let item = self.scope.set_item(None);
-        let nodes = program.strings::<Arc<str>>(&mut self.scope);
+        let nodes = program.strings::<Text>(&mut self.scope);
         self.scope.set_item(item);
         match nodes {
             Ok(mut nodes) => {

@@ -14,8 +14,10 @@ pub use self::evaluator::MAX_OPERATIONS_ON_OBJECT;
 use self::evaluator::ObjectEvaluator;
 use super::{MissingName, Subject};
 use crate::Meter;
-use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, Labels, RuleBook, RuleSet};
+use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, RuleBook, RuleSet};
+use ifo_api::Text;
 use ifo_api::live::State;
+use ifo_api::metadata::Labels;
 use ifo_cel::{Budget, Doc, EvaluationScope, Node, Projection};
 use jiff::Timestamp;
 use kube::core::SelectorExt as _;
@@ -52,7 +54,7 @@ pub struct Evaluation {
     ///
     /// - The evaluation failed, or the object cannot be decoded.
     /// - The rule set was not evaluated because it is throttled.
-    pub unknown: Vec<(Arc<RuleSet>, Arc<str>)>,
+    pub unknown: Vec<(Arc<RuleSet>, Text)>,
     /// Rule sets whose result can change although the object does not change. There are two reasons:
     ///
     /// - An expression of the rule set read `now`.
@@ -80,7 +82,7 @@ impl Evaluation {
 
     /// Adds an operation to [`Evaluation::unknown`], if the list does not contain the operation
     /// yet.
-    fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Arc<str>) {
+    fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Text) {
         // The operations of a rule set are together at the end of the list, because its rules are
         // evaluated one after another.
         let of_rule_set = self.unknown.iter().rev();
@@ -99,13 +101,13 @@ pub struct Finding {
     /// Rule set that contains the rule.
     pub rule_set: Arc<RuleSet>,
     /// Name of the rule's operation.
-    pub operation: Arc<str>,
+    pub operation: Text,
     /// Key of the element. None in two cases:
     ///
     /// - The rule has no `forEach`.
     /// - The rule has `forEach`, but could not be evaluated on all elements. The result applies to
     ///   all elements that are not in [`Evaluation::evaluated_elements`].
-    pub item: Option<Arc<str>>,
+    pub item: Option<Text>,
     /// Values of all descriptive fields of the operation, such as its state and message. None if
     /// the rule failed or was not evaluated.
     pub values: Option<RuleValues>,
@@ -121,9 +123,9 @@ pub struct EvaluatedElements {
     /// Rule set that contains the rule.
     pub rule_set: Arc<RuleSet>,
     /// Name of the rule's operation.
-    pub operation: Arc<str>,
+    pub operation: Text,
     /// Keys of the evaluated elements.
-    pub keys: HashSet<Arc<str>>,
+    pub keys: HashSet<Text>,
 }
 
 /// The values that a rule yields for an operation that the rule detects or continues.
@@ -139,18 +141,18 @@ pub struct RuleValues {
     /// State of the operation. None stands for `Progressing`.
     pub state: Option<State>,
     /// Reason in CamelCase. None stands for the operation's name.
-    pub reason: Option<Arc<str>>,
+    pub reason: Option<Text>,
     /// Message for people. It may be empty.
-    pub message: Arc<str>,
+    pub message: Text,
     /// Progress in percent, from 0 to 100. None if the rule yields no progress.
     pub progress: Option<u8>,
     /// Start time that the rule's `startedAt` yields. None if the rule yields no start time.
     pub started: Option<Timestamp>,
     /// Result of the rule's `instance`, which identifies one run of the operation.
-    pub instance: Option<Arc<str>>,
+    pub instance: Option<Text>,
     /// Key of the piece of work that the operation belongs to. Operations with the same key, on any
     /// objects, are one piece of work.
-    pub work: Option<Arc<str>>,
+    pub work: Option<Text>,
     /// Nodes that the operation touches, without empty names.
     pub nodes: Nodes,
     /// Duration after which the operation is overdue. None if the rule gives no such duration.
@@ -164,7 +166,7 @@ pub struct RuleValues {
 }
 
 /// The names of nodes. All operations that one rule set detects on one object share them.
-pub type Nodes = Arc<[Arc<str>]>;
+pub type Nodes = Arc<[Text]>;
 
 /// The result of a rule's `outcome` expression. The expression reads the result of an ended
 /// operation from the object.
@@ -173,22 +175,22 @@ pub struct DetectedOutcome {
     /// Rule set that contains the rule.
     pub rule_set: Arc<RuleSet>,
     /// Name of the rule's operation.
-    pub operation: Arc<str>,
+    pub operation: Text,
     /// Key of the element. None for a rule without `forEach`.
-    pub item: Option<Arc<str>>,
+    pub item: Option<Text>,
     /// Final state: `Succeeded`, `Failed` or `Superseded`.
     pub state: State,
     /// Text about the end, such as the cause of a failure. It may be empty.
-    pub message: Arc<str>,
+    pub message: Text,
 }
 
 /// An expression that failed on one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldFailure {
     /// Name of the rule set that contains the expression.
-    pub rule_set: Arc<str>,
+    pub rule_set: Text,
     /// Name of the rule's operation. Empty for the expression of a label or of `nodes`.
-    pub operation: Arc<str>,
+    pub operation: Text,
     /// Field of the expression, such as `rules[Migrating].message` or `labelExpressions[tier]`. If
     /// the object cannot be decoded, the text is `the object`.
     pub field: String,

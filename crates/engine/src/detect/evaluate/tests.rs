@@ -3,6 +3,7 @@
 use super::*;
 use crate::rules::{self, compile};
 use ifo_api::Gvr;
+use ifo_api::Text;
 use ifo_cel::Doc;
 use serde_json::{Value, json};
 
@@ -415,9 +416,9 @@ fn equal_messages_on_one_object_share_their_memory() {
         .findings
         .iter()
         .filter_map(|it| it.values.as_ref());
-    let messages: Vec<&Arc<str>> = values.map(|values| &values.message).collect();
+    let messages: Vec<&Text> = values.map(|values| &values.message).collect();
     assert_eq!(messages.len(), 3);
-    assert!(Arc::ptr_eq(messages[0], messages[2]));
+    assert_eq!(messages[0].as_ptr(), messages[2].as_ptr());
     assert_eq!((&**messages[0], &**messages[1]), ("x", "y"));
 }
 

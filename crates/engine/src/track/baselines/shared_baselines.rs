@@ -1,6 +1,7 @@
 //! Baselines that the tracker shares with the task that stores them.
 
 use super::{Baselines, RunKind, UsualDuration};
+use ifo_api::Text;
 use jiff::Timestamp;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -52,7 +53,7 @@ impl SharedBaselines {
 
     /// Returns name of the rule set, name of the operation, and usual duration of each baseline
     /// that covers all namespaces together. Baselines of single namespaces are left out.
-    pub fn of_all_namespaces(&self) -> Vec<(Arc<str>, Arc<str>, UsualDuration)> {
+    pub fn of_all_namespaces(&self) -> Vec<(Text, Text, UsualDuration)> {
         let baselines = self.lock();
         let all = baselines.all.iter();
         let all = all.filter(|(key, _)| key.namespace.is_none());

@@ -13,19 +13,19 @@
 //! An operation is stalled if its progress is below 100 % and has not risen for the rule's
 //! `stalledAfter`. Only counted time is part of this period.
 
-mod compact_values;
-mod restore_timing;
-mod timing_condition;
+mod condition;
+mod restore;
 
 use crate::ClockReading;
 use crate::track::baselines::{ENOUGH_TO_JUDGE, UsualDuration};
-use compact_values::{CompactExpected, ProgressRises, WholeSecond, short};
+use condition::Explanation;
 use ifo_api::duration::human;
 use ifo_api::live::{Expected, ExpectedSource, StartTimeSource, State};
+use ifo_api::metadata::shared_text;
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant};
-use timing_condition::ConditionBasis;
-pub use timing_condition::{ConditionMessage, TimingCondition};
+
+pub use condition::TimingCondition;
 
 /// Minimum number of earlier runs from which clients see the usual duration of an operation. With
 /// fewer runs, clients see the rule's `expectedDuration` instead, if the rule has one.
@@ -35,17 +35,20 @@ const ENOUGH_TO_SHOW: u64 = 5;
 /// the percentile. For example, if the 95th percentile is 10 s, the limit is 70 s.
 const MIN_EXCESS: Duration = Duration::from_mins(1);
 
-/// The times of one operation. Every operation in flight has this struct, so the fields are small.
+/// Maximum number of rises of the progress from which its rate is computed.
+const RATE_SAMPLES: usize = 4;
+
+/// The times of one operation.
 #[derive(Clone, Debug)]
 pub struct OperationTiming {
     /// The state that clients see.
     state: State,
     /// Time since which clients have seen this state.
-    state_since: WholeSecond,
+    state_since: Timestamp,
     /// The progress that clients see, in percent.
     progress: Option<u8>,
     /// Time at which the progress rose last.
-    last_progress: Option<WholeSecond>,
+    last_progress: Option<Timestamp>,
     /// The counted time at the last update.
     counted: Duration,
     /// Time of the last update. The time since then also counts, but is not yet in `counted`. None
@@ -69,9 +72,32 @@ pub struct OperationTiming {
     pub(super) stalled: Option<TimingCondition>,
     /// The value of `status.expected`: the usual duration of earlier runs, or the rule's
     /// `expectedDuration`.
-    expected: Option<CompactExpected>,
+    expected: Option<Expected>,
     /// The estimate of the end that clients see.
-    estimated_completion: Option<WholeSecond>,
+    estimated_completion: Option<Timestamp>,
+}
+
+/// Counted time and percentage at each of the last rises of the progress, the oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct ProgressRises(Vec<(Duration, u8)>);
+
+impl ProgressRises {
+    /// Adds a rise. If [`RATE_SAMPLES`] rises are already known, forgets the oldest.
+    pub fn add(&mut self, counted: Duration, percent: u8) {
+        if self.0.len() == RATE_SAMPLES {
+            self.0.remove(0);
+        }
+        self.0.push((counted, percent));
+    }
+
+    /// Returns counted time and progress of the first and of the last rise. Returns None if fewer
+    /// than two rises are known.
+    pub fn first_and_last(&self) -> Option<((Duration, u8), (Duration, u8))> {
+        match self.0.as_slice() {
+            [first, .., last] => Some((*first, *last)),
+            _ => None,
+        }
+    }
 }
 
 /// The current values of an operation, from which its times are updated.
@@ -111,7 +137,7 @@ impl OperationTiming {
         );
         Self {
             state: State::Progressing,
-            state_since: start.into(),
+            state_since: start,
             progress: None,
             last_progress: None,
             counted: now.since(start),
@@ -140,23 +166,23 @@ impl OperationTiming {
 
     /// Returns the time since which clients have seen the state.
     pub fn state_since(&self) -> Timestamp {
-        self.state_since.time()
+        self.state_since
     }
 
     /// Returns the time at which the progress rose last.
     pub fn last_progress(&self) -> Option<Timestamp> {
-        self.last_progress.map(WholeSecond::time)
+        self.last_progress
     }
 
     /// Returns the value of `status.expected`: the usual duration of earlier runs, or the rule's
     /// `expectedDuration`.
     pub fn expected(&self) -> Option<Expected> {
-        self.expected.map(CompactExpected::get)
+        self.expected
     }
 
     /// Returns the estimate of the end that clients see.
     pub fn estimated_completion(&self) -> Option<Timestamp> {
-        self.estimated_completion.map(WholeSecond::time)
+        self.estimated_completion
     }
 
     /// Returns the next time at which the operation can become overdue or stalled.
@@ -188,7 +214,7 @@ impl OperationTiming {
         self.counting_since = counts.then_some(now);
         if input.state != self.state {
             self.state = input.state;
-            self.state_since = input.at.into();
+            self.state_since = input.at;
         }
         self.update_progress(input);
         let is_raised =
@@ -214,7 +240,7 @@ impl OperationTiming {
         if !rises {
             return;
         }
-        self.last_progress = Some(input.at.into());
+        self.last_progress = Some(input.at);
         self.counted_at_rise = self.counted;
         self.rises.add(self.counted, progress);
     }
@@ -262,41 +288,38 @@ impl OperationTiming {
     /// the end.
     pub fn refresh(&mut self, input: TimingInput) {
         let (overdue, stalled) = self.judge(input);
-        let not_counting = match self.state {
-            _ if self.counting_since.is_some() => None,
-            State::Progressing => Some(ConditionBasis::WatchInterrupted),
-            state => Some(ConditionBasis::State(state)),
-        };
+        let not_counting =
+            (self.counting_since.is_none()).then(|| condition::not_counting(self.state));
         let overdue = overdue.and_then(|is_raised| {
-            let basis = not_counting.clone().or_else(|| input.overdue_basis())?;
-            Some((is_raised, basis))
+            let judged = || input.explain_overdue(is_raised);
+            Some((is_raised, not_counting.clone().or_else(judged)?))
         });
         let stalled = stalled.and_then(|is_raised| {
             let limit = self.stall_limit(input)?;
-            let basis = match self.progress.unwrap_or_default() {
-                100 => ConditionBasis::Complete,
-                percent => not_counting.unwrap_or(ConditionBasis::Progress {
-                    percent,
-                    stalled_after: short(limit.as_secs()),
-                }),
+            let explanation = match self.progress.unwrap_or_default() {
+                100 => ("ProgressComplete", "The progress is 100%.".to_owned()),
+                percent => {
+                    not_counting.unwrap_or_else(|| condition::progress(percent, limit, is_raised))
+                }
             };
-            Some((is_raised, basis))
+            Some((is_raised, explanation))
         });
-        let update = |condition: &mut Option<TimingCondition>, new: Option<(bool, _)>| {
+        let update = |condition: &mut Option<TimingCondition>, new: Option<(bool, Explanation)>| {
             let before = condition.take();
-            *condition = new.map(|(is_raised, basis)| {
+            *condition = new.map(|(is_raised, (reason, message))| {
                 let before = before.filter(|it| it.is_raised == is_raised);
                 TimingCondition {
                     is_raised,
-                    since: before.map_or(input.at.into(), |it| it.since),
-                    basis,
+                    since: before.map_or(input.at, |it| it.since),
+                    reason: shared_text(reason),
+                    message: message.into(),
                 }
             });
         };
         update(&mut self.overdue, overdue);
         update(&mut self.stalled, stalled);
-        self.expected = input.shown_expectation().map(CompactExpected::new);
-        self.estimated_completion = self.estimate(input).map(WholeSecond::from);
+        self.expected = input.shown_expectation();
+        self.estimated_completion = self.estimate(input);
     }
 
     /// Estimates the end of the operation. Returns None while time does not count. The result is
@@ -349,17 +372,14 @@ impl TimingInput {
         })
     }
 
-    /// Returns the values for the reason and the message of the condition `Overdue`. Returns None
-    /// if there is no limit.
-    fn overdue_basis(&self) -> Option<ConditionBasis> {
+    /// Returns the reason and the message of the condition `Overdue`. Returns None if there is no
+    /// limit.
+    fn explain_overdue(&self, is_raised: bool) -> Option<Explanation> {
         if let Some(limit) = self.expected {
-            return Some(ConditionBasis::RuleLimit(limit));
+            return Some(condition::rule_limit(limit, is_raised));
         }
         let (p95, runs) = self.usual_p95()?;
-        Some(ConditionBasis::EarlierRuns {
-            p95: short(p95.as_secs()),
-            runs: short(runs),
-        })
+        Some(condition::earlier_runs(p95, runs, is_raised))
     }
 
     /// Returns the value for `status.expected`: the usual duration of earlier runs. If there are

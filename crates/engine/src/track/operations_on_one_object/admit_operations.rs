@@ -7,6 +7,7 @@ use crate::detect::RuleValues;
 use crate::track::operation::{Detection, Operation, SubjectView};
 use crate::track::operation_limits::{ObjectUsage, OperationBounds, OperationLimits, Usage};
 use crate::track::superseded_operations::OperationName;
+use ifo_api::Text;
 use litemap::LiteMap;
 use std::sync::Arc;
 
@@ -101,7 +102,7 @@ fn detection_of<'a>(
     operations: &'a LiteMap<OperationName, Box<Operation>>,
     waiting: &'a LiteMap<OperationName, WaitingOperation>,
     what: &OperationName,
-    rule_set: &Arc<str>,
+    rule_set: &Text,
 ) -> Option<&'a Arc<Detection>> {
     if let Some(operation) = operations.get(what) {
         let shown = Some(&operation.primary).filter(|it| it.rule_set.name == *rule_set);

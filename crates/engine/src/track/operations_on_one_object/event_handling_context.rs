@@ -5,7 +5,7 @@ use crate::ClockReading;
 use crate::track::operation::{ChangeContext, Observed, OperationStart};
 use crate::track::state_shared_by_all_objects::SharedState;
 use crate::track::tracker::Books;
-use std::sync::Arc;
+use ifo_api::Text;
 
 /// The context for one event, such as an evaluation, an expired timer, new rules, or an
 /// interruption of a watch.
@@ -49,7 +49,7 @@ impl<'a> SubjectEventContext<'a> {
 
     /// Returns the circumstances of a change that this event causes. `namespace` is the namespace
     /// of the subject.
-    pub fn change<'s>(&'s self, namespace: Option<&'s Arc<str>>) -> ChangeContext<'s> {
+    pub fn change<'s>(&'s self, namespace: Option<&'s Text>) -> ChangeContext<'s> {
         ChangeContext {
             at: self.transition.at,
             now: self.now,

@@ -7,6 +7,7 @@ use crate::rules::{CompiledRule, RuleBook, RuleSetsWithoutBook};
 use crate::track::end_reason::End;
 use crate::track::operation::{ChangeContext, Observed, Operation, SubjectView, UNKNOWN_TARGET};
 use ifo_api::Gvr;
+use ifo_api::Text;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed 
 
 impl TrackedSubject {
     /// Creates a subject for restored operations. Its target and rules are not known yet.
-    pub(in crate::track) fn from_earlier_leader(identity: Arc<str>, view: SubjectView) -> Self {
+    pub(in crate::track) fn from_earlier_leader(identity: Text, view: SubjectView) -> Self {
         Self {
             is_unevaluated: true,
             has_unbound_rule_sets: true,

@@ -8,25 +8,26 @@ use crate::rules::RuleBook;
 use crate::track::operation::{Detection, Detections};
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Gvr;
+use ifo_api::Text;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// The operation of a rule, and the name of its rule set.
-type RuleKey = (Arc<str>, Arc<str>);
+type RuleKey = (Text, Text);
 
 /// The results of one evaluation, grouped by operation and rule set.
 #[derive(Default)]
 pub(super) struct DetectionsByRuleSet {
     /// The detections, by operation and name of the rule set. None for a rule that failed or was
     /// not evaluated.
-    pub(super) found: BTreeMap<OperationName, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
+    pub(super) found: BTreeMap<OperationName, BTreeMap<Text, Option<Arc<Detection>>>>,
     /// The rules that were not evaluated completely. The value contains the keys of the `forEach`
     /// elements on which the rule was evaluated:
     ///
     /// - If a rule with `forEach` was evaluated on only some elements of its list, the value
     ///   contains the keys of these elements.
     /// - If a rule failed or was not evaluated on the object at all, the value is empty.
-    incomplete_rules: BTreeMap<RuleKey, HashSet<Arc<str>>>,
+    incomplete_rules: BTreeMap<RuleKey, HashSet<Text>>,
 }
 
 impl DetectionsByRuleSet {
@@ -91,7 +92,7 @@ impl DetectionsByRuleSet {
         detections: &mut Detections,
     ) {
         let results = self.found.remove(what).unwrap_or_default();
-        let is_unknown = |rule_set: &Arc<str>| {
+        let is_unknown = |rule_set: &Text| {
             let rule = (what.operation.clone(), rule_set.clone());
             let evaluated = self.incomplete_rules.get(&rule);
             evaluated.is_some_and(|keys| what.item.as_ref().is_none_or(|key| !keys.contains(key)))

@@ -1,7 +1,7 @@
 //! Tests of rule sets of two components for the same resource. Each component can belong to another
 //! team. So a rule set of one component must not change the operations of the other component.
 
-use super::restart_from_custom_resources::{initial_state, migrating, settings};
+use super::restart_from_custom_resources::{migrating, settings};
 use super::*;
 use serde_json::{Value, json};
 
@@ -61,10 +61,10 @@ impl TrackerFixture {
     /// Takes the changes of the operations of one component. Each change has its sign and the JSON
     /// of the operation.
     fn take_changes_of(&mut self, component: &str) -> Vec<(char, Value)> {
-        let changes = self.changes.drain(..).map(|(sign, json)| {
-            let object: Value = serde_json::from_slice(&json).expect("an operation is JSON");
-            (sign, object)
-        });
+        let changes = self
+            .changes
+            .drain(..)
+            .map(|(sign, object)| (sign, json_of(&object)));
         changes
             .filter(|(_, object)| object["spec"]["component"] == component)
             .collect()
@@ -141,11 +141,8 @@ fn an_attacker_cannot_find_a_component_that_gives_an_operation_the_name_of_anoth
     let mut fixture = fixture();
     fixture.set_rule_sets(&[("a", &of("c19652")), ("b", &of("c52110"))]);
     fixture.apply_object(json!({}));
-    let names: Vec<String> = fixture
-        .shown()
-        .into_iter()
-        .filter_map(|it| it.metadata.name)
-        .collect();
+    let shown = fixture.shown().into_iter();
+    let names: Vec<Text> = shown.map(|it| it.metadata.name).collect();
     assert_eq!(names.len(), 2);
     let hashes: Vec<&str> = names
         .iter()
@@ -198,52 +195,11 @@ fn an_operation_completes_and_starts_again_if_its_rule_set_gets_another_componen
     assert_eq!(fixture.only_operation().spec.component, "other");
 }
 
-/// Returns the operation `Migrating` with the name and the UID of a release that computes them
-/// without the component.
-fn of_other_release() -> InFlightOperation {
-    let mut operation = migrating().only_operation();
-    operation.metadata.name = Some("vm-migrating-3bcea166".to_owned());
-    operation.metadata.uid = Some("91730560-9a30-503d-8db9-e2389a81bf2d".to_owned());
-    operation
-}
-
-#[test]
-fn operations_of_another_release_continue_under_their_names() {
-    let operation = of_other_release();
-    let name = operation.metadata.name.clone();
-    for is_in_index in [true, false] {
-        let mut fixture = fixture_without_rules(settings(None));
-        fixture.now.wall += 15 * SECOND;
-        let mut state = initial_state(&fixture, [&operation].into_iter());
-        if is_in_index {
-            let key = Key::new("ns", name.as_deref().expect("an operation has a name"));
-            let json = serde_json::to_vec(&operation).expect("an operation can be encoded");
-            state.add_index_object(&key, &json, fixture.now);
-            fixture.objects.insert(key, json);
-        }
-        // In persistence mode, the leader also finds the custom resource of the operation.
-        assert!(state.add_custom_resource(operation.clone(), fixture.now));
-        fixture.send(Message::Resume(Box::new(state)));
-        fixture.complete_first_list(&["Migrating"]);
-        let continued = fixture.only_operation();
-        assert_eq!(continued.metadata.name, name);
-        assert_eq!(continued.metadata.uid, operation.metadata.uid);
-        assert_eq!(continued.status.state, State::Progressing);
-        // The next run has a name of this release.
-        fixture.evaluate_vm(&[]);
-        fixture.advance(DEBOUNCE);
-        fixture.evaluate_vm(&["Migrating"]);
-        let next = fixture.only_operation();
-        assert_ne!(next.metadata.name, name);
-        assert_eq!(next.status.state, State::Progressing);
-    }
-}
-
 #[test]
 fn a_custom_resource_with_the_name_of_another_component_is_not_restored() {
     let before = migrating();
     let mut edited = before.only_operation();
-    edited.spec.component = "other".to_owned();
+    edited.spec.component = "other".into();
     let fixture = before.restarted_with(settings(None), SECOND, vec![edited]);
     assert!(fixture.shown().is_empty());
 }

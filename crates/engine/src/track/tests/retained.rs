@@ -48,7 +48,7 @@ impl TrackerFixture {
     /// `C` for a completed operation.
     fn phases(&self) -> String {
         let mut shown = self.shown();
-        shown.sort_by_key(|it| it.metadata.creation_timestamp.clone().map(|at| at.0));
+        shown.sort_by_key(|it| it.metadata.creation_timestamp.0);
         let letter = |it: &InFlightOperation| match it.status.phase {
             Phase::Active => 'A',
             Phase::Completed => 'C',

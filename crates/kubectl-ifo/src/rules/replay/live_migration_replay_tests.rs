@@ -9,7 +9,7 @@ use super::super::input_files::Input;
 use super::*;
 use crate::group_by_piece_of_work;
 use crate::listed_operation::ListedOperation;
-use ifo_api::{Key, record};
+use ifo_api::Key;
 use std::collections::BTreeSet;
 
 /// The operations that a client of the server would see.
@@ -25,17 +25,18 @@ impl ReplayObserver for ServedOperations {
     }
 
     fn changed(&mut self, change: Write, _: ClockReading) {
-        let (key, json) = match change {
-            Write::Show { key, operation } => (key, operation.json()),
-            Write::Put { key, json } => (key, json),
+        let (key, object) = match change {
+            Write::Put { key, object } => (key, object),
             Write::Delete { key } => {
                 self.in_flight.remove(&key);
                 return;
             }
         };
+        let mut json = Vec::new();
+        object.append_json(1, &mut json);
         let json = String::from_utf8(json).expect("JSON is UTF-8");
         let operation = ListedOperation::read(&json, false).expect("the JSON is an operation");
-        if json.contains(&format!(r#""kind":"{}""#, record::KIND)) {
+        if object.record().is_some() {
             self.records.push(operation);
         } else if operation.active {
             self.in_flight.insert(key, operation);

@@ -12,11 +12,11 @@ use super::recorded_time::TimeScale;
 use crate::listed_operation::{JsonField, ListedOperation, ListedSubject, OperationJson};
 use crate::rules::expected_operations;
 use ifo_api::Key;
+use ifo_api::Text;
 use ifo_client::manifest::Object;
 use ifo_engine::track::Write;
 use serde::{Serialize, Serializer};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// The history of one operation.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ struct HistoryEvent {
     /// Time in seconds of the stream.
     t: f64,
     /// The names of the operations that rules detected on the object.
-    detected: Vec<Arc<str>>,
+    detected: Vec<Text>,
 }
 
 /// The histories of all operations in a replay.
@@ -203,7 +203,7 @@ pub(super) struct History {
     hindsight: bool,
     operations: Vec<OperationHistory>,
     /// The operations that the server would show now: the index in `operations`, and the JSON.
-    open: HashMap<Key, (usize, Vec<u8>)>,
+    open: HashMap<Key, (usize, ifo_api::Object)>,
     /// The events of each subject, in order.
     events: HashMap<SubjectNames, Vec<HistoryEvent>>,
     /// True after the end of the stream. From then on, only debounce periods end, and no operation
@@ -222,7 +222,7 @@ impl History {
 
     /// Records an event about `object`. `detected` are the operations that rules detected on the
     /// object.
-    pub(super) fn add_event(&mut self, object: &Object, t: f64, detected: Vec<Arc<str>>) {
+    pub(super) fn add_event(&mut self, object: &Object, t: f64, detected: Vec<Text>) {
         let subject = subject_names(&object.kind, object.namespace.as_deref(), &object.name);
         let events = self.events.entry(subject).or_default();
         events.push(HistoryEvent { t, detected });
@@ -245,32 +245,32 @@ impl History {
 
     /// Records a change that the tracker made at `t` seconds of the stream.
     pub(super) fn changed(&mut self, change: Write, t: f64, scale: &TimeScale) {
-        let (key, json) = match change {
-            Write::Show { key, operation } => (key, operation.json()),
-            Write::Put { key, json } => (key, json),
+        let (key, object) = match change {
+            Write::Put { key, object } => (key, object),
             Write::Delete { key } => {
                 self.open.remove(&key);
                 return;
             }
         };
-        let text = std::str::from_utf8(&json).ok();
-        let Some(operation) = text.and_then(|text| ListedOperation::read(text, false).ok()) else {
+        let json = object.operation().map(serde_json::to_string);
+        let json = json.and_then(Result::ok).unwrap_or_default();
+        let Ok(operation) = ListedOperation::read(&json, false) else {
             return;
         };
         let Some((index, before)) = self.open.get_mut(&key) else {
             if !self.closed {
                 let started = self.started(&operation, t, scale);
-                self.open.insert(key, (self.operations.len(), json));
+                self.open.insert(key, (self.operations.len(), object));
                 self.operations
                     .push(OperationHistory::begin(operation, started, t));
             }
             return;
         };
         // A watch sends no event for an unchanged object.
-        if *before == json {
+        if *before == object {
             return;
         }
-        *before = json;
+        *before = object;
         let Some(history) = self.operations.get_mut(*index) else {
             return;
         };

@@ -1,15 +1,15 @@
 //! Describes the resource `operationrecords`: its columns and selectable fields. Records are in the
 //! index of the operations, under separate keys.
 
-use super::SelectableField::{Nodes, Text};
-use super::in_flight_operations_resource::subject;
-use super::{Cell, Column, Resource, SharedShortNames, name_column, text, write_text};
-use crate::index::{IndexReader, ObjectTexts, TextField};
-use crate::serve::encoded_event_cache::LineCache;
-use ifo_api::live::{Expected, ExpectedSource};
+use super::SelectableField::Text;
+use super::operations::{message, subject};
+use super::{
+    CellContext, CellValue, Column, Resource, SharedShortNames, common_fields, name_column,
+    spec_text, text, time_text,
+};
+use crate::index::{IndexReader, Object};
+use ifo_api::live::{Expected, ExpectedSource, State};
 use ifo_api::{LIVE_GROUP, VERSION, duration, record};
-use serde::Deserialize;
-use std::sync::Arc;
 
 static RECORD_COLUMNS: &[Column] = &[
     Column {
@@ -21,99 +21,90 @@ static RECORD_COLUMNS: &[Column] = &[
     text(
         "Kind",
         0,
-        Cell::Text(TextField::SubjectKind),
+        |it, _| spec_text(it, |spec| &spec.subject.kind),
         "Kind of the subject.",
     ),
     text(
         "Subject",
         0,
-        Cell::Function(subject),
+        |it, _| subject(it).into(),
         "Name of the subject. If the operation is about one item of the subject, such as a disk, \
          the item follows.",
     ),
     text(
         "Operation",
         0,
-        Cell::Text(TextField::Operation),
+        |it, _| spec_text(it, |spec| &spec.operation),
         "Name of the operation.",
     ),
     text(
         "Outcome",
         0,
-        Cell::Text(TextField::State),
+        |it, _| it.state().map(State::name).into(),
         "Result of the operation.",
     ),
     text(
         "Started",
         0,
-        Cell::Text(TextField::Started),
+        |it, _| time_text(it.created()),
         "When the operation started.",
     ),
     text(
         "Duration",
         0,
-        Cell::Function(duration_cell),
+        duration_cell,
         "Time from the start to the last detection.",
     ),
     text(
         "Usual",
         0,
-        Cell::Function(usual),
+        usual,
         "Usual duration of the operation, as it was known at the end. If too few earlier runs were \
          known, the cell is the limit of the rule, such as `limit 10m`.",
     ),
     text(
         "Component",
         1,
-        Cell::Text(TextField::Component),
+        |it, _| spec_text(it, |spec| &spec.component),
         "Component that the rule set belongs to.",
     ),
     text(
         "RuleSet",
         1,
-        Cell::Text(TextField::RuleSet),
+        |it, _| spec_text(it, |spec| &spec.rule_set),
         "Rule set that detected the operation first.",
     ),
     text(
         "Reason",
         1,
-        Cell::Text(TextField::Reason),
+        |it, _| it.reason_and_message().map(|(reason, _)| reason).into(),
         "Reason for the result.",
     ),
     text(
         "Completed",
         1,
-        Cell::Text(TextField::Completed),
+        |it, _| time_text(it.completed()),
         "When the operation ended.",
     ),
     text(
         "Message",
         1,
-        Cell::Text(TextField::Message),
+        |it, _| message(it).into(),
         "Message for people.",
     ),
 ];
 
-/// Writes the cell Duration.
-fn duration_cell(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    let times = texts.facts.started.zip(texts.facts.completed);
-    let text = times.map(|(start, end)| duration::human(end.as_second() - start.as_second()));
-    write_text(text.as_deref(), out);
+/// Returns the time from the start to the last detection.
+fn duration_cell<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
+    let times = object.created().zip(object.completed());
+    let seconds = times.map(|(start, end)| end.as_second() - start.as_second());
+    seconds.map(duration::human).into()
 }
 
-/// Writes the cell Usual. The cell is null if neither a usual duration nor a limit was known.
-fn usual(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    #[derive(Deserialize)]
-    struct Record {
-        status: Status,
-    }
-    #[derive(Deserialize)]
-    struct Status {
-        expected: Option<Expected>,
-    }
-    let record: Option<Record> = serde_json::from_slice(&texts.whole_json()).ok();
-    let expected = record.and_then(|record| record.status.expected);
-    write_text(expected.map(usual_text).as_deref(), out);
+/// Returns the usual duration. The cell is null if neither a usual duration nor a limit was known.
+fn usual<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
+    let expected = object.record().and_then(|record| record.status.expected);
+    expected.map(usual_text).into()
 }
 
 /// Formats the usual duration, such as `2m5s`, or the limit of the rule, such as `limit 10m`.
@@ -141,27 +132,16 @@ pub fn operation_records(reader: IndexReader) -> Resource {
         short_names: &["opr"],
         categories: &[],
         columns: RECORD_COLUMNS,
-        fields: &[
-            ("spec.operation", Text(TextField::Operation)),
-            ("spec.component", Text(TextField::Component)),
-            ("spec.ruleSet", Text(TextField::RuleSet)),
-            ("spec.item", Text(TextField::Item)),
-            ("spec.work", Text(TextField::Work)),
-            (
-                "spec.subject.apiVersion",
-                Text(TextField::SubjectApiVersion),
-            ),
-            ("spec.subject.kind", Text(TextField::SubjectKind)),
-            ("spec.subject.name", Text(TextField::SubjectName)),
-            ("spec.subject.namespace", Text(TextField::SubjectNamespace)),
-            ("spec.subject.uid", Text(TextField::SubjectUid)),
-            ("status.outcome", Text(TextField::State)),
-            ("status.reason", Text(TextField::Reason)),
-            ("status.nodes", Nodes),
-        ],
+        fields: {
+            let mut fields = common_fields();
+            fields.extend([
+                ("status.outcome", Text(|it| it.state().map(State::name))),
+                ("status.reason", Text(|it| Some(it.reason_and_message()?.0))),
+            ]);
+            fields
+        },
         schema: || schemars::schema_for!(record::OperationRecord),
         reader,
-        lines: Arc::new(LineCache::new()),
         short_names_of_kinds: SharedShortNames::default(),
     }
 }

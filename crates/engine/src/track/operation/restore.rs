@@ -10,23 +10,23 @@
 //! contains only the names of its rule sets. Their rules become known when the rule book of the
 //! resource arrives. The rule book contains all compiled rule sets for the resource.
 
-use super::encode_operation::operation_reason;
+use super::object::operation_reason;
 use super::{
     ChangeContext, Detected, Detection, Observed, Operation, OperationTiming, SubjectView, Yielded,
 };
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
-use crate::rules::{self, Labels, RuleBook, RuleSet};
-use crate::track::decode_object_facts::EncodedOperation;
+use crate::rules::{self, RuleBook, RuleSet};
 use crate::track::retained_by_component::RuleSetId;
 use crate::track::superseded_operations::OperationName;
+use ifo_api::Text;
 use ifo_api::live::{
     InFlightOperation, MAX_MESSAGE, Phase, Spec, StartTimeSource, State, Status, SubjectReference,
 };
 use ifo_api::record::OperationRecord;
 use ifo_api::{Gvr, Key, labels};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use litemap::LiteMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -70,24 +70,23 @@ pub enum NotRestored {
 #[derive(Debug)]
 pub struct Restored {
     /// Identity of the subject, which is the object that the operation is about.
-    pub identity: Arc<str>,
+    pub identity: Text,
     /// Fields of the subject that clients see in the operation.
     pub view: SubjectView,
     /// The operation, for the tracker.
     pub operation: Operation,
     /// Time of the end. None for an operation in flight.
     pub ended: Option<Timestamp>,
-    /// Encoded operation for the index, if the operation comes from a completed custom resource.
-    /// None in all other cases.
-    pub completed: Option<EncodedOperation>,
+    /// The operation for the index, if it comes from a completed custom resource. None in all other
+    /// cases.
+    pub completed: Option<InFlightOperation>,
 }
 
 impl Restored {
-    /// Decodes an object of the index. The values are not checked, because a server encoded the
-    /// object. Fields of a newer release are ignored. Returns None if the object cannot be decoded,
-    /// or if its subject has no UID.
-    pub fn from_index(json: &[u8], now: ClockReading) -> Option<Self> {
-        Self::build(serde_json::from_slice(json).ok()?, now, now.wall)
+    /// Restores an operation of the index. The values are not checked, because a server built the
+    /// object. Returns None if the UID of the operation is not a UUID, or if its subject has no UID.
+    pub fn from_index(object: &InFlightOperation, now: ClockReading) -> Option<Self> {
+        Self::build(object, now, now.wall)
     }
 
     /// Restores the operation of a custom resource. Checks its values, because users can edit
@@ -95,45 +94,44 @@ impl Restored {
     /// subject, the operation and its start.
     pub fn from_custom_resource(
         mut object: InFlightOperation,
-        cluster_namespace: &Arc<str>,
+        cluster_namespace: &Text,
         now: ClockReading,
     ) -> Result<Self, NotRestored> {
         check(&object, now.wall)?;
         correct(&mut object, now.wall);
-        let status = object.status.clone();
-        let known_until = status.last_detected.0;
-        let restored = Self::build(object, now, known_until);
+        let status = &object.status;
+        let restored = Self::build(&object, now, status.last_detected.0);
         let mut restored = restored.ok_or(NotRestored::Identity)?;
         let (view, operation) = (&restored.view, &mut restored.operation);
         let (what, second) = (&operation.what, operation.start.as_second());
-        let identities =
-            Operation::possible_keys(&restored.identity, view, cluster_namespace, what, second);
-        let own = identities
-            .into_iter()
-            .find(|(key, uid)| operation.key.name == key.name && operation.uid == *uid);
-        let (key, _) = own.ok_or(NotRestored::Identity)?;
+        let (key, uid) =
+            Operation::key_and_uid(&restored.identity, view, cluster_namespace, what, second);
+        if operation.key.name != key.name || operation.uid != uid {
+            return Err(NotRestored::Identity);
+        }
         operation.key = key;
-        let encode = |ended| {
-            let texts = (
-                status.reason.as_str().into(),
-                status.message.as_str().into(),
-            );
-            operation.encode(view, status.state, texts, status.progress, Some(ended))
+        let completed = |ended| {
+            let texts = (status.reason.clone(), status.message.clone());
+            operation.object(view, status.state, texts, status.progress, Some(ended))
         };
-        restored.completed = restored.ended.map(encode);
+        restored.completed = restored.ended.map(completed);
         Ok(restored)
     }
 
     /// Converts `object`. `known_until` is the time until which its status is up to date: the
     /// current time for an object of the index, and the last detection for a custom resource.
-    /// Returns None if a required field is missing or cannot be decoded.
-    fn build(object: InFlightOperation, now: ClockReading, known_until: Timestamp) -> Option<Self> {
-        let start = object.metadata.creation_timestamp.as_ref()?.0;
-        let uid = Uuid::parse_str(object.metadata.uid.as_deref()?).ok()?;
-        let namespace = object.metadata.namespace.as_deref()?;
-        let key = Key::new(namespace, object.metadata.name.as_deref()?);
+    /// Returns None if the UID of the operation is not a UUID, or if its subject has no UID.
+    fn build(
+        object: &InFlightOperation,
+        now: ClockReading,
+        known_until: Timestamp,
+    ) -> Option<Self> {
+        let metadata = &object.metadata;
+        let start = metadata.creation_timestamp.0;
+        let uid = Uuid::parse_str(&metadata.uid).ok()?;
+        let key = Key::new(metadata.namespace.clone(), metadata.name.clone());
         let status = &object.status;
-        let primary = Arc::new(primary(&object));
+        let primary = Arc::new(primary(object));
         let (mut detected, mut detected_since) = detected(status, start);
         let ended = match (status.phase, &status.completed) {
             (Phase::Active, _) => None,
@@ -142,14 +140,13 @@ impl Restored {
                 // `completed` is the time of the last detection. The operation usually completed
                 // later, at the end of its debounce period. The condition `Completed` has this
                 // later time.
-                let end = condition(status, "Completed");
+                let end = status.condition("Completed");
                 let end = end.map_or(completed.0, |own| own.last_transition_time.0);
                 Some(end.max(completed.0))
             }
             (Phase::Completed, None) => return None,
         };
-        let detected_by = status.detected_by.iter().map(|it| it.as_str().into());
-        let detected_by: Vec<Arc<str>> = detected_by.collect();
+        let detected_by = status.detected_by.clone();
         let mut detections = LiteMap::new();
         if ended.is_none() && status.state != State::Settling {
             detections.extend(detected_by.iter().map(|name| {
@@ -164,8 +161,8 @@ impl Restored {
         let operation = Operation {
             what: OperationName {
                 component: primary.rule_set.component.clone(),
-                operation: object.spec.operation.as_str().into(),
-                item: object.spec.item.as_deref().map(Into::into),
+                operation: object.spec.operation.clone(),
+                item: object.spec.item.clone(),
             },
             key,
             uid,
@@ -214,6 +211,7 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
         item,
         // The key of a piece of work can have any value.
         work: _,
+        unknown: _,
     } = spec;
     let SubjectReference {
         api_version,
@@ -222,6 +220,7 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
         namespace,
         uid,
         owner_references,
+        unknown: _,
     } = subject;
     let Status {
         phase,
@@ -243,19 +242,16 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
         last_detected: _,
         subject_generation: _,
         conditions: _,
+        unknown: _,
     } = status;
     let is_name = |text: &str| !text.is_empty() && text.len() <= MAX_NAME && !text.contains('\0');
-    let may_be_name = |text: &Option<String>| text.as_deref().is_none_or(is_name);
+    let may_be_name = |text: &Option<Text>| text.as_deref().is_none_or(is_name);
     let is_namespace = |text: &str| labels::is_subdomain(text) && !text.contains('.');
     let latest = now.checked_add(MAX_CLOCK_SKEW).unwrap_or(Timestamp::MAX);
-    let is_past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= latest);
+    let is_past = |time: &Time| time.0 <= latest;
     let is_over = *phase == Phase::Completed;
-    let is_end = matches!(
-        state,
-        State::Succeeded | State::Failed | State::Superseded | State::Ended
-    );
+    let is_end = state.is_completed();
     let is_operation = !operation.is_empty() && labels::is_value(operation);
-    let label_count = metadata.labels.iter().flatten().count();
     let are_labels =
         authors_labels(object).all(|(key, value)| labels::is_key(key) && labels::is_value(value));
     let are_owners = owner_references.iter().all(|it| {
@@ -268,7 +264,10 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
             "metadata.creationTimestamp",
             is_past(&metadata.creation_timestamp),
         ),
-        ("metadata.labels", label_count <= MAX_MEMBERS && are_labels),
+        (
+            "metadata.labels",
+            metadata.labels.len() <= MAX_MEMBERS && are_labels,
+        ),
         ("spec.operation", is_operation),
         ("spec.ruleSet", is_name(rule_set)),
         ("spec.component", is_name(component)),
@@ -289,7 +288,10 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
             "status.detectedBy",
             detected_by.len() <= MAX_MEMBERS && are_rule_sets,
         ),
-        ("status.completed", !is_over || is_past(completed)),
+        (
+            "status.completed",
+            !is_over || completed.as_ref().is_some_and(is_past),
+        ),
         ("status.state", !is_over || is_end),
         ("status.reason", !is_over || rules::is_reason(reason)),
     ];
@@ -306,9 +308,11 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
 /// - If the operation is in flight, the start time source `Detected` becomes `Restored`. An invalid
 ///   reason becomes the reason that the server derives from the name of the operation.
 fn correct(object: &mut InFlightOperation, now: Timestamp) {
-    let start = object.metadata.creation_timestamp.as_ref();
-    let earliest = start.map_or(now, |start| start.0.min(now));
-    object.spec.subject.owner_references.truncate(MAX_OWNERS);
+    let earliest = object.metadata.creation_timestamp.0.min(now);
+    let owners = &mut object.spec.subject.owner_references;
+    if let Some(first) = owners.get(..MAX_OWNERS) {
+        *owners = first.into();
+    }
     let status = &mut object.status;
     status.last_detected.0 = status.last_detected.0.clamp(earliest, now);
     if let Some(completed) = &mut status.completed {
@@ -323,7 +327,7 @@ fn correct(object: &mut InFlightOperation, now: Timestamp) {
             status.start_time_source = StartTimeSource::Restored;
         }
         if !rules::is_reason(&status.reason) {
-            status.reason = operation_reason(&object.spec.operation);
+            status.reason = operation_reason(&object.spec.operation).into();
         }
     }
 }
@@ -409,15 +413,15 @@ pub struct RestoredRecord {
 }
 
 impl RestoredRecord {
-    /// Decodes a record of the index. Returns None if the JSON is not a record.
-    pub fn decode(key: &Key, json: &[u8]) -> Option<Self> {
-        let record: OperationRecord = serde_json::from_slice(json).ok()?;
-        Some(Self {
+    /// Restores a record of the index.
+    pub fn new(key: &Key, record: &OperationRecord) -> Self {
+        let (spec, status) = (&record.spec, &record.status);
+        Self {
             key: key.clone(),
-            owner: (record.spec.component.into(), record.spec.rule_set.into()),
-            started: record.status.started.0,
-            completed: record.status.completed.0,
-        })
+            owner: (spec.component.clone(), spec.rule_set.clone()),
+            started: status.started.0,
+            completed: status.completed.0,
+        }
     }
 }
 
@@ -438,7 +442,7 @@ fn bind(
 }
 
 /// Creates a rule set of which only the name and component are known.
-fn known_by_name(name: &str, component: &Arc<str>) -> Arc<RuleSet> {
+fn known_by_name(name: &str, component: &Text) -> Arc<RuleSet> {
     Arc::new(RuleSet {
         name: name.into(),
         component: component.clone(),
@@ -446,49 +450,47 @@ fn known_by_name(name: &str, component: &Arc<str>) -> Arc<RuleSet> {
     })
 }
 
-fn view(object: InFlightOperation) -> SubjectView {
-    let subject = object.spec.subject;
+fn view(object: &InFlightOperation) -> SubjectView {
+    let subject = &object.spec.subject;
     SubjectView {
         subject: Subject {
-            uid: subject.uid.map(Into::into),
-            name: subject.name.into(),
-            namespace: subject.namespace.map(Into::into),
+            uid: subject.uid.clone(),
+            name: subject.name.clone(),
+            namespace: subject.namespace.clone(),
             generation: object.status.subject_generation,
-            owners: subject.owner_references,
+            owners: subject.owner_references.clone(),
             managed: None,
         },
-        api_version: subject.api_version.into(),
-        kind: subject.kind.into(),
+        api_version: subject.api_version.clone(),
+        kind: subject.kind.clone(),
     }
 }
 
 /// Restores the detection whose values the operation shows.
 fn primary(object: &InFlightOperation) -> Detection {
     let (spec, status) = (&object.spec, &object.status);
-    let reason = Some(status.reason.as_str());
-    let labels: Labels = authors_labels(object)
-        .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-        .collect();
+    let labels = authors_labels(object).map(|(key, value)| (key.clone(), value.clone()));
+    let reason = Some(&status.reason);
     Detection {
         target: UNKNOWN_TARGET.clone(),
-        rule_set: known_by_name(&spec.rule_set, &spec.component.as_str().into()),
+        rule_set: known_by_name(&spec.rule_set, &spec.component),
         values: RuleValues {
             rule_index: 0,
             only_continues: false,
-            labels: Arc::new(labels),
+            labels: Arc::new(labels.collect()),
             state: match status.state {
                 State::Blocked | State::Held | State::Failing => Some(status.state),
                 _ => None,
             },
             reason: reason
-                .filter(|reason| *reason != operation_reason(&spec.operation))
-                .map(Into::into),
-            message: status.message.as_str().into(),
+                .filter(|reason| ***reason != *operation_reason(&spec.operation))
+                .cloned(),
+            message: status.message.clone(),
             progress: status.progress,
             started: None,
-            instance: status.instance.as_deref().map(Into::into),
-            work: spec.work.as_deref().map(Into::into),
-            nodes: status.nodes.iter().map(|it| it.as_str().into()).collect(),
+            instance: status.instance.clone(),
+            work: spec.work.clone(),
+            nodes: status.nodes.clone(),
             expected: None,
             stalled_after: None,
             size: None,
@@ -498,9 +500,8 @@ fn primary(object: &InFlightOperation) -> Detection {
 
 /// Returns the labels that the rule set gave to the operation: all labels except the labels that
 /// the server sets.
-fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item = (&String, &String)> {
-    let all = object.metadata.labels.iter().flatten();
-    all.filter(|(key, _)| {
+fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item = (&Text, &Text)> {
+    object.metadata.labels.iter().filter(|(key, _)| {
         let own = key.strip_prefix(labels::PREFIX);
         own.is_none_or(|suffix| labels::AUTHOR_SUFFIXES.contains(&suffix))
     })
@@ -509,16 +510,12 @@ fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item = (&String, 
 /// Returns the status of the condition `Detected`, and the time since which the condition has had
 /// this status.
 fn detected(status: &Status, start: Timestamp) -> (Detected, Timestamp) {
-    let condition = condition(status, "Detected");
-    let detected = match condition.map(|condition| condition.status.as_str()) {
+    let condition = status.condition("Detected");
+    let detected = match condition.map(|condition| &*condition.status) {
         Some("Unknown") => Detected::Unknown,
         _ if status.state == State::Settling => Detected::False,
         _ => Detected::True,
     };
     let since = condition.map_or(start, |condition| condition.last_transition_time.0);
     (detected, since)
-}
-
-fn condition<'a>(status: &'a Status, type_: &str) -> Option<&'a Condition> {
-    status.conditions.iter().find(|own| own.type_ == type_)
 }

@@ -1,8 +1,6 @@
 //! Restores the times of an operation after a restart or a change of the leader.
 
-use super::compact_values::{CompactExpected, ProgressRises, WholeSecond};
-use super::timing_condition::{ConditionBasis, RestoredText};
-use super::{OperationTiming, TimingCondition};
+use super::{OperationTiming, ProgressRises, TimingCondition};
 use ifo_api::live::{StartTimeSource, State, Status};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -36,23 +34,19 @@ impl OperationTiming {
         let counted = since(start);
         let is_start_known = status.start_time_source != StartTimeSource::ManagedFields;
         let restored = |kind: &str| {
-            let mut conditions = status.conditions.iter();
-            let condition = conditions.find(|condition| condition.type_ == kind)?;
-            let text = RestoredText {
+            let condition = status.condition(kind)?;
+            Some(TimingCondition {
+                is_raised: *condition.status == *"True",
+                since: condition.last_transition_time.0,
                 reason: condition.reason.clone(),
                 message: condition.message.clone(),
-            };
-            Some(TimingCondition {
-                is_raised: condition.status == "True",
-                since: condition.last_transition_time.0.into(),
-                basis: ConditionBasis::Restored(Box::new(text)),
             })
         };
         Self {
             state: status.state,
-            state_since: state_since.into(),
+            state_since,
             progress: status.progress,
-            last_progress: last_progress.map(WholeSecond::from),
+            last_progress,
             counted,
             counting_since: None,
             counted_at_rise: counted.saturating_sub(last_progress.map(since).unwrap_or_default()),
@@ -62,8 +56,8 @@ impl OperationTiming {
             deadline: None,
             overdue: restored("Overdue"),
             stalled: restored("Stalled"),
-            expected: status.expected.map(CompactExpected::new),
-            estimated_completion: time(&status.estimated_completion).map(WholeSecond::from),
+            expected: status.expected,
+            estimated_completion: time(&status.estimated_completion),
         }
     }
 }

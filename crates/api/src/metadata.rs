@@ -1,0 +1,182 @@
+//! The metadata, owner references and conditions of operations and records. The wire format is that
+//! of `metav1.ObjectMeta`, `metav1.OwnerReference` and `metav1.Condition`. These types differ from
+//! the types of `k8s_openapi` in one point: they share their texts (`Text`), because the server
+//! has them in memory for each operation.
+
+use crate::Text;
+use crate::{LIVE_GROUP, VERSION, labels, live, record};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self, Time};
+use litemap::LiteMap;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::LazyLock;
+
+/// The labels of an object, sorted by key.
+pub type Labels = LiteMap<Text, Text>;
+
+/// The fields that this release does not know, by their names in JSON.
+pub type UnknownFields = BTreeMap<String, Value>;
+
+/// The metadata of an operation or of a record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// Start of the operation, in whole seconds.
+    pub creation_timestamp: Time,
+    /// The generation. None for a record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// The labels.
+    #[serde(
+        default,
+        skip_serializing_if = "LiteMap::is_empty",
+        deserialize_with = "labels_with_frequent_keys"
+    )]
+    pub labels: Labels,
+    /// Name of the object.
+    pub name: Text,
+    /// Namespace of the object.
+    pub namespace: Text,
+    /// The owner of the object: the subject of the operation, if its UID is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owner_references: Vec<OwnerReference>,
+    /// The resourceVersion, if the object was decoded from JSON. None for an object in the index,
+    /// because the index has the version beside the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
+    /// UID of the object.
+    pub uid: Text,
+    /// Fields that only a newer release knows.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
+}
+
+/// A reference to the owner of an object (`metav1.OwnerReference`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerReference {
+    /// Group and version of the owner.
+    pub api_version: Text,
+    /// True if the owner can be deleted in the foreground only after this object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_owner_deletion: Option<bool>,
+    /// True if the owner is the controller of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<bool>,
+    /// Kind of the owner.
+    pub kind: Text,
+    /// Name of the owner.
+    pub name: Text,
+    /// UID of the owner.
+    pub uid: Text,
+}
+
+impl From<&OwnerReference> for v1::OwnerReference {
+    fn from(own: &OwnerReference) -> Self {
+        Self {
+            api_version: own.api_version.to_string(),
+            block_owner_deletion: own.block_owner_deletion,
+            controller: own.controller,
+            kind: own.kind.to_string(),
+            name: own.name.to_string(),
+            uid: own.uid.to_string(),
+        }
+    }
+}
+
+/// A condition (`metav1.Condition`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Time since which the condition has had this status, in whole seconds.
+    pub last_transition_time: Time,
+    /// Message for people.
+    pub message: Text,
+    /// The generation of the subject at the last change of the operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Reason in CamelCase.
+    #[serde(deserialize_with = "frequent_text")]
+    pub reason: Text,
+    /// `True`, `False` or `Unknown`.
+    #[serde(deserialize_with = "frequent_text")]
+    pub status: Text,
+    /// Type of the condition, such as `Completed`.
+    #[serde(rename = "type", deserialize_with = "frequent_text")]
+    pub type_: Text,
+}
+
+/// The `apiVersion` of operations and records.
+static API_VERSION: LazyLock<String> = LazyLock::new(|| format!("{LIVE_GROUP}/{VERSION}"));
+
+/// The texts that most operations have. All operations share them.
+static FREQUENT_TEXTS: LazyLock<HashSet<Text>> = LazyLock::new(|| {
+    let server_labels = labels::SERVER_SUFFIXES.map(|suffix| [labels::PREFIX, suffix].concat());
+    let states = live::State::ALL.map(live::State::name);
+    let texts = [
+        "",
+        &*API_VERSION,
+        live::KIND,
+        record::KIND,
+        "True",
+        "False",
+        "Unknown",
+        "Progressing",
+        "Detected",
+        "Completed",
+        "Overdue",
+        "Stalled",
+        "RuleMatched",
+        "Settling",
+        "WatchGap",
+        "InFlight",
+        "NotJudged",
+        "AsExpected",
+        "AsUsual",
+        "ProgressRising",
+    ];
+    let all = server_labels
+        .iter()
+        .map(|key| &**key)
+        .chain(states)
+        .chain(texts);
+    all.map(Text::from).collect()
+});
+
+/// Returns a text that many operations share. A text that is not in the list of frequent texts is
+/// copied.
+pub fn shared_text(text: &str) -> Text {
+    let known = FREQUENT_TEXTS.get(text).cloned();
+    known.unwrap_or_else(|| text.into())
+}
+
+/// Returns the `apiVersion` of operations and records.
+pub fn api_version() -> Text {
+    shared_text(&API_VERSION)
+}
+
+/// Rounds a time down to a whole second. JSON has whole seconds, so an object that was decoded from
+/// JSON equals the object that was encoded.
+pub fn whole_second(time: Timestamp) -> Time {
+    let before = i64::from(time.subsec_nanosecond() < 0);
+    Time(Timestamp::from_second(time.as_second() - before).unwrap_or(time))
+}
+
+/// Decodes a text that many operations share.
+pub(crate) fn frequent_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
+    let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+    Ok(shared_text(&text))
+}
+
+/// Decodes labels, whose keys many operations share.
+fn labels_with_frequent_keys<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Labels, D::Error> {
+    let labels = BTreeMap::<std::borrow::Cow<'de, str>, Text>::deserialize(deserializer)?;
+    let labels = labels.into_iter();
+    Ok(labels
+        .map(|(key, value)| (shared_text(&key), value))
+        .collect())
+}

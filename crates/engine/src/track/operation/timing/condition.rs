@@ -1,0 +1,79 @@
+//! The conditions `Overdue` (an operation takes longer than expected) and `Stalled` (the progress
+//! of an operation does not rise).
+
+use super::{MIN_EXCESS, text};
+use ifo_api::Text;
+use ifo_api::live::State;
+use jiff::Timestamp;
+use std::time::Duration;
+
+/// One of the conditions `Overdue` and `Stalled`, as clients see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimingCondition {
+    /// True if the status of the condition is `True`.
+    pub is_raised: bool,
+    /// Time since which `is_raised` has had this value.
+    pub since: Timestamp,
+    /// The reason of the condition.
+    pub reason: Text,
+    /// The message of the condition.
+    pub message: Text,
+}
+
+/// The reason and the message of a condition.
+pub type Explanation = (&'static str, String);
+
+/// Explains `Overdue` by the duration that the rule expects.
+pub fn rule_limit(limit: Duration, is_raised: bool) -> Explanation {
+    let limit = text(limit);
+    if is_raised {
+        let message = format!("Longer than the {limit} that the rule expects.");
+        ("LongerThanExpected", message)
+    } else {
+        ("AsExpected", format!("The rule expects at most {limit}."))
+    }
+}
+
+/// Explains `Overdue` by the 95th percentile of the durations of earlier runs, and by the number of
+/// these runs.
+pub fn earlier_runs(p95: Duration, runs: u64, is_raised: bool) -> Explanation {
+    // The limit is `2 * p95` or `p95 + MIN_EXCESS`, whichever is longer.
+    let comparison = match (p95 >= MIN_EXCESS, is_raised) {
+        (true, true) => "Longer than twice".to_owned(),
+        (true, false) => "Not longer than twice".to_owned(),
+        (false, true) => format!("At least {} longer than", text(MIN_EXCESS)),
+        (false, false) => format!("Not {} longer than", text(MIN_EXCESS)),
+    };
+    let reason = if is_raised {
+        "LongerThanUsual"
+    } else {
+        "AsUsual"
+    };
+    let p95 = text(p95);
+    (
+        reason,
+        format!("{comparison} the usual {p95} of {runs} runs."),
+    )
+}
+
+/// Explains `Stalled` by the progress in percent and the rule's `stalledAfter`.
+pub fn progress(percent: u8, stalled_after: Duration, is_raised: bool) -> Explanation {
+    let limit = text(stalled_after);
+    if is_raised {
+        let message = format!("The progress has stayed at {percent}% for {limit} or longer.");
+        ("ProgressNotRising", message)
+    } else {
+        let message = format!("The progress rose within the last {limit}.");
+        ("ProgressRising", message)
+    }
+}
+
+/// Explains why a condition is not raised, although its limit may be exceeded: only time in the
+/// state `Progressing` counts, and only while the watch of the subject is not interrupted.
+pub fn not_counting(state: State) -> Explanation {
+    let cause = match state {
+        State::Progressing => "the watch of the subject is interrupted".to_owned(),
+        state => format!("the operation is {}", state.name()),
+    };
+    ("NotJudged", format!("Time does not count while {cause}."))
+}
