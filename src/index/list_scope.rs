@@ -1,8 +1,7 @@
 //! The part of the index that a list or a watch covers.
 
 use super::Key;
-use ifo_api::Text;
-use ifo_api::is_record_namespace;
+use ifo_api::{Text, is_record_namespace};
 
 /// The part of the index that a list or a watch covers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::reader::undo;
 use super::*;
 use futures::FutureExt;
 use ifo_api::example;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -139,7 +139,8 @@ fn scans_beside_a_fast_writer_are_rolled_back_to_their_version() {
 }
 
 /// Returns the number of bytes that one replaced object takes in the ring buffer.
-fn replaced_weight(writer: &mut Writer, reader: &IndexReader) -> usize {
+fn replaced_weight() -> usize {
+    let (mut writer, reader) = index(MANY);
     let empty = reader.ring_bytes();
     writer
         .commit(vec![put("w", "w", 1)], VersionAssignment::Mint)
@@ -163,8 +164,7 @@ fn trim_as_old(writer: &mut Writer) {
 
 #[test]
 fn the_ring_counts_only_its_own_bytes_and_stays_within_its_limit() {
-    let (mut writer, reader) = index(MANY);
-    let one = replaced_weight(&mut writer, &reader);
+    let one = replaced_weight();
     assert!((1_000..3_000).contains(&one), "{one}");
 
     let bytes = 10 * one;
@@ -317,10 +317,7 @@ async fn young_changes_expire_without_a_further_commit() {
 
 #[test]
 fn young_changes_are_limited_as_well() {
-    let one = {
-        let (mut writer, reader) = index(MANY);
-        replaced_weight(&mut writer, &reader)
-    };
+    let one = replaced_weight();
     let bounds = Bounds {
         bytes: 10 * one,
         ..MANY
@@ -423,6 +420,33 @@ fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
     let now = now.unwrap();
     assert_eq!((rv, now.rv()), (last, last));
     assert!(Arc::ptr_eq(&now, &writer.get(&key).unwrap()));
+}
+
+#[test]
+fn the_json_of_an_entry_has_its_version_and_the_fields_of_a_newer_release() {
+    let fields = json!({
+        "metadata": {"annotations": {"a": "b"}, "resourceVersion": "5"},
+        "spec": {"new": [1]},
+        "status": {"new": {"a": null}},
+    });
+    let operation = json!(example::operation(&fields));
+    let record = json!(example::record(&fields));
+    for (mut json, is_record) in [(operation, false), (record, true)] {
+        let object = Object::decode(json.to_string().as_bytes(), is_record).unwrap();
+        let key = Key::new("a", "x");
+        let (mut writer, _) = index_from(MANY, Rv(1));
+        let put = Write::Put {
+            key: key.clone(),
+            object,
+        };
+        writer
+            .commit([put], VersionAssignment::Exact(Rv(7)))
+            .unwrap();
+        json["metadata"]["resourceVersion"] = json!("7");
+        let entry = writer.get(&key).unwrap();
+        let served: Value = serde_json::from_slice(&entry.json()).unwrap();
+        assert_eq!(served, json);
+    }
 }
 
 #[test]
@@ -627,12 +651,8 @@ fn an_unchanged_put_with_an_exact_version_sets_the_version() {
 
 #[test]
 fn changes_of_one_version_are_visible_atomically() {
-    let one = {
-        let (mut writer, reader) = index(MANY);
-        replaced_weight(&mut writer, &reader)
-    };
     // The limit is reached in the middle of a batch of two changes.
-    let bytes = 3 * one;
+    let bytes = 3 * replaced_weight();
     let (mut writer, reader) = index_from(Bounds { bytes, ..MANY }, Rv(1));
     for rv in 2..9 {
         let batch = vec![put("a", "x", rv), put("a", "y", rv)];

@@ -148,7 +148,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The version is not above the newest version, the next version is not reserved, or there are no more versions. In each case, the index is unchanged.
+    /// The version is not above the newest version, the next version is not reserved, or there are
+    /// no more versions. In each case, the index is unchanged.
     pub fn commit(
         &mut self,
         batch: impl AsRef<[Write]>,

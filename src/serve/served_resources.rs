@@ -11,14 +11,13 @@ mod records;
 
 pub use self::operations::inflight_operations;
 pub use self::records::operation_records;
-use ifo_api::Text;
 
 use super::error_status::ErrorStatus;
 use crate::index::{IndexReader, Key, Object};
 use arc_swap::ArcSwap;
 use ifo_api::live::Spec;
 use ifo_api::ruleset::OperationRuleSet;
-use ifo_api::{GROUP, VERSION, duration, ruleset};
+use ifo_api::{GROUP, Text, VERSION, duration, ruleset};
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

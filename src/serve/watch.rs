@@ -348,8 +348,9 @@ impl Watcher {
         out.into()
     }
 
-    /// Writes the event for a change. Writes nothing if the object matches the selector of this watch
-    /// neither before nor after the change. The event depends on the change and on the selector:
+    /// Writes the event for a change. Writes nothing if the object matches the selector of this
+    /// watch neither before nor after the change. The event depends on the change and on the
+    /// selector:
     ///
     /// - If the object begins to match, the event is `ADDED`.
     /// - If the object matches before and after the change, the event is `MODIFIED`.

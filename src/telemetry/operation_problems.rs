@@ -6,8 +6,7 @@ use super::metrics_macro::metrics;
 use super::{GaugeFamily, MAX_VALUES, Metrics, OperationSample};
 use crate::index::IndexEntry;
 use ifo_api::Text;
-use ifo_api::live::State;
-use ifo_api::live::SubjectReference;
+use ifo_api::live::{State, SubjectReference};
 use std::collections::BTreeSet;
 
 metrics! {

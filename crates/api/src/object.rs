@@ -224,3 +224,50 @@ fn versioned<M>(metadata: &M, version: impl Display) -> VersionedMetadata<'_, M>
 fn append_json(value: &impl Serialize, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("the objects have string keys and are always valid");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+    use serde_json::{Value, json};
+
+    /// Returns an operation and a record as JSON. The boolean is true for the record.
+    fn operation_and_record() -> [(Value, bool); 2] {
+        let none = json!({});
+        [
+            (json!(example::operation(&none)), false),
+            (json!(example::record(&none)), true),
+        ]
+    }
+
+    fn decode(json: &Value, is_record: bool) -> Object {
+        Object::decode(json.to_string().as_bytes(), is_record).unwrap()
+    }
+
+    #[test]
+    fn unknown_fields_are_encoded_again_with_the_new_version() {
+        for (mut json, is_record) in operation_and_record() {
+            for part in ["/metadata", "/spec", "/spec/subject", "/status"] {
+                json.pointer_mut(part).unwrap()["unknown"] = json!({"a": [1, null, "b"]});
+            }
+            json["metadata"]["resourceVersion"] = "7".into();
+            let object = decode(&json, is_record);
+            json["metadata"]["resourceVersion"] = "8".into();
+            let (mut encoded, mut metadata) = (Vec::new(), Vec::new());
+            object.append_json(8, &mut encoded);
+            object.append_metadata(8, &mut metadata);
+            let parse = |json: &[u8]| serde_json::from_slice::<Value>(json).unwrap();
+            assert_eq!(parse(&encoded), json);
+            assert_eq!(parse(&metadata), json["metadata"]);
+        }
+    }
+
+    #[test]
+    fn a_state_of_a_newer_release_becomes_unknown() {
+        for (mut json, is_record) in operation_and_record() {
+            let field = if is_record { "outcome" } else { "state" };
+            json["status"][field] = "Paused".into();
+            assert_eq!(decode(&json, is_record).state(), Some(State::Unknown));
+        }
+    }
+}

@@ -257,8 +257,10 @@ async fn the_fields_of_a_live_operation_can_be_explained() {
     let progress = explain(schemas, LIVE_OBJECT, "status.progress");
     assert_eq!(progress["type"], "integer");
     assert_eq!(progress["format"], "int32");
-    let owners = explain(schemas, LIVE_OBJECT, "spec.subject.ownerReferences.uid");
-    assert_eq!(owners["type"], "string");
+    for path in ["spec.operation", "spec.subject.ownerReferences.uid"] {
+        let text = explain(schemas, LIVE_OBJECT, path);
+        assert_eq!(text["type"], "string", "{path}");
+    }
     let object = &schemas[LIVE_OBJECT];
     assert!(
         object["x-kubernetes-selectable-fields"]

@@ -25,9 +25,10 @@ async fn a_table_has_the_documented_columns_and_metadata_in_each_row() {
     assert!(columns.iter().all(|it| it.as_object().unwrap().len() == 5));
     let row = &table["rows"][0];
     let cells = row["cells"].as_array().unwrap();
-    let shown = columns.iter().zip(cells).map(|(column, cell)| {
-        json!([column["name"], column["priority"], column["type"], cell])
-    });
+    let shown = columns
+        .iter()
+        .zip(cells)
+        .map(|(column, cell)| json!([column["name"], column["priority"], column["type"], cell]));
     let age = cell(&table, "Age");
     assert!(age.as_str().unwrap().contains('y'), "{age}");
     assert_eq!(
@@ -231,15 +232,11 @@ async fn an_empty_table_has_columns_and_old_clients_get_v1beta1() {
 #[tokio::test]
 async fn a_cluster_scoped_resource_has_its_own_columns() {
     let mut fixture = Fixture::new();
-    let condition = |kind: &str, reason: &str| {
+    let condition = |kind: &str, status: &str, reason: &str| {
         json!({
-            "type": kind, "status": "True", "reason": reason, "message": "",
+            "type": kind, "status": status, "reason": reason, "message": "",
             "lastTransitionTime": "2020-01-01T00:00:00Z",
         })
-    };
-    let condition = |type_: &str, status: &str, reason: &str| {
-        let time = "2020-01-01T00:00:00Z";
-        json!({ "type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": time })
     };
     let conditions = [
         condition("Validated", "False", "Invalid"),

@@ -658,6 +658,8 @@ fn completed_operations_leave_records_up_to_the_maximum() {
     assert_eq!(names, ["c", "d", "e"]);
     assert_eq!(kept[0].status.duration_seconds, 90);
     assert_eq!(kept[0].status.outcome, State::Ended);
+    let mut all = fixture.records.values();
+    assert!(all.all(|record| json_of(record).to_string().len() <= 1024));
 
     // A new leader takes over the records, and deletes the records of deleted namespaces.
     let mut next = fixture.taken_over_with(settings_with_records(2), SECOND, |_, _| {});
