@@ -6,6 +6,7 @@ use ifo::index::{
     Bounds, Cursor, IndexEntry, IndexReader, Key, ListScope, Object, ReadVersion,
     VersionAssignment, Write, Writer, index,
 };
+use ifo_api::Collection;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ fn object(namespace: &str, name: &str, change: u64) -> Object {
     let json = format!(
         r#"{{"apiVersion":"live.ifo.kubevirt.io/v1alpha1","kind":"InFlightOperation","metadata":{{"creationTimestamp":"2026-01-02T03:04:05Z","generation":1,"labels":{{"ifo.kubevirt.io/component":"kubevirt","ifo.kubevirt.io/operation":"Migrating","ifo.kubevirt.io/subject-kind":"VirtualMachine"}},"name":"{name}","namespace":"{namespace}","ownerReferences":[{{"apiVersion":"kubevirt.io/v1","blockOwnerDeletion":false,"controller":true,"kind":"VirtualMachine","name":"{name}","uid":"6f1de7a0-5f8f-4b0e-a7f0-3a0f5f4f9d61"}}],"uid":"6f1de7a0-5f8f-4b0e-a7f0-3a0f5f4f9d62"}},"spec":{{"operation":"Migrating","ruleSet":"vm-lifecycle-rules","component":"kubevirt","subject":{{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","name":"{name}","namespace":"{namespace}","uid":"6f1de7a0-5f8f-4b0e-a7f0-3a0f5f4f9d61"}}}},"status":{{"phase":"Active","state":"Progressing","reason":"Migrating","message":"copying memory to node-17","progress":{progress},"startTimeSource":"Expression","lastDetected":"2026-01-02T03:04:05Z","detectedBy":["vm-lifecycle-rules"],"subjectGeneration":7,"conditions":[{conditions}]}}}}"#
     );
-    Object::decode(json.as_bytes(), false).expect("the JSON is an operation")
+    Object::decode(json.as_bytes(), Collection::Operations).expect("the JSON is an operation")
 }
 
 fn key(n: u64) -> Key {

@@ -22,9 +22,8 @@ use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, IndexReader, ListScope, Rv, Writer};
 use crate::replicate::{
     self, LeaderQueries, Leadership, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask,
-    ReplicatedReporter,
 };
-use crate::rules::{Report, Reporter};
+use crate::rules::Report;
 use crate::serve::{
     AdvertisedResource, Connections, Limits, Readiness, Resource, ServerParameters,
     SharedShortNames, VersionInfo, served_resources,
@@ -225,29 +224,21 @@ impl App {
         more: Option<Resource>,
         served_by_other_router: Option<&'static [AdvertisedResource]>,
     ) -> ServerParameters {
-        let reporter = Reporter::new(
-            self.report.subscribe(),
-            self.cluster_namespace.clone(),
-            self.operations.clone(),
-        );
-        let reporter_with_replica_status =
-            ReplicatedReporter::new(reporter, self.replica_status.clone());
-        let reporter_clone = reporter_with_replica_status.clone();
         let mut resources = vec![
             Resource {
                 short_names_of_kinds: self.short_names_of_kinds.clone(),
                 ..served_resources::inflight_operations(self.operations.clone())
             },
             served_resources::operation_records(self.operations.clone()),
+            served_resources::activities(self.operations.clone()),
         ];
         resources.extend(more);
         ServerParameters {
             resources,
             authenticate: access.authenticate,
             authorize: access.authorize,
-            completeness: Arc::new(reporter_with_replica_status),
-            incomplete_rule_sets: Arc::new(move || reporter_clone.incomplete_rule_sets()),
             replica_status: self.replica_status.clone(),
+            cluster_namespace: self.cluster_namespace.clone(),
             readiness: self.readiness.clone(),
             metrics: self.metrics.clone(),
             version: VersionInfo {

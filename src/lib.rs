@@ -8,13 +8,13 @@
 //! OperationRuleSet ──watch──▶ rules ──RuleBook──▶ detection ◀──raw JSON of one object── observe
 //!                                                     │ ifo_engine::detect, with ifo_cel
 //!                                                     ▼
-//!                               tracker_task: ifo_engine::track ──▶ index
+//!         tracker_task: ifo_engine::track, ifo_engine::activity ──▶ index
 //!                                                                     │ IndexReader, Cursor
 //!                            persist: custom resources (optional) ◀───┘
 //!
 //! On a follower:
 //!
-//! operations of the leader ──list, watch──▶ replicate: Mirror ──▶ index
+//! objects of the leader's index ──list, watch──▶ replicate: Mirror ──▶ index
 //!
 //! On every replica:
 //!
@@ -32,16 +32,19 @@
 //! - The tasks in [`detection`] pass the objects of the feeds to `ifo_engine::detect`, which
 //!   evaluates the rules.
 //! - The tracker (`ifo_engine::track`) turns the results of the rules into operations.
-//! - The index contains the operations in memory, and the records of completed operations. A
-//!   [`IndexReader`](index::IndexReader) lists these objects, and a [`Cursor`](index::Cursor)
-//!   delivers changes to a watch.
-//! - The mirror copies the operations of the leader into the index of a follower.
+//! - An activity (`ifo_engine::activity`) tells whether a namespace, a node, a component or the
+//!   cluster is idle.
+//! - The index contains all objects in memory: operations, records of completed operations,
+//!   activities, and the rule sets that may miss operations. Its objects have the type
+//!   [`ifo_api::Object`]. An [`IndexReader`](index::IndexReader) lists them, and a
+//!   [`Cursor`](index::Cursor) delivers changes to a watch.
+//! - The mirror copies the index of the leader into the index of a follower.
 //!
 //! The ifo server shares these crates in `crates/` with the kubectl plugin:
 //!
-//! - [`ifo_api`]: wire types.
+//! - [`ifo_api`]: the types of our API groups, on the wire and in memory.
 //! - [`ifo_cel`]: CEL, the expression language of the rules.
-//! - [`ifo_engine`]: compiled rules, detection and the tracker.
+//! - [`ifo_engine`]: compiled rules, detection, the tracker and the activities.
 //! - [`ifo_client`]: connections to a cluster, and manifests from files.
 //!
 //! The modules from [`rules`] to [`serve`] are declared in the order in which data passes through

@@ -9,14 +9,21 @@
 //! Lease.
 
 use crate::clock;
-use crate::index::{Error, Rv, VersionAssignment, Write, Writer};
+use crate::index::{
+    Error, IndexReader, ListScope, Object, ReadVersion, Rv, VersionAssignment, Write, Writer,
+};
 use crate::replicate::Leadership;
 use crate::telemetry::Metrics;
+use ifo_api::Text;
+use ifo_api::completeness::{Gaps, GapsObject};
+use ifo_engine::activity::Activities;
 use ifo_engine::detect::FeedEvent;
-pub use ifo_engine::track::Message;
 use ifo_engine::track::Tracker;
+pub use ifo_engine::track::{Existing, Message};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// The capacity of the queue of messages to the tracker. When the queue is full, the feeds wait and
 /// do not read from their connections. So no message is dropped, and memory stays bounded.
@@ -26,6 +33,169 @@ pub const QUEUE_CAPACITY: usize = 1024;
 /// clients see the change of the first message only after the last message. This limit keeps that
 /// delay short. Further messages wait for the next batch.
 const MAX_BATCH: usize = 256;
+
+/// The interval at which the task looks for rule sets that have begun or stopped to miss operations.
+/// It also does this with each batch of messages.
+const GAPS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The interval at which the numbers of activities are updated.
+const NUMBERS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns the rule sets that may miss operations now.
+pub type ReadGaps = Arc<dyn Fn() -> Gaps + Send + Sync>;
+
+/// Keeps the activities and the [`Gaps`] in the index up to date. The task commits them together
+/// with the operations.
+pub struct ActivityWriter {
+    activities: Activities,
+    read_gaps: ReadGaps,
+    /// The gaps in the index.
+    shown: Gaps,
+    /// Gaps of which some have ended, and the time at which the task noticed this.
+    ended: Option<(Gaps, Instant)>,
+    numbers_at: Instant,
+}
+
+impl ActivityWriter {
+    /// Creates the writer of a leadership term. At first, it is unknown whether anything is idle,
+    /// because this leader has not read the targets of the rule sets.
+    pub fn new(cluster_namespace: Text, reader: &IndexReader, read_gaps: ReadGaps) -> Self {
+        let listed = reader.list(&ListScope::Everything, ReadVersion::Latest);
+        let entries = listed.map(|(_, entries)| entries).unwrap_or_default();
+        let index = entries.iter().map(|entry| (entry.key(), entry.object()));
+        Self {
+            activities: Activities::new(cluster_namespace, index),
+            read_gaps,
+            shown: Gaps::default(),
+            ended: None,
+            numbers_at: Instant::now(),
+        }
+    }
+
+    /// Creates a writer for tests in which all rule sets work.
+    #[cfg(test)]
+    pub fn without_gaps(reader: &IndexReader) -> Self {
+        let gaps = Gaps {
+            rule_sets_are_read: true,
+            total: 1,
+            ..Gaps::default()
+        };
+        Self::new("ifo-system".into(), reader, Arc::new(move || gaps.clone()))
+    }
+
+    /// Returns the writes at the beginning of the term.
+    fn begin(&mut self) -> Vec<Write> {
+        self.show(Gaps::default())
+    }
+
+    /// Adds the writes of the activities that change with the operations in `batch`.
+    fn complete(&mut self, batch: &mut Vec<Write>) {
+        for write in &*batch {
+            self.activities.record(write);
+        }
+        self.surround(batch);
+    }
+
+    /// Adds the writes of activities to a batch. Each write gets a version of its own. So that no
+    /// activity is idle at a version at which an operation is in flight or may be missing, the
+    /// activities that become idle come last, and all others first.
+    fn surround(&mut self, batch: &mut Vec<Write>) {
+        let writes = self.activities.writes(clock::now(), false);
+        let is_idle = |write: &Write| match write {
+            Write::Put { object, .. } => {
+                let idle = object.activity().and_then(|activity| activity.idle());
+                idle.is_some_and(|idle| idle.status == "True")
+            }
+            Write::Delete { .. } => true,
+        };
+        let (last, first): (Vec<Write>, Vec<Write>) = writes.into_iter().partition(is_idle);
+        batch.splice(0..0, first);
+        batch.extend(last);
+    }
+
+    /// Returns the writes for gaps that have begun or ended, and for outdated numbers.
+    ///
+    /// A gap that has begun is shown at once. The end of a gap is shown only when the index has all
+    /// operations that were detected before: the queue of messages was empty after the gap had
+    /// ended, and the gap has not begun again.
+    fn update(&mut self, is_queue_empty: bool) -> Vec<Write> {
+        let now = Instant::now();
+        let found = (self.read_gaps)();
+        let mut writes = Vec::new();
+        if found == self.shown {
+            self.ended = None;
+        } else {
+            let is_over = self.ended.as_ref().is_some_and(|(ended, since)| {
+                *ended == found && is_queue_empty && now.duration_since(*since) >= GAPS_INTERVAL
+            });
+            let next = if is_over {
+                found.clone()
+            } else {
+                union(&self.shown, &found)
+            };
+            if next == found {
+                self.ended = None;
+            } else if self.ended.as_ref().is_none_or(|(ended, _)| *ended != found) {
+                self.ended = Some((found, now));
+            }
+            if next != self.shown {
+                writes = self.show(next);
+            }
+        }
+        if now >= self.numbers_at && self.activities.has_outdated_numbers() {
+            self.numbers_at = now + NUMBERS_INTERVAL;
+            writes.extend(self.activities.writes(clock::now(), true));
+        }
+        writes
+    }
+
+    fn show(&mut self, gaps: Gaps) -> Vec<Write> {
+        self.shown = gaps.clone();
+        self.activities.set_gaps(Arc::new(gaps.clone()));
+        let mut writes = vec![Write::Put {
+            key: GapsObject::key(),
+            object: Object::Gaps(Arc::new(GapsObject::new(gaps))),
+        }];
+        self.surround(&mut writes);
+        writes
+    }
+
+    /// Records the namespaces or nodes that exist.
+    fn set_existing(&mut self, existing: Existing) -> Vec<Write> {
+        match existing {
+            Existing::Namespaces(names) => self.activities.set_namespaces(&names),
+            Existing::Namespace(name, exists) => self.activities.set_namespace(&name, exists),
+            Existing::Nodes(names) => self.activities.set_nodes(&names),
+            Existing::Node(name, exists) => self.activities.set_node(&name, exists),
+        }
+        self.activities.writes(clock::now(), false)
+    }
+}
+
+/// Returns the gaps of both values. If a rule set has a gap in both, the result affects the objects
+/// of both.
+fn union(shown: &Gaps, found: &Gaps) -> Gaps {
+    if !shown.rule_sets_are_read || shown.total == 0 {
+        // As long as nothing is known, or no rule set exists, everything may be missing.
+        return shown.clone();
+    }
+    if !found.rule_sets_are_read || found.total == 0 {
+        return found.clone();
+    }
+    let mut all = found.clone();
+    for gap in &shown.rule_sets {
+        match all
+            .rule_sets
+            .iter_mut()
+            .find(|it| it.rule_set == gap.rule_set)
+        {
+            Some(both) => both.extend(gap),
+            None => all.rule_sets.push(gap.clone()),
+        }
+    }
+    all.rule_sets.sort_by(|a, b| a.rule_set.cmp(&b.rule_set));
+    all
+}
 
 /// Processes messages until all senders are dropped or the leadership is lost. The index keeps its
 /// content when this function returns.
@@ -37,9 +207,15 @@ pub async fn run(
     writer: &mut Writer,
     leadership: &Leadership,
     mut messages: mpsc::Receiver<Message>,
+    mut activity: ActivityWriter,
     metrics: Arc<Metrics>,
 ) {
     let mut batch = Vec::with_capacity(MAX_BATCH);
+    let mut ticks = interval(GAPS_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    if !commit(writer, leadership, activity.begin()).await {
+        return;
+    }
     loop {
         let deadline = tracker.next_deadline();
         let expired = async {
@@ -52,6 +228,7 @@ pub async fn run(
             biased;
             received = messages.recv_many(&mut batch, MAX_BATCH) => if received == 0 { return },
             () = expired => {}
+            _ = ticks.tick() => {}
         }
         let now = clock::reading();
         let mut read_times = Vec::with_capacity(batch.len());
@@ -69,20 +246,33 @@ pub async fn run(
             {
                 read_times.push(*read);
             }
+            if let Message::Existing(existing) = message {
+                if !commit(writer, leadership, activity.set_existing(existing)).await {
+                    return;
+                }
+                continue;
+            }
             tracker.advance(message, now);
             if tracker.has_full_batch() {
-                let Some(changed) = commit_all(&mut tracker, writer, leadership).await else {
+                let Some(changed) =
+                    commit_all(&mut tracker, &mut activity, writer, leadership).await
+                else {
                     return;
                 };
                 has_changed |= changed;
             }
         }
         tracker.expire(now);
-        let Some(changed) = commit_all(&mut tracker, writer, leadership).await else {
+        let Some(changed) = commit_all(&mut tracker, &mut activity, writer, leadership).await
+        else {
             return;
         };
         has_changed |= changed;
         tracker.committed();
+        let updates = activity.update(messages.is_empty());
+        if !commit(writer, leadership, updates).await {
+            return;
+        }
         if has_changed {
             for read in read_times {
                 metrics.event_visible(clock::since(read));
@@ -100,15 +290,17 @@ pub async fn run(
 /// leadership before it has committed all of them.
 async fn commit_all(
     tracker: &mut Tracker,
+    activity: &mut ActivityWriter,
     writer: &mut Writer,
     leadership: &Leadership,
 ) -> Option<bool> {
     let mut has_changed = false;
     loop {
-        let changes = tracker.take_batch();
+        let mut changes = tracker.take_batch();
         if changes.is_empty() {
             return Some(has_changed);
         }
+        activity.complete(&mut changes);
         has_changed = true;
         if !commit(writer, leadership, changes).await {
             return None;
@@ -124,6 +316,9 @@ async fn commit_all(
 /// changes. Returns false if this replica loses the leadership before the commit. Otherwise returns
 /// true. If the index rejects the changes, logs an error and also returns true.
 async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> bool {
+    if changes.is_empty() {
+        return true;
+    }
     loop {
         // If the process is paused after this call, another replica can become leader, and this
         // replica still commits the changes. This is safe, because the new leader does not issue
@@ -147,7 +342,7 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{Bounds, IndexReader, ListScope, ReadVersion, Write, index};
+    use crate::index::{Bounds, IndexEntry, IndexReader, ListScope, ReadVersion, Write, index};
     use ifo_api::live::InFlightOperation;
     use ifo_api::{Gvr, Source};
     use ifo_engine::detect::{Evaluation, Finding, RuleValues, Subject};
@@ -193,7 +388,7 @@ mod tests {
     }
 
     /// Runs the tracker task until it has processed these messages.
-    async fn run_until_processed(writer: Writer, messages: Vec<Message>) {
+    async fn run_until_processed(writer: Writer, reader: &IndexReader, messages: Vec<Message>) {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
@@ -203,10 +398,11 @@ mod tests {
         let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
         let metrics = Arc::new(Metrics::new());
         let tracker = Tracker::new(settings, metrics.clone());
+        let activity = ActivityWriter::without_gaps(reader);
         let running = tokio::spawn(async move {
             let mut writer = writer;
             let leadership = Leadership::alone(writer.head());
-            run(tracker, &mut writer, &leadership, queue, metrics).await;
+            run(tracker, &mut writer, &leadership, queue, activity, metrics).await;
         });
         let (done, flushed) = oneshot::channel();
         for message in messages.into_iter().chain([Message::Flush(done)]) {
@@ -255,7 +451,7 @@ mod tests {
             event,
         };
         let (leader_index, listed) = new_index();
-        run_until_processed(leader_index, vec![rules, detected]).await;
+        run_until_processed(leader_index, &listed, vec![rules, detected]).await;
         let list = |reader: &IndexReader| {
             reader
                 .list(&ListScope::Operations, ReadVersion::Latest)
@@ -275,16 +471,24 @@ mod tests {
                 key: entry.key().clone(),
                 object: operation.into(),
             };
-            let head = follower_index
+            follower_index
                 .commit(vec![write], VersionAssignment::Mint)
                 .expect("an index accepts every new version before the first call of `reserve`");
+            let before = list(&reader);
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {
                 state.add_index_object(entry.key(), entry.object(), clock::reading());
             }
-            run_until_processed(follower_index, vec![Message::Resume(Box::new(state))]).await;
-            assert_eq!(reader.head() == head, !is_broken);
-            assert_eq!(reader.is_empty(), is_broken);
+            run_until_processed(
+                follower_index,
+                &reader,
+                vec![Message::Resume(Box::new(state))],
+            )
+            .await;
+            let after = list(&reader);
+            let is_unchanged = |entry: &Arc<IndexEntry>| Arc::ptr_eq(entry, &before[0]);
+            assert_eq!(after.first().is_some_and(is_unchanged), !is_broken);
+            assert_eq!(after.is_empty(), is_broken);
         }
     }
 }

@@ -7,10 +7,8 @@ use http::{Request, StatusCode};
 use ifo::auth::{DemoUser, DemoUsers};
 use ifo::index::IndexReader;
 use ifo::replicate::ReplicaStatus;
-use ifo::rules::IncompleteRuleSets;
 use ifo::serve::{self, Limits, Readiness, ServerParameters, VersionInfo, served_resources};
 use ifo::telemetry::Metrics;
-use ifo_api::completeness::Gaps;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -33,16 +31,10 @@ pub fn router(reader: IndexReader) -> Router {
     let users = Arc::new(DemoUsers::new([(TOKEN, administrator)]));
     serve::router(ServerParameters {
         replica_status: ReplicaStatus::alone(reader.clone()),
-        incomplete_rule_sets: Arc::new(IncompleteRuleSets::default),
         resources: vec![served_resources::inflight_operations(reader)],
         authenticate: users.clone(),
         authorize: users,
-        completeness: Arc::new(Gaps {
-            rule_sets_are_read: true,
-            total: 1,
-            rule_sets: Vec::new(),
-            since: 0,
-        }),
+        cluster_namespace: "ifo-system".into(),
         readiness,
         metrics: Arc::new(Metrics::new()),
         version: VersionInfo::default(),

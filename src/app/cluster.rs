@@ -4,12 +4,14 @@
 //! are rule sets, objects, and the operations of earlier leaders.
 
 mod check_installed_crd_fields;
+mod existing;
 mod listener_tls;
 mod namespace_changes;
 mod registration;
 mod rule_set_status_writer;
 pub(super) mod rule_sets;
 
+use self::existing::report_existing;
 use self::namespace_changes::SeenNamespaces;
 use self::registration::{OwnCaBundle, Registration};
 use self::rule_set_status_writer::StatusWriter;
@@ -32,8 +34,8 @@ use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use ifo_client::short_names::ShortNames;
-use ifo_engine::track::Message;
-use k8s_openapi::api::core::v1::Namespace;
+use ifo_engine::track::{Existing, Message};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
@@ -245,6 +247,13 @@ impl LeaderSetup {
             );
             term.start_task("namespaces", reporting);
         }
+        let [namespaces, nodes] = [client.clone(), client.clone()];
+        let (all, one) = (Existing::Namespaces, Existing::Namespace);
+        let reporting = report_existing::<Namespace>(namespaces, term.tracker.clone(), all, one);
+        term.start_task("existing namespaces", reporting);
+        let (all, one) = (Existing::Nodes, Existing::Node);
+        let reporting = report_existing::<Node>(nodes, term.tracker.clone(), all, one);
+        term.start_task("existing nodes", reporting);
         let store = BaselineStore::new(
             client.clone(),
             &serve.namespace,
@@ -304,7 +313,7 @@ fn restore_operations(
     // the tracker changes the index, and it receives the entries before its first change.
     let listed = term
         .operations
-        .list(&ListScope::OperationsAndRecords, ReadVersion::Latest);
+        .list(&ListScope::Everything, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
     let sources = takeover::TakeoverSources {
         listed,

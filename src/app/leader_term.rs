@@ -94,9 +94,10 @@ impl Pipeline for ServerPipeline {
         });
         let metrics = self.detection.metrics.clone();
         let tracker = self.detection.tracker();
+        let activity = self.detection.activity_writer(&self.operations);
         async move {
             tokio::select! {
-                () = tracker_task::run(tracker, writer, leadership, messages, metrics) => None,
+                () = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
                 Some(ended) = running.tasks.join_next() => Some(name_of(ended)),
                 Some(ended) = running.finishing_tasks.join_next() => Some(name_of(ended)),
             }

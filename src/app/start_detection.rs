@@ -9,11 +9,13 @@ use super::leader_term::LeaderTerm;
 use crate::clock;
 use crate::config::Common;
 use crate::detection::Supervisor;
+use crate::index::IndexReader;
 use crate::observe::{Feed, Resolve};
 use crate::persist::UnsyncedRuleSets;
 use crate::rules::{CompileThread, Controller, Inputs, Outputs, Report, RuleSetEvent, StatusSink};
 use crate::serve::Readiness;
 use crate::telemetry::Metrics;
+use crate::tracker_task::ActivityWriter;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
@@ -92,6 +94,14 @@ impl DetectionSetup {
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         };
         Tracker::with_baselines(settings, self.metrics.clone(), self.baselines.clone())
+    }
+
+    /// Creates the writer of activities. `operations` reads the index.
+    pub(super) fn activity_writer(&self, operations: &IndexReader) -> ActivityWriter {
+        let namespace = self.common.cluster_operations_namespace.as_str().into();
+        let report = self.report.subscribe();
+        let read_gaps = Arc::new(move || report.borrow().gaps());
+        ActivityWriter::new(namespace, operations, read_gaps)
     }
 
     /// Clears the report on rule sets and the durations of earlier runs, because both were valid

@@ -23,7 +23,7 @@ use crate::replicate::Leadership;
 use crate::rules::Publication;
 use crate::serve::tests::{BASE, Fixture, TABLE};
 use crate::telemetry::Metrics;
-use crate::tracker_task;
+use crate::tracker_task::{self, ActivityWriter};
 use ifo_engine::rules::{RuleBook, compile};
 use ifo_engine::track::{Tracker, TrackerSettings};
 use serde_json::{Value, json};
@@ -81,10 +81,19 @@ async fn run_demo() -> [Vec<(Key, Value)>; 2] {
     };
     tokio::spawn(supervisor.run(published));
     tokio::spawn(async move { while reports.recv().await.is_some() {} });
+    let activity = ActivityWriter::without_gaps(&reader);
     tokio::spawn(async move {
         let leadership = Leadership::alone(writer.head());
         let tracker = Tracker::new(settings, metrics.clone());
-        tracker_task::run(tracker, &mut writer, &leadership, messages, metrics).await;
+        tracker_task::run(
+            tracker,
+            &mut writer,
+            &leadership,
+            messages,
+            activity,
+            metrics,
+        )
+        .await;
     });
     for book in rule_books() {
         let publication = Publication {
@@ -143,7 +152,7 @@ impl DocumentedDemo {
         for (number, (key, object)) in operations.iter().enumerate() {
             let put = Write::Put {
                 key: key.clone(),
-                object: Object::decode(object.to_string().as_bytes(), false).unwrap(),
+                object: Object::decode(object.to_string().as_bytes(), key.collection()).unwrap(),
             };
             let rv = VersionAssignment::Exact(Rv(200 + number as u64));
             fixture.live.commit(vec![put], rv).unwrap();

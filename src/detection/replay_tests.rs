@@ -7,7 +7,8 @@ use super::*;
 use crate::index::{Bounds, ListScope, index};
 use crate::observe::{ObjectNames, Raw};
 use crate::replicate::Leadership;
-use crate::{clock, demo, tracker_task};
+use crate::tracker_task::{self, ActivityWriter};
+use crate::{clock, demo};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
@@ -263,10 +264,19 @@ async fn changes_of_server(
         time: Arc::default(),
     };
     let supervisor = tokio::spawn(supervisor.run(published));
+    let activity = ActivityWriter::without_gaps(&reader);
     let tracking = tokio::spawn(async move {
         let tracker = Tracker::new(settings(), metrics.clone());
         let leadership = Leadership::alone(writer.head());
-        tracker_task::run(tracker, &mut writer, &leadership, messages, metrics).await;
+        tracker_task::run(
+            tracker,
+            &mut writer,
+            &leadership,
+            messages,
+            activity,
+            metrics,
+        )
+        .await;
     });
     let reported = tokio::spawn(async move { while reports.recv().await.is_some() {} });
     for book in &recording.books {

@@ -1,7 +1,7 @@
 //! The part of the index that a list or a watch covers.
 
 use super::Key;
-use ifo_api::{Text, is_record_namespace};
+use ifo_api::{Collection, Text};
 
 /// The part of the index that a list or a watch covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,10 +10,12 @@ pub enum ListScope {
     Operations,
     /// All records of completed operations.
     Records,
-    /// All operations and all records. A follower copies both, and a new leader takes over both.
-    OperationsAndRecords,
-    /// The operations or the records of one namespace. For records, the value is the namespace in
-    /// the key that [`Key::of_record`] returns, such as `records/team-a`.
+    /// All activities.
+    Activities,
+    /// All objects. A follower copies them, and a new leader takes them over.
+    Everything,
+    /// The objects of one collection in one namespace. The value is the namespace in the key that
+    /// [`Collection::key`] returns, such as `records/team-a`.
     Namespace(Text),
     /// One object.
     Object(Key),
@@ -32,9 +34,10 @@ impl ListScope {
     /// Returns true if the scope contains objects whose keys have this namespace.
     pub(super) fn has_namespace(&self, namespace: &str) -> bool {
         match self {
-            Self::Operations => !is_record_namespace(namespace),
-            Self::Records => is_record_namespace(namespace),
-            Self::OperationsAndRecords => true,
+            Self::Operations => Collection::of(namespace) == Collection::Operations,
+            Self::Records => Collection::of(namespace) == Collection::Records,
+            Self::Activities => Collection::of(namespace) == Collection::Activities,
+            Self::Everything => true,
             Self::Namespace(own) => **own == *namespace,
             Self::Object(key) => *key.namespace == *namespace,
         }
@@ -53,13 +56,10 @@ mod tests {
         assert!(!ListScope::Namespace("a-b".into()).contains(&key));
         assert!(ListScope::Object(key.clone()).contains(&key));
         assert!(!ListScope::Object(Key::new("b", "x")).contains(&key));
-        let record = Key::of_record("a", "x");
+        let record = Collection::Records.key("a", "x");
         assert!(ListScope::Records.contains(&record) && !ListScope::Records.contains(&key));
         assert!(!ListScope::Operations.contains(&record));
-        assert!(
-            ListScope::OperationsAndRecords.contains(&record)
-                && ListScope::OperationsAndRecords.contains(&key)
-        );
+        assert!(ListScope::Everything.contains(&record) && ListScope::Everything.contains(&key));
         assert!(!ListScope::Namespace("a".into()).contains(&record));
         assert!(ListScope::Namespace(record.namespace.clone()).contains(&record));
         assert_eq!(record.object_namespace(), "a");

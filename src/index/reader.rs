@@ -104,7 +104,10 @@ impl IndexState {
         match scope {
             ListScope::Object(key) => found.extend(self.get(key)),
             ListScope::Namespace(namespace) => self.scan_namespace(namespace, &mut found),
-            ListScope::Operations | ListScope::Records | ListScope::OperationsAndRecords => {
+            ListScope::Operations
+            | ListScope::Records
+            | ListScope::Activities
+            | ListScope::Everything => {
                 let all = self.map.iter().map(|entries| entries.key().clone());
                 let mut namespaces: Vec<Text> =
                     all.filter(|name| scope.has_namespace(name)).collect();

@@ -6,7 +6,7 @@ use super::reader::undo;
 use super::*;
 use futures::FutureExt;
 use ifo_api::example;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -420,33 +420,6 @@ fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
     let now = now.unwrap();
     assert_eq!((rv, now.rv()), (last, last));
     assert!(Arc::ptr_eq(&now, &writer.get(&key).unwrap()));
-}
-
-#[test]
-fn the_json_of_an_entry_has_its_version_and_the_fields_of_a_newer_release() {
-    let fields = json!({
-        "metadata": {"annotations": {"a": "b"}, "resourceVersion": "5"},
-        "spec": {"new": [1]},
-        "status": {"new": {"a": null}},
-    });
-    let operation = json!(example::operation(&fields));
-    let record = json!(example::record(&fields));
-    for (mut json, is_record) in [(operation, false), (record, true)] {
-        let object = Object::decode(json.to_string().as_bytes(), is_record).unwrap();
-        let key = Key::new("a", "x");
-        let (mut writer, _) = index_from(MANY, Rv(1));
-        let put = Write::Put {
-            key: key.clone(),
-            object,
-        };
-        writer
-            .commit([put], VersionAssignment::Exact(Rv(7)))
-            .unwrap();
-        json["metadata"]["resourceVersion"] = json!("7");
-        let entry = writer.get(&key).unwrap();
-        let served: Value = serde_json::from_slice(&entry.json()).unwrap();
-        assert_eq!(served, json);
-    }
 }
 
 #[test]

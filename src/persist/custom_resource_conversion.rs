@@ -3,10 +3,10 @@
 
 use super::custom_resource_client::Revision;
 use ifo_api::live::{self, Phase, State};
+use ifo_api::metadata::Time;
 use ifo_api::metadata::{Metadata, OwnerReference, UnknownFields, api_version, shared_text};
 use ifo_api::persisted;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,10 +58,15 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
         spec,
         status,
     } = live;
-    let mut cr = persisted::InFlightOperation::new(
-        &cr_name(&metadata.name, &metadata.uid),
-        persisted::InFlightOperationSpec { live: spec.clone() },
-    );
+    // The CRD of this release does not have fields of a newer release, so the kube-apiserver would
+    // refuse them.
+    let (mut spec, mut status) = (spec.clone(), status.clone());
+    spec.unknown.clear();
+    spec.subject.unknown.clear();
+    status.unknown.clear();
+    let name = cr_name(&metadata.name, &metadata.uid);
+    let spec = persisted::InFlightOperationSpec { live: spec };
+    let mut cr = persisted::InFlightOperation::new(&name, spec);
     let labels = metadata.labels.iter();
     let labels = labels.map(|(key, value)| (key.to_string(), value.to_string()));
     cr.metadata.labels =
@@ -70,14 +75,14 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
     cr.metadata.annotations =
         Some([(persisted::LIVE_ANNOTATION.to_owned(), live_reference)].into());
     // A namespaced subject cannot own a cluster-scoped custom resource.
-    if spec.subject.namespace.is_none() && !metadata.owner_references.is_empty() {
+    if live.spec.subject.namespace.is_none() && !metadata.owner_references.is_empty() {
         cr.metadata.owner_references =
             Some(metadata.owner_references.iter().map(Into::into).collect());
     }
     cr.status = Some(persisted::InFlightOperationStatus {
-        started: metadata.creation_timestamp.clone(),
+        started: metadata.creation_timestamp,
         live_uid: metadata.uid.clone(),
-        live: status.clone(),
+        live: status,
     });
     cr
 }
@@ -106,7 +111,7 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
         api_version: api_version(),
         kind: shared_text(live::KIND),
         metadata: Metadata {
-            creation_timestamp: status.started.clone(),
+            creation_timestamp: status.started,
             generation: Some(1),
             labels: labels.collect(),
             name: name.into(),
@@ -121,12 +126,12 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     })
 }
 
-/// The names of all fields in `spec`, `spec.subject` and `status` of a custom resource, according
-/// to the schema of the CRD. Each element contains the JSON pointer of the parent.
-static FIELDS: LazyLock<[(&str, Vec<String>); 3]> = LazyLock::new(|| {
+/// The names of all fields in these parts of a custom resource, according to the schema of the CRD.
+/// Each element contains the JSON pointer of the part.
+static FIELDS: LazyLock<[(&str, Vec<String>); 4]> = LazyLock::new(|| {
     let crd = json!(persisted::InFlightOperation::crd());
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    ["/spec", "/spec/subject", "/status"].map(|parent| {
+    ["/spec", "/spec/subject", "/status", "/status/expected"].map(|parent| {
         let properties = parent.replace('/', "/properties/") + "/properties";
         let properties = schema.pointer(&properties).and_then(Value::as_object);
         let names = properties
@@ -153,10 +158,12 @@ pub(super) fn merge_patch(
 ) -> Value {
     let mut patch = json!({"spec": cr.spec, "status": cr.status});
     for (parent, fields) in &*FIELDS {
+        // The parent `expected` is optional.
         let parent = patch.pointer_mut(parent).and_then(Value::as_object_mut);
-        let parent = parent.expect("this server writes a spec and a status");
-        for field in fields {
-            parent.entry(field.as_str()).or_insert(Value::Null);
+        if let Some(parent) = parent {
+            for field in fields {
+                parent.entry(field.as_str()).or_insert(Value::Null);
+            }
         }
     }
     let mut labels = json!(cr.metadata.labels.clone().unwrap_or_default());

@@ -42,7 +42,7 @@ impl WrittenSummary {
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
         let status = cr.status.as_ref()?;
         let compared = live::Status {
-            last_detected: status.started.clone(),
+            last_detected: status.started,
             subject_generation: None,
             conditions: Vec::new(),
             start_time_source: StartTimeSource::Detected,

@@ -227,7 +227,7 @@ async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<
 
 /// Decodes an object that the leader has sent.
 fn decode(key: &Key, json: &[u8]) -> Result<Object, LinkError> {
-    Object::decode(json, key.is_record())
+    Object::decode(json, key.collection())
         .map_err(|error| LinkError::Failed(format!("cannot decode {key}: {error}")))
 }
 

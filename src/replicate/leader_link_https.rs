@@ -20,7 +20,8 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use ifo_api::{LIVE_GROUP, VERSION, live, record};
+use ifo_api::completeness::GAPS_KIND;
+use ifo_api::{Collection, LIVE_GROUP, VERSION, activity, live, record};
 use ifo_client::error_text::chain;
 use ifo_client::list::{ListError, ListItems, ListPager, ListRequest, ListStart};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -51,10 +52,8 @@ const MAX_PAGE_BYTES: usize = 64 << 20;
 /// with this number of objects. Only a leader of another release can send such a large page.
 const SMALL_PAGE_OBJECTS: usize = 50;
 
-/// The largest accepted size of the answer to a state query: 4 MiB. The answer lists rule sets and
-/// namespaces. A cluster can have any number of them, so the answer can be large. If an answer is
-/// larger than the limit, the request fails with [`LinkError::Failed`]. The limit also applies to
-/// readiness reports.
+/// The largest accepted size of the answer to a state query: 4 MiB. If an answer is larger than the
+/// limit, the request fails with [`LinkError::Failed`]. The limit also applies to readiness reports.
 const MAX_ANSWER: usize = 4 << 20;
 
 /// The largest accepted size of one watch event: 1 MiB. If an event is larger, the watch fails with
@@ -340,18 +339,15 @@ struct Metadata<'a> {
     namespace: Cow<'a, str>,
     #[serde(borrow)]
     resource_version: Cow<'a, str>,
-    /// True if the object is the record of a completed operation.
+    /// The collection of the index that contains the object.
     #[serde(skip)]
-    is_record: bool,
+    collection: Option<Collection>,
 }
 
 impl Metadata<'_> {
     fn key(&self) -> Key {
-        if self.is_record {
-            Key::of_record(&self.namespace, &*self.name)
-        } else {
-            Key::new(&*self.namespace, &*self.name)
-        }
+        let collection = self.collection.unwrap_or(Collection::Operations);
+        collection.key(&self.namespace, &*self.name)
     }
 
     fn rv(&self) -> Result<Rv, LinkError> {
@@ -366,7 +362,12 @@ fn metadata(json: &RawValue) -> Result<Metadata<'_>, LinkError> {
     let object: VersionedObject<'_> =
         serde_json::from_str(json.get()).map_err(|error| failed(&error))?;
     Ok(Metadata {
-        is_record: object.kind == record::KIND,
+        collection: match &*object.kind {
+            record::KIND => Some(Collection::Records),
+            activity::KIND => Some(Collection::Activities),
+            GAPS_KIND => Some(Collection::Gaps),
+            _ => None,
+        },
         ..object.metadata
     })
 }

@@ -13,7 +13,6 @@
 
 use super::{Leader, Term};
 use crate::index::{Key, Rv};
-use crate::rules::IncompleteRuleSets;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -48,10 +47,6 @@ pub struct PeerAnswer {
     /// replica. None if the kube-apiserver never answered such a request.
     #[serde(default)]
     pub cluster_answered: Option<u64>,
-    /// The rule sets that may miss operations, as the answering replica reports them. Replicas of
-    /// other releases know this field as `coverage`.
-    #[serde(rename = "coverage")]
-    pub incomplete_rule_sets: IncompleteRuleSets,
 }
 
 /// Represents resourceVersions as JSON strings, as Kubernetes does. Some JSON parsers cannot

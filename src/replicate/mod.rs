@@ -16,7 +16,6 @@
 
 mod copy_leader_index;
 mod election;
-mod incomplete_rule_sets_report;
 mod leader_link_https;
 pub mod leader_link_interface;
 mod leadership;
@@ -32,7 +31,6 @@ mod tests;
 
 pub use copy_leader_index::Mirror;
 pub use election::{Election, ElectionInputs};
-pub use incomplete_rule_sets_report::ReplicatedReporter;
 pub use leader_link_https::{HttpLinkFactory, PeerCredentials};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};
 pub use lease_store::{ClusterLeases, LeaseError, LeaseStore, OWNER, Timing};

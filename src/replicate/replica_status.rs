@@ -16,7 +16,6 @@
 use super::leader_link_interface::{Link, LinkError, PeerAnswer};
 use super::{Leadership, ReplicaRole, Term};
 use crate::index::{IndexReader, Rv};
-use crate::rules::IncompleteRuleSets;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,9 +115,6 @@ struct SharedReplicaStatus {
     /// The time of the last state query that this replica received from another replica. None if
     /// this replica has received no state query.
     last_peer_query: watch::Sender<Option<Instant>>,
-    /// The leader's last report about rule sets that may miss operations. None if no leader has
-    /// sent a report to this replica.
-    incomplete_rule_sets: watch::Sender<Option<Arc<IncompleteRuleSets>>>,
     /// The last leadership term in which this replica led. A leadership term is the time for which
     /// one leader holds the Lease. This replica sends the changes of this term to followers. The
     /// streams of changes to the followers end when the token is cancelled.
@@ -152,7 +148,6 @@ pub fn replica_status(
         cluster_contact: watch::Sender::default(),
         cluster_answered_leader_at: watch::Sender::new(None),
         last_peer_query: watch::Sender::new(None),
-        incomplete_rule_sets: watch::Sender::new(None),
         served: watch::Sender::new(None),
     });
     let leader_queries = LeaderQueries {
@@ -300,19 +295,9 @@ impl ReplicaStatus {
         }
     }
 
-    /// Returns the leader's last report about rule sets that may miss operations. Returns None if
-    /// no leader has sent a report to this replica.
-    pub fn incomplete_rule_sets(&self) -> Option<Arc<IncompleteRuleSets>> {
-        self.0.incomplete_rule_sets.borrow().clone()
-    }
-
     /// Answers a state query of another replica. `term` is the term in the query. Returns None if
     /// this replica does not serve the changes of `term`.
-    pub fn answer(
-        &self,
-        term: &str,
-        incomplete_rule_sets: IncompleteRuleSets,
-    ) -> Option<PeerAnswer> {
+    pub fn answer(&self, term: &str) -> Option<PeerAnswer> {
         self.end_of_streams(term)?;
         self.0.last_peer_query.send_replace(Some(Instant::now()));
         Some(PeerAnswer {
@@ -324,7 +309,6 @@ impl ReplicaStatus {
                 let milliseconds = last.elapsed().as_millis();
                 u64::try_from(milliseconds).unwrap_or(u64::MAX)
             }),
-            incomplete_rule_sets,
         })
     }
 
@@ -530,7 +514,5 @@ impl ReplicaStatus {
         let ago = answer.cluster_answered.map(Duration::from_millis);
         let answered = ago.and_then(|ago| sent.checked_sub(ago));
         self.0.cluster_answered_leader_at.send_replace(answered);
-        let new = Some(Arc::new(answer.incomplete_rule_sets.clone()));
-        self.0.incomplete_rule_sets.send_replace(new);
     }
 }

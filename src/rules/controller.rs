@@ -203,7 +203,7 @@ impl Controller {
                 // No report is sent until the start is done. Until then, the receivers have the
                 // default report, which says that the rule sets have not been read.
                 if self.start == StartPhase::Done {
-                    let report = Arc::new(self.registry.report(clock::steady()));
+                    let report = Arc::new(self.registry.report());
                     outputs.report.send_replace(report);
                 }
             }

@@ -14,7 +14,7 @@ use ifo_engine::rules::{RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook, ex
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A report that a feed sends to the controller. A feed is the watch of one target, or of one
 /// namespace of it.
@@ -72,10 +72,6 @@ pub(super) struct Registry {
     compilations: u64,
     /// The generation of the newest rule book. Each new rule book gets the next number.
     generation: u64,
-    /// True if the newest [`Report`] has an idle rule set, or if there is no report yet.
-    has_gap: bool,
-    /// The value of [`Report::gap_ended`] in the newest report.
-    gap_ended: Option<Instant>,
 }
 
 /// A rule set with its compiled rules and its status.
@@ -117,8 +113,6 @@ impl Registry {
             targets: HashMap::new(),
             compilations: 0,
             generation: 0,
-            has_gap: true,
-            gap_ended: None,
         }
     }
 
@@ -416,9 +410,8 @@ impl Registry {
         unsynced
     }
 
-    /// Returns the state of all rule sets. The caller must publish each report, because this function
-    /// remembers whether the last report had an idle rule set.
-    pub(super) fn report(&mut self, now: Instant) -> Report {
+    /// Returns the state of all rule sets.
+    pub(super) fn report(&self) -> Report {
         let rule_sets = self.rule_sets.iter().map(|(name, known)| {
             let target = self.targets.get(&known.target);
             ReportedRuleSet {
@@ -433,14 +426,9 @@ impl Registry {
             state: RuleSetState::Idle(IdleReason::Unreadable),
         });
         let rule_sets: Vec<_> = rule_sets.chain(unreadable).collect();
-        let is_idle = |it: &ReportedRuleSet| matches!(it.state, RuleSetState::Idle(_));
-        if std::mem::replace(&mut self.has_gap, rule_sets.iter().any(is_idle)) {
-            self.gap_ended = Some(now);
-        }
         Report {
             read: true,
             rule_sets,
-            gap_ended: self.gap_ended,
         }
     }
 

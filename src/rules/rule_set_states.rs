@@ -1,17 +1,13 @@
 //! The state of all rule sets. From this state, the server makes the warnings on lists that may
 //! miss operations.
 
-use super::rule_sets_that_may_miss_operations::{IncompleteRuleSet, IncompleteRuleSets};
 use crate::clock;
-use crate::index::{IndexReader, Rv};
 use ifo_api::Text;
-use ifo_api::completeness::{Completeness, Gap, Gaps};
+use ifo_api::completeness::{Gap, Gaps};
 use ifo_api::ruleset::{OperationRuleSetSpec, TOO_MANY_OPERATIONS};
 use ifo_engine::rules::{Activity, ObjectScope, RuleSet};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-use tokio::sync::watch;
+use std::sync::Arc;
 
 /// The state of all rule sets at one time.
 #[derive(Debug, Default)]
@@ -20,9 +16,6 @@ pub struct Report {
     pub(super) read: bool,
     /// All rule sets.
     pub(super) rule_sets: Vec<ReportedRuleSet>,
-    /// The last time at which a report with an [`Idle`](RuleSetState::Idle) rule set was replaced by
-    /// the next report. So the rule set may have begun to work at this time.
-    pub(super) gap_ended: Option<Instant>,
 }
 
 /// One rule set in the report.
@@ -185,187 +178,79 @@ impl RuleSetState {
     }
 }
 
-/// Finds, in the newest report, the rule sets that may miss operations.
-#[derive(Clone, Debug)]
-pub struct Reporter {
-    newest: watch::Receiver<Arc<Report>>,
-    /// The namespace in which operations on cluster-scoped objects are shown.
-    cluster_namespace: Text,
-    /// The index of the operations that the rule sets detect.
-    index: IndexReader,
-    last_gap_end: Arc<Mutex<Option<GapEnd>>>,
-}
-
-/// The last end of a gap that a [`Reporter`] knows.
-#[derive(Debug)]
-struct GapEnd {
-    /// The values of [`Report::gap_ended`] and of the sum of [`Activity::ended_gaps`]. When a rule
-    /// set stops to miss operations, at least one of them changes.
-    ///
-    /// [`Activity::ended_gaps`]: ifo_engine::rules::Activity::ended_gaps
-    seen: (Option<Instant>, u64),
-    /// The resourceVersion of the index when the reporter first saw these values. The gap ended at
-    /// this resourceVersion or before it.
-    version: Rv,
-}
-
-impl Reporter {
-    /// Creates a reporter. `cluster_namespace` is the namespace in which operations on
-    /// cluster-scoped objects are shown. `index` contains the operations.
-    pub fn new(
-        newest: watch::Receiver<Arc<Report>>,
-        cluster_namespace: Text,
-        index: IndexReader,
-    ) -> Self {
-        Self {
-            newest,
-            cluster_namespace,
-            index,
-            last_gap_end: Arc::default(),
-        }
-    }
-
-    /// Returns the value of [`Gaps::since`]. The caller must call this function after it has
-    /// computed the other fields of [`Gaps`]. Otherwise a gap could end between the two steps, and
-    /// neither of them would notice the gap.
-    fn since(&self) -> u64 {
-        let last = self.last_gap_end.lock();
-        let mut last = last.unwrap_or_else(PoisonError::into_inner);
-        let newest = self.newest.borrow().clone();
-        let ended = newest.rule_sets.iter().map(ReportedRuleSet::ended_gaps);
-        let seen = (newest.gap_ended, ended.sum());
-        match &*last {
-            Some(known) if known.seen == seen => known.version.0,
-            _ => {
-                let version = self.index.head();
-                *last = Some(GapEnd { seen, version });
-                version.0
-            }
-        }
-    }
-}
-
-impl Reporter {
-    /// Returns the scope of the objects whose operations a list of `namespace` contains. An empty
-    /// `namespace` means all namespaces. Operations on cluster-scoped objects are in the list of
-    /// `cluster_namespace`.
-    pub fn wanted<'a>(&self, namespace: &'a str) -> ObjectScope<'a> {
-        ObjectScope {
-            namespace: (!namespace.is_empty()).then_some(namespace),
-            cluster_scoped: namespace.is_empty() || *namespace == *self.cluster_namespace,
-        }
-    }
-
-    /// Returns all rule sets that may miss operations, each with the affected namespaces.
-    pub fn incomplete_rule_sets(&self) -> IncompleteRuleSets {
-        let newest = self.newest.borrow().clone();
-        let uncovered = newest
-            .rule_sets
-            .iter()
-            .filter_map(ReportedRuleSet::uncovered);
-        IncompleteRuleSets {
-            read: newest.read,
-            total: newest.rule_sets.len(),
-            rule_sets: uncovered.collect(),
-            since: self.since(),
-        }
-    }
-}
-
-impl Completeness for Reporter {
-    fn gaps(&self, namespace: &str) -> Gaps {
-        let newest = self.newest.borrow().clone();
-        let wanted = self.wanted(namespace);
+impl Report {
+    /// Returns the rule sets that may miss operations.
+    pub fn gaps(&self) -> Gaps {
+        let components = self.rule_sets.iter().map(|it| it.facts.component.clone());
         Gaps {
-            rule_sets_are_read: newest.read,
-            total: newest.rule_sets.len(),
-            rule_sets: newest
-                .rule_sets
-                .iter()
-                .filter_map(|rule_set| rule_set.gap(wanted))
+            rule_sets_are_read: self.read,
+            total: self.rule_sets.len(),
+            components: components.filter(|it| !it.is_empty()).collect(),
+            rule_sets: (self.rule_sets.iter())
+                .filter_map(ReportedRuleSet::gap)
                 .collect(),
-            since: self.since(),
         }
     }
 }
 
 impl ReportedRuleSet {
-    /// Returns the value of [`Activity::ended_gaps`](ifo_engine::rules::Activity::ended_gaps). Zero
-    /// if the target of the rule set is not watched.
-    fn ended_gaps(&self) -> u64 {
-        match &self.state {
-            RuleSetState::Watching(rule_set) => rule_set.activity.ended_gaps(),
-            RuleSetState::Idle(_) | RuleSetState::NotInstalled => 0,
-        }
-    }
-
-    /// Returns the description of the rule set for the warning. Returns `None` if no operations on
-    /// `wanted` objects can be missing.
-    fn gap(&self, wanted: ObjectScope<'_>) -> Option<Gap> {
-        let (reason, operations) = match &self.state {
+    /// Returns the gap of the rule set, with the namespaces in which operations may be missing.
+    /// Returns `None` if no operations can be missing.
+    fn gap(&self) -> Option<Gap> {
+        let facts = &self.facts;
+        let own_namespaces = || {
+            let own = facts.namespaces.as_ref()?;
+            Some(own.iter().map(|name| name.as_str().into()).collect())
+        };
+        let all_operations = || facts.operations.clone();
+        // As long as the kind of the target is not known, its objects may be namespaced or
+        // cluster-scoped.
+        let (own_namespaces, own_cluster_scoped) = match self.kind {
+            Some((_, false)) => (Some(BTreeSet::new()), true),
+            Some((_, true)) => (own_namespaces(), false),
+            None => (own_namespaces(), true),
+        };
+        let (reason, operations, namespaces, cluster_scoped) = match &self.state {
             RuleSetState::NotInstalled => return None,
-            _ if !self.covers(wanted) => return None,
-            RuleSetState::Idle(reason) => (reason.text().to_owned(), None),
+            RuleSetState::Idle(reason) => (
+                reason.text().to_owned(),
+                all_operations(),
+                own_namespaces,
+                own_cluster_scoped,
+            ),
             RuleSetState::Watching(rule_set) => {
-                let unknown = rule_set.activity.unknown_on(wanted);
-                let names: Vec<_> = unknown.operations.keys().cloned().collect();
-                if let Some(reason) = may_miss_any(&rule_set.activity) {
-                    (reason, None)
-                } else if unknown.objects == 0 {
-                    return None;
+                let activity = &rule_set.activity;
+                if let Some(reason) = may_miss_any(activity) {
+                    (reason, all_operations(), own_namespaces, own_cluster_scoped)
                 } else {
-                    (evaluation_fails(unknown.objects), Some(names))
+                    let unknown = activity.unknown_on(ObjectScope::ALL);
+                    if unknown.objects == 0 {
+                        return None;
+                    }
+                    let namespaces = activity.unknown_in();
+                    let is_cluster_scoped = namespaces.contains(&None);
+                    (
+                        evaluation_fails(unknown.objects),
+                        unknown.operations.into_keys().collect(),
+                        Some(namespaces.into_iter().flatten().collect()),
+                        is_cluster_scoped,
+                    )
                 }
             }
         };
         Some(Gap {
-            rule_set: self.facts.name.clone(),
+            rule_set: facts.name.clone(),
             reason,
-            component: self.facts.component.clone(),
+            is_being_read: matches!(
+                self.state,
+                RuleSetState::Idle(IdleReason::NotSynced | IdleReason::Compiling)
+            ),
+            component: facts.component.clone(),
             kind: self.kind.as_ref().map(|(kind, _)| kind.clone()),
-            operations: operations.unwrap_or_else(|| self.facts.operations.clone()),
-        })
-    }
-
-    /// Returns the rule set, with the namespaces in which its operations may be missing. Returns
-    /// `None` if no operations of the rule set can be missing.
-    fn uncovered(&self) -> Option<IncompleteRuleSet> {
-        let gap = self.gap(ObjectScope::ALL)?;
-        let is_namespaced = self.kind.as_ref().map(|(_, is_namespaced)| *is_namespaced);
-        let (mut namespaces, mut cluster_scoped) = match is_namespaced {
-            Some(false) => (Some(BTreeSet::new()), true),
-            Some(true) => (self.facts.namespaces.clone(), false),
-            None => (self.facts.namespaces.clone(), true),
-        };
-        if let RuleSetState::Watching(rule_set) = &self.state
-            && may_miss_any(&rule_set.activity).is_none()
-        {
-            let unknown = rule_set.activity.unknown_in();
-            cluster_scoped = unknown.contains(&None);
-            let named = unknown.iter().flatten();
-            namespaces = Some(named.map(ToString::to_string).collect());
-        }
-        Some(IncompleteRuleSet {
-            rule_set: gap.rule_set.to_string(),
-            reason: gap.reason,
-            component: gap.component.to_string(),
-            kind: gap.kind.map(|kind| kind.to_string()),
-            operations: gap.operations.iter().map(ToString::to_string).collect(),
+            operations,
             namespaces,
             cluster_scoped,
         })
-    }
-
-    /// Returns true if the rule set may watch some of the `wanted` objects. As long as the kind of
-    /// the target is not known, its objects may be namespaced or cluster-scoped.
-    fn covers(&self, wanted: ObjectScope<'_>) -> bool {
-        if let Some((_, false)) = self.kind {
-            return wanted.cluster_scoped;
-        }
-        match (&self.facts.namespaces, wanted.namespace) {
-            (Some(own), Some(namespace)) => own.contains(namespace),
-            _ => true,
-        }
     }
 }
 
@@ -378,16 +263,7 @@ pub(super) fn evaluation_fails(objects: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
-    use ifo_api::example;
     use ifo_engine::rules::{OperationBound, ReachedBound};
-    use serde_json::json;
-    use std::time::Duration;
-
-    const BOUNDS: Bounds = Bounds {
-        bytes: 1 << 20,
-        age: Duration::from_mins(1),
-    };
 
     fn reported(
         kind: Option<(&str, bool)>,
@@ -411,13 +287,13 @@ mod tests {
         let report = Report {
             read: true,
             rule_sets: vec![rule_set],
-            gap_ended: None,
         };
-        let (_keep, newest) = watch::channel(Arc::new(report));
-        let (_writer, reader) = index(BOUNDS);
-        let gaps = Reporter::new(newest, "ifo-system".into(), reader).gaps(namespace);
+        let gaps = report.gaps();
         assert_eq!(gaps.total, 1);
-        !gaps.rule_sets.is_empty()
+        let scope = Some(namespace).filter(|namespace| !namespace.is_empty());
+        let cluster_scoped = scope.is_none_or(|namespace| namespace == "ifo-system");
+        let mut gaps = gaps.rule_sets.iter();
+        gaps.any(|gap| gap.affects(scope, cluster_scoped))
     }
 
     #[test]
@@ -431,7 +307,6 @@ mod tests {
                 state(RuleSetState::Idle(IdleReason::WatchFailed)),
                 state(RuleSetState::NotInstalled),
             ],
-            gap_ended: None,
         };
         let expected = [("InvalidRule", 2), ("NotInstalled", 1), ("WatchFailed", 1)];
         assert_eq!(report.states(), expected.into());
@@ -461,70 +336,6 @@ mod tests {
         }
     }
 
-    /// Writes a new state of an operation to the index, and returns its resourceVersion.
-    fn next_version(writer: &mut Writer) -> u64 {
-        let key = Key::new("shop", "a");
-        let object = example::object(&json!({"metadata": {"generation": writer.head().0}}));
-        let write = Write::Put { key, object };
-        let committed = writer.commit(vec![write], VersionAssignment::Mint);
-        committed.expect("an index accepts every new version").0
-    }
-
-    #[test]
-    fn a_resource_version_from_before_the_end_of_a_gap_is_not_known_to_be_complete() {
-        let (mut writer, reader) = index(BOUNDS);
-        let rules = Arc::new(RuleSet::default());
-        let report = |state: RuleSetState, gap_ended| {
-            Arc::new(Report {
-                read: true,
-                rule_sets: vec![reported(Some(("Pod", true)), None, state)],
-                gap_ended,
-            })
-        };
-        let watching = || RuleSetState::Watching(rules.clone());
-        let begin = Instant::now();
-        let (newest, receiver) = watch::channel(report(watching(), Some(begin)));
-        let reporter = Reporter::new(receiver, "ifo-system".into(), reader);
-        let first = next_version(&mut writer);
-        assert_eq!(reporter.gaps("").since, first);
-        // Neither a new operation nor a new report ends a gap.
-        next_version(&mut writer);
-        newest.send_replace(report(watching(), Some(begin)));
-        assert_eq!(reporter.gaps("").since, first);
-        // A watch was interrupted. The reporter was asked only after the end of the interruption.
-        newest.send_replace(report(
-            RuleSetState::Idle(IdleReason::WatchFailed),
-            Some(begin),
-        ));
-        next_version(&mut writer);
-        newest.send_replace(report(watching(), Some(begin + Duration::from_nanos(1))));
-        let second = next_version(&mut writer);
-        assert_eq!(reporter.gaps("").since, second);
-        // The evaluation failed on an object, and then it succeeded.
-        let shop: Text = "shop".into();
-        rules
-            .activity
-            .add_unknown(Some(&shop), &["Migrating".into()]);
-        next_version(&mut writer);
-        assert_eq!(reporter.gaps("").since, second);
-        rules
-            .activity
-            .remove_unknown(Some(&shop), &["Migrating".into()]);
-        let third = next_version(&mut writer);
-        assert_eq!(reporter.gaps("").since, third);
-        assert_eq!(reporter.incomplete_rule_sets().since, third);
-        // A watch throttled the rule set.
-        rules.activity.throttle();
-        rules.activity.stop_throttling();
-        let fourth = next_version(&mut writer);
-        assert_eq!(reporter.gaps("").since, fourth);
-        // A bound refused operations of the rule set.
-        rules.activity.refuse(REACHED);
-        rules.activity.stop_refusing(REACHED);
-        let fifth = next_version(&mut writer);
-        assert_eq!(reporter.gaps("").since, fifth);
-    }
-
     const REACHED: ReachedBound = ReachedBound {
         bound: OperationBound::RuleSet,
         maximum: 10_000,
@@ -536,21 +347,18 @@ mod tests {
         let rules = Arc::new(RuleSet::default());
         let state = || RuleSetState::Watching(rules.clone());
         let rule_set = || reported(Some(("Pod", true)), Some(&["shop", "bank"]), state());
-        assert!(rule_set().gap(ObjectScope::ALL).is_none());
+        assert!(rule_set().gap().is_none());
         rules.activity.refuse(REACHED);
         // A rule also fails on an object in only one namespace.
         let shop: Text = "shop".into();
         rules
             .activity
             .add_unknown(Some(&shop), &["Migrating".into()]);
-        let gap = rule_set()
-            .gap(ObjectScope::ALL)
-            .expect("a bound is reached");
+        let gap = rule_set().gap().expect("a bound is reached");
         assert_eq!(gap.reason, "too many operations: 10000 are kept");
         assert_eq!(gap.operations.len(), 2);
         assert!(affects(rule_set(), "bank") && !affects(rule_set(), "elsewhere"));
-        let uncovered = rule_set().uncovered().expect("a bound is reached");
-        assert_eq!(uncovered.namespaces.map(|all| all.len()), Some(2));
+        assert_eq!(gap.namespaces.map(|all| all.len()), Some(2));
         assert_eq!(state().metric_state(), "TooManyOperations");
         rules.activity.stop_refusing(REACHED);
         assert!(!affects(rule_set(), "bank"));

@@ -88,6 +88,7 @@ impl Encoder<'_> {
     /// Writes one item of a list, or one row of a table.
     pub fn item(&self, shown: VersionedEntry<'_>, out: &mut Vec<u8>) {
         match self.form {
+            ObjectForm::Whole if shown.rv == shown.entry.rv() => shown.entry.append_json(out),
             ObjectForm::Whole => shown.entry.object().append_json(shown.rv, out),
             ObjectForm::Metadata { version } => write_partial(shown, version, out),
             ObjectForm::Table { version, include } => {

@@ -290,6 +290,15 @@ impl ErrorStatus {
         Self::too_many_requests("storage is (re)initializing")
     }
 
+    /// Creates a 503: no replica has detected operations for some time.
+    pub fn no_leader() -> Self {
+        let message = "no replica has detected operations for more than 15 s";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message).with(StatusDetails {
+            retry_after_seconds: 5,
+            ..StatusDetails::default()
+        })
+    }
+
     /// Creates a 429: a limit is reached, or the server cannot answer yet. The client may retry
     /// after a second.
     pub fn too_many_requests(message: impl Into<String>) -> Self {

@@ -23,34 +23,34 @@ use super::ServerState;
 use super::list::ListVersion;
 use super::request::{Query, ResourceRequest};
 use super::selectors::ReviewedSelectors;
+use super::served_resources::Resource;
 use crate::auth::{AccessDecision, Attributes, SelectorRequirement, User};
+use crate::index::{ListScope, Object, ReadVersion};
 use axum::response::Response;
 use http::header::WARNING;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ifo_api::Text;
 use ifo_api::completeness::{
-    COMPLETE_HEADER, Gap, Gaps, IGNORED_HEADER, Incomplete, Named, NotWorking, SELECTOR_HEADER,
+    COMPLETE_HEADER, Gap, Gaps, GapsObject, IGNORED_HEADER, Incomplete, Named, NotWorking,
+    SELECTOR_HEADER,
 };
 use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 
 /// Returns true if the index is stale. The caller must call this function before it reads the
 /// objects of the answer, and pass the result to [`warn`].
-pub fn is_stale_before(shared: &ServerState, request: &ResourceRequest) -> bool {
-    if request.resource == live::PLURAL {
-        // This call can raise `Gaps::since` to the newest resourceVersion. The list that follows is
-        // at least as new. If only the later call in `warn` raised it, the list could be older.
-        shared.server.completeness.gaps(&request.namespace);
-    }
+pub fn is_stale_before(shared: &ServerState) -> bool {
     shared.server.replica_status.is_stale()
 }
 
 /// Adds a header to the answer to a list or a watch of operations: `Warning` if operations may be
 /// missing, and otherwise `ifo-complete`. Errors, and answers for other resources, get no header.
 ///
-/// The header of a list is about the resourceVersion of the list, even if a rule set has begun to
-/// work since then. The header of a watch is about the time at which the watch starts.
+/// The index has the operations and the [`Gaps`] at the same versions. So the header of a list is
+/// about exactly the version of the list. The header of a watch is about the newest version when the
+/// watch starts.
 pub async fn warn(
     shared: &ServerState,
+    resource: &Resource,
     (request, query, headers): (&ResourceRequest, &Query, &HeaderMap),
     user: Option<&User>,
     was_stale: bool,
@@ -63,52 +63,72 @@ pub async fn warn(
         add_warning(&Incomplete::NotCurrent, response);
         return;
     }
-    let Gaps {
-        rule_sets_are_read,
-        total,
-        rule_sets,
-        since,
-    } = shared.server.completeness.gaps(&request.namespace);
     let version = response.extensions().get::<ListVersion>();
-    let is_older = version.is_some_and(|version| version.0.0 < since);
-    let incomplete = if !rule_sets_are_read {
-        Incomplete::NotRead
-    } else if total == 0 {
-        Incomplete::NoRuleSets
-    } else {
-        let selectors = ReviewedSelectors::of(query);
-        let wanted = wanted_operations(headers);
-        let affects_request = |gap: &Gap| may_match(gap, &selectors) && may_match(gap, &wanted);
-        let mut gaps: Vec<Gap> = rule_sets.into_iter().filter(affects_request).collect();
-        // A user who may not list rule sets must not learn from the answer whether a rule set
-        // exists. So the names in the header have no effect for this user.
-        let may_list = !gaps.is_empty() && may_list_rule_sets(shared, user).await;
-        if may_list {
-            gaps.retain(|gap| !ignored_names(headers).any(|name| name == &*gap.rule_set));
-        }
-        if gaps.is_empty() {
-            if is_older {
-                add_warning(&Incomplete::NotKnown, response);
-                return;
+    let at = version.map_or(ReadVersion::Latest, |version| ReadVersion::Exact(version.0));
+    let scope = ListScope::Object(GapsObject::key());
+    let incomplete = match resource.reader.list(&scope, at) {
+        // The index no longer has this version.
+        Err(_) => Incomplete::NotKnown,
+        Ok((_, found)) => match found.first().map(|entry| entry.object()) {
+            Some(Object::Gaps(gaps)) => {
+                if let Some(incomplete) =
+                    incomplete(shared, &gaps.status, (request, query, headers), user).await
+                {
+                    incomplete
+                } else {
+                    let complete = HeaderName::from_static(COMPLETE_HEADER);
+                    let value = HeaderValue::from_static("true");
+                    response.headers_mut().insert(complete, value);
+                    return;
+                }
             }
-            let complete = HeaderName::from_static(COMPLETE_HEADER);
-            let headers = response.headers_mut();
-            headers.insert(complete, HeaderValue::from_static("true"));
-            return;
-        }
-        let count = gaps.len();
-        let named = if may_list {
-            gaps.into_iter().map(named).collect()
-        } else {
-            Vec::new()
-        };
-        Incomplete::NotWorking(NotWorking {
-            count,
-            total,
-            named,
-        })
+            _ => Incomplete::NotRead,
+        },
     };
     add_warning(&incomplete, response);
+}
+
+/// Returns the reason why the answer may lack operations, or None if it is complete.
+async fn incomplete(
+    shared: &ServerState,
+    gaps: &Gaps,
+    (request, query, headers): (&ResourceRequest, &Query, &HeaderMap),
+    user: Option<&User>,
+) -> Option<Incomplete> {
+    if !gaps.rule_sets_are_read {
+        return Some(Incomplete::NotRead);
+    }
+    if gaps.total == 0 {
+        return Some(Incomplete::NoRuleSets);
+    }
+    let selectors = ReviewedSelectors::of(query);
+    let wanted = wanted_operations(headers);
+    let namespace = Some(&*request.namespace).filter(|namespace| !namespace.is_empty());
+    // Operations on cluster-scoped objects are in the list of one namespace.
+    let cluster_scoped =
+        namespace.is_none_or(|namespace| *namespace == *shared.server.cluster_namespace);
+    let affects_request = |gap: &&Gap| {
+        gap.affects(namespace, cluster_scoped)
+            && may_match(gap, &selectors)
+            && may_match(gap, &wanted)
+    };
+    let mut affecting: Vec<&Gap> = gaps.rule_sets.iter().filter(affects_request).collect();
+    // A user who may not list rule sets must not learn from the answer whether a rule set exists.
+    // So the names in the header have no effect for this user.
+    let may_list = !affecting.is_empty() && may_list_rule_sets(shared, user).await;
+    if may_list {
+        affecting.retain(|gap| !ignored_names(headers).any(|name| name == &*gap.rule_set));
+    }
+    if affecting.is_empty() {
+        return None;
+    }
+    let count = affecting.len();
+    let named = affecting.into_iter().filter(|_| may_list).map(named);
+    Some(Incomplete::NotWorking(NotWorking {
+        count,
+        total: gaps.total,
+        named: named.collect(),
+    }))
 }
 
 /// Returns the label selector for the operations that matter to the client. An invalid selector
@@ -133,10 +153,10 @@ fn add_warning(incomplete: &Incomplete, response: &mut Response) {
     }
 }
 
-fn named(gap: Gap) -> Named {
+fn named(gap: &Gap) -> Named {
     Named {
         name: gap.rule_set.to_string(),
-        reason: gap.reason,
+        reason: gap.reason.clone(),
     }
 }
 
@@ -243,6 +263,9 @@ mod tests {
             component: "kubevirt".into(),
             kind: Some("VirtualMachine".into()),
             operations: vec!["Migrating".into(), "Starting".into()],
+            is_being_read: false,
+            namespaces: None,
+            cluster_scoped: true,
         }
     }
 

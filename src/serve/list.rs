@@ -222,7 +222,7 @@ pub async fn list(
     if is_from_replica && scope == ListScope::Operations {
         // Another replica (a follower) copies the index of this replica with one list. The index
         // contains operations, and records, which are objects about completed operations.
-        scope = ListScope::OperationsAndRecords;
+        scope = ListScope::Everything;
     }
     // A list can have at most one object if it selects one name in one namespace, or one name of a
     // cluster-scoped resource. As in the kube-apiserver, only a namespace in the path counts. A

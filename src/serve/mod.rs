@@ -64,7 +64,6 @@ pub use served_resources::{Resource, SharedShortNames};
 
 use crate::auth::{Authenticate, Authorize};
 use crate::replicate::ReplicaStatus;
-use crate::rules::IncompleteRuleSets;
 use crate::telemetry::Metrics;
 use axum::body::Body;
 use axum::extract::State;
@@ -74,7 +73,7 @@ use axum::{Extension, Router};
 use concurrency_limit::{ConcurrencyLimit, SlotCounts};
 use create_responses::{indent, plain};
 use http::{HeaderMap, StatusCode};
-use ifo_api::completeness::Completeness;
+use ifo_api::{Collection, Text};
 use middleware::Admitted;
 use request::RequestTarget;
 use std::sync::Arc;
@@ -95,15 +94,11 @@ pub struct ServerParameters {
     pub authenticate: Arc<dyn Authenticate>,
     /// Authorizes requests.
     pub authorize: Arc<dyn Authorize>,
-    /// Reports the rule sets that may miss operations, for the warnings to clients. A rule set
-    /// defines how the server detects operations.
-    pub completeness: Arc<dyn Completeness>,
     /// The role of this replica, and the age of the data in its index. One replica, the leader,
     /// detects operations. The other replicas, the followers, copy the leader's index.
     pub replica_status: ReplicaStatus,
-    /// Returns the same rule sets as `completeness`, in the form in which the leader sends them to
-    /// its followers.
-    pub incomplete_rule_sets: Arc<dyn Fn() -> IncompleteRuleSets + Send + Sync>,
+    /// The namespace of operations on cluster-scoped objects.
+    pub cluster_namespace: Text,
     /// The readiness of this replica.
     pub readiness: Arc<Readiness>,
     /// The metrics that `/metrics` serves. The router counts requests in them.
@@ -335,9 +330,13 @@ async fn resource(
     if is_synced && reads_newest(request, &admitted.query) {
         shared.server.replica_status.wait_until_current().await;
     }
-    let was_stale = incomplete_warning::is_stale_before(shared, request);
+    let was_stale = incomplete_warning::is_stale_before(shared);
     let mut answer_result = match request.verb {
         "get" | "list" | "watch" if !is_synced => Err(ErrorStatus::initializing()),
+        // Other programs rely on an activity without a person who reads a warning.
+        "get" | "list" | "watch" if was_stale && resource.collection == Collection::Activities => {
+            Err(ErrorStatus::no_leader())
+        }
         verb @ ("get" | "list" | "watch") if !resource.verbs.contains(&verb) => Err(
             ErrorStatus::not_supported(verb, resource.group, resource.plural),
         ),
@@ -377,7 +376,7 @@ async fn resource(
         let user = admitted.user.as_ref();
         let query = &admitted.query;
         let request = (request, &**query, headers);
-        incomplete_warning::warn(shared, request, user, was_stale, response).await;
+        incomplete_warning::warn(shared, resource, request, user, was_stale, response).await;
     }
     answer_result
 }

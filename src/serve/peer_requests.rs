@@ -77,10 +77,7 @@ async fn answer_state_query(
     let term = headers.get(TERM_HEADER);
     let term = term.and_then(|term| term.to_str().ok()).unwrap_or_default();
     let server = &shared.server;
-    match server
-        .replica_status
-        .answer(term, (server.incomplete_rule_sets)())
-    {
+    match server.replica_status.answer(term) {
         Some(answer) => {
             let body = serde_json::to_vec(&answer).expect("all map keys in the answer are strings");
             create_responses::whole(body, Syntax::Compact)

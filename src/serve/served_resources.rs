@@ -1,14 +1,17 @@
 //! Describes the resources that this server serves: names, table columns, selectable fields, and
 //! the index of the objects. The other modules of the API work with any resource that has a
-//! description of the type [`Resource`]. There are three resources:
+//! description of the type [`Resource`]. There are four resources:
 //!
 //! - `inflightoperations`: operations.
+//! - `activities`: whether a part of the cluster is idle.
 //! - `operationrecords`: records of completed operations.
 //! - `operationrulesets`: rule sets, only in a server without a cluster (the demo).
 
+mod activities;
 mod operations;
 mod records;
 
+pub use self::activities::activities;
 pub use self::operations::inflight_operations;
 pub use self::records::operation_records;
 
@@ -16,11 +19,11 @@ use super::error_status::ErrorStatus;
 use crate::index::{IndexReader, Key, Object};
 use arc_swap::ArcSwap;
 use ifo_api::live::Spec;
+use ifo_api::metadata::Time;
 use ifo_api::ruleset::OperationRuleSet;
-use ifo_api::{GROUP, Text, VERSION, duration, ruleset};
+use ifo_api::{Collection, GROUP, Text, VERSION, duration, ruleset};
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -40,9 +43,8 @@ pub struct Resource {
     pub list_kind: &'static str,
     /// True if the resource is namespaced.
     pub namespaced: bool,
-    /// True if the objects are the records of completed operations. Records are in the index of the
-    /// operations, under separate keys.
-    pub contains_records: bool,
+    /// The collection of the index that contains the objects.
+    pub collection: Collection,
     /// The verbs that clients may use.
     pub verbs: &'static [&'static str],
     /// The short names of the resource in kubectl.
@@ -75,11 +77,7 @@ impl Resource {
 
     /// Returns the key of an object in the index.
     pub(super) fn key(&self, namespace: &str, name: &str) -> Key {
-        if self.contains_records {
-            Key::of_record(namespace, name)
-        } else {
-            Key::new(namespace, name)
-        }
+        self.collection.key(namespace, name)
     }
 
     /// Returns the error 404 for an object that does not exist.
@@ -187,6 +185,8 @@ pub enum CellValue<'a> {
     Null,
     /// A boolean.
     Bool(bool),
+    /// A number.
+    Number(u32),
     /// A text.
     Text(Cow<'a, str>),
 }
@@ -265,7 +265,7 @@ fn time_text<'a>(time: Option<Timestamp>) -> CellValue<'a> {
 fn rule_set(object: &Object) -> Option<&OperationRuleSet> {
     match object {
         Object::RuleSet(rule_set) => Some(rule_set),
-        Object::Operation(_) | Object::Record(_) => None,
+        _ => None,
     }
 }
 
@@ -348,7 +348,7 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         kind: "OperationRuleSet",
         list_kind: "OperationRuleSetList",
         namespaced: false,
-        contains_records: false,
+        collection: Collection::Operations,
         verbs: &["get", "list", "watch"],
         short_names: &["ors"],
         categories: &[],

@@ -87,7 +87,7 @@ pub fn watch(
     if is_from_replica && scope == ListScope::Operations {
         // A follower (a replica that copies the leader's index) reads operations and records with
         // one watch.
-        scope = ListScope::OperationsAndRecords;
+        scope = ListScope::Everything;
     }
     let now = Instant::now();
     let mut watcher = Watcher {

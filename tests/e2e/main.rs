@@ -33,6 +33,7 @@
 mod harness;
 
 mod access;
+mod activities;
 mod admission;
 mod api_behaviour;
 #[path = "../binaries/mod.rs"]

@@ -2,7 +2,10 @@
 //! missing from it. The server sends the text in a `Warning` header (RFC 7234, section 5.5). The
 //! plugin parses this text.
 
-use crate::Text;
+use crate::metadata::api_version;
+use crate::{Collection, Key, Text};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -36,48 +39,126 @@ pub const IGNORED_HEADER: &str = "ifo-ignored-rule-sets";
 /// header.
 pub const SELECTOR_HEADER: &str = "ifo-completeness-selector";
 
-/// Finds the rule sets that may miss operations at the moment, for example because they do not
-/// compile.
-pub trait Completeness: Send + Sync + 'static {
-    /// Returns the rule sets that may miss operations in `namespace`. An empty `namespace` stands
-    /// for all namespaces.
-    fn gaps(&self, namespace: &str) -> Gaps;
-}
-
-/// The rule sets that may miss operations.
-#[derive(Clone, Debug, Default)]
+/// The rule sets that may miss operations, at one version of the index.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Gaps {
     /// True if the server has read the rule sets of the cluster.
     pub rule_sets_are_read: bool,
     /// Number of all rule sets.
     pub total: usize,
+    /// The components of all rule sets.
+    #[serde(default)]
+    pub components: BTreeSet<Text>,
     /// Rule sets that may miss operations, sorted by name.
     pub rule_sets: Vec<Gap>,
-    /// The oldest resourceVersion for which `rule_sets` is known to be the full list. At an older
-    /// resourceVersion, a rule set may have missed operations that works now.
-    pub since: u64,
-}
-
-/// Returns the same answer for every namespace.
-impl Completeness for Gaps {
-    fn gaps(&self, _namespace: &str) -> Gaps {
-        self.clone()
-    }
 }
 
 /// A rule set that may miss operations.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Gap {
     /// Name of the rule set.
     pub rule_set: Text,
     /// Reason in a few words, such as `does not compile`, in the format of [`Named::reason`].
     pub reason: String,
+    /// True if the reason is that the target is being read, which ends soon.
+    #[serde(default)]
+    pub is_being_read: bool,
     /// Component that the rule set belongs to, such as `kubevirt`. Empty if it is unknown.
     pub component: Text,
     /// Kind of the objects that the rule set watches. None if it is unknown.
     pub kind: Option<Text>,
     /// Names of the operations that may be missing. Empty if they are unknown.
     pub operations: Vec<Text>,
+    /// The namespaces in which operations may be missing. None means all namespaces.
+    pub namespaces: Option<BTreeSet<Text>>,
+    /// True if operations on cluster-scoped objects may be missing.
+    pub cluster_scoped: bool,
+}
+
+impl Gap {
+    /// Returns true if operations on these objects may be missing: on the objects in `namespace`
+    /// (None stands for all namespaces), and on cluster-scoped objects if `cluster_scoped` is true.
+    pub fn affects(&self, namespace: Option<&str>, cluster_scoped: bool) -> bool {
+        let in_namespace = match (&self.namespaces, namespace) {
+            (Some(own), Some(namespace)) => own.contains(namespace),
+            (Some(own), None) => !own.is_empty(),
+            (None, _) => true,
+        };
+        in_namespace || self.cluster_scoped && cluster_scoped
+    }
+
+    /// Adds the objects and operations that `other` affects.
+    pub fn extend(&mut self, other: &Self) {
+        match (&mut self.namespaces, &other.namespaces) {
+            (Some(own), Some(more)) => own.extend(more.iter().cloned()),
+            _ => self.namespaces = None,
+        }
+        self.cluster_scoped |= other.cluster_scoped;
+        self.is_being_read &= other.is_being_read;
+        if other.operations.is_empty() {
+            self.operations.clear();
+        } else if !self.operations.is_empty() {
+            let more = other.operations.iter();
+            let more: Vec<Text> = more
+                .filter(|operation| !self.operations.contains(operation))
+                .cloned()
+                .collect();
+            self.operations.extend(more);
+        }
+    }
+}
+
+/// The object of the index that contains the [`Gaps`]. Followers copy it from the leader. It is not
+/// served to other clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GapsObject {
+    /// Always `live.ifo.kubevirt.io/v1alpha1`.
+    pub api_version: Text,
+    /// Always [`GAPS_KIND`].
+    pub kind: Text,
+    /// Name and resourceVersion.
+    pub metadata: GapsMetadata,
+    /// The rule sets that may miss operations.
+    pub status: Gaps,
+}
+
+/// The metadata of a [`GapsObject`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GapsMetadata {
+    /// Always `gaps`.
+    pub name: Text,
+    /// Always empty.
+    pub namespace: Text,
+    /// The resourceVersion, if the object was decoded from JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
+}
+
+/// The kind of a [`GapsObject`].
+pub const GAPS_KIND: &str = "Gaps";
+
+impl GapsObject {
+    /// Creates the object.
+    pub fn new(gaps: Gaps) -> Self {
+        Self {
+            api_version: api_version(),
+            kind: GAPS_KIND.into(),
+            metadata: GapsMetadata {
+                name: "gaps".into(),
+                ..GapsMetadata::default()
+            },
+            status: gaps,
+        }
+    }
+
+    /// Returns the key of the object in the index.
+    pub fn key() -> Key {
+        Collection::Gaps.key("", "gaps")
+    }
 }
 
 /// The reason why operations may be missing from a list.
@@ -115,7 +196,7 @@ pub struct NotWorking {
 }
 
 /// A rule set that does not work, and the reason.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Named {
     /// Name of the rule set.
     pub name: String,

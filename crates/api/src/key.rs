@@ -24,26 +24,21 @@ impl Key {
         }
     }
 
-    /// Creates the key of a record. A record is an object with the result of one completed
-    /// operation.
-    ///
-    /// Records and operations are in one index, and a record has the namespace and name of its
-    /// operation. So that the two keys differ, the namespace in the key of a record has a prefix,
-    /// for example `records/team-a`. No namespace of Kubernetes contains a slash.
-    pub fn of_record(namespace: &str, name: impl Into<Text>) -> Self {
-        Self::new([RECORD_PREFIX, namespace].concat(), name)
+    /// Returns the collection that the object belongs to.
+    pub fn collection(&self) -> Collection {
+        Collection::of(&self.namespace)
     }
 
     /// Returns true if this is the key of a record.
     pub fn is_record(&self) -> bool {
-        is_record_namespace(&self.namespace)
+        self.collection() == Collection::Records
     }
 
-    /// Returns the namespace of the object. For the key of a record, this is the namespace without
-    /// the prefix.
+    /// Returns the namespace of the object: the namespace of the key without the prefix of the
+    /// collection.
     pub fn object_namespace(&self) -> &str {
         let namespace = &*self.namespace;
-        namespace.strip_prefix(RECORD_PREFIX).unwrap_or(namespace)
+        namespace.split_once('/').map_or(namespace, |(_, own)| own)
     }
 
     /// Returns the bytes of `namespace/name`, by which keys are sorted.
@@ -52,12 +47,45 @@ impl Key {
     }
 }
 
-/// Prefix of the namespace in the key of a record.
-const RECORD_PREFIX: &str = "records/";
+/// A sort of objects in the index. All sorts are in one index, so that they have common versions.
+/// So that their keys differ, the namespace in a key has a prefix, for example `records/team-a`. No
+/// namespace of Kubernetes contains a slash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Collection {
+    /// Operations. In the demo, the rule sets are also in this collection, but in an index of their
+    /// own.
+    Operations,
+    /// Records of completed operations.
+    Records,
+    /// Activities.
+    Activities,
+    /// The rule sets that may miss operations ([`Gaps`](crate::completeness::Gaps)), as one object.
+    Gaps,
+}
 
-/// Returns true if `namespace` is the namespace in the key of a record.
-pub fn is_record_namespace(namespace: &str) -> bool {
-    namespace.starts_with(RECORD_PREFIX)
+impl Collection {
+    /// Returns the prefix of the namespace in a key.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Operations => "",
+            Self::Records => "records/",
+            Self::Activities => "activities/",
+            Self::Gaps => "gaps/",
+        }
+    }
+
+    /// Returns the collection of the keys with this namespace.
+    pub fn of(namespace: &str) -> Self {
+        let all = [Self::Records, Self::Activities, Self::Gaps];
+        let mut all = all.into_iter();
+        let own = all.find(|it| namespace.starts_with(it.prefix()));
+        own.unwrap_or(Self::Operations)
+    }
+
+    /// Creates the key of an object of this collection. `namespace` is the namespace of the object.
+    pub fn key(self, namespace: &str, name: impl Into<Text>) -> Key {
+        Key::new([self.prefix(), namespace].concat(), name)
+    }
 }
 
 /// Returns the bytes of `namespace/`, or nothing if `namespace` is empty.

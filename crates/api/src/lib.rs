@@ -2,6 +2,7 @@
 //! `OperationRecord`, with the names, labels and schemas that belong to them. The server, the
 //! plugin and the engine use this crate.
 
+pub mod activity;
 pub mod completeness;
 pub mod duration;
 #[doc(hidden)]
@@ -18,7 +19,7 @@ pub mod record;
 pub mod ruleset;
 mod text;
 
-pub use key::{Key, compare_namespaces, is_record_namespace};
+pub use key::{Collection, Key, compare_namespaces};
 pub use object::Object;
 pub use printable::{is_unprintable, printable};
 pub use text::Text;

@@ -2,12 +2,14 @@
 //! object. The server keeps operations in memory as this type, and serves them as this type.
 //! `kubectl explain` prints the descriptions of the fields.
 //!
-//! Texts are shared ([`Text`]), so that the tracker, the index and the records share them. Fields of a
-//! newer release are kept in `unknown`, so that a follower serves them like the leader.
+//! Texts are shared ([`Text`]), so that the tracker, the index and the records share them. The spec,
+//! the subject and the status keep fields of a newer release in `unknown`, so that a follower serves
+//! them like the leader. A new value of an enum other than `State` cannot be decoded, so a release
+//! must know such a value before a later release writes it.
 
 use crate::Text;
-use crate::metadata::{Condition, Metadata, OwnerReference, UnknownFields};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self, Time};
+use crate::metadata::{Condition, Metadata, OwnerReference, Time, UnknownFields};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

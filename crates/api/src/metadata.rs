@@ -6,10 +6,12 @@
 use crate::Text;
 use crate::{LIVE_GROUP, VERSION, labels, live, record};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use litemap::LiteMap;
-use serde::{Deserialize, Deserializer, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
 
@@ -18,6 +20,28 @@ pub type Labels = LiteMap<Text, Text>;
 
 /// The fields that this release does not know, by their names in JSON.
 pub type UnknownFields = BTreeMap<String, Value>;
+
+/// A time. In JSON, it has whole seconds (`metav1.Time`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(transparent)]
+pub struct Time(pub Timestamp);
+
+/// Unlike `k8s_openapi`, this code does not interpret a format string for each time.
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&whole_second(self.0).0)
+    }
+}
+
+impl JsonSchema for Time {
+    fn schema_name() -> Cow<'static, str> {
+        v1::Time::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        v1::Time::json_schema(generator)
+    }
+}
 
 /// The metadata of an operation or of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -166,7 +190,7 @@ pub fn whole_second(time: Timestamp) -> Time {
 
 /// Decodes a text that many operations share.
 pub(crate) fn frequent_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
-    let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+    let text = Cow::<str>::deserialize(deserializer)?;
     Ok(shared_text(&text))
 }
 
@@ -174,7 +198,7 @@ pub(crate) fn frequent_text<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
 fn labels_with_frequent_keys<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Labels, D::Error> {
-    let labels = BTreeMap::<std::borrow::Cow<'de, str>, Text>::deserialize(deserializer)?;
+    let labels = BTreeMap::<Cow<'de, str>, Text>::deserialize(deserializer)?;
     let labels = labels.into_iter();
     Ok(labels
         .map(|(key, value)| (shared_text(&key), value))

@@ -1,10 +1,12 @@
-//! An object of the index: an operation, the record of a completed operation, or a rule set.
+//! An object of the index, such as an operation or the record of a completed operation.
 
-use crate::Text;
+use crate::activity::Activity;
+use crate::completeness::GapsObject;
 use crate::live::{InFlightOperation, Spec, State};
 use crate::metadata::Metadata;
 use crate::record::OperationRecord;
-use crate::ruleset::OperationRuleSet;
+use crate::ruleset::{self, OperationRuleSet};
+use crate::{Collection, Text};
 use jiff::Timestamp;
 use serde::Serialize;
 use std::fmt::Display;
@@ -17,6 +19,10 @@ pub enum Object {
     Operation(Arc<InFlightOperation>),
     /// The record of a completed operation.
     Record(Arc<OperationRecord>),
+    /// An activity.
+    Activity(Arc<Activity>),
+    /// The rule sets that may miss operations.
+    Gaps(Arc<GapsObject>),
     /// A rule set. Only a server without a cluster (the demo) has rule sets in an index.
     RuleSet(Arc<OperationRuleSet>),
 }
@@ -40,7 +46,8 @@ struct Versioned<'a, M, S, T> {
     api_version: &'a str,
     kind: &'a str,
     metadata: VersionedMetadata<'a, M>,
-    spec: &'a S,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Option<&'a S>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'a T>,
 }
@@ -57,37 +64,39 @@ struct VersionedMetadata<'a, M> {
 impl Object {
     /// Appends the JSON of the object with the resourceVersion `version` to `out`.
     pub fn append_json(&self, version: impl Display, out: &mut Vec<u8>) {
+        /// Appends the JSON of an object with the given fields.
+        macro_rules! append {
+            ($it:expr, $spec:expr, $status:expr) => {
+                append!(&$it.api_version, &$it.kind, $it, $spec, $status)
+            };
+            ($api_version:expr, $kind:expr, $it:expr, $spec:expr, $status:expr) => {
+                append_json(
+                    &Versioned {
+                        api_version: $api_version,
+                        kind: $kind,
+                        metadata: versioned(&$it.metadata, version),
+                        spec: $spec,
+                        status: $status,
+                    },
+                    out,
+                )
+            };
+        }
         match self {
-            Self::Operation(it) => append_json(
-                &Versioned {
-                    api_version: &it.api_version,
-                    kind: &it.kind,
-                    metadata: versioned(&it.metadata, version),
-                    spec: &it.spec,
-                    status: Some(&it.status),
-                },
-                out,
-            ),
-            Self::Record(it) => append_json(
-                &Versioned {
-                    api_version: &it.api_version,
-                    kind: &it.kind,
-                    metadata: versioned(&it.metadata, version),
-                    spec: &it.spec,
-                    status: Some(&it.status),
-                },
-                out,
-            ),
-            Self::RuleSet(it) => append_json(
-                &Versioned {
-                    api_version: &<OperationRuleSet as kube::Resource>::api_version(&()),
-                    kind: crate::ruleset::KIND,
-                    metadata: versioned(&it.metadata, version),
-                    spec: &it.spec,
-                    status: it.status.as_ref(),
-                },
-                out,
-            ),
+            Self::Operation(it) => append!(it, Some(&it.spec), Some(&it.status)),
+            Self::Record(it) => append!(it, Some(&it.spec), Some(&it.status)),
+            Self::Activity(it) => append!(it, None::<&()>, Some(&it.status)),
+            Self::Gaps(it) => append!(it, None::<&()>, Some(&it.status)),
+            Self::RuleSet(it) => {
+                let api_version = &<OperationRuleSet as kube::Resource>::api_version(&());
+                append!(
+                    api_version,
+                    ruleset::KIND,
+                    it,
+                    Some(&it.spec),
+                    it.status.as_ref()
+                );
+            }
         }
     }
 
@@ -96,58 +105,84 @@ impl Object {
         match self {
             Self::Operation(it) => append_json(&versioned(&it.metadata, version), out),
             Self::Record(it) => append_json(&versioned(&it.metadata, version), out),
+            Self::Activity(it) => append_json(&versioned(&it.metadata, version), out),
+            Self::Gaps(it) => append_json(&versioned(&it.metadata, version), out),
             Self::RuleSet(it) => append_json(&versioned(&it.metadata, version), out),
         }
     }
 
-    /// Decodes an operation, or a record if `is_record` is true. The resourceVersion in the JSON is
-    /// ignored.
+    /// Decodes an object of a collection. The resourceVersion in the JSON is ignored.
     ///
     /// # Errors
     ///
     /// Returns an error if a required field is missing, or has a value of another type.
-    pub fn decode(json: &[u8], is_record: bool) -> Result<Self, serde_json::Error> {
-        if is_record {
-            let mut record: OperationRecord = serde_json::from_slice(json)?;
-            record.metadata.resource_version = None;
-            return Ok(record.into());
+    pub fn decode(json: &[u8], collection: Collection) -> Result<Self, serde_json::Error> {
+        match collection {
+            Collection::Operations => {
+                let mut operation: InFlightOperation = serde_json::from_slice(json)?;
+                operation.metadata.resource_version = None;
+                Ok(operation.into())
+            }
+            Collection::Records => {
+                let mut record: OperationRecord = serde_json::from_slice(json)?;
+                record.metadata.resource_version = None;
+                Ok(record.into())
+            }
+            Collection::Activities => {
+                let mut activity: Activity = serde_json::from_slice(json)?;
+                activity.metadata.resource_version = None;
+                Ok(Self::Activity(Arc::new(activity)))
+            }
+            Collection::Gaps => {
+                let mut gaps: GapsObject = serde_json::from_slice(json)?;
+                gaps.metadata.resource_version = None;
+                Ok(Self::Gaps(Arc::new(gaps)))
+            }
         }
-        let mut operation: InFlightOperation = serde_json::from_slice(json)?;
-        operation.metadata.resource_version = None;
-        Ok(operation.into())
     }
 
-    /// Returns the operation. Returns None for a record or a rule set.
+    /// Returns the operation. Returns None for any other object.
     pub fn operation(&self) -> Option<&Arc<InFlightOperation>> {
         match self {
             Self::Operation(operation) => Some(operation),
-            Self::Record(_) | Self::RuleSet(_) => None,
+            _ => None,
         }
     }
 
-    /// Returns the record. Returns None for an operation or a rule set.
+    /// Returns the activity. Returns None for any other object.
+    pub fn activity(&self) -> Option<&Arc<Activity>> {
+        match self {
+            Self::Activity(activity) => Some(activity),
+            _ => None,
+        }
+    }
+
+    /// Returns the record. Returns None for any other object.
     pub fn record(&self) -> Option<&Arc<OperationRecord>> {
         match self {
             Self::Record(record) => Some(record),
-            Self::Operation(_) | Self::RuleSet(_) => None,
+            _ => None,
         }
     }
 
-    /// Returns the metadata of an operation or of a record. Returns None for a rule set.
+    /// Returns the metadata of an operation, a record or an activity. Returns None for any other
+    /// object.
     fn metadata(&self) -> Option<&Metadata> {
         match self {
             Self::Operation(it) => Some(&it.metadata),
             Self::Record(it) => Some(&it.metadata),
-            Self::RuleSet(_) => None,
+            Self::Activity(it) => Some(&it.metadata),
+            Self::Gaps(_) | Self::RuleSet(_) => None,
         }
     }
 
-    /// Returns the spec of an operation or of a record. Returns None for a rule set.
+    /// Returns the spec of an operation or of a record. Returns None for any other
+    /// object.
     pub fn spec(&self) -> Option<&Spec> {
         match self {
             Self::Operation(it) => Some(&it.spec),
             Self::Record(it) => Some(&it.spec),
-            Self::RuleSet(_) => None,
+            _ => None,
         }
     }
 
@@ -164,6 +199,8 @@ impl Object {
         match self {
             Self::Operation(it) => &it.metadata.name,
             Self::Record(it) => &it.metadata.name,
+            Self::Activity(it) => &it.metadata.name,
+            Self::Gaps(it) => &it.metadata.name,
             Self::RuleSet(it) => it.metadata.name.as_deref().unwrap_or_default(),
         }
     }
@@ -176,22 +213,23 @@ impl Object {
         }
     }
 
-    /// Returns the state of an operation, or the outcome of a record. Returns None for a rule set.
+    /// Returns the state of an operation, or the outcome of a record. Returns None for any other
+    /// object.
     pub fn state(&self) -> Option<State> {
         match self {
             Self::Operation(it) => Some(it.status.state),
             Self::Record(it) => Some(it.status.outcome),
-            Self::RuleSet(_) => None,
+            _ => None,
         }
     }
 
-    /// Returns the reason and the message of an operation or of a record. Returns None for a rule
-    /// set.
+    /// Returns the reason and the message of an operation or of a record. Returns None for any other
+    /// object.
     pub fn reason_and_message(&self) -> Option<(&Text, &Text)> {
         match self {
             Self::Operation(it) => Some((&it.status.reason, &it.status.message)),
             Self::Record(it) => Some((&it.status.reason, &it.status.message)),
-            Self::RuleSet(_) => None,
+            _ => None,
         }
     }
 
@@ -200,7 +238,7 @@ impl Object {
         match self {
             Self::Operation(it) => it.status.completed.as_ref().map(|time| time.0),
             Self::Record(it) => Some(it.status.completed.0),
-            Self::RuleSet(_) => None,
+            _ => None,
         }
     }
 
@@ -209,7 +247,7 @@ impl Object {
         match self {
             Self::Operation(it) => &it.status.nodes,
             Self::Record(it) => &it.status.nodes,
-            Self::RuleSet(_) => &[],
+            _ => &[],
         }
     }
 }
@@ -231,27 +269,27 @@ mod tests {
     use crate::example;
     use serde_json::{Value, json};
 
-    /// Returns an operation and a record as JSON. The boolean is true for the record.
-    fn operation_and_record() -> [(Value, bool); 2] {
+    /// Returns an operation and a record as JSON, each with its collection.
+    fn operation_and_record() -> [(Value, Collection); 2] {
         let none = json!({});
         [
-            (json!(example::operation(&none)), false),
-            (json!(example::record(&none)), true),
+            (json!(example::operation(&none)), Collection::Operations),
+            (json!(example::record(&none)), Collection::Records),
         ]
     }
 
-    fn decode(json: &Value, is_record: bool) -> Object {
-        Object::decode(json.to_string().as_bytes(), is_record).unwrap()
+    fn decode(json: &Value, collection: Collection) -> Object {
+        Object::decode(json.to_string().as_bytes(), collection).unwrap()
     }
 
     #[test]
     fn unknown_fields_are_encoded_again_with_the_new_version() {
-        for (mut json, is_record) in operation_and_record() {
+        for (mut json, collection) in operation_and_record() {
             for part in ["/metadata", "/spec", "/spec/subject", "/status"] {
                 json.pointer_mut(part).unwrap()["unknown"] = json!({"a": [1, null, "b"]});
             }
             json["metadata"]["resourceVersion"] = "7".into();
-            let object = decode(&json, is_record);
+            let object = decode(&json, collection);
             json["metadata"]["resourceVersion"] = "8".into();
             let (mut encoded, mut metadata) = (Vec::new(), Vec::new());
             object.append_json(8, &mut encoded);
@@ -264,10 +302,13 @@ mod tests {
 
     #[test]
     fn a_state_of_a_newer_release_becomes_unknown() {
-        for (mut json, is_record) in operation_and_record() {
-            let field = if is_record { "outcome" } else { "state" };
+        for (mut json, collection) in operation_and_record() {
+            let field = match collection {
+                Collection::Records => "outcome",
+                _ => "state",
+            };
             json["status"][field] = "Paused".into();
-            assert_eq!(decode(&json, is_record).state(), Some(State::Unknown));
+            assert_eq!(decode(&json, collection).state(), Some(State::Unknown));
         }
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::Text;
 use crate::live;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use crate::metadata::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,8 +4,8 @@
 
 use crate::Text;
 use crate::live::{Expected, Spec, StartTimeSource, State};
-use crate::metadata::{Metadata, UnknownFields};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self, Time};
+use crate::metadata::{Metadata, Time, UnknownFields};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

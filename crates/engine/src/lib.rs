@@ -13,14 +13,17 @@
 //! the rules for one object, or reports the deletion of an object or a change of the watch, such as
 //! an interruption. A `Write` is a change of an operation.
 //!
-//! [`replay`] runs all of these modules in virtual time. Each module depends only on earlier ones
-//! in this order: `rules`, `detect`, `track`, `replay`.
+//! [`activity`] computes from the writes of `track` whether a part of the cluster is idle. [`replay`]
+//! runs the other modules in virtual time. Each module depends only on earlier ones in this order:
+//! `rules`, `detect`, `track`, `activity`, `replay`.
 
 pub mod rules;
 
 pub mod detect;
 
 pub mod track;
+
+pub mod activity;
 
 pub mod replay;
 

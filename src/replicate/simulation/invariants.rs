@@ -8,6 +8,8 @@
 use crate::index::{Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv};
 use crate::replicate::Leadership;
 use futures::FutureExt as _;
+use ifo_api::Collection;
+use ifo_api::live::{Phase, State};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -162,6 +164,36 @@ fn hash(entry: &IndexEntry) -> u64 {
     hasher.finish()
 }
 
+/// Returns a violation if an activity says that its namespace or the cluster is idle, although an
+/// operation is in flight there.
+fn idle_although_busy(entries: &[Arc<IndexEntry>]) -> Option<String> {
+    let is_idle = |namespace: &str, name: &str| {
+        let key = Collection::Activities.key(namespace, name);
+        let mut entries = entries.iter();
+        let activity = entries.find(|entry| *entry.key() == key)?;
+        let idle = activity.object().activity()?.idle()?;
+        Some(idle.status == "True")
+    };
+    for entry in entries {
+        let Some(operation) = entry.object().operation() else {
+            continue;
+        };
+        let status = &operation.status;
+        let is_in_flight = status.phase == Phase::Active && status.state != State::Held;
+        let namespace = &entry.key().namespace;
+        let places = [(&**namespace, "namespace"), ("ifo-system", "cluster")];
+        for (namespace, name) in places {
+            if is_in_flight && is_idle(namespace, name) == Some(true) {
+                let key = entry.key();
+                return Some(format!(
+                    "{namespace}/{name} is idle, but {key} is in flight"
+                ));
+            }
+        }
+    }
+    None
+}
+
 /// Records the state of one replica's index at each resourceVersion.
 pub struct IndexObserver {
     name: String,
@@ -195,6 +227,7 @@ impl IndexObserver {
                 // longer has the next change. So the observer begins again with the current state.
                 Some(Err(_)) => self.following = None,
                 Some(Ok(changes)) => {
+                    let versions: Vec<Rv> = changes.iter().map(|change| change.rv).collect();
                     for change in changes {
                         if change.rv <= *head {
                             let violation =
@@ -211,6 +244,9 @@ impl IndexObserver {
                         *head = change.rv;
                         self.invariants.record_state(*head, state, &self.name);
                     }
+                    for rv in versions {
+                        self.check_activities(rv);
+                    }
                 }
             }
         }
@@ -225,6 +261,19 @@ impl IndexObserver {
         {
             self.invariants
                 .record_state(rv, &ObjectHashes::of(&entries), &self.name);
+        }
+        self.check_activities(rv);
+    }
+
+    /// Checks that no activity is idle while an operation is in flight, if the replica can still
+    /// list its state at the resourceVersion `rv`.
+    fn check_activities(&self, rv: Rv) {
+        let all = ListScope::Everything;
+        if let Ok((rv, entries)) = self.reader.list(&all, ReadVersion::Exact(rv))
+            && let Some(violation) = idle_although_busy(&entries)
+        {
+            let violation = format!("{} at {rv}: {violation}", self.name);
+            self.invariants.violation(violation);
         }
     }
 

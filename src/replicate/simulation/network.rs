@@ -8,7 +8,6 @@ use crate::replicate::leader_link_interface::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::replicate::{Leader, ReplicaStatus, Term};
-use crate::rules::IncompleteRuleSets;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use std::collections::{BTreeMap, VecDeque};
@@ -207,10 +206,7 @@ impl Link for SimulatedLink {
         async {
             let peer = self.send_request().await?;
             let term = self.leader.term.as_str();
-            let answer = peer.process.within(|| {
-                peer.replica_status
-                    .answer(term, IncompleteRuleSets::default())
-            });
+            let answer = peer.process.within(|| peer.replica_status.answer(term));
             self.links.transmit().await?;
             answer.ok_or(LinkError::AnotherTerm)
         }
@@ -232,7 +228,7 @@ impl Link for SimulatedLink {
         async move {
             let peer = self.send_request().await?;
             let ended = Self::check_term(&peer, &self.leader.term)?;
-            let cursor = peer.reader.follow(after, ListScope::OperationsAndRecords);
+            let cursor = peer.reader.follow(after, ListScope::Everything);
             self.links.transmit().await?;
             let watch = ChangeStream {
                 cursor: cursor.map_err(|_| LinkError::Gone)?,
@@ -307,7 +303,7 @@ fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
             )
         }
     };
-    let (rv, entries) = reader.list(&ListScope::OperationsAndRecords, at).ok()?;
+    let (rv, entries) = reader.list(&ListScope::Everything, at).ok()?;
     let mut rest = entries
         .iter()
         .filter(|entry| after.as_ref() < Some(entry.key()));

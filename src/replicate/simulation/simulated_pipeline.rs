@@ -9,9 +9,10 @@ use crate::persist::fake_cluster::FakeCluster;
 use crate::persist::{self, AtStop, Persist, PersistVerdict, Store as _};
 use crate::replicate::{Leadership, Pipeline};
 use crate::telemetry::Metrics;
-use crate::tracker_task;
+use crate::tracker_task::{self, ActivityWriter};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use ifo_api::completeness::Gaps;
 use ifo_api::{Gvr, Source};
 use ifo_engine::detect::{Detector, FeedEvent};
 use ifo_engine::rules::{RuleBook, compile};
@@ -166,10 +167,17 @@ impl Pipeline for SimulatedPipeline {
         };
         let tracker = Tracker::new(settings, self.metrics.clone());
         let metrics = self.metrics.clone();
+        let is_read = unsynced_rule_sets.subscribe();
+        let read_gaps = Arc::new(move || Gaps {
+            rule_sets_are_read: is_read.borrow().is_some(),
+            total: 1,
+            ..Gaps::default()
+        });
+        let activity = ActivityWriter::new("ifo-system".into(), &self.operations, read_gaps);
         async move {
             tokio::select! {
                 biased;
-                () = tracker_task::run(tracker, writer, leadership, messages, metrics) => None,
+                () = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
                 () = feed.run(unsynced_rule_sets) => Some("feed"),
                 () = run => Some("persistence"),
             }
@@ -311,7 +319,7 @@ impl SimulatedFeed {
     async fn initial_state(&mut self) -> InitialState {
         let listed = self
             .operations
-            .list(&ListScope::OperationsAndRecords, ReadVersion::Latest);
+            .list(&ListScope::Everything, ReadVersion::Latest);
         let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
         let deleted = self.operations.deleted();
         self.random_delay(100).await;

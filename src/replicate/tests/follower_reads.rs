@@ -18,7 +18,6 @@ use crate::replicate::leadership::LeadershipGrant;
 use crate::replicate::{
     ClusterContact, Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus, Term, replica_status,
 };
-use crate::rules::IncompleteRuleSets;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::example;
@@ -81,7 +80,6 @@ impl Link for FakeLink {
                 leading: true,
                 head,
                 oldest: self.0.reader.oldest(),
-                incomplete_rule_sets: IncompleteRuleSets::default(),
             })
         }
         .boxed()
@@ -471,11 +469,7 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
 async fn followers_are_served_only_in_the_term_of_this_replica() {
     let pair = LeaderAndFollower::start_in_sync().await;
     let (first, second) = (Term::new("pod_1"), Term::new("pod_2"));
-    let answers = |term: &Term| {
-        pair.replica_status
-            .answer(term.as_str(), IncompleteRuleSets::default())
-            .is_some()
-    };
+    let answers = |term: &Term| pair.replica_status.answer(term.as_str()).is_some();
     assert!(!answers(&first) && !pair.replica_status.is_index_copied());
     pair.replica_status.serve(&first);
     assert!(answers(&first) && !answers(&second) && pair.replica_status.is_index_copied());

@@ -2,8 +2,6 @@
 //! lost watches. The simulated compiler does not finish before the test says so.
 
 use super::*;
-use crate::index::{Bounds, index};
-use ifo_api::completeness::Completeness;
 
 /// Returns a rule set whose expression is long, so that it is compiled after the other rule sets.
 fn large(name: &str, resource: &str) -> OperationRuleSet {
@@ -16,13 +14,7 @@ fn large(name: &str, resource: &str) -> OperationRuleSet {
 
 /// Returns the rule sets that may miss operations, as in the warning on lists.
 fn gaps(fixture: &ControllerFixture) -> Vec<String> {
-    let bounds = Bounds {
-        bytes: 1 << 20,
-        age: Duration::from_mins(1),
-    };
-    let (_writer, reader) = index(bounds);
-    let reporter = Reporter::new(fixture.report.clone(), "ifo-system".into(), reader);
-    let gaps = reporter.gaps("").rule_sets;
+    let gaps = fixture.report.borrow().gaps().rule_sets;
     gaps.iter()
         .map(|gap| format!("{}: {}", gap.rule_set, gap.reason))
         .collect()

@@ -4,8 +4,7 @@
 use super::super::rule_set_status::{RuleSetHealth, WatchState, compute};
 use super::*;
 use crate::clock;
-use crate::index::{Bounds, index};
-use ifo_api::completeness::{Completeness as _, Gap};
+use ifo_api::completeness::Gap;
 use ifo_engine::rules::{OperationBound, ReachedBound, RegisteredLag, WorkWaitingSince};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -495,13 +494,7 @@ fn rule_set_is_not_ready_while_a_bound_refuses_its_operations() {
 
 /// Returns the rule sets that may miss operations, each with the reason.
 fn gaps(fixture: &ControllerFixture) -> Vec<(String, String)> {
-    let bounds = Bounds {
-        bytes: 1 << 20,
-        age: Duration::from_mins(1),
-    };
-    let (_writer, reader) = index(bounds);
-    let reporter = Reporter::new(fixture.report.clone(), "ifo-system".into(), reader);
-    let gaps = reporter.gaps("");
+    let gaps = fixture.report.borrow().gaps();
     assert!(gaps.rule_sets_are_read);
     let gap = |gap: Gap| (gap.rule_set.to_string(), gap.reason);
     gaps.rule_sets.into_iter().map(gap).collect()

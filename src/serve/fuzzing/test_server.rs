@@ -11,14 +11,12 @@ use crate::index::{
     Writer, index_from,
 };
 use crate::replicate::ReplicaStatus;
-use crate::rules::IncompleteRuleSets;
 use crate::serve::served_resources::{Resource, inflight_operations, operation_rule_sets};
 use crate::serve::{Limits, Readiness, ServerParameters, VersionInfo, router};
 use crate::telemetry::Metrics;
 use axum::Router;
 use futures::future::BoxFuture;
 use http::HeaderMap;
-use ifo_api::completeness::Gaps;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,15 +187,9 @@ fn routes(live: &IndexReader, rule_sets: &IndexReader, decision: AccessDecision)
             operation_rule_sets(rule_sets.clone()),
         ],
         replica_status: ReplicaStatus::alone(live.clone()),
-        incomplete_rule_sets: Arc::new(IncompleteRuleSets::default),
         authenticate: Arc::new(Anybody),
         authorize: Arc::new(Always(decision)),
-        completeness: Arc::new(Gaps {
-            rule_sets_are_read: true,
-            total: 1,
-            rule_sets: Vec::new(),
-            since: 0,
-        }),
+        cluster_namespace: "ifo-system".into(),
         readiness,
         metrics: Arc::new(Metrics::new()),
         version: VersionInfo::default(),

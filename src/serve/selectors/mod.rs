@@ -17,6 +17,7 @@ use super::request::Query;
 use super::served_resources::Resource;
 use crate::auth;
 use crate::index::{IndexEntry, ListScope};
+use ifo_api::Collection;
 
 /// Largest number of requirements in one selector. A request with more requirements gets a 400. The
 /// server compares each requirement with every object. With thousands of requirements, one request
@@ -119,8 +120,11 @@ impl Selector {
             (Some(namespace), None) if resource.namespaced => {
                 ListScope::Namespace(resource.key(&namespace, "").namespace)
             }
-            _ if resource.contains_records => ListScope::Records,
-            _ => ListScope::Operations,
+            _ => match resource.collection {
+                Collection::Records => ListScope::Records,
+                Collection::Activities => ListScope::Activities,
+                Collection::Operations | Collection::Gaps => ListScope::Operations,
+            },
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     name_column, spec_text, text, time_text,
 };
 use crate::index::{IndexReader, Object};
-use ifo_api::{LIVE_GROUP, VERSION, live};
+use ifo_api::{Collection, LIVE_GROUP, VERSION, live};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -195,7 +195,7 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
         kind: live::KIND,
         list_kind: "InFlightOperationList",
         namespaced: true,
-        contains_records: false,
+        collection: Collection::Operations,
         verbs: &["get", "list", "watch"],
         short_names: &["ifo", "ifos"],
         categories: &[],

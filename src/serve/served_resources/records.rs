@@ -9,7 +9,7 @@ use super::{
 };
 use crate::index::{IndexReader, Object};
 use ifo_api::live::{Expected, ExpectedSource, State};
-use ifo_api::{LIVE_GROUP, VERSION, duration, record};
+use ifo_api::{Collection, LIVE_GROUP, VERSION, duration, record};
 
 static RECORD_COLUMNS: &[Column] = &[
     Column {
@@ -127,7 +127,7 @@ pub fn operation_records(reader: IndexReader) -> Resource {
         kind: record::KIND,
         list_kind: "OperationRecordList",
         namespaced: true,
-        contains_records: true,
+        collection: Collection::Records,
         verbs: &["get", "list"],
         short_names: &["opr"],
         categories: &[],

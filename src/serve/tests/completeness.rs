@@ -12,6 +12,9 @@ fn gap(rule_set: &str, component: &str) -> Gap {
         component: component.into(),
         kind: None,
         operations: vec!["Running".into()],
+        is_being_read: false,
+        namespaces: None,
+        cluster_scoped: true,
     }
 }
 
@@ -28,10 +31,13 @@ async fn warnings(fixture: &Fixture, path: &str, user: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn list_warns_while_a_rule_set_does_not_work() {
-    let fixture = Fixture::filled();
+    let mut fixture = Fixture::filled();
     let list = "/inflightoperations";
     assert!(warnings(&fixture, list, "jane").await.is_empty());
-    fixture.completeness.0.lock().unwrap().rule_sets = vec![gap("tekton-rules", "tekton")];
+    fixture.set_gaps(Gaps {
+        rule_sets: vec![gap("tekton-rules", "tekton")],
+        ..no_gaps()
+    });
     let warning = "299 - \"1 of 3 rule sets is not working, operations may be missing: \
                    tekton-rules (does not compile)\"";
     for path in [
@@ -55,10 +61,13 @@ async fn list_warns_while_a_rule_set_does_not_work() {
 
 #[tokio::test]
 async fn rule_sets_that_the_client_ignores_are_left_out_before_the_warning_is_cut() {
-    let fixture = Fixture::filled();
+    let mut fixture = Fixture::filled();
     let name = |number: usize| format!("rules-{number:02}");
     let gaps = (0..12).map(|number| gap(&name(number), "a")).collect();
-    fixture.completeness.0.lock().unwrap().rule_sets = gaps;
+    fixture.set_gaps(Gaps {
+        rule_sets: gaps,
+        ..no_gaps()
+    });
     let list = async |ignored: &str, user: &str| {
         let path = format!("{BASE}/inflightoperations");
         let headers = [("ifo-ignored-rule-sets", ignored), ("x-user", user)];
@@ -80,12 +89,15 @@ async fn rule_sets_that_the_client_ignores_are_left_out_before_the_warning_is_cu
 
 #[tokio::test]
 async fn rule_sets_that_do_not_matter_to_the_client_are_left_out_before_the_warning_is_cut() {
-    let fixture = Fixture::filled();
+    let mut fixture = Fixture::filled();
     let mut gaps: Vec<_> = (0..12)
         .map(|number| gap(&format!("rules-{number:02}"), "a"))
         .collect();
     gaps.push(gap("vm-rules", "kubevirt"));
-    fixture.completeness.0.lock().unwrap().rule_sets = gaps;
+    fixture.set_gaps(Gaps {
+        rule_sets: gaps,
+        ..no_gaps()
+    });
     let list = async |selector: &str| {
         let path = format!("{BASE}/inflightoperations");
         let headers = [("ifo-completeness-selector", selector), ("x-user", "jane")];
@@ -106,9 +118,12 @@ async fn rule_sets_that_do_not_matter_to_the_client_are_left_out_before_the_warn
 
 #[tokio::test]
 async fn rule_set_names_are_shown_only_to_users_who_may_list_rule_sets() {
-    let fixture = Fixture::filled();
+    let mut fixture = Fixture::filled();
     let gaps = vec![gap("tekton-rules", "tekton"), gap("vm-rules", "kubevirt")];
-    fixture.completeness.0.lock().unwrap().rule_sets = gaps;
+    fixture.set_gaps(Gaps {
+        rule_sets: gaps,
+        ..no_gaps()
+    });
     let warnings_shown = warnings(&fixture, "/inflightoperations", "tenant").await;
     assert_eq!(
         warnings_shown,
@@ -120,14 +135,17 @@ async fn rule_set_names_are_shown_only_to_users_who_may_list_rule_sets() {
 
 #[tokio::test]
 async fn list_warns_while_rule_sets_are_unknown_or_absent() {
-    let fixture = Fixture::filled();
-    *fixture.completeness.0.lock().unwrap() = Gaps::default();
+    let mut fixture = Fixture::filled();
+    fixture.set_gaps(Gaps::default());
     let warnings_shown = warnings(&fixture, "/inflightoperations", "tenant").await;
     assert!(
         warnings_shown[0].contains("have not been read yet"),
         "{warnings_shown:?}"
     );
-    fixture.completeness.0.lock().unwrap().rule_sets_are_read = true;
+    fixture.set_gaps(Gaps {
+        rule_sets_are_read: true,
+        ..Gaps::default()
+    });
     let warnings_shown = warnings(&fixture, "/inflightoperations", "tenant").await;
     assert!(
         warnings_shown[0].contains("no rule set is installed"),
@@ -160,10 +178,8 @@ async fn list(fixture: &Fixture, query: &str) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn a_list_of_an_older_version_is_complete_only_if_no_rule_set_was_broken_at_that_version() {
+async fn the_header_of_a_list_is_about_the_version_of_the_list() {
     let mut fixture = Fixture::filled();
-    let not_known = "299 - \"it is not known whether all rule sets worked at the resourceVersion \
-                     of this list, operations may be missing\"";
     let (header, first_page) = list(&fixture, "?limit=1").await;
     assert_eq!(header, "complete");
     let metadata = |name| first_page["metadata"][name].as_str().unwrap();
@@ -174,26 +190,21 @@ async fn a_list_of_an_older_version_is_complete_only_if_no_rule_set_was_broken_a
             metadata("resourceVersion")
         ),
     ];
-    fixture.put(106, "a", "x", |_| {});
+    // A rule set is broken since then.
+    fixture.set_gaps(Gaps {
+        rule_sets: vec![gap("vm-rules", "kubevirt")],
+        ..no_gaps()
+    });
     for query in &older {
         assert_eq!(list(&fixture, query).await.0, "complete", "{query}");
     }
-    // A rule set was broken, and works again since the newest version.
-    let (_, newest) = list(&fixture, "").await;
-    let newest = newest["metadata"]["resourceVersion"].as_str().unwrap();
-    fixture.completeness.0.lock().unwrap().since = newest.parse().unwrap();
-    for query in &older {
-        assert_eq!(list(&fixture, query).await.0, not_known, "{query}");
-    }
-    for query in ["", "?limit=1", "?watch=1&timeoutSeconds=1"] {
-        let path = format!("/inflightoperations{query}");
-        let none: [&str; 0] = [];
-        assert_eq!(warnings(&fixture, &path, "jane").await, none, "{query}");
-    }
-    // If the rule set is still broken, the answer names it.
-    fixture.completeness.0.lock().unwrap().rule_sets = vec![gap("vm-rules", "kubevirt")];
-    for query in &older {
-        let (header, _) = list(&fixture, query).await;
-        assert!(header.contains("vm-rules (does not compile)"), "{header}");
-    }
+    let (header, broken) = list(&fixture, "").await;
+    assert!(header.contains("vm-rules (does not compile)"), "{header}");
+    // The rule set works again, but it did not work at the version of the list.
+    fixture.set_gaps(no_gaps());
+    assert_eq!(list(&fixture, "").await.0, "complete");
+    let version = broken["metadata"]["resourceVersion"].as_str().unwrap();
+    let query = format!("?resourceVersionMatch=Exact&resourceVersion={version}");
+    let (header, _) = list(&fixture, &query).await;
+    assert!(header.contains("vm-rules (does not compile)"), "{header}");
 }

@@ -25,7 +25,6 @@ use crate::auth::{
 use crate::demo::kinds;
 use crate::index::{Bounds, Key, Rv, VersionAssignment, Write, Writer, index_from};
 use crate::replicate::{LeaderQueries, Leadership, ReplicaRole, ReplicaStatus, replica_status};
-use crate::rules::IncompleteRuleSets;
 use crate::telemetry::Metrics;
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -33,7 +32,7 @@ use axum::body::Body;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use ifo_api::completeness::{Completeness, Gaps};
+use ifo_api::completeness::{Gaps, GapsObject};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -90,13 +89,12 @@ impl Authenticate for HeaderAuthenticator {
     }
 }
 
-/// The rule sets that may miss operations, for example because their rules do not compile. A test
-/// can change the list.
-pub struct RuleSets(pub Mutex<Gaps>);
-
-impl Completeness for RuleSets {
-    fn gaps(&self, _: &str) -> Gaps {
-        self.0.lock().unwrap().clone()
+/// Returns the gaps if all three rule sets work.
+pub fn no_gaps() -> Gaps {
+    Gaps {
+        rule_sets_are_read: true,
+        total: 3,
+        ..Gaps::default()
     }
 }
 
@@ -154,7 +152,6 @@ pub struct Fixture {
     pub router: Router,
     pub readiness: Arc<Readiness>,
     pub authorizer: Arc<RecordingAuthorizer>,
-    pub completeness: Arc<RuleSets>,
     pub shutdown: CancellationToken,
     pub metrics: Arc<Metrics>,
     pub replica_status: ReplicaStatus,
@@ -201,17 +198,12 @@ impl Fixture {
             bytes,
             age: Duration::from_mins(10),
         };
-        let (live, reader) = index_from(bounds, Rv(100));
+        let (mut live, reader) = index_from(bounds, Rv(99));
+        commit_gaps(&mut live, no_gaps(), 100);
         let (rule_sets, rule_sets_reader) = index_from(bounds, Rv(100));
         let readiness = Arc::new(Readiness::new());
         readiness.set_has_joined();
         let authorizer = Arc::new(RecordingAuthorizer::default());
-        let completeness = Arc::new(RuleSets(Mutex::new(Gaps {
-            rule_sets_are_read: true,
-            total: 3,
-            rule_sets: Vec::new(),
-            since: 0,
-        })));
         let shutdown = CancellationToken::new();
         let metrics = Arc::new(Metrics::new());
         let alone = Leadership::alone(reader.head());
@@ -220,7 +212,6 @@ impl Fixture {
         let short_names = kinds::short_names(kinds::KINDS);
         let router = router(ServerParameters {
             replica_status: replica_status.clone(),
-            incomplete_rule_sets: Arc::new(IncompleteRuleSets::default),
             resources: vec![
                 Resource {
                     short_names_of_kinds: Arc::new(ArcSwap::from_pointee(short_names)),
@@ -230,7 +221,7 @@ impl Fixture {
             ],
             authenticate: Arc::new(HeaderAuthenticator),
             authorize: authorizer.clone(),
-            completeness: completeness.clone(),
+            cluster_namespace: "ifo-system".into(),
             readiness: readiness.clone(),
             metrics: metrics.clone(),
             version: VersionInfo {
@@ -247,7 +238,6 @@ impl Fixture {
             router,
             readiness,
             authorizer,
-            completeness,
             shutdown,
             metrics,
             replica_status,
@@ -287,6 +277,12 @@ impl Fixture {
             .unwrap();
     }
 
+    /// Writes the rule sets that may miss operations to the index, at the next version.
+    pub fn set_gaps(&mut self, gaps: Gaps) {
+        let next = self.live.head().0 + 1;
+        commit_gaps(&mut self.live, gaps, next);
+    }
+
     pub fn delete(&mut self, rv: u64, namespace: &str, name: &str) {
         let delete = Write::Delete {
             key: Key::new(namespace, name),
@@ -315,6 +311,15 @@ impl Fixture {
         assert_eq!(code, StatusCode::OK, "{body}");
         serde_json::from_str(&body).unwrap()
     }
+}
+
+fn commit_gaps(writer: &mut Writer, gaps: Gaps, rv: u64) {
+    let put = Write::Put {
+        key: GapsObject::key(),
+        object: ifo_api::Object::Gaps(Arc::new(GapsObject::new(gaps))),
+    };
+    let committed = writer.commit(vec![put], VersionAssignment::Exact(Rv(rv)));
+    committed.unwrap();
 }
 
 pub fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> Request<Body> {

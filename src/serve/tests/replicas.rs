@@ -34,10 +34,11 @@ async fn replicas_are_served_only_in_the_term_in_which_this_replica_leads() {
     assert_eq!(answer["leading"], true);
     assert_eq!(
         (&answer["head"], &answer["oldest"]),
-        (&"105".into(), &"100".into())
+        (&"105".into(), &"99".into())
     );
     let list = fixture.json(LIST, REPLICA).await;
-    assert_eq!(list["items"].as_array().unwrap().len(), 5);
+    // Five operations, and the rule sets that may miss operations.
+    assert_eq!(list["items"].as_array().unwrap().len(), 6);
 }
 
 #[tokio::test]

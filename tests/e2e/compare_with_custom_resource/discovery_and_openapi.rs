@@ -57,10 +57,12 @@ async fn read(twin: &Twin) -> Vec<(String, Pair)> {
         let groups = discovery["items"].as_array().into_iter().flatten();
         let mut own = groups.filter(|group| group["metadata"]["name"] == side.group);
         let mut group = own.next().cloned().unwrap_or_default();
-        // The live group has a second resource, `operationrecords`.
+        // The live group has two more resources, `operationrecords` and `activities`.
         for version in group["versions"].as_array_mut().into_iter().flatten() {
             if let Some(resources) = version["resources"].as_array_mut() {
-                resources.retain(|it| it["resource"] != "operationrecords");
+                resources.retain(|it| {
+                    it["resource"] != "operationrecords" && it["resource"] != "activities"
+                });
             }
         }
         group
@@ -209,7 +211,8 @@ fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
     let prefix = format!("/apis/{}/v1alpha1/", side.group);
     let all = document["paths"].as_object().into_iter().flatten();
     let own = all.filter_map(|(path, item)| Some((path.strip_prefix(&prefix)?, item)));
-    let own = own.filter(|(path, _)| !path.contains("operationrecords"));
+    let own =
+        own.filter(|(path, _)| !path.contains("operationrecords") && !path.contains("activities"));
     let described = own.map(|(path, item)| {
         let mut get = item["get"].clone();
         let parameters = [&item["parameters"], &get["parameters"]]

@@ -143,10 +143,12 @@ impl Mask<'_> {
                 all.retain(|item| self.is_ours(item));
             }
         }
-        // Only the API group of the live resource has the resource `operationrecords`. So this
-        // resource is not compared.
+        // Only the API group of the live resource has the resources `operationrecords` and
+        // `activities`. So these resources are not compared.
         if let Some(all) = body.get_mut("resources").and_then(Value::as_array_mut) {
-            all.retain(|resource| resource["name"] != "operationrecords");
+            all.retain(|resource| {
+                resource["name"] != "operationrecords" && resource["name"] != "activities"
+            });
         }
         // A table of one object has the resourceVersion of the object, which `walk` replaces.
         let list = body.get("items").is_some() || body.get("rows").is_some();

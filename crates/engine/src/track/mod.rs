@@ -108,8 +108,24 @@ pub enum Message {
         /// The field `metadata.creationTimestamp`.
         created: Timestamp,
     },
+    /// The namespaces or nodes that exist. The task that writes the tracker's changes to the index
+    /// needs them for the activities. The tracker ignores this message.
+    Existing(Existing),
     /// A request for an answer as soon as the index contains the changes of all earlier messages.
     /// The task that writes these changes to the index sends the answer. The tracker ignores this
     /// message.
     Flush(oneshot::Sender<()>),
+}
+
+/// Namespaces or nodes that exist in the cluster.
+#[derive(Clone, Debug)]
+pub enum Existing {
+    /// All namespaces.
+    Namespaces(Vec<Text>),
+    /// One namespace, and true if it exists.
+    Namespace(Text, bool),
+    /// All nodes.
+    Nodes(Vec<Text>),
+    /// One node, and true if it exists.
+    Node(Text, bool),
 }

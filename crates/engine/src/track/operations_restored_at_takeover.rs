@@ -101,8 +101,10 @@ impl InitialState {
             }
             return;
         }
-        let operation = object.operation();
-        match operation.and_then(|operation| Restored::from_index(operation, now)) {
+        let Some(operation) = object.operation() else {
+            return;
+        };
+        match Restored::from_index(operation, now) {
             Some(mut restored)
                 if restored.ended.is_none() || !self.is_from_deleted_namespace(&restored) =>
             {
@@ -343,9 +345,9 @@ impl Tracker {
         }
         let is_indexed = found.source == FoundIn::Index;
         let is_retained = may_be_retained && self.shared.retain(&operation, end, now);
-        if let Some(encoded) = completed.filter(|_| is_indexed || is_retained) {
+        if let Some(completed) = completed.filter(|_| is_indexed || is_retained) {
             // Clients that watch operations must receive the end before the deletion.
-            self.shared.put(key.clone(), encoded);
+            self.shared.put(key.clone(), completed);
         }
         if is_indexed && !is_retained {
             self.shared.delete(key.clone());

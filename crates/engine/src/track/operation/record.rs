@@ -4,16 +4,16 @@
 use super::object::{label_key, label_value};
 use super::{Operation, SubjectView};
 use crate::track::end_reason::End;
-use ifo_api::Key;
 use ifo_api::live::State;
 use ifo_api::metadata::{Labels, UnknownFields, api_version, shared_text, whole_second};
 use ifo_api::record::{KIND, MAX_MESSAGE, OperationRecord, RecordStatus};
+use ifo_api::{Collection, Key};
 use jiff::Timestamp;
 
 impl Operation {
     /// Returns the key of the record of this operation.
     pub fn record_key(&self) -> Key {
-        Key::of_record(&self.key.namespace, self.key.name.clone())
+        Collection::Records.key(&self.key.namespace, self.key.name.clone())
     }
 
     /// Returns the record of this operation, which ended at `ended_at`. To save memory, a record has

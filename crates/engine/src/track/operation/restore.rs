@@ -2,7 +2,7 @@
 //! is restored from one of two sources:
 //!
 //! - An object of the index, the copy of all operations that each replica has in memory. A server
-//!   encoded the object, so its values are trusted.
+//!   built the object, so its values are trusted.
 //! - A custom resource, which a leader in persistence mode writes. A user may have edited it, so
 //!   its values are checked.
 //!
@@ -23,10 +23,10 @@ use ifo_api::Text;
 use ifo_api::live::{
     InFlightOperation, MAX_MESSAGE, Phase, Spec, StartTimeSource, State, Status, SubjectReference,
 };
+use ifo_api::metadata::Time;
 use ifo_api::record::OperationRecord;
 use ifo_api::{Gvr, Key, labels};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use litemap::LiteMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -399,7 +399,7 @@ impl Operation {
 }
 
 /// A record that a new leader takes over from its index. A record is an object with the result of
-/// one completed operation. The leader does not change the JSON of the record.
+/// one completed operation. The leader does not change the record.
 #[derive(Debug)]
 pub struct RestoredRecord {
     /// Key of the record.

@@ -186,7 +186,7 @@ impl TrackerFixture {
                 // leader.
                 let mut json = Vec::new();
                 object.append_json(1, &mut json);
-                assert_eq!(Object::decode(&json, key.is_record()).unwrap(), object);
+                assert_eq!(Object::decode(&json, key.collection()).unwrap(), object);
                 if key.is_record() {
                     self.records.insert(key, object);
                     return;

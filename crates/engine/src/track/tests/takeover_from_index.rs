@@ -45,7 +45,8 @@ impl TrackerFixture {
         let object = objects.next().expect("the index has one object");
         let mut json = json_of(object);
         edit(&mut json);
-        *object = Object::decode(json.to_string().as_bytes(), false).unwrap();
+        *object =
+            Object::decode(json.to_string().as_bytes(), ifo_api::Collection::Operations).unwrap();
     }
 }
 
@@ -410,7 +411,7 @@ fn another_run_within_the_same_second_gets_another_name() {
         fixture.evaluate(changed_at("vm", changed), &["Migrating"]);
         let shown = fixture.shown();
         let second = shown.iter().find(|it| it.status.phase == Phase::Active);
-        let start = |it: &InFlightOperation| it.metadata.creation_timestamp.clone();
+        let start = |it: &InFlightOperation| it.metadata.creation_timestamp;
         assert_ne!(second.map(identity), Some(identity(&first)));
         let next = start(&first).0 + SECOND;
         let second = second.expect("the operation must be shown");
@@ -522,7 +523,7 @@ fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previo
     let mut completed = custom_resource;
     completed.status.phase = Phase::Completed;
     completed.status.state = State::Ended;
-    completed.status.completed = Some(completed.status.last_detected.clone());
+    completed.status.completed = Some(completed.status.last_detected);
     let retain = TrackerSettings {
         retain: Some(RETENTION),
         ..moved

@@ -2,8 +2,8 @@
 
 use super::{OperationTiming, ProgressRises, TimingCondition};
 use ifo_api::live::{StartTimeSource, State, Status};
+use ifo_api::metadata::Time;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 
 /// Precision of the times in JSON.

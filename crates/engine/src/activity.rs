@@ -1,0 +1,685 @@
+//! Computes the activities: whether a namespace, a node, a component or the cluster is idle.
+//!
+//! The input is each write of an operation, the rule sets that may miss operations ([`Gaps`]), and
+//! the names of namespaces and nodes. The output is the writes of the activities that must be
+//! committed together with these operations. So at every resourceVersion, the condition `Idle`
+//! agrees with the operations.
+
+use crate::track::Write;
+use ifo_api::activity::{
+    Activity, ActivityStatus, IDLE, KIND, LABEL, NOT_YET_READ, NOTHING_IN_FLIGHT,
+    OPERATIONS_IN_FLIGHT, OldestOperation, RULE_SETS_NOT_WORKING,
+};
+use ifo_api::completeness::{Gap, Gaps};
+use ifo_api::live::{InFlightOperation, Phase, State};
+use ifo_api::metadata::Time;
+use ifo_api::metadata::{
+    Condition, Metadata, UnknownFields, api_version, shared_text, whole_second,
+};
+use ifo_api::{Collection, Key, Object, Text};
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// UUID namespace for the UIDs of activities, which are UUIDs of version 5.
+const UID_NAMESPACE: Uuid = Uuid::from_u128(0x51ce_0d29_7a43_5c1e_8f6b_20d4_91b7_e3a8);
+
+/// The part of the cluster that one activity is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    Cluster,
+    Component(Text),
+    Namespace(Text),
+    Node(Text),
+}
+
+impl Scope {
+    /// Returns the value of the label [`LABEL`].
+    fn sort(&self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Component(_) => "component",
+            Self::Namespace(_) => "namespace",
+            Self::Node(_) => "node",
+        }
+    }
+}
+
+/// One activity.
+#[derive(Debug, Default)]
+struct ScopeState {
+    /// The operations in flight, sorted by their start.
+    operations: BTreeSet<(Timestamp, Key)>,
+    blocked: u32,
+    failing: u32,
+    overdue: u32,
+    held: u32,
+    /// True if the scope exists in the cluster even without operations: a namespace, a node, a
+    /// component of a rule set, or the cluster.
+    exists: bool,
+    /// The activity that clients see.
+    shown: Option<Arc<Activity>>,
+}
+
+/// All activities of the cluster.
+#[derive(Debug)]
+pub struct Activities {
+    cluster_namespace: Text,
+    scopes: BTreeMap<Scope, ScopeState>,
+    /// The operations in flight.
+    in_flight: HashMap<Key, Arc<InFlightOperation>>,
+    gaps: Arc<Gaps>,
+    /// The scopes that have changed since they were last compared with the activities that clients
+    /// see.
+    changed: BTreeSet<Scope>,
+    /// The scopes of which only the numbers have changed.
+    outdated: BTreeSet<Scope>,
+}
+
+impl Activities {
+    /// Creates the activities of a new leader, which has read nothing yet. `cluster_namespace` is
+    /// the namespace of operations on cluster-scoped objects. `index` contains the objects of the
+    /// leader's index.
+    pub fn new<'a>(
+        cluster_namespace: Text,
+        index: impl IntoIterator<Item = (&'a Key, &'a Object)>,
+    ) -> Self {
+        let mut activities = Self {
+            cluster_namespace,
+            scopes: BTreeMap::new(),
+            in_flight: HashMap::new(),
+            gaps: Arc::default(),
+            changed: BTreeSet::new(),
+            outdated: BTreeSet::new(),
+        };
+        activities.set_exists(Scope::Cluster, true);
+        for (key, object) in index {
+            match object {
+                Object::Operation(operation) => activities.set_operation(key, Some(operation)),
+                Object::Activity(shown) => activities.restore(key, shown),
+                Object::Record(_) | Object::RuleSet(_) | Object::Gaps(_) => {}
+            }
+        }
+        activities
+    }
+
+    /// Takes over an activity of an earlier leader.
+    fn restore(&mut self, key: &Key, shown: &Arc<Activity>) {
+        let namespace = key.object_namespace();
+        let scope = match key.name.split_once('.') {
+            Some(("node", name)) => Scope::Node(name.into()),
+            Some(("component", name)) => Scope::Component(name.into()),
+            _ if *key.name == *"cluster" => Scope::Cluster,
+            _ => Scope::Namespace(namespace.into()),
+        };
+        self.changed.insert(scope.clone());
+        let state = self.scopes.entry(scope).or_default();
+        state.shown = Some(shown.clone());
+        // A namespace or a node that no longer exists is removed when the leader has read the
+        // namespaces and the nodes.
+        state.exists = true;
+    }
+
+    /// Records a write of the tracker. The caller must commit the result of [`Self::writes`]
+    /// together with this write.
+    pub fn record(&mut self, write: &Write) {
+        match write {
+            Write::Put { key, object } => {
+                if let Some(operation) = object.operation() {
+                    self.set_operation(key, Some(operation));
+                }
+            }
+            Write::Delete { key } => self.set_operation(key, None),
+        }
+    }
+
+    fn set_operation(&mut self, key: &Key, operation: Option<&Arc<InFlightOperation>>) {
+        let in_flight = operation.filter(|it| it.status.phase == Phase::Active);
+        let before = match in_flight {
+            Some(operation) => self.in_flight.insert(key.clone(), operation.clone()),
+            None => self.in_flight.remove(key),
+        };
+        if let Some(before) = before {
+            self.count(key, &before, false);
+        }
+        if let Some(operation) = in_flight {
+            self.count(key, operation, true);
+        }
+    }
+
+    /// Adds an operation to its scopes, or removes it from them.
+    fn count(&mut self, key: &Key, operation: &InFlightOperation, add: bool) {
+        let (spec, status) = (&operation.spec, &operation.status);
+        let mut scopes = vec![
+            Scope::Cluster,
+            Scope::Component(spec.component.clone()),
+            Scope::Namespace(key.namespace.clone()),
+        ];
+        scopes.extend(status.nodes.iter().cloned().map(Scope::Node));
+        let started = operation.metadata.creation_timestamp.0;
+        for scope in scopes {
+            self.changed.insert(scope.clone());
+            let state = self.scopes.entry(scope).or_default();
+            let counters = [
+                (&mut state.held, status.state == State::Held),
+                (&mut state.blocked, status.state == State::Blocked),
+                (&mut state.failing, status.state == State::Failing),
+                (&mut state.overdue, status.is_true("Overdue")),
+            ];
+            for (counter, _) in counters.into_iter().filter(|(_, counts)| *counts) {
+                *counter = if add {
+                    *counter + 1
+                } else {
+                    counter.saturating_sub(1)
+                };
+            }
+            // An operation that a person has put on hold is not in flight.
+            if status.state != State::Held {
+                let entry = (started, key.clone());
+                if add {
+                    state.operations.insert(entry);
+                } else {
+                    state.operations.remove(&entry);
+                }
+            }
+        }
+    }
+
+    /// Sets the rule sets that may miss operations. The caller must first have recorded and
+    /// committed all operations that were detected before a gap ended.
+    pub fn set_gaps(&mut self, gaps: Arc<Gaps>) {
+        let components: Vec<(Scope, bool)> = self
+            .scopes
+            .keys()
+            .filter_map(|scope| match scope {
+                Scope::Component(name) => Some((scope.clone(), gaps.components.contains(name))),
+                _ => None,
+            })
+            .collect();
+        // Before the rule sets have been read, it is not known which components exist.
+        if gaps.rule_sets_are_read {
+            for (scope, exists) in components {
+                self.set_exists(scope, exists);
+            }
+        }
+        for component in &gaps.components {
+            self.set_exists(Scope::Component(component.clone()), true);
+        }
+        self.gaps = gaps;
+        self.changed.extend(self.scopes.keys().cloned());
+    }
+
+    /// Records all namespaces that exist.
+    pub fn set_namespaces(&mut self, names: &[Text]) {
+        let is_namespace = |scope: &Scope| matches!(scope, Scope::Namespace(_));
+        self.replace_existing(is_namespace, names.iter().cloned().map(Scope::Namespace));
+    }
+
+    /// Records that a namespace exists or was deleted.
+    pub fn set_namespace(&mut self, name: &Text, exists: bool) {
+        self.set_exists(Scope::Namespace(name.clone()), exists);
+    }
+
+    /// Records all nodes that exist.
+    pub fn set_nodes(&mut self, names: &[Text]) {
+        let is_node = |scope: &Scope| matches!(scope, Scope::Node(_));
+        self.replace_existing(is_node, names.iter().cloned().map(Scope::Node));
+    }
+
+    /// Records that a node exists or was deleted.
+    pub fn set_node(&mut self, name: &Text, exists: bool) {
+        self.set_exists(Scope::Node(name.clone()), exists);
+    }
+
+    /// Records that of the scopes that `is_of_sort` selects, only `existing` exist.
+    fn replace_existing(
+        &mut self,
+        is_of_sort: fn(&Scope) -> bool,
+        existing: impl Iterator<Item = Scope>,
+    ) {
+        for (scope, state) in &mut self.scopes {
+            if is_of_sort(scope) {
+                state.exists = false;
+                self.changed.insert(scope.clone());
+            }
+        }
+        for scope in existing {
+            self.set_exists(scope, true);
+        }
+    }
+
+    fn set_exists(&mut self, scope: Scope, exists: bool) {
+        self.changed.insert(scope.clone());
+        self.scopes.entry(scope).or_default().exists = exists;
+    }
+
+    /// Returns the writes of all activities whose status or reason must change, for example because an
+    /// activity becomes busy, idle or unknown. If `with_numbers` is true, also returns the writes of
+    /// the activities whose numbers have changed. `now` is the time of the change.
+    pub fn writes(&mut self, now: Timestamp, with_numbers: bool) -> Vec<Write> {
+        let mut scopes = std::mem::take(&mut self.changed);
+        if with_numbers {
+            scopes.append(&mut self.outdated);
+        }
+        let mut writes = Vec::new();
+        for scope in scopes {
+            let key = self.key(&scope);
+            let Some(state) = self.scopes.get(&scope) else {
+                continue;
+            };
+            if !state.exists && state.operations.is_empty() && state.held == 0 {
+                if state.shown.is_some() {
+                    writes.push(Write::Delete { key });
+                }
+                self.scopes.remove(&scope);
+                self.outdated.remove(&scope);
+                continue;
+            }
+            let activity = self.build(&scope, state, &key, now);
+            if let Some(shown) = &state.shown {
+                if **shown == activity {
+                    continue;
+                }
+                let condition = |activity: &Activity| {
+                    let idle = activity.idle();
+                    idle.map(|idle| (idle.status.clone(), idle.reason.clone()))
+                };
+                if !with_numbers && condition(shown) == condition(&activity) {
+                    self.outdated.insert(scope);
+                    continue;
+                }
+            }
+            let activity = Arc::new(activity);
+            if let Some(state) = self.scopes.get_mut(&scope) {
+                state.shown = Some(activity.clone());
+            }
+            let object = Object::Activity(activity);
+            writes.push(Write::Put { key, object });
+        }
+        writes
+    }
+
+    /// Returns true if the numbers of an activity are outdated. The caller then calls
+    /// [`Self::writes`] with `with_numbers` after at most one second.
+    pub fn has_outdated_numbers(&self) -> bool {
+        !self.outdated.is_empty()
+    }
+
+    fn key(&self, scope: &Scope) -> Key {
+        let (namespace, name) = match scope {
+            Scope::Namespace(namespace) => (namespace, "namespace".to_owned()),
+            Scope::Cluster => (&self.cluster_namespace, "cluster".to_owned()),
+            Scope::Component(name) => (&self.cluster_namespace, format!("component.{name}")),
+            Scope::Node(name) => (&self.cluster_namespace, format!("node.{name}")),
+        };
+        Collection::Activities.key(namespace, name)
+    }
+
+    /// Builds the activity of a scope.
+    fn build(&self, scope: &Scope, state: &ScopeState, key: &Key, now: Timestamp) -> Activity {
+        let (status, reason, message) = self.idle(scope, state);
+        let shown = state.shown.as_ref();
+        let before = shown.and_then(|shown| shown.idle());
+        let before = before.filter(|before| *before.status == *status);
+        let since = before.map_or(whole_second(now), |it| it.last_transition_time);
+        let uid = || {
+            let path = format!("{}/{}", key.object_namespace(), key.name);
+            Uuid::new_v5(&UID_NAMESPACE, path.as_bytes()).to_string()
+        };
+        let oldest = state.operations.first();
+        Activity {
+            api_version: api_version(),
+            kind: shared_text(KIND),
+            metadata: shown.map_or_else(
+                || Metadata {
+                    creation_timestamp: whole_second(now),
+                    generation: None,
+                    labels: [(shared_text(LABEL), shared_text(scope.sort()))]
+                        .into_iter()
+                        .collect(),
+                    name: key.name.clone(),
+                    namespace: key.object_namespace().into(),
+                    owner_references: Vec::new(),
+                    resource_version: None,
+                    uid: uid().into(),
+                    unknown: UnknownFields::new(),
+                },
+                |shown| shown.metadata.clone(),
+            ),
+            status: ActivityStatus {
+                conditions: vec![Condition {
+                    last_transition_time: since,
+                    message: message.into(),
+                    observed_generation: None,
+                    reason: shared_text(reason),
+                    status: shared_text(status),
+                    type_: shared_text(IDLE),
+                }],
+                operations: u32::try_from(state.operations.len()).unwrap_or(u32::MAX),
+                blocked: state.blocked,
+                failing: state.failing,
+                overdue: state.overdue,
+                oldest: oldest.map(|(started, key)| OldestOperation {
+                    namespace: key.namespace.clone(),
+                    name: key.name.clone(),
+                    started: Time(*started),
+                }),
+                unknown: UnknownFields::new(),
+            },
+        }
+    }
+
+    /// Returns status, reason and message of the condition `Idle`. An operation that is known to be
+    /// in flight counts more than a rule set that does not work.
+    fn idle(&self, scope: &Scope, state: &ScopeState) -> (&'static str, &'static str, String) {
+        if let Some((_, oldest)) = state.operations.first() {
+            let message = self.describe(state.operations.len(), oldest);
+            return ("False", OPERATIONS_IN_FLIGHT, message);
+        }
+        let Gaps {
+            rule_sets_are_read,
+            total,
+            ..
+        } = *self.gaps;
+        if !rule_sets_are_read {
+            let message = "The rule sets have not been read yet.";
+            return ("Unknown", NOT_YET_READ, message.to_owned());
+        }
+        if total == 0 {
+            let message = "No rule set is installed, so no operation can be detected.";
+            return ("Unknown", RULE_SETS_NOT_WORKING, message.to_owned());
+        }
+        let gaps: Vec<&Gap> = self.gaps.rule_sets.iter().collect();
+        let affects = |gap: &&&Gap| match scope {
+            Scope::Cluster | Scope::Node(_) => true,
+            Scope::Component(name) => gap.component.is_empty() || gap.component == *name,
+            Scope::Namespace(name) => gap.affects(Some(name), *name == self.cluster_namespace),
+        };
+        let affecting: Vec<_> = gaps.iter().filter(affects).collect();
+        let sets = |count: usize| match count {
+            1 => format!("1 of {total} rule sets"),
+            count => format!("{count} of {total} rule sets"),
+        };
+        let is_broken = affecting.iter().filter(|gap| !gap.is_being_read).count();
+        match (affecting.len(), is_broken) {
+            (0, _) => {
+                let held = match state.held {
+                    0 => String::new(),
+                    held => format!(" On hold: {held}."),
+                };
+                let message = format!("No operation is in flight.{held}");
+                ("True", NOTHING_IN_FLIGHT, message)
+            }
+            (count, 0) => {
+                let message = format!("The targets of {} are being read.", sets(count));
+                ("Unknown", NOT_YET_READ, message)
+            }
+            (count, _) => {
+                let message = format!("{} may miss operations.", sets(count));
+                ("Unknown", RULE_SETS_NOT_WORKING, message)
+            }
+        }
+    }
+
+    /// Describes the operations in flight: their number and the oldest of them.
+    fn describe(&self, count: usize, oldest: &Key) -> String {
+        let count = match count {
+            1 => "1 operation is in flight".to_owned(),
+            count => format!("{count} operations are in flight"),
+        };
+        let Some(operation) = self.in_flight.get(oldest) else {
+            return count;
+        };
+        let spec = &operation.spec;
+        let (kind, name) = (&spec.subject.kind, &spec.subject.name);
+        let started = operation.metadata.creation_timestamp.0;
+        let what = format!("{kind}/{name} {}", spec.operation);
+        format!("{count}. The oldest is {what}, since {started}.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ifo_api::example;
+    use serde_json::{Value, json};
+
+    /// The activities of a cluster, and the objects that clients see.
+    struct Fixture {
+        activities: Activities,
+        shown: BTreeMap<Key, Arc<Activity>>,
+        now: Timestamp,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let mut fixture = Self {
+                activities: Activities::new("ifo-system".into(), []),
+                shown: BTreeMap::new(),
+                now: "2026-01-02T03:04:05Z".parse().unwrap(),
+            };
+            fixture.apply(false);
+            fixture
+        }
+
+        /// Applies the writes. Returns their number.
+        fn apply(&mut self, with_numbers: bool) -> usize {
+            let writes = self.activities.writes(self.now, with_numbers);
+            let count = writes.len();
+            for write in writes {
+                match write {
+                    Write::Put { key, object } => {
+                        let activity = object.activity().unwrap().clone();
+                        self.shown.insert(key, activity);
+                    }
+                    Write::Delete { key } => {
+                        self.shown.remove(&key).expect("the activity exists");
+                    }
+                }
+            }
+            count
+        }
+
+        fn put(&mut self, name: &str, fields: &Value) {
+            let key = Key::new("shop", name);
+            let mut operation = example::operation(fields);
+            operation.metadata.name = name.into();
+            let object = Object::from(operation);
+            self.activities.record(&Write::Put { key, object });
+            self.apply(false);
+        }
+
+        fn delete(&mut self, name: &str) {
+            let key = Key::new("shop", name);
+            self.activities.record(&Write::Delete { key });
+            self.apply(false);
+        }
+
+        fn set_gaps(&mut self, rule_sets: Vec<Gap>) {
+            self.activities.set_gaps(Arc::new(Gaps {
+                rule_sets_are_read: true,
+                total: 3,
+                components: ["kubevirt".into()].into(),
+                rule_sets,
+            }));
+            self.apply(false);
+        }
+
+        fn activity(&self, namespace: &str, name: &str) -> Option<&Activity> {
+            let key = Collection::Activities.key(namespace, name);
+            self.shown.get(&key).map(|activity| &**activity)
+        }
+
+        /// Returns the status and the reason of the condition `Idle`.
+        fn idle(&self, namespace: &str, name: &str) -> Option<(&str, &str)> {
+            let idle = self.activity(namespace, name)?.idle()?;
+            Some((&idle.status, &idle.reason))
+        }
+
+        fn cluster(&self) -> (&str, &str) {
+            self.idle("ifo-system", "cluster")
+                .expect("it always exists")
+        }
+    }
+
+    fn gap(namespaces: Option<&[&str]>, is_being_read: bool) -> Gap {
+        Gap {
+            rule_set: "vm-rules".into(),
+            reason: "does not compile".to_owned(),
+            is_being_read,
+            component: "kubevirt".into(),
+            kind: None,
+            operations: Vec::new(),
+            namespaces: namespaces.map(|all| all.iter().map(|it| (*it).into()).collect()),
+            cluster_scoped: false,
+        }
+    }
+
+    #[test]
+    fn nothing_is_idle_before_the_targets_are_read_but_what_is_busy_is_busy() {
+        let mut fixture = Fixture::new();
+        assert_eq!(fixture.cluster(), ("Unknown", NOT_YET_READ));
+        fixture.put("a", &json!({}));
+        assert_eq!(fixture.cluster(), ("False", OPERATIONS_IN_FLIGHT));
+        fixture.delete("a");
+        assert_eq!(fixture.cluster(), ("Unknown", NOT_YET_READ));
+        fixture.set_gaps(vec![gap(None, true)]);
+        assert_eq!(fixture.cluster(), ("Unknown", NOT_YET_READ));
+        fixture.set_gaps(Vec::new());
+        assert_eq!(fixture.cluster(), ("True", NOTHING_IN_FLIGHT));
+    }
+
+    #[test]
+    fn an_operation_makes_its_namespace_nodes_component_and_the_cluster_busy() {
+        let mut fixture = Fixture::new();
+        fixture.set_gaps(Vec::new());
+        fixture
+            .activities
+            .set_namespaces(&["shop".into(), "other".into()]);
+        fixture.activities.set_nodes(&["n1".into(), "n2".into()]);
+        fixture.apply(false);
+        let status = json!({"nodes": ["n1", "unlisted"], "state": "Blocked"});
+        fixture.put("a", &json!({"status": status}));
+        let idle = |fixture: &Fixture, namespace: &str, name: &str| {
+            let status = fixture
+                .idle(namespace, name)
+                .map(|(status, _)| status.to_owned());
+            status.unwrap_or_default()
+        };
+        for (namespace, name, status) in [
+            ("shop", "namespace", "False"),
+            ("other", "namespace", "True"),
+            ("ifo-system", "cluster", "False"),
+            ("ifo-system", "component.kubevirt", "False"),
+            ("ifo-system", "node.n1", "False"),
+            ("ifo-system", "node.n2", "True"),
+            ("ifo-system", "node.unlisted", "False"),
+        ] {
+            assert_eq!(
+                idle(&fixture, namespace, name),
+                status,
+                "{namespace}/{name}"
+            );
+        }
+        let shop = &fixture.activity("shop", "namespace").unwrap().status;
+        assert_eq!((shop.operations, shop.blocked, shop.failing), (1, 1, 0));
+        assert_eq!(shop.oldest.as_ref().unwrap().name, "a");
+        // A completed operation is over, even if it is retained.
+        fixture.put(
+            "a",
+            &json!({"status": {"phase": "Completed", "state": "Ended"}}),
+        );
+        assert_eq!(idle(&fixture, "shop", "namespace"), "True");
+        assert_eq!(idle(&fixture, "ifo-system", "node.unlisted"), "");
+        // A deleted namespace has no activity.
+        fixture.activities.set_namespace(&"shop".into(), false);
+        fixture.apply(false);
+        assert_eq!(idle(&fixture, "shop", "namespace"), "");
+    }
+
+    #[test]
+    fn a_held_operation_is_not_in_flight() {
+        let mut fixture = Fixture::new();
+        fixture.set_gaps(Vec::new());
+        fixture.put("a", &json!({"status": {"state": "Held"}}));
+        assert_eq!(fixture.cluster(), ("True", NOTHING_IN_FLIGHT));
+        fixture.put("a", &json!({"status": {"state": "Progressing"}}));
+        assert_eq!(fixture.cluster(), ("False", OPERATIONS_IN_FLIGHT));
+    }
+
+    #[test]
+    fn a_gap_makes_only_the_affected_activities_unknown() {
+        let mut fixture = Fixture::new();
+        fixture
+            .activities
+            .set_namespaces(&["shop".into(), "other".into()]);
+        fixture.set_gaps(vec![gap(Some(&["shop"]), false)]);
+        let unknown = Some(("Unknown", RULE_SETS_NOT_WORKING));
+        assert_eq!(fixture.idle("shop", "namespace"), unknown);
+        assert_eq!(fixture.idle("ifo-system", "component.kubevirt"), unknown);
+        assert_eq!(fixture.cluster(), ("Unknown", RULE_SETS_NOT_WORKING));
+        let idle = Some(("True", NOTHING_IN_FLIGHT));
+        assert_eq!(fixture.idle("other", "namespace"), idle);
+    }
+
+    #[test]
+    fn numbers_alone_are_written_only_on_demand_and_keep_the_time() {
+        let mut fixture = Fixture::new();
+        fixture.set_gaps(Vec::new());
+        fixture.put("a", &json!({}));
+        let since = fixture
+            .activity("shop", "namespace")
+            .unwrap()
+            .idle()
+            .cloned();
+        fixture.now += jiff::SignedDuration::from_secs(60);
+        fixture.put("b", &json!({}));
+        let numbers = |fixture: &Fixture| {
+            let shop = fixture.activity("shop", "namespace").unwrap();
+            shop.status.operations
+        };
+        assert_eq!(numbers(&fixture), 1);
+        assert!(fixture.activities.has_outdated_numbers());
+        assert!(fixture.apply(true) > 0);
+        assert_eq!(numbers(&fixture), 2);
+        let now = fixture
+            .activity("shop", "namespace")
+            .unwrap()
+            .idle()
+            .cloned();
+        let time = |it: Option<Condition>| it.map(|it| it.last_transition_time);
+        assert_eq!(time(now), time(since));
+        assert!(!fixture.activities.has_outdated_numbers());
+        assert_eq!(fixture.apply(true), 0);
+    }
+
+    #[test]
+    fn a_new_leader_keeps_the_time_of_what_stays_busy() {
+        let mut before = Fixture::new();
+        before.set_gaps(Vec::new());
+        before.put("a", &json!({}));
+        let operation = Object::from(example::operation(&json!({"metadata": {"name": "a"}})));
+        let mut index: Vec<(Key, Object)> = vec![(Key::new("shop", "a"), operation)];
+        let shown = before.shown.clone();
+        index.extend(
+            shown
+                .into_iter()
+                .map(|(key, it)| (key, Object::Activity(it))),
+        );
+        let index = index.iter().map(|(key, object)| (key, object));
+        let mut after = Fixture {
+            activities: Activities::new("ifo-system".into(), index),
+            shown: before.shown.clone(),
+            now: before.now + jiff::SignedDuration::from_secs(60),
+        };
+        after.apply(false);
+        let time = |fixture: &Fixture| {
+            let cluster = fixture.activity("ifo-system", "cluster").unwrap();
+            cluster.idle().unwrap().last_transition_time
+        };
+        assert_eq!(time(&after), time(&before));
+        after.delete("a");
+        assert_eq!(after.cluster(), ("Unknown", NOT_YET_READ));
+    }
+}
