@@ -224,6 +224,7 @@ impl App {
         more: Option<Resource>,
         served_by_other_router: Option<&'static [AdvertisedResource]>,
     ) -> ServerParameters {
+        let report = self.report.subscribe();
         let mut resources = vec![
             Resource {
                 short_names_of_kinds: self.short_names_of_kinds.clone(),
@@ -238,6 +239,7 @@ impl App {
             authenticate: access.authenticate,
             authorize: access.authorize,
             replica_status: self.replica_status.clone(),
+            read_gaps: Arc::new(move || report.borrow().gaps()),
             cluster_namespace: self.cluster_namespace.clone(),
             readiness: self.readiness.clone(),
             metrics: self.metrics.clone(),

@@ -34,6 +34,7 @@ pub fn router(reader: IndexReader) -> Router {
         resources: vec![served_resources::inflight_operations(reader)],
         authenticate: users.clone(),
         authorize: users,
+        read_gaps: Arc::new(ifo_api::completeness::Gaps::default),
         cluster_namespace: "ifo-system".into(),
         readiness,
         metrics: Arc::new(Metrics::new()),

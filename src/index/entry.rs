@@ -61,7 +61,7 @@ impl IndexEntry {
     }
 
     /// Appends the JSON of the object with its version to `out`. Caches the JSON, unless the cached
-    /// JSON of all entries would exceed [`MAX_CACHED_BYTES`].
+    /// JSON of all entries would exceed 16 MiB.
     pub fn append_json(&self, out: &mut Vec<u8>) {
         if let Some(json) = self.json.get() {
             out.extend_from_slice(json);

@@ -47,7 +47,8 @@ pub fn is_stale_before(shared: &ServerState) -> bool {
 ///
 /// The index has the operations and the [`Gaps`] at the same versions. So the header of a list is
 /// about exactly the version of the list. The header of a watch is about the newest version when the
-/// watch starts.
+/// watch starts. An answer with the newest version also reports rule sets that the index does not
+/// have yet.
 pub async fn warn(
     shared: &ServerState,
     resource: &Resource,
@@ -65,27 +66,38 @@ pub async fn warn(
     }
     let version = response.extensions().get::<ListVersion>();
     let at = version.map_or(ReadVersion::Latest, |version| ReadVersion::Exact(version.0));
+    let is_newest = version.is_none_or(|version| version.0 >= resource.reader.head());
     let scope = ListScope::Object(GapsObject::key());
     let incomplete = match resource.reader.list(&scope, at) {
         // The index no longer has this version.
-        Err(_) => Incomplete::NotKnown,
+        Err(_) => Some(Incomplete::NotKnown),
         Ok((_, found)) => match found.first().map(|entry| entry.object()) {
             Some(Object::Gaps(gaps)) => {
-                if let Some(incomplete) =
-                    incomplete(shared, &gaps.status, (request, query, headers), user).await
-                {
-                    incomplete
-                } else {
-                    let complete = HeaderName::from_static(COMPLETE_HEADER);
-                    let value = HeaderValue::from_static("true");
-                    response.headers_mut().insert(complete, value);
-                    return;
+                let mut gaps = gaps.status.clone();
+                if is_newest {
+                    add_unwritten(&mut gaps, (shared.server.read_gaps)());
                 }
+                incomplete(shared, &gaps, (request, query, headers), user).await
             }
-            _ => Incomplete::NotRead,
+            _ => Some(Incomplete::NotRead),
         },
     };
-    add_warning(&incomplete, response);
+    if let Some(incomplete) = incomplete {
+        add_warning(&incomplete, response);
+    } else {
+        let complete = HeaderName::from_static(COMPLETE_HEADER);
+        let value = HeaderValue::from_static("true");
+        response.headers_mut().insert(complete, value);
+    }
+}
+
+/// Adds the rule sets that may miss operations now, and that the index does not have yet.
+fn add_unwritten(gaps: &mut Gaps, now: Gaps) {
+    for gap in now.rule_sets {
+        if !gaps.rule_sets.iter().any(|it| it.rule_set == gap.rule_set) {
+            gaps.rule_sets.push(gap);
+        }
+    }
 }
 
 /// Returns the reason why the answer may lack operations, or None if it is complete.

@@ -65,6 +65,7 @@ pub use served_resources::{Resource, SharedShortNames};
 use crate::auth::{Authenticate, Authorize};
 use crate::replicate::ReplicaStatus;
 use crate::telemetry::Metrics;
+use crate::tracker_task::ReadGaps;
 use axum::body::Body;
 use axum::extract::State;
 use axum::middleware::from_fn_with_state;
@@ -97,6 +98,10 @@ pub struct ServerParameters {
     /// The role of this replica, and the age of the data in its index. One replica, the leader,
     /// detects operations. The other replicas, the followers, copy the leader's index.
     pub replica_status: ReplicaStatus,
+    /// Returns the rule sets that may miss operations now, on the leader. The task that writes them
+    /// to the index runs on the thread that evaluates rules. So the index does not have them yet
+    /// while this thread is blocked. On a follower, the result has no rule sets.
+    pub read_gaps: ReadGaps,
     /// The namespace of operations on cluster-scoped objects.
     pub cluster_namespace: Text,
     /// The readiness of this replica.

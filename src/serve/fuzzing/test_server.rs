@@ -189,6 +189,7 @@ fn routes(live: &IndexReader, rule_sets: &IndexReader, decision: AccessDecision)
         replica_status: ReplicaStatus::alone(live.clone()),
         authenticate: Arc::new(Anybody),
         authorize: Arc::new(Always(decision)),
+        read_gaps: Arc::new(ifo_api::completeness::Gaps::default),
         cluster_namespace: "ifo-system".into(),
         readiness,
         metrics: Arc::new(Metrics::new()),

@@ -208,3 +208,16 @@ async fn the_header_of_a_list_is_about_the_version_of_the_list() {
     let (header, _) = list(&fixture, &query).await;
     assert!(header.contains("vm-rules (does not compile)"), "{header}");
 }
+
+#[tokio::test]
+async fn a_rule_set_that_the_index_does_not_have_yet_is_reported_for_the_newest_version() {
+    let mut fixture = Fixture::filled();
+    let (_, before) = list(&fixture, "").await;
+    fixture.put(106, "a", "x", |_| {});
+    fixture.unwritten_gaps.lock().unwrap().rule_sets = vec![gap("vm-rules", "kubevirt")];
+    let (header, _) = list(&fixture, "").await;
+    assert!(header.contains("vm-rules (does not compile)"), "{header}");
+    let version = before["metadata"]["resourceVersion"].as_str().unwrap();
+    let query = format!("?resourceVersionMatch=Exact&resourceVersion={version}");
+    assert_eq!(list(&fixture, &query).await.0, "complete");
+}

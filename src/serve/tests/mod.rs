@@ -151,6 +151,8 @@ pub struct Fixture {
     pub rule_sets: Writer,
     pub router: Router,
     pub readiness: Arc<Readiness>,
+    /// The rule sets that may miss operations, and that the index does not have yet.
+    pub unwritten_gaps: Arc<Mutex<Gaps>>,
     pub authorizer: Arc<RecordingAuthorizer>,
     pub shutdown: CancellationToken,
     pub metrics: Arc<Metrics>,
@@ -200,6 +202,8 @@ impl Fixture {
         };
         let (mut live, reader) = index_from(bounds, Rv(99));
         commit_gaps(&mut live, no_gaps(), 100);
+        let unwritten_gaps = Arc::new(Mutex::new(Gaps::default()));
+        let newest_gaps = unwritten_gaps.clone();
         let (rule_sets, rule_sets_reader) = index_from(bounds, Rv(100));
         let readiness = Arc::new(Readiness::new());
         readiness.set_has_joined();
@@ -221,6 +225,7 @@ impl Fixture {
             ],
             authenticate: Arc::new(HeaderAuthenticator),
             authorize: authorizer.clone(),
+            read_gaps: Arc::new(move || newest_gaps.lock().unwrap().clone()),
             cluster_namespace: "ifo-system".into(),
             readiness: readiness.clone(),
             metrics: metrics.clone(),
@@ -237,6 +242,7 @@ impl Fixture {
             rule_sets,
             router,
             readiness,
+            unwritten_gaps,
             authorizer,
             shutdown,
             metrics,
