@@ -16,7 +16,7 @@ use ifo_api::metadata::Time;
 use ifo_api::metadata::{
     Condition, Metadata, UnknownFields, api_version, shared_text, whole_second,
 };
-use ifo_api::{Collection, Key, Object, Text};
+use ifo_api::{Collection, Key, Object, Text, labels};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,6 +24,11 @@ use uuid::Uuid;
 
 /// UUID namespace for the UIDs of activities, which are UUIDs of version 5.
 const UID_NAMESPACE: Uuid = Uuid::from_u128(0x51ce_0d29_7a43_5c1e_8f6b_20d4_91b7_e3a8);
+
+/// Maximum number of nodes that have an activity only because operations name them. The author of a
+/// rule set chooses the names of nodes, so their number must be limited. Nodes of the cluster always
+/// have an activity.
+const MAX_UNLISTED_NODES: usize = 1_000;
 
 /// The part of the cluster that one activity is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,10 +56,11 @@ impl Scope {
 struct ScopeState {
     /// The operations in flight, sorted by their start.
     operations: BTreeSet<(Timestamp, Key)>,
+    /// The operations that a person has put on hold.
+    held: BTreeSet<(Timestamp, Key)>,
     blocked: u32,
     failing: u32,
     overdue: u32,
-    held: u32,
     /// True if the scope exists in the cluster even without operations: a namespace, a node, a
     /// component of a rule set, or the cluster.
     exists: bool,
@@ -69,6 +75,10 @@ pub struct Activities {
     scopes: BTreeMap<Scope, ScopeState>,
     /// The operations in flight.
     in_flight: HashMap<Key, Arc<InFlightOperation>>,
+    /// The nodes that have an activity only because operations name them.
+    unlisted_nodes: BTreeSet<Text>,
+    /// True if an operation was not counted for a node, because of [`MAX_UNLISTED_NODES`].
+    has_uncounted_nodes: bool,
     gaps: Arc<Gaps>,
     /// The scopes that have changed since they were last compared with the activities that clients
     /// see.
@@ -89,6 +99,8 @@ impl Activities {
             cluster_namespace,
             scopes: BTreeMap::new(),
             in_flight: HashMap::new(),
+            unlisted_nodes: BTreeSet::new(),
+            has_uncounted_nodes: false,
             gaps: Arc::default(),
             changed: BTreeSet::new(),
             outdated: BTreeSet::new(),
@@ -150,39 +162,74 @@ impl Activities {
 
     /// Adds an operation to its scopes, or removes it from them.
     fn count(&mut self, key: &Key, operation: &InFlightOperation, add: bool) {
-        let (spec, status) = (&operation.spec, &operation.status);
-        let mut scopes = vec![
+        let scopes = [
             Scope::Cluster,
-            Scope::Component(spec.component.clone()),
+            Scope::Component(operation.spec.component.clone()),
             Scope::Namespace(key.namespace.clone()),
         ];
-        scopes.extend(status.nodes.iter().cloned().map(Scope::Node));
-        let started = operation.metadata.creation_timestamp.0;
         for scope in scopes {
-            self.changed.insert(scope.clone());
-            let state = self.scopes.entry(scope).or_default();
-            let counters = [
-                (&mut state.held, status.state == State::Held),
-                (&mut state.blocked, status.state == State::Blocked),
-                (&mut state.failing, status.state == State::Failing),
-                (&mut state.overdue, status.is_true("Overdue")),
-            ];
-            for (counter, _) in counters.into_iter().filter(|(_, counts)| *counts) {
-                *counter = if add {
-                    *counter + 1
-                } else {
-                    counter.saturating_sub(1)
-                };
-            }
-            // An operation that a person has put on hold is not in flight.
-            if status.state != State::Held {
-                let entry = (started, key.clone());
-                if add {
-                    state.operations.insert(entry);
-                } else {
-                    state.operations.remove(&entry);
+            self.count_in(scope, key, operation, add);
+        }
+        self.count_nodes(key, operation, add);
+    }
+
+    fn count_nodes(&mut self, key: &Key, operation: &InFlightOperation, add: bool) {
+        // A rule can yield any text as the name of a node. Only a name that a node can have becomes
+        // the name of an activity.
+        let nodes = operation.status.nodes.iter();
+        for node in nodes.filter(|node| labels::is_subdomain(node)) {
+            let scope = Scope::Node(node.clone());
+            if !self.scopes.contains_key(&scope) {
+                if self.unlisted_nodes.len() >= MAX_UNLISTED_NODES {
+                    self.has_uncounted_nodes = true;
+                    continue;
                 }
+                self.unlisted_nodes.insert(node.clone());
             }
+            self.count_in(scope, key, operation, add);
+        }
+    }
+
+    fn count_in(&mut self, scope: Scope, key: &Key, operation: &InFlightOperation, add: bool) {
+        self.changed.insert(scope.clone());
+        let state = self.scopes.entry(scope).or_default();
+        let status = &operation.status;
+        let entry = (operation.metadata.creation_timestamp.0, key.clone());
+        // An operation that a person has put on hold is not in flight.
+        let operations = match status.state {
+            State::Held => &mut state.held,
+            _ => &mut state.operations,
+        };
+        let has_changed = if add {
+            operations.insert(entry)
+        } else {
+            operations.remove(&entry)
+        };
+        if !has_changed {
+            return;
+        }
+        for (counter, counts) in [
+            (&mut state.blocked, status.state == State::Blocked),
+            (&mut state.failing, status.state == State::Failing),
+            (&mut state.overdue, status.is_true("Overdue")),
+        ] {
+            let change = u32::from(counts);
+            *counter = if add {
+                *counter + change
+            } else {
+                counter.saturating_sub(change)
+            };
+        }
+    }
+
+    /// Counts all operations for their nodes again. This is necessary if nodes of the cluster have
+    /// become known after [`MAX_UNLISTED_NODES`] was reached.
+    fn recount_nodes(&mut self) {
+        if !std::mem::take(&mut self.has_uncounted_nodes) {
+            return;
+        }
+        for (key, operation) in self.in_flight.clone() {
+            self.count_nodes(&key, &operation, true);
         }
     }
 
@@ -225,11 +272,13 @@ impl Activities {
     pub fn set_nodes(&mut self, names: &[Text]) {
         let is_node = |scope: &Scope| matches!(scope, Scope::Node(_));
         self.replace_existing(is_node, names.iter().cloned().map(Scope::Node));
+        self.recount_nodes();
     }
 
     /// Records that a node exists or was deleted.
     pub fn set_node(&mut self, name: &Text, exists: bool) {
         self.set_exists(Scope::Node(name.clone()), exists);
+        self.recount_nodes();
     }
 
     /// Records that of the scopes that `is_of_sort` selects, only `existing` exist.
@@ -251,6 +300,9 @@ impl Activities {
 
     fn set_exists(&mut self, scope: Scope, exists: bool) {
         self.changed.insert(scope.clone());
+        if let (Scope::Node(name), true) = (&scope, exists) {
+            self.unlisted_nodes.remove(name);
+        }
         self.scopes.entry(scope).or_default().exists = exists;
     }
 
@@ -268,12 +320,15 @@ impl Activities {
             let Some(state) = self.scopes.get(&scope) else {
                 continue;
             };
-            if !state.exists && state.operations.is_empty() && state.held == 0 {
+            if !state.exists && state.operations.is_empty() && state.held.is_empty() {
                 if state.shown.is_some() {
                     writes.push(Write::Delete { key });
                 }
                 self.scopes.remove(&scope);
                 self.outdated.remove(&scope);
+                if let Scope::Node(name) = &scope {
+                    self.unlisted_nodes.remove(name);
+                }
                 continue;
             }
             let activity = self.build(&scope, state, &key, now);
@@ -404,7 +459,7 @@ impl Activities {
         let is_broken = affecting.iter().filter(|gap| !gap.is_being_read).count();
         match (affecting.len(), is_broken) {
             (0, _) => {
-                let held = match state.held {
+                let held = match state.held.len() {
                     0 => String::new(),
                     held => format!(" On hold: {held}."),
                 };
@@ -559,7 +614,7 @@ mod tests {
             .set_namespaces(&["shop".into(), "other".into()]);
         fixture.activities.set_nodes(&["n1".into(), "n2".into()]);
         fixture.apply(false);
-        let status = json!({"nodes": ["n1", "unlisted"], "state": "Blocked"});
+        let status = json!({"nodes": ["n1", "unlisted", "no/node"], "state": "Blocked"});
         fixture.put("a", &json!({"status": status}));
         let idle = |fixture: &Fixture, namespace: &str, name: &str| {
             let status = fixture
@@ -575,6 +630,7 @@ mod tests {
             ("ifo-system", "node.n1", "False"),
             ("ifo-system", "node.n2", "True"),
             ("ifo-system", "node.unlisted", "False"),
+            ("ifo-system", "node.no/node", ""),
         ] {
             assert_eq!(
                 idle(&fixture, namespace, name),
@@ -596,6 +652,32 @@ mod tests {
         fixture.activities.set_namespace(&"shop".into(), false);
         fixture.apply(false);
         assert_eq!(idle(&fixture, "shop", "namespace"), "");
+    }
+
+    #[test]
+    fn a_rule_set_cannot_create_activities_of_many_nodes() {
+        let mut fixture = Fixture::new();
+        fixture.set_gaps(Vec::new());
+        let nodes = |fixture: &Fixture| {
+            let all = fixture.shown.keys();
+            all.filter(|key| key.name.starts_with("node.")).count()
+        };
+        for number in 0..MAX_UNLISTED_NODES + 10 {
+            let node = format!("invented-{number}");
+            fixture.put(&format!("o{number}"), &json!({"status": {"nodes": [node]}}));
+        }
+        assert_eq!(nodes(&fixture), MAX_UNLISTED_NODES);
+        // A node of the cluster is busy, although its operation was not counted before.
+        let last = format!("invented-{}", MAX_UNLISTED_NODES + 9);
+        fixture.activities.set_nodes(&[last.as_str().into()]);
+        fixture.apply(false);
+        let busy = Some(("False", OPERATIONS_IN_FLIGHT));
+        assert_eq!(fixture.idle("ifo-system", &format!("node.{last}")), busy);
+        for number in 0..MAX_UNLISTED_NODES + 10 {
+            fixture.delete(&format!("o{number}"));
+        }
+        assert_eq!(nodes(&fixture), 1);
+        assert_eq!(fixture.cluster(), ("True", NOTHING_IN_FLIGHT));
     }
 
     #[test]
