@@ -6,8 +6,8 @@
 //! - The cluster has no rule sets.
 //! - The server has not read the rule sets yet.
 //! - This replica's index (the operations in memory) was last up to date more than 15 s ago.
-//! - The list shows the operations at an older resourceVersion, and a rule set that works now may
-//!   not have worked at that time.
+//! - The list shows the operations at an older resourceVersion, and the index has dropped the gaps of
+//!   this version while the answer was written.
 //!
 //! All other lists and watches of operations get the header `ifo-complete`.
 //!

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 const MACHINES: usize = 800;
 /// Number of rounds. In each round, an operation starts and ends on each VirtualMachine. Together,
 /// the changes of all rounds take twice [`RING_LIMIT`].
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 6;
 
 /// Size limit of the ring buffer in bytes (`RING_BOUNDS` in `src/app.rs`). The ring buffer has the
 /// latest changes, from which clients continue their watches.
