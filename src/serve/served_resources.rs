@@ -249,6 +249,26 @@ fn age<'a>(object: &'a Object, context: &CellContext<'_>) -> CellValue<'a> {
     CellValue::Text(age.map_or("<unknown>".into(), Cow::Owned))
 }
 
+// Operations and records have these columns.
+const COMPONENT: Column = text(
+    "Component",
+    1,
+    |it, _| spec_text(it, |spec| &spec.component),
+    "Component that the rule set belongs to.",
+);
+const RULE_SET: Column = text(
+    "RuleSet",
+    1,
+    |it, _| spec_text(it, |spec| &spec.rule_set),
+    "Rule set that detected the operation first.",
+);
+const COMPLETED: Column = text(
+    "Completed",
+    1,
+    |it, _| time_text(it.completed()),
+    "When the operation ended.",
+);
+
 /// Returns a cell with a text of the spec of an operation or of a record.
 fn spec_text(object: &Object, text: fn(&Spec) -> &Text) -> CellValue<'_> {
     object.spec().map(text).into()

@@ -15,10 +15,7 @@ use serde_json::{Value, json};
 pub fn operation(fields: &Value) -> InFlightOperation {
     let mut object = json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
-        "metadata": {
-            "name": "vm-migrating-1", "namespace": "default", "uid": "u-operation",
-            "creationTimestamp": "2026-01-02T03:04:05Z",
-        },
+        "metadata": metadata(),
         "spec": spec(),
         "status": {
             "phase": "Active", "state": "Progressing", "reason": "Migrating",
@@ -38,10 +35,7 @@ pub fn operation(fields: &Value) -> InFlightOperation {
 pub fn record(fields: &Value) -> OperationRecord {
     let mut object = json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "OperationRecord",
-        "metadata": {
-            "name": "vm-migrating-1", "namespace": "default", "uid": "u-operation",
-            "creationTimestamp": "2026-01-02T03:04:05Z",
-        },
+        "metadata": metadata(),
         "spec": spec(),
         "status": {
             "outcome": "Succeeded", "reason": "Succeeded", "startTimeSource": "Detected",
@@ -59,6 +53,13 @@ pub fn object(fields: &Value) -> Object {
     let mut operation = operation(fields);
     operation.metadata.resource_version = None;
     operation.into()
+}
+
+fn metadata() -> Value {
+    json!({
+        "name": "vm-migrating-1", "namespace": "default", "uid": "u-operation",
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+    })
 }
 
 fn spec() -> Value {

@@ -2,8 +2,8 @@
 
 use super::SelectableField::Text;
 use super::{
-    CellContext, CellValue, Column, Resource, SharedShortNames, age_column, common_fields,
-    name_column, spec_text, text, time_text,
+    COMPLETED, COMPONENT, CellContext, CellValue, Column, RULE_SET, Resource, SharedShortNames,
+    age_column, common_fields, name_column, spec_text, text, time_text,
 };
 use crate::index::{IndexReader, Object};
 use ifo_api::{Collection, LIVE_GROUP, VERSION, live};
@@ -67,18 +67,8 @@ static LIVE_COLUMNS: &[Column] = &[
         "Message for people, cut to 80 characters.",
     ),
     text("Phase", 1, |it, _| phase(it).into(), "Active or Completed."),
-    text(
-        "Component",
-        1,
-        |it, _| spec_text(it, |spec| &spec.component),
-        "Component that the rule set belongs to.",
-    ),
-    text(
-        "RuleSet",
-        1,
-        |it, _| spec_text(it, |spec| &spec.rule_set),
-        "Rule set that detected the operation first.",
-    ),
+    COMPONENT,
+    RULE_SET,
     text(
         "Reason",
         1,
@@ -91,12 +81,7 @@ static LIVE_COLUMNS: &[Column] = &[
         |it, _| time_text(it.created()),
         "When the operation started.",
     ),
-    text(
-        "Completed",
-        1,
-        |it, _| time_text(it.completed()),
-        "When the operation ended.",
-    ),
+    COMPLETED,
     text(
         "Full Message",
         1,

@@ -4,8 +4,8 @@
 use super::SelectableField::Text;
 use super::operations::{message, subject};
 use super::{
-    CellContext, CellValue, Column, Resource, SharedShortNames, common_fields, name_column,
-    spec_text, text, time_text,
+    COMPLETED, COMPONENT, CellContext, CellValue, Column, RULE_SET, Resource, SharedShortNames,
+    common_fields, name_column, spec_text, text, time_text,
 };
 use crate::index::{IndexReader, Object};
 use ifo_api::live::{Expected, ExpectedSource, State};
@@ -62,30 +62,15 @@ static RECORD_COLUMNS: &[Column] = &[
         "Usual duration of the operation, as it was known at the end. If too few earlier runs were \
          known, the cell is the limit of the rule, such as `limit 10m`.",
     ),
-    text(
-        "Component",
-        1,
-        |it, _| spec_text(it, |spec| &spec.component),
-        "Component that the rule set belongs to.",
-    ),
-    text(
-        "RuleSet",
-        1,
-        |it, _| spec_text(it, |spec| &spec.rule_set),
-        "Rule set that detected the operation first.",
-    ),
+    COMPONENT,
+    RULE_SET,
     text(
         "Reason",
         1,
         |it, _| it.reason_and_message().map(|(reason, _)| reason).into(),
         "Reason for the result.",
     ),
-    text(
-        "Completed",
-        1,
-        |it, _| time_text(it.completed()),
-        "When the operation ended.",
-    ),
+    COMPLETED,
     text(
         "Message",
         1,
