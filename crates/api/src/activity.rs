@@ -27,8 +27,8 @@ pub const NOT_YET_READ: &str = "NotYetRead";
 pub const RULE_SETS_NOT_WORKING: &str = "RuleSetsNotWorking";
 
 /// The answer to the question whether anything is in flight in one namespace, on one node, in one
-/// component or in the whole cluster. The object changes in the same resourceVersion as the
-/// operations.
+/// component or in the whole cluster. At no resourceVersion is an activity idle while one of its
+/// operations is in flight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Activity {
@@ -57,8 +57,8 @@ pub struct ActivityStatus {
     /// same.
     #[schemars(with = "Vec<v1::Condition>")]
     pub conditions: Vec<Condition>,
-    /// Number of operations in flight. Operations that a person has put on hold do not count. The
-    /// numbers are updated at most once a second, unless the condition changes.
+    /// Number of operations in flight. Operations that a person has put on hold do not count. If
+    /// the condition `Idle` stays the same, the status is updated at most once a second.
     #[schemars(extend("format" = "int32"))]
     pub operations: u32,
     /// Number of operations in flight that are blocked.
