@@ -51,8 +51,9 @@ pub struct ActivityWriter {
     read_gaps: ReadGaps,
     /// The gaps in the index.
     shown: Gaps,
-    /// Gaps of which some have ended, and the time at which the task noticed this.
-    ended: Option<(Gaps, Instant)>,
+    /// The gaps that are left after some have ended. Until the task has processed this number of
+    /// messages, the index may miss operations that were detected before the end of the others.
+    ended: Option<(Gaps, usize)>,
     numbers_at: Instant,
 }
 
@@ -113,34 +114,30 @@ impl ActivityWriter {
         batch.extend(last);
     }
 
-    /// Returns the writes for gaps that have begun or ended, and for outdated numbers.
+    /// Returns the writes for gaps that have begun or ended, and for outdated numbers. The task has
+    /// processed `processed` messages since the last call. `queue` contains the next messages.
     ///
-    /// A gap that has begun is shown at once. The end of a gap is shown only when the index has all
-    /// operations that were detected before: the queue of messages was empty after the gap had
-    /// ended, and the gap has not begun again.
-    fn update(&mut self, is_queue_empty: bool) -> Vec<Write> {
+    /// A gap that has begun is shown at once. A feed sends the operations that it has detected, and
+    /// then ends a gap. So the end of a gap is shown after the messages that were in the queue when
+    /// the task noticed the end, unless the gap begins again before.
+    fn update(&mut self, processed: usize, queue: &mpsc::Receiver<Message>) -> Vec<Write> {
         let now = Instant::now();
         let found = (self.read_gaps)();
-        let mut writes = Vec::new();
-        if found == self.shown {
-            self.ended = None;
+        let waiting = match self.ended.take() {
+            Some((ended, waiting)) if ended == found => waiting.saturating_sub(processed),
+            _ => queue.len(),
+        };
+        let is_over = waiting == 0;
+        let next = if is_over || found == self.shown {
+            found
         } else {
-            let is_over = self.ended.as_ref().is_some_and(|(ended, since)| {
-                *ended == found && is_queue_empty && now.duration_since(*since) >= GAPS_INTERVAL
-            });
-            let next = if is_over {
-                found.clone()
-            } else {
-                union(&self.shown, &found)
-            };
-            if next == found {
-                self.ended = None;
-            } else if self.ended.as_ref().is_none_or(|(ended, _)| *ended != found) {
-                self.ended = Some((found, now));
-            }
-            if next != self.shown {
-                writes = self.show(next);
-            }
+            let next = union(&self.shown, &found);
+            self.ended = Some((found, waiting));
+            next
+        };
+        let mut writes = Vec::new();
+        if next != self.shown {
+            writes = self.show(next);
         }
         if now >= self.numbers_at && self.activities.has_outdated_numbers() {
             self.numbers_at = now + NUMBERS_INTERVAL;
@@ -234,6 +231,7 @@ pub async fn run(
         let mut read_times = Vec::with_capacity(batch.len());
         let mut unanswered_flushes = Vec::new();
         let mut has_changed = false;
+        let processed = batch.len();
         for message in batch.drain(..) {
             if let Message::Flush(done) = message {
                 unanswered_flushes.push(done);
@@ -269,7 +267,7 @@ pub async fn run(
         };
         has_changed |= changed;
         tracker.committed();
-        let updates = activity.update(messages.is_empty());
+        let updates = activity.update(processed, &messages);
         if !commit(writer, leadership, updates).await {
             return;
         }

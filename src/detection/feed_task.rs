@@ -114,6 +114,7 @@ impl FeedTask {
             if !may_continue {
                 return;
             }
+            self.detector.settle();
             if self.detector.spent() >= MAX_TURN {
                 self.detector.reset_spent();
                 tokio::task::yield_now().await;
@@ -248,7 +249,7 @@ impl FeedTask {
     /// flushed first.
     async fn end_late(&self, work: fn(&FeedLag) -> &WorkWaitingSince) -> bool {
         let is_flushed = self.flush().await;
-        self.lag.end_late(work);
+        work(&self.lag).end();
         is_flushed
     }
 

@@ -79,7 +79,7 @@ impl Supervisor {
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         loop {
             tokio::select! {
-                _ = heartbeat.tick() => running.record_heartbeat(clock::steady()),
+                _ = heartbeat.tick() => running.thread.restart(clock::steady()),
                 publication = publications.recv() => {
                     let Some(publication) = publication else {
                         return;
@@ -214,19 +214,6 @@ impl RunningFeeds {
             feeds: HashMap::new(),
             thread: Arc::new(WorkWaitingSince::new(clock::steady())),
         }
-    }
-
-    /// Records that the thread of the feeds is not blocked. If it was blocked for too long, its rule
-    /// sets were behind. So a list from that time does not count as complete.
-    fn record_heartbeat(&self, now: std::time::Instant) {
-        if self.thread.is_late(now) {
-            for feed in self.feeds.values().flatten() {
-                for rule_set in &feed.book.rule_sets {
-                    rule_set.activity.lag_ended();
-                }
-            }
-        }
-        self.thread.restart(now);
     }
 
     /// Waits until the task of a feed ends. Returns the feed and the result of its task. The caller

@@ -238,6 +238,7 @@ impl<O: ReplayObserver> Replay<O> {
         if let Some(event) = found.into_event() {
             self.send_to_tracker(feed_index, event);
         }
+        self.feeds[feed_index].detector.settle();
     }
 
     fn send_to_tracker(&mut self, feed_index: usize, event: FeedEvent) {

@@ -658,7 +658,7 @@ async fn a_rule_set_is_behind_while_changes_of_its_target_wait() {
     fixture.writes();
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(fixture.writes().is_empty(), "the status stays the same");
-    lag.end_late(|lag| &lag.changes);
+    lag.changes.end();
     assert_eq!(gaps(&fixture), []);
     tokio::time::sleep(Duration::from_mins(1)).await;
     let status = fixture.status("a");

@@ -192,6 +192,12 @@ impl Detector {
         )
     }
 
+    /// Ends the gaps of the detections that the calls since the last call of this method have made
+    /// known. The caller first sends the results of these calls to the tracker.
+    pub fn settle(&mut self) {
+        self.unknown.settle();
+    }
+
     /// Handles an interruption of the watch. Returns the message for the tracker.
     pub fn lost(&mut self) -> FeedEvent {
         FeedEvent::Lost

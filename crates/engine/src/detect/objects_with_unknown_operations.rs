@@ -39,6 +39,9 @@ pub(super) struct UnknownObjects {
     /// Keys of the objects beyond [`MAX_OBJECTS`]. The number is the value of the field
     /// `list_number` at the time at which an object last added the key.
     overflow: BTreeMap<OverflowKey, u64>,
+    /// Detections that are no longer unknown, but that the rule sets still count until the next call
+    /// of [`UnknownObjects::settle`].
+    known: Vec<KnownDetection>,
     /// Number of the list that began last. The first list has the number 1.
     list_number: u64,
     listing: bool,
@@ -57,6 +60,10 @@ pub(super) struct UnknownObjects {
 /// The index of a rule set in the rule book, a namespace (None for cluster-scoped objects) and the
 /// name of an operation. One key stands for any number of objects.
 type OverflowKey = (usize, Option<Text>, Text);
+
+/// The index of a rule set in the rule book, a namespace (None for cluster-scoped objects) and the
+/// operations whose detection on one object is no longer unknown.
+type KnownDetection = (usize, Option<Text>, Vec<Text>);
 
 /// An object on which the detection of operations is unknown.
 #[derive(Debug)]
@@ -79,6 +86,7 @@ impl UnknownObjects {
             book,
             objects: HashMap::new(),
             overflow: BTreeMap::new(),
+            known: Vec::new(),
             list_number: 0,
             listing: true,
             relisted: None,
@@ -113,17 +121,21 @@ impl UnknownObjects {
         for identity in gone {
             self.remove(&identity);
         }
-        let (book, overflow) = (&self.book, &mut self.overflow);
-        overflow.retain(|(index, namespace, operation), last| {
-            let keep = *last == list_number;
-            if !keep && let Some(rule_set) = book.rule_sets.get(*index) {
-                let operations = std::slice::from_ref(operation);
-                rule_set
-                    .activity
-                    .remove_unknown(namespace.as_ref(), operations);
-            }
-            keep
-        });
+        let gone = self
+            .overflow
+            .extract_if(.., |_, last| *last != list_number)
+            .map(|((index, namespace, operation), _)| (index, namespace, vec![operation]));
+        self.known.extend(gone);
+    }
+
+    /// Subtracts the detections that are no longer unknown from the counts of the rule sets. The
+    /// caller first sends the results of these detections to the tracker. Otherwise, a list without
+    /// their operations would count as complete.
+    pub(super) fn settle(&mut self) {
+        for (index, namespace, operations) in self.known.drain(..) {
+            let activity = &self.book.rule_sets[index].activity;
+            activity.remove_unknown(namespace.as_ref(), &operations);
+        }
     }
 
     /// Returns true if no object has an unknown detection.
@@ -184,13 +196,10 @@ impl UnknownObjects {
         let Some(object) = self.objects.remove(identity) else {
             return;
         };
-        for (index, operations) in &object.operations {
-            if let Some(rule_set) = self.book.rule_sets.get(*index) {
-                rule_set
-                    .activity
-                    .remove_unknown(object.namespace.as_ref(), operations);
-            }
-        }
+        let namespace = object.namespace;
+        let operations = object.operations.into_iter();
+        let known = operations.map(|(index, operations)| (index, namespace.clone(), operations));
+        self.known.extend(known);
     }
 
     /// Updates the throttled rule sets of this feed, and reports each change to the
@@ -303,6 +312,7 @@ impl Drop for UnknownObjects {
         // An empty list removes all objects and keys, and subtracts them from the counts.
         self.begin_list();
         self.synced();
+        self.settle();
         for (rule_set, throttled) in self.book.rule_sets.iter().zip(&self.throttled) {
             if *throttled {
                 rule_set.activity.stop_throttling();
@@ -373,7 +383,8 @@ mod tests {
         }
 
         /// Returns the number of counted objects, and true if the rule set is throttled.
-        fn counted(&self) -> (usize, bool) {
+        fn counted(&mut self) -> (usize, bool) {
+            self.unknown.settle();
             let activity = &self.unknown.book.rule_sets[0].activity;
             let unknown = activity.unknown_on(ObjectScope::ALL);
             (unknown.objects, activity.is_throttled())
@@ -504,6 +515,9 @@ mod tests {
         for name in &names {
             feed.evaluate(name, 0, 1);
         }
+        let rule_set = &feed.unknown.book.rule_sets[0];
+        let objects = rule_set.activity.unknown_on(ObjectScope::ALL).objects;
+        assert_eq!(objects, MAX_OBJECTS + 1, "the results have not been sent");
         assert_eq!(
             feed.counted().0,
             1,
@@ -523,7 +537,8 @@ mod tests {
             "size(object.values) > 0 && object.values[0] > 'text'",
             "size(object.values) > 1 && object.values[1] > 'text'",
         ]);
-        let unknown = |feed: &FeedFixture, index: usize| {
+        let unknown = |feed: &mut FeedFixture, index: usize| {
+            feed.unknown.settle();
             let activity = &feed.unknown.book.rule_sets[index].activity;
             activity.unknown_on(ObjectScope::ALL).objects
         };
@@ -540,7 +555,10 @@ mod tests {
         );
         feed.evaluate("last", 2, 1);
         feed.evaluate("last", 1, 2);
-        assert_eq!((unknown(&feed, 0), unknown(&feed, 1)), (MAX_OBJECTS + 1, 1));
+        assert_eq!(
+            (unknown(&mut feed, 0), unknown(&mut feed, 1)),
+            (MAX_OBJECTS + 1, 1)
+        );
         assert!(feed.unknown.wants_list(now, false));
         assert!(
             !feed.unknown.wants_list(now, false),
@@ -551,7 +569,10 @@ mod tests {
             feed.evaluate(name, 1, 3);
         }
         feed.unknown.synced();
-        assert_eq!((unknown(&feed, 0), unknown(&feed, 1)), (MAX_OBJECTS + 1, 0));
+        assert_eq!(
+            (unknown(&mut feed, 0), unknown(&mut feed, 1)),
+            (MAX_OBJECTS + 1, 0)
+        );
         assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL, false));
     }
 

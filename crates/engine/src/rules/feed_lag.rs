@@ -116,15 +116,6 @@ impl RegisteredLag {
         }
         Self { lag, rule_sets }
     }
-
-    /// Records that work which was late is done. `work` is one of the fields of this feed's
-    /// [`FeedLag`].
-    pub fn end_late(&self, work: impl Fn(&FeedLag) -> &WorkWaitingSince) {
-        for rule_set in &self.rule_sets {
-            rule_set.activity.lag_ended();
-        }
-        work(&self.lag).end();
-    }
 }
 
 impl std::ops::Deref for RegisteredLag {

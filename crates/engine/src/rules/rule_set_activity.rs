@@ -105,9 +105,6 @@ struct MissedDetections {
     unknown: BTreeMap<Option<Text>, UnknownDetections>,
     /// The bounds that refuse operations of the rule set. Each watch adds its own.
     bounds: Vec<ReachedBound>,
-    /// Number of times that one of these reasons ended: a watch stopped throttling or was no longer
-    /// late, the detection on an object became known, or a bound no longer refused operations.
-    ended: u64,
 }
 
 /// One failure of an expression.
@@ -235,12 +232,6 @@ impl Activity {
         missed.feeds.retain(|other| !Arc::ptr_eq(other, lag));
     }
 
-    /// Records that a watch is no longer late. The caller calls this method before
-    /// [`Activity::is_behind`] returns false.
-    pub fn lag_ended(&self) {
-        self.missed().ended += 1;
-    }
-
     /// Returns true if changes wait for an evaluation of the rule set for more than
     /// [`MAX_LAG`](super::MAX_LAG) at `now`.
     pub fn is_behind(&self, now: Instant) -> bool {
@@ -258,7 +249,6 @@ impl Activity {
     pub fn stop_throttling(&self) {
         let mut missed = self.missed();
         missed.throttling = missed.throttling.saturating_sub(1);
-        missed.ended += 1;
     }
 
     /// Returns true if at least one watch throttles the rule set.
@@ -277,7 +267,6 @@ impl Activity {
         let mut missed = self.missed();
         if let Some(index) = missed.bounds.iter().position(|own| *own == bound) {
             missed.bounds.swap_remove(index);
-            missed.ended += 1;
         }
         if missed.bounds.is_empty() {
             self.set_room(false);
@@ -313,9 +302,7 @@ impl Activity {
 
     /// Reverts an earlier call of [`Activity::add_unknown`] that had the same arguments.
     pub fn remove_unknown(&self, namespace: Option<&Text>, operations: &[Text]) {
-        let mut missed = self.missed();
-        missed.ended += 1;
-        let unknown = &mut missed.unknown;
+        let unknown = &mut self.missed().unknown;
         let namespace = namespace.cloned();
         let Some(counts) = unknown.get_mut(&namespace) else {
             return;
@@ -346,14 +333,6 @@ impl Activity {
     /// Returns the namespaces that have unknown detections. None stands for cluster-scoped objects.
     pub fn unknown_in(&self) -> Vec<Option<Text>> {
         self.missed().unknown.keys().cloned().collect()
-    }
-
-    /// Returns how often a reason why the rule set may miss operations has ended: a watch stopped
-    /// throttling the rule set or was no longer late, the detection on an object became known, or a
-    /// bound no longer refused operations. If two calls return the same number, and there is no such
-    /// reason at the second call, there was none between them.
-    pub fn ended_gaps(&self) -> u64 {
-        self.missed().ended
     }
 
     fn missed(&self) -> MutexGuard<'_, MissedDetections> {
@@ -396,6 +375,5 @@ mod tests {
         assert_eq!(of(None, true), (0, 0));
         let missed = activity.missed();
         assert!(missed.unknown.is_empty(), "counts of 0 must be removed");
-        assert_eq!(missed.ended, 3);
     }
 }
