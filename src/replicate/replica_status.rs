@@ -210,6 +210,13 @@ impl ReplicaStatus {
         self.lag() > STALE_AFTER
     }
 
+    /// Waits until [`ReplicaStatus::is_stale`] returns true. Notices this within a second.
+    pub async fn until_stale(self) {
+        while !self.is_stale() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
     /// Returns the reason why this replica must become unready: this replica does not reach the
     /// leader, or the kube-apiserver does not answer this replica. Returns None if this replica can
     /// stay ready. If no replica leads, this replica stays ready, because no other replica serves

@@ -73,6 +73,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use concurrency_limit::{ConcurrencyLimit, SlotCounts};
 use create_responses::{indent, plain};
+use futures::StreamExt as _;
 use http::{HeaderMap, StatusCode};
 use ifo_api::{Collection, Text};
 use middleware::Admitted;
@@ -361,6 +362,15 @@ async fn resource(
             },
             admitted.watch_slot.clone(),
         )
+        .map(|watch| {
+            if resource.collection != Collection::Activities {
+                return watch;
+            }
+            let until_stale = shared.server.replica_status.clone().until_stale();
+            watch.map(|body| {
+                Body::from_stream(body.into_data_stream().take_until(Box::pin(until_stale)))
+            })
+        })
         .and_then(|watch| {
             if admitted.is_websocket {
                 websocket::accept(headers, watch)

@@ -2,7 +2,7 @@
 //! cluster is idle. The gates in `deploy/gates` are admission policies that read them.
 
 use crate::harness::{
-    Kind, RULE_SET, TestCluster, alone, condition, eventually, migrating, ok_if, text,
+    CRD, Kind, RULE_SET, TestCluster, alone, condition, crd, eventually, migrating, ok_if, text,
 };
 use serde_json::{Value, json};
 
@@ -136,11 +136,16 @@ async fn delete_gate(cluster: &TestCluster, files: &[String]) {
     }
 }
 
-#[test]
-fn the_eviction_gate_refuses_evictions_while_the_namespace_is_busy_or_unknown() {
-    without_other_rule_sets(async |cluster| {
-        let namespace = namespace_with_rule_set(cluster, "gate-eviction").await;
-        let files = apply_gate(cluster, "eviction").await;
+/// A Pod in a namespace with the gate for evictions.
+struct GatedPod {
+    cluster: &'static TestCluster,
+    path: String,
+    gate: [String; 2],
+}
+
+impl GatedPod {
+    async fn create(cluster: &'static TestCluster, namespace: &str) -> Self {
+        let gate = apply_gate(cluster, "eviction").await;
         let pods = format!("/api/v1/namespaces/{namespace}/pods");
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
@@ -151,29 +156,51 @@ fn the_eviction_gate_refuses_evictions_while_the_namespace_is_busy_or_unknown() 
             ok_if(answer.code == 201, answer)
         })
         .await;
-        let evict = async || {
-            let eviction = json!({
-                "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"},
-            });
-            let path = format!("{pods}/p/eviction?dryRun=All");
-            let answer = cluster.admin.post(&path, &eviction).await;
-            (answer.code, format!("{answer:?}"))
-        };
-        cluster.machine(namespace, "a", "Migrating").await;
-        let (_, refused) = eventually("an eviction is refused", async || {
-            let (code, text) = evict().await;
-            ok_if(text.contains("OperationsInFlight"), &text)?;
-            Ok((code, text))
-        })
-        .await;
-        assert!(refused.contains("VirtualMachine/a Migrating"), "{refused}");
+        let path = format!("{pods}/p/eviction?dryRun=All");
+        Self {
+            cluster,
+            path,
+            gate,
+        }
+    }
 
-        cluster.set_status(namespace, "a", "Running").await;
+    /// Tries to evict the Pod. Returns the status code and the answer.
+    async fn evict(&self) -> (u16, String) {
+        let eviction = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"},
+        });
+        let answer = self.cluster.admin.post(&self.path, &eviction).await;
+        (answer.code, format!("{answer:?}"))
+    }
+
+    async fn until_refused(&self, reason: &str) -> String {
+        eventually(&format!("an eviction is refused: {reason}"), async || {
+            let (_, text) = self.evict().await;
+            ok_if(text.contains(reason), &text).map(|()| text)
+        })
+        .await
+    }
+
+    async fn until_admitted(&self) {
         eventually("an eviction is admitted", async || {
-            let (code, text) = evict().await;
+            let (code, text) = self.evict().await;
             ok_if(code == 201, &text)
         })
         .await;
+    }
+}
+
+#[test]
+fn the_eviction_gate_refuses_evictions_while_the_namespace_is_busy_or_unknown() {
+    without_other_rule_sets(async |cluster| {
+        let namespace = namespace_with_rule_set(cluster, "gate-eviction").await;
+        let pod = GatedPod::create(cluster, namespace).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        let refused = pod.until_refused("OperationsInFlight").await;
+        assert!(refused.contains("VirtualMachine/a Migrating"), "{refused}");
+
+        cluster.set_status(namespace, "a", "Running").await;
+        pod.until_admitted().await;
 
         // A rule that fails makes the activity unknown, which is refused as well.
         let path = format!("{}/{namespace}", RULE_SET.path(None));
@@ -181,17 +208,177 @@ fn the_eviction_gate_refuses_evictions_while_the_namespace_is_busy_or_unknown() 
             {"operation": "Migrating", "expression": "object.status.printableStatus > 5"},
         ]}});
         cluster.admin.merge(&path, &failing).await.ok();
-        eventually("an unknown activity is refused", async || {
-            let (_, text) = evict().await;
-            ok_if(text.contains("RuleSetsNotWorking"), &text)
+        pod.until_refused("RuleSetsNotWorking").await;
+        delete_gate(cluster, &pod.gate).await;
+        pod.until_admitted().await;
+    });
+}
+
+#[test]
+fn a_gate_stays_closed_while_the_server_restarts_and_while_it_is_stopped() {
+    without_other_rule_sets(async |cluster| {
+        let namespace = namespace_with_rule_set(cluster, "gate-restart").await;
+        let pod = GatedPod::create(cluster, namespace).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        pod.until_refused("OperationsInFlight").await;
+
+        // After the restart, the activity is unknown until the server has listed the target.
+        let restart = async {
+            let mut server = cluster.server.lock().await;
+            server.kill().await;
+            server.start_again(&cluster.kubeconfig).await;
+            drop(server);
+            cluster.wait_until_served().await;
+            until_idle(cluster, namespace, "namespace", "False").await;
+        };
+        let mut refused = 0;
+        let evictions = async {
+            loop {
+                let (code, text) = pod.evict().await;
+                assert_ne!(code, 201, "{refused} evictions were refused before: {text}");
+                refused += 1;
+            }
+        };
+        tokio::select! {
+            () = restart => {}
+            () = evictions => {}
+        }
+        assert!(
+            refused > 0,
+            "the test must try evictions during the restart"
+        );
+
+        // The kube-apiserver keeps the last state while the server is stopped.
+        let mut server = cluster.server.lock().await;
+        server.terminate().await;
+        cluster.set_status(namespace, "a", "Running").await;
+        pod.until_refused("OperationsInFlight").await;
+        server.start_again(&cluster.kubeconfig).await;
+        drop(server);
+        cluster.wait_until_served().await;
+        pod.until_admitted().await;
+        delete_gate(cluster, &pod.gate).await;
+    });
+}
+
+const VERSION: Kind = Kind {
+    api_version: "config.openshift.io/v1",
+    kind: "ClusterVersion",
+    plural: "clusterversions",
+};
+
+const SNAPSHOT: Kind = Kind {
+    api_version: "snapshot.kubevirt.io/v1beta1",
+    kind: "VirtualMachineSnapshot",
+    plural: "virtualmachinesnapshots",
+};
+
+#[test]
+fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() {
+    without_other_rule_sets(async |cluster| {
+        let kinds = [(&VERSION, "Cluster"), (&SNAPSHOT, "Namespaced")];
+        for (kind, scope) in kinds {
+            cluster.apply(&[crd(kind, scope)]).await;
+            eventually("the kind is served", async || {
+                let answer = cluster.admin.get(&kind.path(None)).await;
+                ok_if(answer.code == 200, answer)
+            })
+            .await;
+        }
+        let version = json!({
+            "apiVersion": VERSION.api_version, "kind": VERSION.kind,
+            "metadata": {"name": "version"}, "spec": {},
+        });
+        cluster.create(&VERSION, None, &version).await;
+        let mut target = 0;
+        let upgrade = async |target: u32| {
+            let patch = json!({"spec": {"desiredUpdate": {"version": target.to_string()}}});
+            let path = format!("{}/version?dryRun=All", VERSION.path(None));
+            let answer = cluster.admin.merge(&path, &patch).await;
+            (answer.code, format!("{answer:?}"))
+        };
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/gates");
+        let apply = async |file: &str| {
+            let file = format!("{folder}/{file}.yaml");
+            let applied = cluster.kubectl(&["apply", "-f", &file]).await;
+            applied.expect("the gate is valid");
+            file
+        };
+
+        // No rule set has the component `kubevirt`, so there is no activity of this component. The
+        // binding that warns must not refuse the request. The binding that denies refuses it.
+        let mut files = vec![apply("cluster-upgrade").await];
+        for _ in 0..20 {
+            target += 1;
+            let (code, text) = upgrade(target).await;
+            assert_eq!(code, 200, "{text}");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        files.push(apply("cluster-upgrade-deny").await);
+        eventually("an upgrade without an activity is refused", async || {
+            let (code, text) = upgrade(1).await;
+            ok_if(code >= 400 && text.contains("no params found"), &text)
+        })
+        .await;
+
+        let namespace = cluster.namespace("gate-start").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        let admitted = eventually(
+            "an upgrade is admitted while nothing is in flight",
+            async || {
+                let (code, text) = upgrade(1).await;
+                ok_if(code == 200, &text)
+            },
+        );
+        admitted.await;
+        files.push(apply("start").await);
+        cluster.machine(namespace, "a", "Migrating").await;
+        until_idle(cluster, "ifo-system", "component.kubevirt", "False").await;
+        eventually("an upgrade is refused", async || {
+            let (_, text) = upgrade(1).await;
+            let reason = "component kubevirt is not idle (OperationsInFlight)";
+            ok_if(text.contains(reason), &text)
+        })
+        .await;
+
+        let start = json!({
+            "apiVersion": SNAPSHOT.api_version, "kind": SNAPSHOT.kind,
+            "metadata": {"name": "s"}, "spec": {},
+        })
+        .to_string();
+        let start = async || {
+            let args = ["create", "--dry-run=server", "-n", namespace, "-f", "-"];
+            cluster.kubectl_with(&args, start.clone()).await
+        };
+        eventually(
+            "kubectl prints a warning, and the start is admitted",
+            async || {
+                let (is_admitted, text) = start().await;
+                let warns =
+                    text.contains("Warning: Validation failed") && text.contains("is not idle");
+                ok_if(is_admitted && warns, &text)
+            },
+        )
+        .await;
+        files.push(apply("start-deny").await);
+        eventually("the start is refused", async || {
+            let (is_admitted, text) = start().await;
+            let reason = format!("namespace {namespace} is not idle (OperationsInFlight)");
+            ok_if(!is_admitted && text.contains(&reason), &text)
+        })
+        .await;
+        cluster.set_status(namespace, "a", "Running").await;
+        eventually("the start is admitted", async || {
+            let (is_admitted, text) = start().await;
+            ok_if(is_admitted, &text)
         })
         .await;
         delete_gate(cluster, &files).await;
-        eventually("without the gate, an eviction is admitted", async || {
-            let (code, text) = evict().await;
-            ok_if(code == 201, &text)
-        })
-        .await;
+        for (kind, _) in kinds {
+            let (group, _) = kind.group_version();
+            let path = format!("{}/{}.{group}", CRD.path(None), kind.plural);
+            cluster.admin.delete(&path).await.ok();
+        }
     });
 }
 
@@ -203,7 +390,7 @@ fn the_other_gates_refuse_while_something_is_in_flight() {
         cluster.admin.post("/api/v1/nodes", &node).await.ok();
         until_idle(cluster, "ifo-system", "node.gated", "True").await;
         let mut files = Vec::new();
-        for gate in ["cordon", "namespace-deletion", "start", "cluster-upgrade"] {
+        for gate in ["cordon", "namespace-deletion"] {
             files.extend(apply_gate(cluster, gate).await);
         }
         let cordon = async |is_cordoned: bool| {

@@ -16,7 +16,7 @@ mod tls_listener;
 mod watches;
 mod websockets;
 
-use super::served_resources::{inflight_operations, operation_rule_sets};
+use super::served_resources::{activities, inflight_operations, operation_rule_sets};
 use super::{Limits, Readiness, Resource, ServerParameters, VersionInfo, router};
 use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, CertificateHolder, PeerCertificates,
@@ -219,8 +219,9 @@ impl Fixture {
             resources: vec![
                 Resource {
                     short_names_of_kinds: Arc::new(ArcSwap::from_pointee(short_names)),
-                    ..inflight_operations(reader)
+                    ..inflight_operations(reader.clone())
                 },
+                activities(reader),
                 operation_rule_sets(rule_sets_reader),
             ],
             authenticate: Arc::new(HeaderAuthenticator),

@@ -157,6 +157,29 @@ async fn a_stale_replica_warns_in_its_responses() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stale_replica_serves_no_activities_and_ends_their_watches() {
+    let fixture = Fixture::filled();
+    let list = "/apis/live.ifo.kubevirt.io/v1alpha1/activities?resourceVersion=0";
+    let watch = format!("{list}&watch=1");
+    assert_eq!(fixture.get(list).await.0, StatusCode::OK);
+    let mut open = fixture.send(request("GET", &watch, &[])).await.into_body();
+    fixture.role.send_replace(following());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(fixture.get(list).await.0, StatusCode::OK);
+    let ended = async move { while open.frame().await.is_some() {} };
+    let ended = tokio::time::timeout(Duration::from_secs(10), ended).await;
+    ended.expect("the watch ends after 15 s without a leader");
+    for path in [list, &watch] {
+        let (code, body) = fixture.get(path).await;
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE, "{body}");
+        assert!(
+            body.contains("no replica has detected operations"),
+            "{body}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn an_impaired_replica_is_not_ready() {
     let fixture = Fixture::new();

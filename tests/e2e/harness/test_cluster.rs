@@ -13,7 +13,7 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
@@ -309,6 +309,16 @@ impl TestCluster {
         kubectl(&self.control_plane.addresses.kubectl, args, None).await
     }
 
+    /// Runs kubectl with `input` as its standard input. Returns true if it succeeds, and everything
+    /// that it prints.
+    pub async fn kubectl_with(&self, args: &[&str], input: String) -> (bool, String) {
+        let program = &self.control_plane.addresses.kubectl;
+        let output = kubectl_output(program, args, Some(input)).await;
+        let [out, err] =
+            [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+        (output.status.success(), err + &out)
+    }
+
     /// Starts a kubectl that runs until it is killed, such as `kubectl get -w`.
     pub fn kubectl_watch(&self, args: &[&str]) -> Lines {
         Lines::of(&self.control_plane.addresses.kubectl, args)
@@ -505,6 +515,17 @@ pub async fn kubectl(
     args: &[&str],
     input: Option<String>,
 ) -> Result<String, String> {
+    let output = kubectl_output(program, args, input).await;
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() {
+        Ok(out)
+    } else {
+        Err(format!("kubectl {}: {err}{out}", args.join(" ")))
+    }
+}
+
+async fn kubectl_output(program: &Path, args: &[&str], input: Option<String>) -> Output {
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::piped())
@@ -520,15 +541,8 @@ pub async fn kubectl(
         let _ = stdin.write_all(input.as_bytes()).await;
     }
     drop(stdin);
-    let output = tokio::time::timeout(super::DEADLINE, child.wait_with_output())
+    tokio::time::timeout(super::DEADLINE, child.wait_with_output())
         .await
         .unwrap_or_else(|_| panic!("kubectl {} did not exit", args.join(" ")))
-        .expect("kubectl is a child of this process");
-    let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    let err = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() {
-        Ok(out)
-    } else {
-        Err(format!("kubectl {}: {err}{out}", args.join(" ")))
-    }
+        .expect("kubectl is a child of this process")
 }
