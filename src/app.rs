@@ -28,7 +28,7 @@ use crate::serve::{
     AdvertisedResource, Connections, Limits, Readiness, Resource, ServerParameters,
     SharedShortNames, VersionInfo, served_resources,
 };
-use crate::telemetry::{IndexSample, Metrics, OperationSample};
+use crate::telemetry::{ActivitySample, IndexSample, Metrics, OperationSample};
 use anyhow::bail;
 use futures::future::BoxFuture;
 use ifo_api::Source;
@@ -360,7 +360,12 @@ impl SampledState {
             let listed = self.operations.list(&scope, index::ReadVersion::Latest);
             listed.map(|(_, entries)| entries).unwrap_or_default()
         };
+        let is_stale = self.replica_status.is_stale();
         IndexSample {
+            activities: list(ListScope::Activities)
+                .iter()
+                .filter_map(|entry| ActivitySample::new(entry, is_stale))
+                .collect(),
             operations: list(ListScope::Operations)
                 .iter()
                 .filter_map(|entry| OperationSample::new(entry, now))

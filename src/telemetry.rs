@@ -4,6 +4,7 @@
 //! interface for users. Methods of this module set the labels of a series, and limit the number of
 //! values of a label.
 
+mod activity;
 mod log;
 mod metrics_macro;
 mod operation_problems;
@@ -17,6 +18,8 @@ mod tests;
 
 use crate::clock;
 use crate::index::IndexEntry;
+use activity::ActivityMetrics;
+pub use activity::ActivitySample;
 use ifo_api::Text;
 #[cfg(test)]
 pub use log::testing;
@@ -90,6 +93,8 @@ pub struct OperationSample {
     /// Seconds since the operation started. `None` if the operation is completed. Completed
     /// operations stay in the index for a limited time.
     pub age: Option<f64>,
+    /// The nodes that the operation touches.
+    pub nodes: Arc<[Text]>,
     /// True if the condition `Overdue` is `True`.
     pub overdue: bool,
     /// True if the condition `Stalled` is `True`.
@@ -114,6 +119,7 @@ impl OperationSample {
             operation: spec.operation.clone(),
             state: status.state,
             age: (status.phase == Phase::Active).then(|| age.as_secs_f64()),
+            nodes: operation.status.nodes.clone(),
             overdue,
             stalled,
             problem_subject: has_problem.then(|| ProblemSubject::new(entry, &spec.subject)),
@@ -126,6 +132,8 @@ impl OperationSample {
 pub struct IndexSample {
     /// All operations.
     pub operations: Vec<OperationSample>,
+    /// All activities.
+    pub activities: Vec<ActivitySample>,
     /// Memory of the ring (the buffer of past changes) in bytes, without the entries that are still
     /// in the index.
     pub ring_bytes: usize,
@@ -213,6 +221,7 @@ pub struct Metrics {
     server: ServerMetrics,
     durations: DurationMetrics,
     problems: ProblemMetrics,
+    activities: ActivityMetrics,
     reviews: ReviewMetrics,
     persistence: Arc<PersistenceMetrics>,
     process: ProcessMetricsReader,
@@ -246,6 +255,7 @@ impl Metrics {
             server,
             durations: DurationMetrics::new(&mut registry),
             problems: ProblemMetrics::register(&mut registry),
+            activities: ActivityMetrics::register(&mut registry),
             reviews: ReviewMetrics::register(&mut registry),
             persistence: Arc::new(PersistenceMetrics::new(&mut registry)),
             process: ProcessMetricsReader::new(&mut registry),
@@ -399,6 +409,7 @@ impl Metrics {
         self.server.oldest.clear();
         self.read_durations(&sample);
         self.read_problems(&sample.operations);
+        self.read_activities(&sample.activities, &sample.operations);
         for operation in sample.operations {
             self.count_overdue_and_stalled(&operation);
             let mut labels = self.operation_labels(&operation.component, &operation.operation);

@@ -86,6 +86,7 @@ fn sample(operation: &str, state: State, age: Option<f64>) -> OperationSample {
         operation: operation.into(),
         state,
         age,
+        nodes: Arc::default(),
         overdue: false,
         stalled: false,
         problem_subject: Some(ProblemSubject {
@@ -93,6 +94,50 @@ fn sample(operation: &str, state: State, age: Option<f64>) -> OperationSample {
             subject: "VirtualMachine/web".into(),
         }),
     }
+}
+
+#[test]
+fn activities_and_operations_of_nodes_have_series() {
+    let on = |nodes: &[&str], operation, state| OperationSample {
+        nodes: nodes.iter().map(|node| (*node).into()).collect(),
+        ..sample(operation, state, Some(1.0))
+    };
+    let metrics = Metrics::new();
+    metrics.read_index_with(move || IndexSample {
+        activities: [
+            ("namespace", "shop", 0),
+            ("cluster", "", -1),
+            ("node", "n1", 1),
+        ]
+        .map(|(scope, name, idle)| ActivitySample {
+            scope: scope.into(),
+            name: name.into(),
+            idle,
+        })
+        .into(),
+        operations: vec![
+            on(&["n1", "n2"], "Migrating", State::Progressing),
+            on(&["n1"], "Migrating", State::Blocked),
+            on(&["n3"], "Cordoned", State::Held),
+            OperationSample {
+                age: None,
+                ..on(&["n1"], "Migrating", State::Succeeded)
+            },
+        ],
+        ..IndexSample::default()
+    });
+    let text = metrics.render();
+    for line in [
+        r#"ifo_idle{scope="namespace",name="shop"} 0"#,
+        r#"ifo_idle{scope="cluster",name=""} -1"#,
+        r#"ifo_idle{scope="node",name="n1"} 1"#,
+        r#"ifo_node_operations{node="n1",component="kubevirt",operation="Migrating"} 2"#,
+        r#"ifo_node_operations{node="n2",component="kubevirt",operation="Migrating"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    assert_eq!(text.matches("ifo_node_operations{").count(), 2);
+    check_documented(&text);
 }
 
 #[test]
