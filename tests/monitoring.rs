@@ -59,13 +59,22 @@ fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     text.unwrap_or_else(|| panic!("{pointer} must be a string: {value}"))
 }
 
-/// Returns the alerting rules of the component.
+/// Returns the groups of alerting rules: those of the component, and those for tools that start
+/// maintenance.
+fn alert_groups() -> Vec<Value> {
+    let files = [
+        "deploy/components/monitoring/prometheusrule.yaml",
+        "deploy/gates/alert.yaml",
+    ];
+    let groups = files.map(|file| items(&parse(file)["spec"]["groups"]).to_vec());
+    groups.concat()
+}
+
+/// Returns the alerting rules of all groups.
 fn alerting_rules() -> Vec<Value> {
-    let rules = parse("deploy/components/monitoring/prometheusrule.yaml");
-    let groups = items(&rules["spec"]["groups"]).iter();
-    groups
-        .flat_map(|group| items(&group["rules"]).to_vec())
-        .collect()
+    let groups = alert_groups();
+    let rules = groups.iter().map(|group| items(&group["rules"]).to_vec());
+    rules.collect::<Vec<_>>().concat()
 }
 
 /// Returns the names of the metrics in a query or in a document. The suffixes `_bucket` and

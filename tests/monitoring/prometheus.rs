@@ -1,7 +1,7 @@
 //! Finds and starts Prometheus, and sends queries to it.
 
 use crate::harness::{Demo, OutputLines, eventually};
-use crate::{items, read, repository};
+use crate::{alert_groups, repository};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -57,17 +57,14 @@ fn skip(why: &str) {
 /// before the alert fires. If `hold` is a duration such as `1s`, it replaces this field in all
 /// alerts.
 pub fn write_rules(file: &Path, hold: Option<&str>) {
-    let mut rule: Value =
-        serde_saphyr::from_str(&read("deploy/components/monitoring/prometheusrule.yaml"))
-            .expect("the PrometheusRule must be YAML");
-    let groups = rule["spec"]["groups"].as_array_mut();
-    for group in groups.expect("the groups must be a list") {
+    let mut groups = alert_groups();
+    for group in &mut groups {
         let alerts = group["rules"].as_array_mut().expect("they must be a list");
         for alert in alerts.iter_mut().filter(|_| hold.is_some()) {
             alert["for"] = json!(hold);
         }
     }
-    let groups = json!({"groups": items(&rule["spec"]["groups"])});
+    let groups = json!({"groups": groups});
     // Prometheus reads YAML, and JSON is valid YAML.
     std::fs::write(file, groups.to_string()).expect("the folder must be writable");
 }

@@ -116,7 +116,9 @@ async fn check_variables(prometheus: &Prometheus) {
 async fn check_alerts(prometheus: &Prometheus) {
     let rules = eventually("the evaluation of all alerts", async || {
         let groups = prometheus.get("rules", &[]).await;
-        let rules = items(&groups["groups"][0]["rules"]).to_vec();
+        let groups = items(&groups["groups"]).iter();
+        let rules = groups.flat_map(|group| items(&group["rules"]).to_vec());
+        let rules: Vec<Value> = rules.collect();
         let unknown = rules.iter().any(|rule| rule["health"] == "unknown");
         (!unknown).then_some(rules)
     })
