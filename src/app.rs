@@ -248,6 +248,7 @@ impl App {
                 ..VersionInfo::default()
             },
             served_by_other_router,
+            gate_webhook: false,
             limits: self.limits,
             shutdown: self.shutdown.clone(),
         }

@@ -121,6 +121,8 @@ pub struct Serve {
     pub election: Option<Box<ElectionConfig>>,
     /// Whether the server also writes operations to the cluster.
     pub persistence: Persistence,
+    /// True if the server serves the admission webhook, and keeps its CA bundle up to date.
+    pub gate_webhook: bool,
 }
 
 /// The variable fields of the `APIService` that the server creates.
@@ -248,6 +250,7 @@ impl Config {
                     namespace: namespace("--namespace", cli.serve.namespace)?,
                     service_name: cli.serve.service_name,
                     port_file: cli.serve.port_file,
+                    gate_webhook: cli.serve.gate_webhook,
                     persistence: persistence(cli.serve.persistence, &env)?,
                     pod_ip: pod_ip(&env)?,
                 }),

@@ -40,6 +40,7 @@ pub fn router(reader: IndexReader) -> Router {
         metrics: Arc::new(Metrics::new()),
         version: VersionInfo::default(),
         served_by_other_router: None,
+        gate_webhook: false,
         limits: Limits {
             watches: MAX_WATCHES,
             watches_per_user: MAX_WATCHES,

@@ -80,7 +80,9 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let (tls, ca_bundle) = listener_tls::server_config(&mut app, &client, &serve).await?;
     let short_names = keep_short_names(client.clone(), app.short_names_of_kinds.clone());
     app.start_task("short names", short_names);
-    let router = serve::router(app.server(access, None, None));
+    let mut server = app.server(access, None, None);
+    server.gate_webhook = serve.gate_webhook;
+    let router = serve::router(server);
     let listening = serve::listen::serve(
         listener,
         Arc::new(tls),

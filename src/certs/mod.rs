@@ -27,7 +27,7 @@ mod tls_versions_and_ciphers;
 #[cfg(test)]
 mod tests;
 
-pub use ca_bundle_updater::CaBundleUpdater;
+pub use ca_bundle_updater::{CaBundleHolder, CaBundleUpdater};
 pub use ca_secret::{SECRET_NAME, load_authority};
 pub use own_ca::{Authority, IssuedCertificate};
 pub use own_certificate::OwnCertificate;

@@ -140,6 +140,9 @@ pub(super) struct ServeFlags {
     /// File with a token for the audience ifo-apiserver, with which this replica authenticates to the others [default: the client certificate of the kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(super) peer_token_file: Option<PathBuf>,
+    /// Serve the admission webhook, which refuses requests while something is in flight, and keep the caBundle in the ValidatingWebhookConfiguration ifo-gate up to date
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true)]
+    pub(super) gate_webhook: bool,
     /// Write the port of the server to this file when it listens
     #[arg(long, value_name = "FILE")]
     pub(super) port_file: Option<PathBuf>,

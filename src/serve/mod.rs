@@ -30,6 +30,7 @@ mod encode_objects;
 mod error_status;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
+mod gate_webhook;
 mod get;
 mod gzip;
 mod health_version_metrics;
@@ -119,6 +120,8 @@ pub struct ServerParameters {
     pub shutdown: CancellationToken,
     /// The limits of concurrent requests and connections.
     pub limits: Limits,
+    /// True if the admission webhook is served.
+    pub gate_webhook: bool,
 }
 
 /// Limits of concurrent requests and connections. A request above a limit gets a 429. If there are
@@ -264,6 +267,12 @@ pub fn router(server: ServerParameters) -> Router {
         public_answers: Arc::new(Semaphore::new(MAX_PUBLIC)),
         server,
     });
+    // The middleware drops the bodies of requests, and the webhook needs them.
+    let gate_webhook = if shared.server.gate_webhook {
+        gate_webhook::routes(Arc::clone(&shared))
+    } else {
+        Router::new()
+    };
     let routes = Router::new()
         .merge(health_version_metrics::routes())
         .merge(peer_requests::routes())
@@ -275,7 +284,7 @@ pub fn router(server: ServerParameters) -> Router {
         .layer(from_fn_with_state(shared, middleware::process_request));
     // axum chooses the route before it runs the layers of a router. So `without_slash` runs in an
     // outer router, before the route is chosen.
-    Router::new().fallback_service(MapRequest::new(routes, without_slash))
+    gate_webhook.fallback_service(MapRequest::new(routes, without_slash))
 }
 
 /// Removes slashes at the end of the path. The kube-apiserver also accepts paths with such slashes.

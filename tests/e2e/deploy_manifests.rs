@@ -14,17 +14,21 @@ use crate::installation::Cluster;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-pub const COMPONENTS: [&str; 6] = [
+pub const COMPONENTS: [&str; 7] = [
     "persistence",
     "network-policy",
     "replicas",
     "monitoring",
     COMPONENT_OWNERS,
+    GATE_WEBHOOK,
     REGISTER,
 ];
 
 /// The component with the policy that gives components to groups of users.
 pub const COMPONENT_OWNERS: &str = "component-owners";
+
+/// The component with the admission webhook.
+pub const GATE_WEBHOOK: &str = "gate-webhook";
 
 /// The component with which the server creates its `APIService`.
 pub const REGISTER: &str = "register";
@@ -116,13 +120,13 @@ pub struct Choice {
 
 /// All combinations of components, sources of certificates and namespaces. To keep the number of
 /// combinations small, the component [`REGISTER`] is in exactly those combinations that have an even
-/// number of other components, and [`COMPONENT_OWNERS`] in all others.
+/// number of other components. [`COMPONENT_OWNERS`] and [`GATE_WEBHOOK`] are in all others.
 pub fn choices() -> Vec<Choice> {
     let mut choices = Vec::new();
-    for chosen in 0_u32..1 << (COMPONENTS.len() - 2) {
+    for chosen in 0_u32..1 << (COMPONENTS.len() - 3) {
         let is_chosen = |(bit, name): &(usize, &str)| match *name {
             REGISTER => chosen.count_ones().is_multiple_of(2),
-            COMPONENT_OWNERS => !chosen.count_ones().is_multiple_of(2),
+            COMPONENT_OWNERS | GATE_WEBHOOK => !chosen.count_ones().is_multiple_of(2),
             _ => chosen >> bit & 1 == 1,
         };
         for certificate_source in CERTIFICATES {
@@ -200,7 +204,9 @@ fn check_components(objects: &[Value], components: &[&str]) {
     let replicas = if has("replicas") { 3 } else { 2 };
     assert_eq!(deployment["spec"]["replicas"], replicas);
     assert_eq!(args.contains(&"--register"), has(REGISTER));
+    assert_eq!(args.contains(&"--gate-webhook"), has(GATE_WEBHOOK));
     for (name, component) in [
+        ("ifo-gate", GATE_WEBHOOK),
         ("ifo-apiserver-register", REGISTER),
         ("ifo-component-owners", COMPONENT_OWNERS),
     ] {

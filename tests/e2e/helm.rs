@@ -6,7 +6,9 @@ mod install_upgrade_remove;
 mod kubelet;
 mod values;
 
-use crate::deploy_manifests::{COMPONENT_OWNERS, NAMESPACE, REGISTER, choices, only_object};
+use crate::deploy_manifests::{
+    COMPONENT_OWNERS, GATE_WEBHOOK, NAMESPACE, REGISTER, choices, only_object,
+};
 use crate::harness::{TestCluster, kubectl, shared, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -195,6 +197,7 @@ fn value_of(component: &str) -> &'static str {
         "persistence" => "persistence.enabled=true",
         "network-policy" => "networkPolicy.enabled=true",
         COMPONENT_OWNERS => "componentOwners.enabled=true",
+        GATE_WEBHOOK => "gateWebhook.enabled=true",
         "replicas" => "replicas=3",
         "monitoring" => "monitoring.enabled=true",
         REGISTER => "apiService.createdBy=server",

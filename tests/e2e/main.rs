@@ -41,6 +41,7 @@ mod binaries;
 mod compare_with_custom_resource;
 mod deploy_manifests;
 mod durations;
+mod gate_webhook;
 mod helm;
 mod hostile;
 mod informers;

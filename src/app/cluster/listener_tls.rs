@@ -6,12 +6,15 @@ use super::API_SERVICE;
 use super::registration::OwnCaBundle;
 use crate::app::App;
 use crate::auth::client_certificate_verifier;
-use crate::certs::{self, CaBundleUpdater, OwnCertificate, ServingCertificate};
+use crate::certs::{self, CaBundleHolder, CaBundleUpdater, OwnCertificate, ServingCertificate};
 use crate::config::Serve;
 use kube::Client;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The name of the `ValidatingWebhookConfiguration` in `deploy/components/gate-webhook`.
+const GATE_WEBHOOKS: &str = "ifo-gate";
 
 /// Interval at which certificate files are read again.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
@@ -51,16 +54,16 @@ pub(super) async fn server_config(
             app.metrics.clone(),
         )?);
         ca_bundle = Some(own.bundle());
-        app.start_task(
-            "caBundle",
-            CaBundleUpdater::new(
-                client.clone(),
-                API_SERVICE,
-                own.bundle(),
-                app.metrics.clone(),
-            )
-            .keep_up_to_date(),
-        );
+        let webhooks = CaBundleHolder::Webhooks(GATE_WEBHOOKS);
+        let webhooks = serve
+            .gate_webhook
+            .then_some(("caBundle of the webhook", webhooks));
+        let api_service = ("caBundle", CaBundleHolder::ApiService(API_SERVICE));
+        for (task, holder) in [api_service].into_iter().chain(webhooks) {
+            let (client, metrics) = (client.clone(), app.metrics.clone());
+            let updater = CaBundleUpdater::new(client, holder, own.bundle(), metrics);
+            app.start_task(task, updater.keep_up_to_date());
+        }
         app.start_task("certificate", own.keep_renewed(serving.clone()));
         serving
     };

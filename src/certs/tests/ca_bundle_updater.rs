@@ -1,7 +1,7 @@
 //! Tests of [`CaBundleUpdater`]: when it writes the `caBundle` of the `APIService`, and when it
 //! does not.
 
-use super::super::CaBundleUpdater;
+use super::super::{CaBundleHolder, CaBundleUpdater};
 use crate::auth::testing::{Cluster, eventually};
 use crate::telemetry::Metrics;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -40,7 +40,13 @@ fn start_updater_with_metrics(
     metrics: Arc<Metrics>,
 ) -> (watch::Sender<Arc<str>>, tokio::task::JoinHandle<()>) {
     let (sender, receiver) = watch::channel(Arc::from("one"));
-    let keeping = CaBundleUpdater::new(cluster.client(), NAME, receiver, metrics).keep_up_to_date();
+    let keeping = CaBundleUpdater::new(
+        cluster.client(),
+        CaBundleHolder::ApiService(NAME),
+        receiver,
+        metrics,
+    )
+    .keep_up_to_date();
     (sender, tokio::spawn(keeping))
 }
 
@@ -183,8 +189,13 @@ async fn replicas_with_different_bundles_do_not_overwrite_each_other() {
     cluster.put(PATH, service(Some(&both)));
     let (sender, receiver) = watch::channel(Arc::from(format!("one{end}")));
     let metrics = Arc::new(Metrics::new());
-    let keeping =
-        CaBundleUpdater::new(cluster.client(), NAME, receiver, metrics.clone()).keep_up_to_date();
+    let keeping = CaBundleUpdater::new(
+        cluster.client(),
+        CaBundleHolder::ApiService(NAME),
+        receiver,
+        metrics.clone(),
+    )
+    .keep_up_to_date();
     let keeping = tokio::spawn(keeping);
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(cluster.seen(&Method::PATCH).is_empty());

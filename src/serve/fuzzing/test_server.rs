@@ -197,6 +197,7 @@ fn routes(live: &IndexReader, rule_sets: &IndexReader, decision: AccessDecision)
         served_by_other_router: None,
         shutdown: CancellationToken::new(),
         limits: Limits::default(),
+        gate_webhook: false,
     })
 }
 

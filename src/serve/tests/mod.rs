@@ -237,6 +237,7 @@ impl Fixture {
             served_by_other_router: None,
             shutdown: shutdown.clone(),
             limits,
+            gate_webhook: true,
         });
         Self {
             live,
