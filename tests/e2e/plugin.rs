@@ -34,7 +34,7 @@ impl PluginOutput {
 
     /// Returns standard error without the line about rule sets that do not work. Other tests create
     /// such rule sets, so this line can appear at any time.
-    fn own_err(&self) -> String {
+    pub fn own_err(&self) -> String {
         let is_own = |line: &&str| !line.contains("not working");
         self.err.split_inclusive('\n').filter(is_own).collect()
     }
@@ -60,7 +60,7 @@ fn start(cluster: &TestCluster, args: &[&str]) -> Child {
 
 /// Starts the plugin with the kubeconfig of the administrator. The returned value collects the
 /// lines of its output while it runs. When the plugin exits, a shell adds the line `exit CODE`.
-fn follow(cluster: &TestCluster, args: &[&str]) -> Lines {
+pub fn follow(cluster: &TestCluster, args: &[&str]) -> Lines {
     let kubeconfig = &cluster.control_plane.addresses.kubeconfig;
     let kubeconfig = kubeconfig.to_str().expect("the path is UTF-8");
     let shell = ["-c", "\"$@\" 2>&1; echo \"exit $?\"", "sh"];
@@ -435,6 +435,52 @@ fn wait_succeeds_only_when_nothing_is_in_flight() {
 }
 
 #[test]
+fn wait_for_success_ends_with_the_result_of_the_operation() {
+    shared(async |cluster| {
+        let namespace = cluster.namespace("plugin-succeeded").await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["component"] = json!(namespace);
+        rules["spec"]["rules"][0]["outcome"] = json!(
+            "object.status.printableStatus == 'Running' ? 'Succeeded' : \
+             object.status.printableStatus == 'Broken' ? 'Failed' : ''"
+        );
+        cluster.ready_rule_set(&rules).await;
+        let wait = [
+            "wait",
+            "-n",
+            namespace,
+            "-o",
+            "Migrating",
+            "--for=succeeded",
+        ];
+        for (name, status, end) in [("a", "Running", "exit 0"), ("b", "Broken", "exit 1")] {
+            cluster.machine(namespace, name, "Migrating").await;
+            cluster
+                .until_operations(namespace, &[(name, "Migrating")])
+                .await;
+            let mut lines = follow(cluster, &wait);
+            lines
+                .until("the plugin waits for the operation", |all| {
+                    let waits = |line: &String| line.starts_with("waiting: VirtualMachine/");
+                    all.iter().any(waits).then_some(())
+                })
+                .await;
+            cluster.set_status(namespace, name, status).await;
+            let all = lines
+                .until("the plugin exits", |all| {
+                    let is_over = all.iter().any(|line| line.starts_with("exit "));
+                    is_over.then(|| all.to_vec())
+                })
+                .await;
+            assert_eq!(all.last().map(String::as_str), Some(end), "{all:?}");
+            let failed = format!("failed: VirtualMachine/{name} in {namespace}: Migrating");
+            let is_reported = all.iter().any(|line| line.starts_with(&failed));
+            assert_eq!(is_reported, end == "exit 1", "{all:?}");
+        }
+    });
+}
+
+#[test]
 fn a_cordoned_node_is_held_and_wait_does_not_wait_for_it() {
     shared(async |cluster| {
         let name = cluster.namespace("plugin-held").await;
@@ -580,6 +626,8 @@ fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
 #[test]
 fn wait_does_not_report_idle_while_detection_is_incomplete() {
     shared(async |cluster| {
+        // Without any rule set, the plugin cannot know whether a component exists.
+        namespace_with_component(cluster, "plugin-blind-beside").await;
         let namespace = cluster.namespace("plugin-blind").await;
         let said = run(cluster, &["wait", "-c", "nobody-has-this-component"]).await;
         assert_eq!(said.code, 2, "{}", said.err);

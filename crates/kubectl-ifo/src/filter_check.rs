@@ -34,8 +34,8 @@ use super::listed_operation::ListedOperation;
 use super::operation_source::{OperationSource, escape, names, namespaces};
 use super::output::{ListFormat, complain};
 use super::problem::Problem;
+use super::rule_sets::RuleSets;
 use super::suggestion::nearest;
-use super::wait::RuleSets;
 use clap::ValueEnum as _;
 use tokio::sync::OnceCell;
 

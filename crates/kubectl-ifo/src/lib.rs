@@ -38,6 +38,7 @@ mod plain_text;
 mod problem;
 mod reprint_on_change;
 mod resource_argument;
+mod rule_sets;
 mod rules;
 mod sort;
 mod state_filter;

@@ -107,6 +107,19 @@ pub(super) struct OperationSource {
 }
 
 impl OperationSource {
+    /// Returns a source that reads the live API, without a request.
+    pub(super) fn new(server: ApiClient, filters: Filters, keep_raw: bool) -> Self {
+        Self {
+            server,
+            served: Served::Live,
+            namespaces: None,
+            filters,
+            keep_raw,
+            note: None,
+            completeness: Mutex::default(),
+        }
+    }
+
     /// Finds the API and the namespaces that the user may read, and lists the operations. Returns
     /// the source and the listed operations. If the source has a note, prints the note to standard
     /// error. If `keep_raw` is true, each operation keeps the JSON of its object.
@@ -133,15 +146,7 @@ impl OperationSource {
         filters: Filters,
         keep_raw: bool,
     ) -> Result<(Self, Vec<ListedOperation>), Problem> {
-        let mut source = Self {
-            server,
-            served: Served::Live,
-            namespaces: None,
-            filters,
-            keep_raw,
-            note: None,
-            completeness: Mutex::default(),
-        };
+        let mut source = Self::new(server, filters, keep_raw);
         if let Some(from_files) = &source.server.from_files
             && source.filters.namespace.is_none()
         {

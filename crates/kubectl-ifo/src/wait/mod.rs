@@ -2,32 +2,33 @@
 //!
 //! The command succeeds only if the goal is certainly reached. For the goal `idle`, an empty list
 //! of operations is not enough. If a rule set does not work, or if the watch is interrupted, the
-//! list can lack operations. So the command also checks the rule sets and the watch.
+//! list can lack operations.
+//!
+//! If an `Activity` is about exactly the selected operations, the activity decides
+//! ([`activity`]). Otherwise, lists and watches of operations decide, together with the statement of
+//! the server that its list is complete ([`detection_check`]).
 
+mod activity;
 mod detection_check;
 mod progress;
 mod wait_loop;
 mod wait_state;
 
-use super::columns;
 use super::connect::{Connect, checked_namespace};
 use super::filter::Filters;
 use super::from_files;
-use super::output::{TextStyle, print, print_error_line};
+use super::output::{print, print_error_line};
 use super::plain_text::one_line;
 use super::problem::Problem;
-pub(super) use detection_check::RuleSets;
-use ifo_api::duration;
-use progress::ProgressOutput;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use wait_loop::OperationWait;
-use wait_state::{WaitGoal, WaitSettings, WaitState};
+use wait_state::{WaitGoal, WaitSettings, WaitVerdict, time};
 
 /// Exit code if the goal was not reached before the timeout, or at the single check with
-/// `--timeout=0`.
-const TIMED_OUT: u8 = 1;
+/// `--timeout=0`. Also if the goal cannot be reached, because an operation has failed.
+const NOT_REACHED: u8 = 1;
 /// Exit code if it is unknown whether the goal is reached.
 const UNKNOWN: u8 = 3;
 
@@ -44,7 +45,7 @@ const UNKNOWN: u8 = 3;
 #[command(after_help = "\
 Exit codes:
   0  the goal is reached
-  1  the goal was not reached within --timeout
+  1  the goal was not reached within --timeout, or an operation failed (--for=succeeded)
   2  an error, such as a filter value that does not exist
   3  unknown: no rule set is installed, a rule set does not work, or the server does not answer
 
@@ -63,23 +64,16 @@ Examples:
 
   # Wait until a migration in a namespace has started, and then until it has ended
   kubectl ifo wait --for=started -n shop -o Migrating --timeout=1m
-  kubectl ifo wait --for=completed -n shop -o Migrating")]
+  kubectl ifo wait --for=completed -n shop -o Migrating
+
+  # Wait until a migration has succeeded; if it fails, end at once
+  kubectl ifo wait --for=succeeded -n shop -o Migrating")]
 pub(super) struct WaitArgs {
-    /// Goal of the wait
-    #[arg(long = "for", value_enum, default_value_t = WaitGoal::Idle, value_name = "GOAL")]
-    goal: WaitGoal,
+    #[command(flatten)]
+    settings: WaitSettings,
     /// Longest wait, such as 30m; 0 checks once; no limit if omitted or negative
     #[arg(long, value_parser = limit, value_name = "TIME", allow_hyphen_values = true)]
     timeout: Option<Limit>,
-    /// Time without active operations before idle or completed is reached
-    #[arg(long, value_parser = time, value_name = "TIME")]
-    quiet_period: Option<Duration>,
-    /// Do not wait for operations that are failing
-    #[arg(long)]
-    ignore_failing: bool,
-    /// Do not wait for operations that are blocked
-    #[arg(long)]
-    ignore_blocked: bool,
     /// Do not require this rule set to work; may be given several times
     #[arg(long = "ignore-rule-set", value_name = "NAME", value_delimiter = ',')]
     ignored: Vec<String>,
@@ -90,11 +84,6 @@ pub(super) struct WaitArgs {
     filters: Filters,
     #[command(flatten)]
     connect: Connect,
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    duration::parse(text)
-        .ok_or_else(|| format!("{text:?} is not a duration; examples are 30s and 10m"))
 }
 
 /// The longest wait. A negative time means no limit. (In `kubectl wait`, it means one week.)
@@ -111,98 +100,56 @@ fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-/// The result of a wait.
-enum WaitEnd {
-    /// The goal is reached.
-    Reached,
-    /// The goal is certainly not reached. The timeout has passed, or the command checks only once.
-    TimedOut,
-    /// It is unknown whether the goal is reached. The text is the reason.
-    Unknown(String),
-}
-
 /// Waits for the goal, and returns the exit code.
 pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
-    let mut filters = Filters {
-        all_phases: true,
-        ..args.filters.with_namespace(args.connect.namespace())
-    };
+    let mut filters = args.filters.with_namespace(args.connect.namespace());
     filters.refuse_format("wait has no output format; its exit code is the result")?;
     if args.connect.reads_files() {
         return Err(from_files::needs_cluster("wait"));
     }
-    if args.goal == WaitGoal::Started && args.quiet_period.is_some() {
-        return Err(Problem::Usage(
-            "--quiet-period can be used only with --for=idle and --for=completed".to_owned(),
-        ));
+    let settings = args.settings;
+    let contradiction = match settings.goal {
+        WaitGoal::Started if settings.quiet_period.is_some() => {
+            "--quiet-period cannot be used with --for=started"
+        }
+        WaitGoal::Succeeded if settings.ignore_failing => {
+            "--ignore-failing cannot be used with --for=succeeded"
+        }
+        _ => "",
+    };
+    if !contradiction.is_empty() {
+        return Err(Problem::Usage(contradiction.to_owned()));
     }
     let (once, deadline) = match args.timeout {
         Some(Limit::After(Duration::ZERO)) => (true, None),
         Some(Limit::After(timeout)) => (false, Instant::now().checked_add(timeout)),
         Some(Limit::Unlimited) | None => (false, None),
     };
-    let mut waiting = OperationWait {
-        wait_state: WaitState::new(WaitSettings {
-            goal: args.goal,
-            quiet_period: args.quiet_period.unwrap_or_default(),
-            ignore_failing: args.ignore_failing,
-            ignore_blocked: args.ignore_blocked,
-        }),
-        filters,
-        ignored: args.ignored.clone(),
-        unknown_reason: None,
-        interruption: None,
-        are_rule_sets_known_to_work: false,
-        was_busy_at_start: false,
-        // A single check prints no progress.
-        progress: ProgressOutput::new(args.quiet || once),
-        style: TextStyle {
-            screen: columns::terminal_width().filter(|_| !args.quiet),
-            ..TextStyle::default()
-        },
-    };
-    let waited = waiting.run(args, once);
-    let end = match deadline {
-        None => waited.await?,
-        Some(deadline) => match timeout_at(deadline, waited).await {
-            Ok(end) => end?,
-            // After a timeout, the goal is either certainly not reached, or the result is unknown.
-            // These two cases have different exit codes.
-            Err(_) => match waiting.current_doubt() {
-                _ if waiting.wait_state.is_busy() => WaitEnd::TimedOut,
-                Some((why, _)) => WaitEnd::Unknown(why.clone()),
-                None if !waiting.are_rule_sets_known_to_work
-                    || !waiting.wait_state.is_complete() =>
-                {
-                    WaitEnd::Unknown(
-                        "the cluster has not returned all operations and rule sets before \
-                         the timeout"
-                            .to_owned(),
-                    )
-                }
-                None => WaitEnd::TimedOut,
-            },
-        },
-    };
+    let mut waiting = OperationWait::new(args, filters, once);
+    match deadline {
+        None => waiting.run().await?,
+        // At the timeout, `end` is still None.
+        Some(deadline) => timeout_at(deadline, waiting.run())
+            .await
+            .unwrap_or(Ok(()))?,
+    }
+    let end = waiting
+        .end
+        .take()
+        .unwrap_or_else(|| waiting.verdict_at_timeout());
+    waiting.read_operations_of_activity().await;
     waiting.progress.clear();
-    Ok(match end {
-        WaitEnd::Reached => {
-            if !args.quiet {
-                print(one_line(&waiting.success_message()) + "\n")?;
-            }
-            ExitCode::SUCCESS
-        }
-        WaitEnd::TimedOut => {
-            if !args.quiet {
-                waiting.print_failure(once);
-            }
-            ExitCode::from(TIMED_OUT)
-        }
-        WaitEnd::Unknown(why) => {
-            print_error_line(&format!("unknown: {why}"));
-            ExitCode::from(UNKNOWN)
-        }
-    })
+    if let WaitVerdict::Unknown(why) = end {
+        print_error_line(&format!("unknown: {why}"));
+        return Ok(ExitCode::from(UNKNOWN));
+    }
+    let is_reached = end == WaitVerdict::Reached;
+    match end {
+        _ if args.quiet => {}
+        WaitVerdict::Reached => print(one_line(&waiting.success_message()) + "\n")?,
+        end => waiting.print_failure(&end),
+    }
+    Ok(ExitCode::from(if is_reached { 0 } else { NOT_REACHED }))
 }
 
 #[cfg(test)]

@@ -17,17 +17,15 @@ const CLEAR_LINE: &str = "\r\x1b[K";
 /// Describes the active operations in one line. For several operations, the line has their number
 /// and the oldest one. For one operation, it is `VirtualMachine/web in shop: Migrating 45% 3m`.
 pub(super) fn active_text(wait_state: &WaitState) -> String {
-    let mut active: Vec<&ListedOperation> = wait_state.active().collect();
-    active.sort_by_key(|it| it.started);
-    match active.as_slice() {
-        [] => format!("no operation in flight{}", ignored_text(wait_state)),
-        [one] => format!("{}: {}", one.place_name(), about(one)),
-        [oldest, rest @ ..] => format!(
-            "{} operations in flight, the oldest {}: {}",
-            rest.len() + 1,
-            oldest.place_name(),
-            about(oldest)
-        ),
+    let oldest = wait_state.active().min_by_key(|it| it.started);
+    let oldest = oldest.map(|it| format!("{}: {}", it.place_name(), about(it)));
+    match (wait_state.number(), oldest) {
+        (0, _) => format!("no operation in flight{}", ignored_text(wait_state)),
+        (1, Some(one)) => one,
+        (count, Some(oldest)) => format!("{count} operations in flight, the oldest {oldest}"),
+        // The oldest operation has ended, or the user may not read it.
+        (1, None) => "1 operation in flight".to_owned(),
+        (count, None) => format!("{count} operations in flight"),
     }
 }
 
@@ -42,37 +40,27 @@ fn about(operation: &ListedOperation) -> String {
     format!("{}{progress}{state} {age}", operation.operation)
 }
 
-/// Returns a message if the goal is `completed` and no operation has started yet. None otherwise.
-pub(super) fn not_started_message(wait_state: &WaitState) -> Option<String> {
-    let waits_for_end = wait_state.settings.goal == WaitGoal::Completed && !wait_state.has_begun();
-    waits_for_end.then(|| {
-        let ignored = ignored_text(wait_state);
-        format!("no operation has started, so none has completed{ignored}")
-    })
+/// Describes why the goal is not reached, in one line.
+pub(super) fn reason(wait_state: &WaitState) -> String {
+    let has_ended = match wait_state.settings.goal {
+        WaitGoal::Completed if !wait_state.has_begun() => "completed",
+        WaitGoal::Succeeded if !wait_state.has_begun() => "succeeded",
+        _ => return active_text(wait_state),
+    };
+    let ignored = ignored_text(wait_state);
+    format!("no operation has started, so none has {has_ended}{ignored}")
 }
 
 /// Describes the state of the wait in one line.
-fn state_text(
-    wait_state: &WaitState,
-    unknown_reason: Option<&str>,
-    verdict: WaitVerdict,
-    now: Instant,
-) -> String {
-    match (unknown_reason, verdict) {
+fn state_text(wait_state: &WaitState, doubt: Option<&str>, now: Instant) -> String {
+    match (doubt, wait_state.verdict(now)) {
         (Some(why), _) => format!("still unknown: {why}"),
-        (None, _) if !wait_state.is_complete() => "listing the operations".to_owned(),
-        (None, WaitVerdict::ReachedAt(at)) => {
-            let left = at.saturating_duration_since(now);
-            format!(
-                "no operation in flight{}; the quiet period ends in {} s",
-                ignored_text(wait_state),
-                left.as_millis().div_ceil(1000)
-            )
-        }
-        (None, _) => {
-            let state = not_started_message(wait_state).unwrap_or_else(|| active_text(wait_state));
-            format!("waiting: {state}")
-        }
+        (None, WaitVerdict::ReachedAt(at)) => format!(
+            "{}; the quiet period ends in {} s",
+            active_text(wait_state),
+            (at - now).as_millis().div_ceil(1000)
+        ),
+        (None, _) => format!("waiting: {}", reason(wait_state)),
     }
 }
 
@@ -80,20 +68,20 @@ fn state_text(
 /// Held operations are always ignored, so they are only counted: `, but 1 held`. Empty if no
 /// operation is ignored.
 pub(super) fn ignored_text(wait_state: &WaitState) -> String {
-    let parts: Vec<String> = [
+    let texts = [
         ("Blocked", "blocked (ignored)"),
         ("Failing", "failing (ignored)"),
         ("Held", "held"),
-    ]
-    .into_iter()
-    .map(|(state, text)| (wait_state.ignored(state), text))
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, text)| format!("{count} {text}"))
-    .collect();
-    if parts.is_empty() {
-        return String::new();
+    ];
+    let counts = texts.map(|(state, text)| (wait_state.ignored(state), text));
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = counts
+        .map(|(count, text)| format!("{count} {text}"))
+        .collect();
+    match parts.as_slice() {
+        [] => String::new(),
+        parts => format!(", but {}", parts.join(" and ")),
     }
-    format!(", but {}", parts.join(" and "))
 }
 
 /// Prints the progress. On a terminal, each message overwrites the message before it. If standard
@@ -126,47 +114,27 @@ impl ProgressOutput {
         }
     }
 
-    pub(super) fn show(
-        &mut self,
-        wait_state: &WaitState,
-        unknown_reason: Option<&(String, Instant)>,
-        verdict: WaitVerdict,
-    ) {
-        // The message `listing the operations` is printed only on a terminal.
-        if unknown_reason.is_none() && !wait_state.is_complete() && !self.terminal {
-            return;
-        }
-        let text = state_text(
-            wait_state,
-            unknown_reason.map(|(why, _)| &**why),
-            verdict,
-            Instant::now(),
-        );
-        self.print_if_new(&text);
-    }
-
-    pub(super) fn print_if_new(&mut self, text: &str) {
+    pub(super) fn show(&mut self, wait_state: &WaitState, doubt: Option<&str>) {
+        let text = state_text(wait_state, doubt, Instant::now());
         if self.quiet || self.last == text {
             return;
         }
         if self.terminal {
             let size = terminal_size::terminal_size_of(std::io::stderr());
             let width = size.map_or(80, |(width, _)| usize::from(width.0));
-            let line = cut(&one_line(text), width.saturating_sub(1));
+            let line = cut(&one_line(&text), width.saturating_sub(1));
             print_error_text(TerminalText::command(CLEAR_LINE) + line);
         } else {
             // At most one line is printed in `CHECK_INTERVAL`, because many messages differ only in
             // an age.
-            if self
-                .last_printed
-                .is_some_and(|printed| printed.elapsed() < CHECK_INTERVAL)
-            {
+            let printed = self.last_printed;
+            if printed.is_some_and(|it| it.elapsed() < CHECK_INTERVAL) {
                 return;
             }
-            print_error_line(text);
+            print_error_line(&text);
             self.last_printed = Some(Instant::now());
         }
-        text.clone_into(&mut self.last);
+        self.last = text;
     }
 
     /// Clears the line on the terminal.
@@ -187,14 +155,11 @@ mod tests {
         let now = Instant::now();
         let mut wait_state = WaitState::new(WaitSettings {
             goal: WaitGoal::Idle,
-            quiet_period: Duration::from_secs(30),
+            quiet_period: Some(Duration::from_secs(30)),
             ignore_failing: false,
             ignore_blocked: false,
         });
-        let line = |wait_state: &WaitState, why: Option<&str>| {
-            state_text(wait_state, why, wait_state.verdict(now), now)
-        };
-        assert_eq!(line(&wait_state, None), "listing the operations");
+        let line = |wait_state: &WaitState, why: Option<&str>| state_text(wait_state, why, now);
         assert_eq!(
             line(&wait_state, Some("no rules")),
             "still unknown: no rules"

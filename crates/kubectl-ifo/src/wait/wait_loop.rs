@@ -1,457 +1,463 @@
-//! The main loop of `kubectl ifo wait`: follows the operations, checks the rule sets, and decides
-//! when the wait ends.
+//! The main loop of `kubectl ifo wait`: reads the activity or lists the operations, decides whether
+//! the wait ends, and otherwise waits for a change.
+//!
+//! A watch can fail without an error, and then delivers no changes. So only the answer to a new
+//! request can confirm that no operation is in flight.
 
-use super::detection_check::{DetectionCheck, RuleSets, check_detection_without_rule_sets};
-use super::progress::{ProgressOutput, active_text, ignored_text, not_started_message};
+use super::activity::ActivityReader;
+use super::detection_check::{DetectionCheck, check_detection, check_detection_without_rule_sets};
+use super::progress::{ProgressOutput, active_text, ignored_text, reason};
 use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
-use super::{WaitArgs, WaitEnd};
-use crate::api_client::ListCompleteness;
+use super::{WaitArgs, WaitSettings};
+use crate::api_client::{ApiClient, ListCompleteness};
 use crate::clock;
-use crate::columns::Table;
+use crate::columns::{self, Table};
 use crate::discovered_kinds::Kinds;
 use crate::filter::Filters;
 use crate::filter_check::{self, FilterWarning};
 use crate::listed_operation::ListedOperation;
-use crate::operation_source::{
-    OperationChange, OperationFollower, OperationSource, Served, combined,
-};
+use crate::operation_source::{OperationChange, OperationSource, Served, escape};
 use crate::output::{TextStyle, print_error_line, print_error_text};
 use crate::problem::Problem;
+use crate::rule_sets::RuleSets;
+use futures::stream::{BoxStream, StreamExt as _};
+use ifo_api::activity::{ActivityStatus, IDLE};
+use ifo_api::{LIVE_GROUP, VERSION, live, record};
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// Interval at which the rule sets are checked during the wait.
+/// Interval at which the operations and the rule sets are read again during the wait. While an
+/// operation is certainly active, they are not read again.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval at which a check is repeated while the result is unknown.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// The same interval while the result is unknown.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time for which the result may be unknown. After this time, the wait ends with the exit
-/// code for an unknown result. While an operation is certainly active, the wait does not end for
-/// this reason ([`OperationWait::is_busy`]). A restart of `ifo-apiserver`, including its first
-/// lists of all watched resources, usually takes less time.
+/// code for an unknown result. While an operation is certainly active, the result is known. A
+/// restart of `ifo-apiserver`, including its first lists of all watched resources, usually takes less
+/// time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
+/// Longest time for which the command reads operations only for its last message.
+const MAX_MESSAGE_TIME: Duration = Duration::from_secs(3);
 /// The message for the goal `idle` if the cluster has only the custom resources of operations. It
 /// says why custom resources cannot show that no operation is in flight.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
+/// The message if the timeout has passed before the first answer.
+const NO_ANSWER: &str =
+    "the cluster has not returned all operations and rule sets before the timeout";
 /// Largest number of operations in the table that is printed if the goal was not reached. Further
 /// operations are left out.
 const MAX_NAMED: usize = 10;
 
 /// The state of a running wait.
-pub(super) struct OperationWait {
-    pub(super) wait_state: WaitState,
-    pub(super) filters: Filters,
-    /// The names of the rule sets that need not work (`--ignore-rule-set`).
-    pub(super) ignored: Vec<String>,
+pub(super) struct OperationWait<'a> {
+    args: &'a WaitArgs,
+    filters: Filters,
+    /// True for a single check (`--timeout=0`).
+    once: bool,
+    wait_state: WaitState,
+    /// The end of the wait. None while it continues.
+    pub(super) end: Option<WaitVerdict>,
     /// The reason why the result is unknown, and the time since which it is unknown. None while the
     /// rule sets work and the requests succeed.
-    pub(super) unknown_reason: Option<(String, Instant)>,
-    /// The reason why the watch is interrupted, and the time of the interruption. None while the
-    /// watch works.
-    pub(super) interruption: Option<(String, Instant)>,
-    /// True if a check has found that the rule sets work, or that the wait does not need them.
-    pub(super) are_rule_sets_known_to_work: bool,
-    /// True if the first list has an active operation that is not ignored.
-    pub(super) was_busy_at_start: bool,
-    /// The output of the progress.
+    doubt: Option<(String, Instant)>,
+    /// The same for an interruption of the watch. None when the watch works again.
+    interruption: Option<(String, Instant)>,
+    /// True if the cluster has answered, and the values of the filters exist.
+    are_filters_checked: bool,
+    /// Time of the last answer that something was in flight. The quiet period begins later, even if
+    /// the clocks of this machine and of the server differ.
+    last_busy: Option<Instant>,
+    /// The source of the operations, if only the number of the operations is known from an activity.
+    unread: Option<OperationSource>,
     pub(super) progress: ProgressOutput,
     /// The form of the table of operations, which is printed if the goal is not reached.
-    pub(super) style: TextStyle,
+    style: TextStyle,
 }
 
-impl OperationWait {
-    pub(super) async fn run(&mut self, args: &WaitArgs, once: bool) -> Result<WaitEnd, Problem> {
-        let mut server = args.connect.open().await?;
-        server.ignored_rule_sets.clone_from(&self.ignored);
+/// The changes after a list of operations, or None if the activity has changed.
+pub(super) type Changes = BoxStream<'static, Result<Option<OperationChange>, Problem>>;
+
+impl<'a> OperationWait<'a> {
+    pub(super) fn new(args: &'a WaitArgs, filters: Filters, once: bool) -> Self {
+        Self {
+            args,
+            filters,
+            once,
+            wait_state: WaitState::new(args.settings),
+            end: None,
+            doubt: Some((NO_ANSWER.to_owned(), Instant::now())),
+            interruption: None,
+            are_filters_checked: false,
+            last_busy: None,
+            unread: None,
+            // A single check prints no progress.
+            progress: ProgressOutput::new(args.quiet || once),
+            style: TextStyle {
+                screen: columns::terminal_width().filter(|_| !args.quiet),
+                ..TextStyle::default()
+            },
+        }
+    }
+
+    /// Waits until the goal is reached, cannot be reached, or has been unknown for
+    /// [`MAX_UNKNOWN_TIME`]. Sets `end`.
+    pub(super) async fn run(&mut self) -> Result<(), Problem> {
+        let mut server = self.args.connect.open().await?;
+        server.ignored_rule_sets.clone_from(&self.args.ignored);
         let kinds = Kinds::new(server.clone());
         self.filters.resolve(&kinds).await;
         server.relevant_operations = self.filters.label_selector();
         self.style.short_names = kinds.short_names(self.style.screen).await;
-        let (source, listed) = loop {
-            match OperationSource::find(server.clone(), self.filters.clone(), false).await {
-                Ok((source, listed)) => {
-                    if !args.quiet {
-                        source.print_note();
-                    }
-                    break (source, listed);
-                }
-                Err(
-                    problem @ (Problem::NotSynced | Problem::Busy(_) | Problem::Unavailable(_)),
-                ) => {
-                    if once {
-                        return Ok(WaitEnd::Unknown(problem.to_string()));
-                    }
-                    if let Some(end) = self.record_unknown(problem.to_string()) {
-                        return Ok(end);
-                    }
-                    self.show(WaitVerdict::NotReached);
+        while self.end.is_none() {
+            match self.attempt(&server).await {
+                Err(problem) if self.is_temporary(&problem) => {
+                    self.record_doubt(problem.to_string());
+                    self.show();
                     sleep(RETRY_INTERVAL).await;
                 }
-                Err(problem) => return Err(problem),
+                result => result?,
             }
-        };
-        let warnings = filter_check::check(&self.filters, &source, &listed).await?;
-        // Only the warning `Unchecked` is printed here. The other warning means that no rule set
-        // can detect matching operations, and the result of the wait reports this as well.
-        let is_unchecked = |it: &&FilterWarning| matches!(it, FilterWarning::Unchecked(_));
-        if !args.quiet {
-            warnings
-                .iter()
-                .filter(is_unchecked)
-                .for_each(FilterWarning::print);
-        }
-        if source.served == Served::Crs && self.wait_state.settings.goal == WaitGoal::Idle {
-            // A missing custom resource does not prove that no operation is in flight. If the
-            // `ifo-apiserver` that writes the custom resources is killed, they are no longer up to
-            // date.
-            return Ok(WaitEnd::Unknown(NOT_DETECTING.to_owned()));
-        }
-        if let Some(end) = self.decide_from_first_list(listed, once) {
-            return Ok(end);
-        }
-        if source.namespaces.is_some() && self.filters.namespace.is_none() {
-            return Ok(WaitEnd::Unknown(
-                "you may not list operations in all namespaces; name one with -n".to_owned(),
-            ));
-        }
-        self.unknown_reason = None;
-        if once {
-            self.check_once(&source).await
-        } else {
-            self.follow(&source).await
-        }
-    }
-
-    /// Waits until the goal is reached. If no operation is certainly active
-    /// ([`is_busy`](Self::is_busy)), the wait also ends in two cases:
-    ///
-    /// - The rule sets certainly cannot detect all matching operations.
-    /// - The result has been unknown for [`MAX_UNKNOWN_TIME`].
-    async fn follow(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
-        let mut follower = source.follow(None)?;
-        let mut last_check: Option<Instant> = None;
-        loop {
-            let busy = self.is_busy();
-            let interval = if self.current_doubt().is_some() && !busy {
-                RETRY_INTERVAL
-            } else {
-                CHECK_INTERVAL
-            };
-            if last_check.is_none_or(|at| at.elapsed() >= interval) {
-                // While an operation is active, the goals `idle` and `completed` are certainly not
-                // reached, even if rule sets do not work. So the command continues to wait.
-                if let Some(end) = self.check_rule_sets(source, None).await?
-                    && !busy
-                {
-                    return Ok(end);
-                }
-                if let Some((why, since)) = &self.interruption
-                    && since.elapsed() >= MAX_UNKNOWN_TIME
-                {
-                    return Ok(WaitEnd::Unknown(why.clone()));
-                }
-                last_check = Some(Instant::now());
-            }
-            let now = Instant::now();
-            let verdict = self.wait_state.verdict(now);
-            if verdict == WaitVerdict::Reached && self.wait_state.settings.goal == WaitGoal::Started
-            {
-                return Ok(WaitEnd::Reached);
-            }
-            if verdict == WaitVerdict::Reached && self.unknown_reason.is_none() {
-                // A watch can fail without an error. It then delivers no new operations. So a new
-                // list and the rule sets must confirm that the goal is reached. The rule sets are
-                // checked after the list, so that a rule set that failed before the list is
-                // noticed.
-                let is_confirmed = self.confirm_with_list(source).await?;
-                if is_confirmed
-                    && let Some(end) = self
-                        .check_rule_sets(source, Some(source.completeness()))
-                        .await?
-                {
-                    return Ok(end);
-                }
-                if is_confirmed && self.unknown_reason.is_none() {
-                    return Ok(WaitEnd::Reached);
-                }
-                last_check = Some(Instant::now());
-            }
-            self.show(verdict);
-            let now = Instant::now();
-            let next_check = last_check.map_or(now, |at| at + interval);
-            let wake = match verdict {
-                WaitVerdict::ReachedAt(at) => at.min(next_check),
-                WaitVerdict::Reached => next_check.min(now + RETRY_INTERVAL),
-                WaitVerdict::NotReached => next_check,
-            };
-            self.process_change_until(
-                &mut follower,
-                wake.min(now + self.progress.update_interval()),
-            )
-            .await?;
-        }
-    }
-
-    /// Decides from the first list whether the wait ends. `once` is true for a single check
-    /// (`--timeout=0`). If the first list has an active operation, the wait ends in two cases:
-    ///
-    /// - The command checks only once.
-    /// - The goal is `started`.
-    ///
-    /// The result is then certain even if some rule sets do not work. Returns None if the wait does
-    /// not end.
-    fn decide_from_first_list(
-        &mut self,
-        listed: Vec<ListedOperation>,
-        once: bool,
-    ) -> Option<WaitEnd> {
-        let active: Vec<ListedOperation> = listed
-            .into_iter()
-            .filter(|it| self.wait_state.is_relevant_and_active(it))
-            .collect();
-        self.was_busy_at_start = !active.is_empty();
-        if !self.was_busy_at_start || !(once || self.wait_state.settings.goal == WaitGoal::Started)
-        {
-            return None;
-        }
-        let now = Instant::now();
-        for operation in active {
-            self.wait_state.applied(operation, now);
-        }
-        self.wait_state.synced(now);
-        Some(self.end(now))
-    }
-
-    /// Returns true if an operation that is not ignored is active. In this case, the goals `idle`
-    /// and `completed` are certainly not reached.
-    ///
-    /// At its start, the watch delivers all operations one by one. Until the last one has arrived,
-    /// this method uses the list that the command requested before the watch.
-    fn is_busy(&self) -> bool {
-        let is_listing = !self.wait_state.is_complete() && self.interruption.is_none();
-        self.wait_state.is_busy() || (is_listing && self.was_busy_at_start)
-    }
-
-    fn show(&mut self, verdict: WaitVerdict) {
-        let busy = self.is_busy();
-        let doubt = self.unknown_reason.as_ref().or(self.interruption.as_ref());
-        self.progress
-            .show(&self.wait_state, doubt.filter(|_| !busy), verdict);
-    }
-
-    /// Lists the operations once more, and decides whether the goal is reached. This method is
-    /// called for a single check, if the first list had no active operation.
-    async fn check_once(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
-        let now = Instant::now();
-        for operation in source.list().await? {
-            self.wait_state.applied(operation, now);
-        }
-        self.wait_state.synced(now);
-        if self.wait_state.is_busy() {
-            return Ok(WaitEnd::TimedOut);
-        }
-        // The rule sets are checked after the list, so that a rule set that failed before the list
-        // is noticed.
-        let listed = Some(source.completeness());
-        if let Some(end) = self.check_rule_sets(source, listed).await? {
-            return Ok(end);
-        }
-        if let Some((why, _)) = &self.unknown_reason {
-            return Ok(WaitEnd::Unknown(why.clone()));
-        }
-        Ok(self.end(now))
-    }
-
-    /// Returns the end of the wait at the time `now`: reached if the goal is reached, otherwise
-    /// timed out.
-    fn end(&self, now: Instant) -> WaitEnd {
-        match self.wait_state.verdict(now) {
-            WaitVerdict::Reached => WaitEnd::Reached,
-            WaitVerdict::ReachedAt(_) | WaitVerdict::NotReached => WaitEnd::TimedOut,
-        }
-    }
-
-    /// Waits for a change and processes it. Returns without a change at the time `wake`.
-    async fn process_change_until(
-        &mut self,
-        follower: &mut OperationFollower,
-        wake: Instant,
-    ) -> Result<(), Problem> {
-        tokio::select! {
-            change = follower.next() => match change? {
-                OperationChange::Applied(operation) => self.wait_state.applied(*operation, Instant::now()),
-                OperationChange::Deleted { operation, .. } => self.wait_state.ended_or_deleted(&operation, Instant::now()),
-                OperationChange::Synced => {
-                    self.interruption = None;
-                    self.wait_state.synced(Instant::now());
-                }
-                OperationChange::Lost(problem) => {
-                    self.wait_state.lost();
-                    let since = self.interruption.take().map_or_else(Instant::now, |(_, since)| since);
-                    self.interruption = Some((problem.to_string(), since));
-                }
-            },
-            () = sleep_until(wake) => {}
         }
         Ok(())
     }
 
-    /// Returns the reason why the result is unknown, and the time since which it is unknown.
-    /// Returns None if the result is known.
-    pub(super) fn current_doubt(&self) -> Option<&(String, Instant)> {
-        self.unknown_reason.as_ref().or(self.interruption.as_ref())
+    /// Returns true if the command tries again after this problem. After the first answer, it also
+    /// tries again if the cluster does not answer.
+    fn is_temporary(&self, problem: &Problem) -> bool {
+        use Problem::{Busy, Expired, NotSynced, Other, TimedOut, Unavailable, Unreachable};
+        match problem {
+            NotSynced | Busy(_) | Unavailable(_) => true,
+            Unreachable { .. } | TimedOut(_) | Expired | Other(_) => self.are_filters_checked,
+            _ => false,
+        }
     }
 
-    /// Checks whether the rule sets can detect all matching operations. Returns the end of the wait
-    /// in two cases: the rule sets certainly cannot detect all of these operations, or the result
-    /// has been unknown for [`MAX_UNKNOWN_TIME`].
-    ///
-    /// `listed` is the completeness of the list that has to confirm the goal. The list may lack
-    /// operations even if the rule sets work again. None if the result does not depend on a list.
+    /// Reads the present state, and decides whether the wait ends. If not, waits until the state
+    /// must be read again.
+    async fn attempt(&mut self, server: &ApiClient) -> Result<(), Problem> {
+        if let Some(reader) = ActivityReader::of(server, self.args, &self.filters)
+            && let Some((activity, version)) = reader.read().await
+            && self.take_activity(server, &activity).await.is_some()
+        {
+            self.decide(server, Some(ListCompleteness::Complete))
+                .await?;
+            return match self.end {
+                Some(_) => Ok(()),
+                None => self.follow(server, reader.watch(&version).await).await,
+            };
+        }
+        self.unread = None;
+        let (source, listed) = self.list(server).await?;
+        // Custom resources alone decide the goals that are possible with them.
+        let completeness = (source.served == Served::Live).then(|| source.completeness());
+        self.decide(server, completeness).await?;
+        if source.namespaces.is_some() && self.filters.namespace.is_none() {
+            self.give_up("you may not list operations in all namespaces; name one with -n");
+        }
+        if self.end.is_none() {
+            let changes = source.follow(Some(listed))?.into_stream();
+            self.follow(server, changes.map(|it| it.map(Some)).boxed())
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Processes an activity. Returns None if its condition `Idle` is `Unknown`. Then the operations
+    /// and the rule sets decide.
+    async fn take_activity(&mut self, server: &ApiClient, activity: &ActivityStatus) -> Option<()> {
+        let idle = activity.conditions.iter().find(|it| *it.type_ == *IDLE)?;
+        let now = Instant::now();
+        if *idle.status != *"True" {
+            self.last_busy = Some(now);
+        }
+        let (total, oldest) = match &*idle.status {
+            "True" => (0, None),
+            "False" => (activity.operations, oldest(server, activity).await),
+            _ => return None,
+        };
+        let age = clock::now().duration_since(idle.last_transition_time.0);
+        let since = now.checked_sub(age.try_into().unwrap_or_default());
+        let since = since.max(self.last_busy).unwrap_or(now);
+        self.wait_state.counted(total as usize, oldest, since);
+        let source = OperationSource::new(server.clone(), self.filters.clone(), false);
+        self.unread = Some(source);
+        // The value of the filter has an activity, so it exists.
+        self.are_filters_checked = true;
+        Some(())
+    }
+
+    /// Lists the operations.
+    async fn list(
+        &mut self,
+        server: &ApiClient,
+    ) -> Result<(OperationSource, Vec<ListedOperation>), Problem> {
+        let found = OperationSource::find(server.clone(), self.filters.clone(), false).await;
+        let (source, listed) = found?;
+        if !self.are_filters_checked {
+            let warnings = filter_check::check(&self.filters, &source, &listed).await?;
+            if !self.args.quiet {
+                source.print_note();
+                // The other warning means that no rule set can detect matching operations, and the
+                // result of the wait reports this as well.
+                let is_unchecked = |it: &&FilterWarning| matches!(it, FilterWarning::Unchecked(_));
+                warnings
+                    .iter()
+                    .filter(is_unchecked)
+                    .for_each(FilterWarning::print);
+            }
+            self.are_filters_checked = true;
+        }
+        if source.served == Served::Crs && self.args.settings.goal == WaitGoal::Idle {
+            // A missing custom resource does not prove that no operation is in flight. If the
+            // `ifo-apiserver` that writes the custom resources is killed, they are no longer up to
+            // date.
+            self.give_up(NOT_DETECTING);
+        }
+        for missing in self.wait_state.missing_from(&listed) {
+            self.ended(server, missing).await;
+        }
+        self.wait_state.listed(&listed, Instant::now());
+        Ok((source, listed))
+    }
+
+    /// Processes the end of an operation. If its end was not seen, its record has the result.
+    async fn ended(&mut self, server: &ApiClient, operation: ListedOperation) {
+        let mut ended = None;
+        if self.args.settings.goal == WaitGoal::Succeeded && operation.active {
+            ended = record_of(server, &operation).await;
+        }
+        let ended = ended.unwrap_or(operation);
+        self.wait_state.ended_or_deleted(&ended, Instant::now());
+    }
+
+    /// Decides whether the wait ends with the state that was just read. `completeness` is that of the
+    /// list. None if the rule sets do not matter.
+    async fn decide(
+        &mut self,
+        server: &ApiClient,
+        completeness: Option<ListCompleteness>,
+    ) -> Result<(), Problem> {
+        // While an operation is active, the result is known even if rule sets do not work.
+        if self.wait_state.is_busy() {
+            self.doubt = None;
+        } else if !self.wait_state.verdict(Instant::now()).is_final() {
+            self.check_rule_sets(server, completeness).await?;
+        }
+        let verdict = self.wait_state.verdict(Instant::now());
+        if self.once || verdict == WaitVerdict::Reached && self.doubt.is_none() {
+            self.end.get_or_insert(verdict);
+        }
+        Ok(())
+    }
+
+    /// Processes changes until the wait ends, or until the state must be read again.
+    async fn follow(&mut self, server: &ApiClient, mut changes: Changes) -> Result<(), Problem> {
+        let read = Instant::now();
+        while self.end.is_none() {
+            let now = Instant::now();
+            let (is_busy, verdict) = (self.wait_state.is_busy(), self.wait_state.verdict(now));
+            let is_started =
+                self.args.settings.goal == WaitGoal::Started && verdict == WaitVerdict::Reached;
+            if is_started || verdict.is_final() {
+                self.end = Some(verdict);
+                break;
+            }
+            if is_busy {
+                self.doubt = None;
+            }
+            let interval = match self.current_doubt() {
+                Some(_) => RETRY_INTERVAL,
+                None => CHECK_INTERVAL,
+            };
+            let next = match verdict {
+                WaitVerdict::Reached if interval == CHECK_INTERVAL => now,
+                WaitVerdict::ReachedAt(at) => at.min(read + interval),
+                _ if is_busy => now + interval,
+                _ => read + interval,
+            };
+            if next <= now {
+                break;
+            }
+            self.show();
+            let wake = next.min(now + self.progress.update_interval());
+            match timeout_at(wake, changes.next()).await {
+                Err(_) => self.interruption = None,
+                Ok(None | Some(Ok(None))) => break,
+                Ok(Some(Err(problem))) => return Err(problem),
+                Ok(Some(Ok(Some(change)))) => match change {
+                    OperationChange::Applied(it) => self.wait_state.applied(*it, Instant::now()),
+                    OperationChange::Deleted { operation, .. } => {
+                        self.ended(server, *operation).await;
+                    }
+                    OperationChange::Synced => {}
+                    OperationChange::Lost(problem) => {
+                        self.wait_state.lost();
+                        self.end = Self::record(&mut self.interruption, problem.to_string());
+                        self.show();
+                        sleep(RETRY_INTERVAL).await;
+                        break;
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks whether the rule sets detect all matching operations.
     async fn check_rule_sets(
         &mut self,
-        source: &OperationSource,
-        listed: Option<ListCompleteness>,
-    ) -> Result<Option<WaitEnd>, Problem> {
-        if source.served == Served::Crs {
-            // With custom resources, only the goals `started` and `completed` are possible, because
-            // the goal `idle` was refused before the wait. The custom resources alone decide these
-            // goals, so the rule sets are not checked.
-            self.are_rule_sets_known_to_work = true;
-            return Ok(None);
-        }
-        let detection = match self.check_detection(source, listed).await {
-            Ok(detection) => detection,
-            Err(
-                problem @ (Problem::Unavailable(_)
-                | Problem::NotSynced
-                | Problem::Busy(_)
-                | Problem::Unreachable { .. }
-                | Problem::TimedOut(_)),
-            ) => DetectionCheck::Impaired(problem.to_string()),
-            Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
-            Err(problem) => return Err(problem),
+        server: &ApiClient,
+        completeness: Option<ListCompleteness>,
+    ) -> Result<(), Problem> {
+        let ignored = &self.args.ignored;
+        let detection = match (completeness, RuleSets::read(server).await) {
+            (None, _) => DetectionCheck::Clear,
+            (Some(completeness), Ok(rule_sets)) => {
+                if let Some(unknown) = ignored.iter().find(|it| !rule_sets.has(it)) {
+                    let message = format!("there is no rule set {unknown:?}; see: kubectl get ors");
+                    return Err(Problem::Usage(message));
+                }
+                check_detection(&rule_sets, &self.filters, &completeness, ignored)
+            }
+            (Some(completeness), Err(refused @ Problem::Forbidden { .. })) => {
+                check_detection_without_rule_sets(&self.filters, &completeness, &refused)
+            }
+            (_, Err(Problem::NotFound(_))) => return Err(Problem::NotInstalled),
+            (_, Err(problem)) => return Err(problem),
         };
-        Ok(match detection {
-            DetectionCheck::Clear => {
-                self.are_rule_sets_known_to_work = true;
-                self.unknown_reason = None;
-                None
-            }
-            DetectionCheck::Impossible(why) => {
-                self.unknown_reason = Some((why.clone(), Instant::now()));
-                Some(WaitEnd::Unknown(why))
-            }
-            DetectionCheck::Impaired(why) => self.record_unknown(why),
+        match detection {
+            DetectionCheck::Clear => self.doubt = None,
+            DetectionCheck::Impossible(why) => self.give_up(&why),
+            DetectionCheck::Impaired(why) => self.record_doubt(why),
+        }
+        Ok(())
+    }
+
+    /// Ends the wait with an unknown result, if it has not ended.
+    fn give_up(&mut self, why: &str) {
+        self.end
+            .get_or_insert_with(|| WaitVerdict::Unknown(why.to_owned()));
+    }
+
+    /// Records why the result is unknown. A quiet period begins again. A single check ends.
+    fn record_doubt(&mut self, why: String) {
+        self.wait_state.lost();
+        if self.once {
+            self.give_up(&why);
+        }
+        self.end = self.end.take().or(Self::record(&mut self.doubt, why));
+    }
+
+    /// Records a reason, and keeps the time of the reason before. Returns the end of the wait if the
+    /// result has been unknown for [`MAX_UNKNOWN_TIME`].
+    fn record(doubt: &mut Option<(String, Instant)>, why: String) -> Option<WaitVerdict> {
+        let since = doubt.take().map_or_else(Instant::now, |(_, since)| since);
+        *doubt = Some((why.clone(), since));
+        (since.elapsed() >= MAX_UNKNOWN_TIME).then_some(WaitVerdict::Unknown(why))
+    }
+
+    /// Returns the reason why the result is unknown. None if the result is known.
+    fn current_doubt(&self) -> Option<&str> {
+        let doubt = self.doubt.as_ref().or(self.interruption.as_ref());
+        doubt
+            .filter(|_| !self.wait_state.is_busy())
+            .map(|(why, _)| why.as_str())
+    }
+
+    fn show(&mut self) {
+        let doubt = self.current_doubt().map(str::to_owned);
+        self.progress.show(&self.wait_state, doubt.as_deref());
+    }
+
+    /// After a timeout, the goal is either certainly not reached, or the result is unknown.
+    pub(super) fn verdict_at_timeout(&self) -> WaitVerdict {
+        let doubt = self.current_doubt();
+        doubt.map_or(WaitVerdict::NotReached, |why| {
+            WaitVerdict::Unknown(why.to_owned())
         })
     }
 
-    async fn check_detection(
-        &self,
-        source: &OperationSource,
-        listed: Option<ListCompleteness>,
-    ) -> Result<DetectionCheck, Problem> {
-        let rule_sets = RuleSets::read(&source.server).await;
-        if let Ok(rule_sets) = &rule_sets
-            && let Some(unknown) = rule_sets.first_unknown(&self.ignored)
-        {
-            return Err(Problem::Usage(format!(
-                "there is no rule set {unknown:?}; see: kubectl get ors"
-            )));
-        }
-        let newest = source.probe().await?;
-        let completeness = listed.into_iter().fold(newest, combined);
-        match rule_sets {
-            Ok(rule_sets) => {
-                Ok(rule_sets.check_detection(&self.filters, &completeness, &self.ignored))
-            }
-            Err(refused @ Problem::Forbidden { .. }) => Ok(check_detection_without_rule_sets(
-                &self.filters,
-                &completeness,
-                &refused,
-            )),
-            Err(problem) => Err(problem),
-        }
-    }
-
-    /// Records why the result is unknown. Returns the end of the wait if the result has been
-    /// unknown for [`MAX_UNKNOWN_TIME`].
-    fn record_unknown(&mut self, why: String) -> Option<WaitEnd> {
-        let since = self
-            .unknown_reason
-            .take()
-            .map_or_else(Instant::now, |(_, since)| since);
-        self.unknown_reason = Some((why.clone(), since));
-        (since.elapsed() >= MAX_UNKNOWN_TIME).then_some(WaitEnd::Unknown(why))
-    }
-
-    /// Lists the operations again. Returns true if the goal is still reached with the operations in
-    /// the list.
-    async fn confirm_with_list(&mut self, source: &OperationSource) -> Result<bool, Problem> {
-        let listed = match source.list().await {
-            Ok(listed) => listed,
-            Err(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
-                return Err(problem);
-            }
-            Err(problem) => {
-                self.progress.print_if_new(&problem.to_string());
-                return Ok(false);
-            }
+    /// Reads the operations of the activity for the last message.
+    pub(super) async fn read_operations_of_activity(&mut self) {
+        let Some(source) = self.unread.take().filter(|_| !self.args.quiet) else {
+            return;
         };
-        let now = Instant::now();
-        for operation in listed.into_iter().filter(|it| it.active) {
-            self.wait_state.applied(operation, now);
+        if let Ok(Ok(listed)) = timeout(MAX_MESSAGE_TIME, source.list()).await {
+            let is_active = |it| self.wait_state.is_relevant_and_active(it);
+            // The result is already decided. Newer operations must not contradict it.
+            if listed.iter().any(is_active) == self.wait_state.is_busy() {
+                self.wait_state.listed(&listed, Instant::now());
+            }
         }
-        Ok(self.wait_state.verdict(now) == WaitVerdict::Reached)
     }
 
     pub(super) fn success_message(&self) -> String {
         let mut ignored = ignored_text(&self.wait_state);
-        if !self.ignored.is_empty() {
+        if !self.args.ignored.is_empty() {
             ignored += "; these rule sets were not checked: ";
-            ignored += &self.ignored.join(", ");
+            ignored += &self.args.ignored.join(", ");
         }
-        match self.wait_state.settings.goal {
+        match self.args.settings.goal {
             WaitGoal::Idle => format!("idle: no operation in flight{ignored}"),
             WaitGoal::Started => format!("started: {}", active_text(&self.wait_state)),
             WaitGoal::Completed => format!("completed: all operations have ended{ignored}"),
+            WaitGoal::Succeeded => format!("succeeded: all operations have succeeded{ignored}"),
         }
     }
 
-    fn failure_title(&self, once: bool) -> &'static str {
-        match self.wait_state.settings.goal {
-            _ if !once => "timed out",
+    /// Prints why the goal was not reached, with the operations that prevent it.
+    pub(super) fn print_failure(&self, end: &WaitVerdict) {
+        let WaitSettings {
+            goal, quiet_period, ..
+        } = self.args.settings;
+        let title = match goal {
+            _ if !self.once => "timed out",
             WaitGoal::Idle => "not idle",
             WaitGoal::Started => "not started",
             WaitGoal::Completed => "not completed",
-        }
-    }
-
-    /// Prints that the goal was not reached, with the operations that prevent it.
-    pub(super) fn print_failure(&self, once: bool) {
-        print_error_line(&format!(
-            "{}: {}",
-            self.failure_title(once),
-            self.failure_reason()
-        ));
-        let active: Vec<ListedOperation> =
-            self.wait_state.active().take(MAX_NAMED).cloned().collect();
-        if !active.is_empty() {
-            print_error_text(Table::text(&active, clock::now(), &self.style));
-        }
-    }
-
-    /// Returns the reason why the goal was not reached.
-    fn failure_reason(&self) -> String {
-        if let Some(message) = not_started_message(&self.wait_state) {
-            return message;
-        }
-        let active = active_text(&self.wait_state);
-        match self.wait_state.verdict(Instant::now()) {
-            WaitVerdict::ReachedAt(_) => {
-                let seconds = self.wait_state.settings.quiet_period.as_secs_f64();
-                format!("{active}, but not yet for the quiet period of {seconds} s")
+            WaitGoal::Succeeded => "not succeeded",
+        };
+        let reason = reason(&self.wait_state);
+        print_error_line(&match (end, self.wait_state.verdict(Instant::now())) {
+            (WaitVerdict::Failed(failed), _) => {
+                return print_error_line(&format!("failed: {failed}"));
             }
-            _ => active,
+            (_, WaitVerdict::ReachedAt(_)) => {
+                let seconds = quiet_period.unwrap_or_default().as_secs_f64();
+                format!("{title}: {reason}, but not yet for the quiet period of {seconds} s")
+            }
+            _ => format!("{title}: {reason}"),
+        });
+        let named: Vec<ListedOperation> =
+            self.wait_state.active().take(MAX_NAMED).cloned().collect();
+        if !named.is_empty() {
+            print_error_text(Table::text(&named, clock::now(), &self.style));
         }
     }
+}
+
+/// Reads the oldest operation of an activity. Returns None if this operation has ended.
+async fn oldest(server: &ApiClient, activity: &ActivityStatus) -> Option<ListedOperation> {
+    let oldest = activity.oldest.as_ref()?;
+    read_object(server, live::PLURAL, &oldest.namespace, &oldest.name).await
+}
+
+/// Reads the record of an operation, which contains its result. Returns None if there is no record,
+/// or if it cannot be read.
+async fn record_of(server: &ApiClient, operation: &ListedOperation) -> Option<ListedOperation> {
+    let namespace = operation.namespace.as_deref()?;
+    read_object(server, record::PLURAL, namespace, &operation.name).await
+}
+
+/// Reads an operation or a record. Returns None if it does not exist or cannot be read.
+async fn read_object(
+    server: &ApiClient,
+    plural: &str,
+    namespace: &str,
+    name: &str,
+) -> Option<ListedOperation> {
+    let (within, name) = (escape(namespace), escape(name));
+    let uri = format!("/apis/{LIVE_GROUP}/{VERSION}/namespaces/{within}/{plural}/{name}");
+    let answer = server.answer(&uri, plural, Some(namespace)).await.ok()?;
+    ListedOperation::read(&answer.text, false).ok()
 }

@@ -4,7 +4,8 @@
 
 use crate::listed_operation::{ListedOperation, OperationKey};
 use clap::ValueEnum;
-use std::collections::BTreeMap;
+use ifo_api::duration;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -17,51 +18,60 @@ pub(crate) enum WaitGoal {
     Started,
     /// At least one matching operation has ended during the wait, and none is active
     Completed,
+    /// Like completed, but the operations must succeed; ends with 1 as soon as one fails
+    Succeeded,
 }
 
-/// The settings of a wait. An operation is relevant if the settings do not ignore it, and if it is
-/// not held: a held operation is not work in flight. The goals `Idle` and `Completed` also need a
-/// quiet period in which no relevant operation was ever active.
-#[derive(Clone, Copy, Debug)]
+/// The flags that decide when the goal is reached. An operation is relevant if the settings do not ignore it, and if it is
+/// not held: a held operation is not work in flight. All goals except `Started` also need a quiet
+/// period in which no relevant operation was ever active.
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct WaitSettings {
+    /// Goal of the wait
+    #[arg(long = "for", value_enum, default_value_t = WaitGoal::Idle, value_name = "GOAL")]
     pub(crate) goal: WaitGoal,
-    pub(crate) quiet_period: Duration,
+    /// Time without active operations before idle, completed or succeeded is reached
+    #[arg(long, value_parser = time, value_name = "TIME")]
+    pub(crate) quiet_period: Option<Duration>,
+    /// Do not wait for operations that are failing
+    #[arg(long)]
     pub(crate) ignore_failing: bool,
+    /// Do not wait for operations that are blocked
+    #[arg(long)]
     pub(crate) ignore_blocked: bool,
+}
+
+/// Parses the value of a flag such as `--quiet-period`.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    duration::parse(text)
+        .ok_or_else(|| format!("{text:?} is not a duration; examples are 30s and 10m"))
 }
 
 /// The operations that a wait knows.
 #[derive(Debug)]
 pub(crate) struct WaitState {
     pub(crate) settings: WaitSettings,
-    /// The active operations that are not ignored.
-    active: BTreeMap<OperationKey, ListedOperation>,
-    /// The active operations that are ignored.
-    ignored: BTreeMap<OperationKey, IgnoredOperation>,
-    /// True if all operations are known. False before the first list is complete, and while the
-    /// watch is interrupted.
+    /// The active operations. The flag is true if the operation was relevant at any time.
+    active: BTreeMap<OperationKey, (ListedOperation, bool)>,
+    /// Number of further active operations, of which only an activity is known.
+    unlisted: usize,
+    /// True if all operations are known. False before the first list, and while the watch is
+    /// interrupted.
     is_complete: bool,
     /// Time since which all operations are known and no relevant operation is active. None while a
     /// relevant operation is active, or while not all operations are known.
     quiet_since: Option<Instant>,
     /// True if a relevant operation has been active.
     has_begun: bool,
-    /// Number of operations that have ended and were relevant before. An operation also counts if
-    /// the settings ignored it at its end.
-    ended: usize,
-}
-
-/// An active operation that is ignored.
-#[derive(Clone, Debug)]
-struct IgnoredOperation {
-    /// State of the operation: `Blocked`, `Failing` or `Held`.
-    state: String,
-    /// True if the operation was relevant before it became ignored.
-    was_relevant: bool,
+    /// True if a relevant operation has ended as the goal demands. The operation can have been
+    /// ignored at its end.
+    has_ended: bool,
+    /// The end of the wait, if an operation has ended so that the goal cannot be reached.
+    end: Option<WaitVerdict>,
 }
 
 /// The decision whether the goal of a wait is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WaitVerdict {
     /// The goal is reached.
     Reached,
@@ -69,6 +79,17 @@ pub(crate) enum WaitVerdict {
     ReachedAt(Instant),
     /// The goal is not reached.
     NotReached,
+    /// The goal cannot be reached, because an operation has failed. The text describes it.
+    Failed(String),
+    /// It is unknown whether the goal is reached. The text is the reason.
+    Unknown(String),
+}
+
+impl WaitVerdict {
+    /// Returns true if no later change can revise the verdict.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Unknown(_))
+    }
 }
 
 impl WaitState {
@@ -77,11 +98,12 @@ impl WaitState {
         Self {
             settings,
             active: BTreeMap::new(),
-            ignored: BTreeMap::new(),
+            unlisted: 0,
             is_complete: false,
             quiet_since: None,
             has_begun: false,
-            ended: 0,
+            has_ended: false,
+            end: None,
         }
     }
 
@@ -95,49 +117,83 @@ impl WaitState {
 
     /// Processes a new or changed operation.
     pub(crate) fn applied(&mut self, operation: ListedOperation, now: Instant) {
-        let key = operation.key();
-        if self.is_relevant_and_active(&operation) {
-            self.has_begun = true;
-            self.quiet_since = None;
-            self.ignored.remove(&key);
-            self.active.insert(key, operation);
-        } else if operation.active {
-            let was_relevant = self.remove(&key, now);
-            let ignored = IgnoredOperation {
-                state: operation.state,
-                was_relevant,
-            };
-            self.ignored.insert(key, ignored);
-        } else {
-            self.ended_or_deleted(&operation, now);
+        if !operation.active {
+            return self.ended_or_deleted(&operation, now);
         }
+        let is_relevant = self.is_relevant_and_active(&operation);
+        self.has_begun |= is_relevant;
+        let key = operation.key();
+        let was_relevant = self.active.get(&key).is_some_and(|(_, relevant)| *relevant);
+        let known = (operation, is_relevant || was_relevant);
+        self.active.insert(key, known);
+        self.update_quiet_period(now);
     }
 
     /// Processes the end or the deletion of an operation.
     pub(crate) fn ended_or_deleted(&mut self, operation: &ListedOperation, now: Instant) {
-        let was_relevant = self.remove(&operation.key(), now);
-        self.ended += usize::from(was_relevant);
+        if let Some((_, true)) = self.active.remove(&operation.key()) {
+            let ListedOperation {
+                operation: name,
+                message,
+                ..
+            } = operation;
+            let what = format!("{}: {name}", operation.place_name());
+            match (self.settings.goal, operation.state.as_str()) {
+                (WaitGoal::Succeeded, "Failed") => {
+                    self.end = Some(WaitVerdict::Failed(format!("{what}: {message}")));
+                }
+                // Another operation has replaced this one.
+                (WaitGoal::Succeeded, "Superseded") => {}
+                (WaitGoal::Succeeded, state) if state != "Succeeded" => {
+                    let why = format!("{what} has ended, but its result is unknown");
+                    self.end.get_or_insert(WaitVerdict::Unknown(why));
+                }
+                _ => self.has_ended = true,
+            }
+        }
+        self.update_quiet_period(now);
     }
 
-    /// Removes an active operation. Returns true if the operation was relevant at any time.
-    fn remove(&mut self, key: &OperationKey, now: Instant) -> bool {
-        if self.active.remove(key).is_some() {
-            self.begin_quiet_period(now);
-            return true;
+    /// Returns the active operations that are missing from a new list.
+    pub(crate) fn missing_from(&self, listed: &[ListedOperation]) -> Vec<ListedOperation> {
+        let listed: BTreeSet<OperationKey> = listed.iter().map(ListedOperation::key).collect();
+        let missing = self.active.iter().filter(|(key, _)| !listed.contains(*key));
+        missing
+            .map(|(_, (operation, _))| operation.clone())
+            .collect()
+    }
+
+    /// Processes a complete list. The caller has processed the end of the operations that are
+    /// missing from the list.
+    pub(crate) fn listed(&mut self, operations: &[ListedOperation], now: Instant) {
+        for operation in operations {
+            self.applied(operation.clone(), now);
         }
-        let ignored = self.ignored.remove(key);
-        ignored.is_some_and(|it| it.was_relevant)
+        self.synced(now);
     }
 
     /// Records that all operations are known.
     pub(crate) fn synced(&mut self, now: Instant) {
         self.is_complete = true;
-        self.begin_quiet_period(now);
+        self.unlisted = 0;
+        self.update_quiet_period(now);
     }
 
-    /// Returns true if all operations are known.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.is_complete
+    /// Records the number of active operations in an activity, and the oldest of them if it is
+    /// known. If there are none, the quiet period began at the time `idle_since`.
+    pub(crate) fn counted(
+        &mut self,
+        total: usize,
+        oldest: Option<ListedOperation>,
+        idle_since: Instant,
+    ) {
+        self.active.clear();
+        self.is_complete = true;
+        if let Some(operation) = oldest {
+            self.applied(operation, idle_since);
+        }
+        self.unlisted = total.saturating_sub(self.active().count());
+        self.quiet_since = (total == 0).then_some(idle_since);
     }
 
     /// Records that the watch is interrupted. Changes can be missed from now on, so the quiet
@@ -147,29 +203,30 @@ impl WaitState {
         self.quiet_since = None;
     }
 
-    /// Begins the quiet period if all operations are known and no relevant operation is active. A
-    /// quiet period that has already begun continues.
-    fn begin_quiet_period(&mut self, now: Instant) {
-        if self.is_complete && self.active.is_empty() {
-            self.quiet_since.get_or_insert(now);
-        }
+    /// Begins or ends the quiet period. A quiet period that has already begun continues.
+    fn update_quiet_period(&mut self, now: Instant) {
+        let is_quiet = self.is_complete && !self.is_any_active();
+        self.quiet_since = is_quiet.then(|| self.quiet_since.unwrap_or(now));
     }
 
     /// Decides whether the goal is reached at the time `now`.
     pub(crate) fn verdict(&self, now: Instant) -> WaitVerdict {
-        let quiet = |since: Option<Instant>| match since.map(|it| it + self.settings.quiet_period) {
-            Some(at) if at <= now => WaitVerdict::Reached,
-            Some(at) => WaitVerdict::ReachedAt(at),
-            None => WaitVerdict::NotReached,
-        };
-        match self.settings.goal {
-            WaitGoal::Idle => quiet(self.quiet_since),
-            WaitGoal::Started if self.active.is_empty() => WaitVerdict::NotReached,
-            WaitGoal::Started => WaitVerdict::Reached,
+        if let Some(end) = &self.end {
+            return end.clone();
+        }
+        let quiet = self
+            .quiet_since
+            .map(|it| it + self.settings.quiet_period.unwrap_or_default());
+        match (self.settings.goal, quiet) {
+            (WaitGoal::Started, _) if self.is_any_active() => WaitVerdict::Reached,
+            (WaitGoal::Started, _) | (_, None) => WaitVerdict::NotReached,
             // If an operation becomes ignored, the quiet period can begin, although the operation
-            // has not ended. So this arm also checks `ended`.
-            WaitGoal::Completed if self.ended > 0 => quiet(self.quiet_since),
-            WaitGoal::Completed => WaitVerdict::NotReached,
+            // has not ended.
+            (WaitGoal::Completed | WaitGoal::Succeeded, _) if !self.has_ended => {
+                WaitVerdict::NotReached
+            }
+            (_, Some(at)) if at <= now => WaitVerdict::Reached,
+            (_, Some(at)) => WaitVerdict::ReachedAt(at),
         }
     }
 
@@ -177,7 +234,11 @@ impl WaitState {
     /// watch, the known operations can have ended. So the result is false until all operations are
     /// known again.
     pub(crate) fn is_busy(&self) -> bool {
-        self.is_complete && !self.active.is_empty()
+        self.is_complete && self.is_any_active()
+    }
+
+    fn is_any_active(&self) -> bool {
+        self.unlisted > 0 || self.active().next().is_some()
     }
 
     /// Returns true if a relevant operation has been active.
@@ -187,12 +248,20 @@ impl WaitState {
 
     /// Returns the number of ignored operations with this state.
     pub(crate) fn ignored(&self, state: &str) -> usize {
-        self.ignored.values().filter(|it| it.state == state).count()
+        let all = self.active.values().map(|(operation, _)| operation);
+        all.filter(|it| !self.is_relevant_and_active(it) && it.state == state)
+            .count()
     }
 
-    /// Returns the active operations that are not ignored.
+    /// Returns the known active operations that are not ignored.
     pub(crate) fn active(&self) -> impl Iterator<Item = &ListedOperation> {
-        self.active.values()
+        let all = self.active.values().map(|(operation, _)| operation);
+        all.filter(|it| self.is_relevant_and_active(it))
+    }
+
+    /// Returns the number of active operations that are not ignored.
+    pub(crate) fn number(&self) -> usize {
+        self.active().count() + self.unlisted
     }
 }
 
@@ -205,7 +274,7 @@ mod tests {
     fn wait_state(goal: WaitGoal, quiet_period: Duration) -> WaitState {
         WaitState::new(WaitSettings {
             goal,
-            quiet_period,
+            quiet_period: Some(quiet_period),
             ignore_failing: false,
             ignore_blocked: false,
         })
@@ -322,9 +391,9 @@ mod tests {
         wait_state.lost();
         wait_state.ended_or_deleted(&operation("a", "Progressing"), now);
         wait_state.applied(operation("b", "Progressing"), now);
-        assert!(!wait_state.is_complete());
+        assert!(!wait_state.is_complete);
         wait_state.synced(now);
-        assert!(wait_state.is_complete());
+        assert!(wait_state.is_complete);
         assert_eq!(wait_state.active().count(), 1);
         wait_state.ended_or_deleted(&operation("b", "Progressing"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
@@ -399,5 +468,51 @@ mod tests {
         wait_state.applied(operation("a", "Failed"), now);
         assert_eq!(ignored(&wait_state), (0, 0));
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
+    }
+
+    #[test]
+    fn succeeded_depends_on_the_results_of_the_operations() {
+        let now = Instant::now();
+        let verdict = |states: &[&str]| {
+            let mut wait_state = wait_state(WaitGoal::Succeeded, Duration::ZERO);
+            wait_state.synced(now);
+            for (number, state) in states.iter().enumerate() {
+                let name = number.to_string();
+                wait_state.applied(operation(&name, "Progressing"), now);
+                let mut ended = operation(&name, state);
+                ended.active = false;
+                wait_state.applied(ended, now);
+            }
+            wait_state.verdict(now)
+        };
+        assert_eq!(verdict(&["Succeeded", "Superseded"]), WaitVerdict::Reached);
+        assert_eq!(verdict(&["Superseded"]), WaitVerdict::NotReached);
+        assert!(matches!(
+            verdict(&["Succeeded", "Ended"]),
+            WaitVerdict::Unknown(_)
+        ));
+        assert!(matches!(
+            verdict(&["Ended", "Failed"]),
+            WaitVerdict::Failed(_)
+        ));
+        assert!(matches!(
+            verdict(&["Failed", "Ended"]),
+            WaitVerdict::Failed(_)
+        ));
+    }
+
+    #[test]
+    fn the_number_of_an_activity_counts_as_active_operations() {
+        let now = Instant::now();
+        let mut wait_state = wait_state(WaitGoal::Idle, QUIET);
+        wait_state.counted(3, Some(operation("a", "Progressing")), now);
+        assert_eq!((wait_state.number(), wait_state.active().count()), (3, 1));
+        assert!(wait_state.is_busy());
+        // The oldest operation has ended since the activity was read.
+        wait_state.counted(3, Some(operation("a", "Succeeded")), now);
+        assert_eq!((wait_state.number(), wait_state.active().count()), (3, 0));
+        wait_state.counted(0, None, now);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::ReachedAt(now + QUIET));
+        assert_eq!(wait_state.verdict(now + QUIET), WaitVerdict::Reached);
     }
 }

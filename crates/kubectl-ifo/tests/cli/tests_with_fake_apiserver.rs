@@ -857,18 +857,22 @@ fn an_active_operation_decides_even_if_other_targets_are_not_watched() {
 #[test]
 fn wait_does_not_report_idle_if_operations_end_and_rule_sets_cannot_be_read() {
     let deleted = json!({"type": "DELETED", "object": operation(1)});
+    let has_ended = Arc::new(AtomicUsize::new(0));
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
             let event = Ok::<_, std::io::Error>(format!("{deleted}\n"));
+            let has_ended = Arc::clone(&has_ended);
             let later = futures::stream::once(async move {
                 tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                has_ended.store(1, Ordering::Relaxed);
                 event
             });
             let nothing = futures::stream::pending();
             let events = futures::StreamExt::chain(later, nothing);
             axum::body::Body::from_stream(events).into_response()
         }
-        LIVE => list_response(&[operation(1)], ""),
+        LIVE if has_ended.load(Ordering::Relaxed) == 0 => list_response(&[operation(1)], ""),
+        LIVE => list_response(&[], ""),
         RULE_SETS => status_response(403, "Forbidden", "no: User \"jane\" cannot list it"),
         _ => not_found(),
     });
