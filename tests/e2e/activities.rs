@@ -89,6 +89,21 @@ fn an_activity_is_idle_exactly_while_nothing_is_in_flight() {
             "{table}"
         );
 
+        let nodes = [
+            "get",
+            "act",
+            "-A",
+            "-l",
+            "ifo.kubevirt.io/activity=node",
+            "-o",
+            "name",
+        ];
+        let nodes = cluster
+            .kubectl(&nodes)
+            .await
+            .expect("activities have labels");
+        assert_eq!(nodes.trim(), "activity.live.ifo.kubevirt.io/node.a");
+
         cluster.set_status(namespace, "a", "Running").await;
         wait("Idle").await.expect("the component is idle again");
         until_idle(cluster, namespace, "namespace", "True").await;

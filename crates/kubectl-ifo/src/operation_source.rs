@@ -153,13 +153,6 @@ impl OperationSource {
             source.namespaces = from_files.namespaces().map(<[String]>::to_vec);
         }
         let mut listed = source.list_readable().await;
-        if listed.is_ok() && source.filters.node.len() > 1 {
-            // An older `ifo-apiserver` does not report the nodes of operations. If `--node` names
-            // several nodes, the list request has no field selector for nodes. So an older server
-            // accepts the request, and the plugin would find no operation on the nodes. The probe
-            // has a field selector for a node. An older server refuses this field selector.
-            listed = source.probe().await.and(listed);
-        }
         if let Err(Problem::NotFound(_)) = listed {
             source.served = Served::Crs;
             listed = source.list_readable().await;
@@ -185,19 +178,6 @@ impl OperationSource {
             problem => problem,
         })?;
         Ok((source, listed))
-    }
-
-    /// Returns [`Problem::NodesNotSupported`] if `problem` shows that the server does not know the
-    /// field selector of `--node`. Returns any other problem unchanged.
-    fn node_problem(&self, problem: Problem) -> Problem {
-        match problem {
-            Problem::Invalid(why)
-                if !self.filters.node.is_empty() && why.contains("status.nodes") =>
-            {
-                Problem::NodesNotSupported
-            }
-            problem => problem,
-        }
     }
 
     /// Returns a source for all operations, active and completed. The new source does not use `-n`.
@@ -277,8 +257,7 @@ impl OperationSource {
         ]);
         let uri = format!("{}?{query}", self.path(namespace));
         let resource = self.served.resource();
-        let answer = self.server.answer(&uri, resource, namespace).await;
-        let answer = answer.map_err(|it| self.node_problem(it))?;
+        let answer = self.server.answer(&uri, resource, namespace).await?;
         Ok(answer.completeness)
     }
 
@@ -395,7 +374,7 @@ impl OperationSource {
         };
         let (path, resource) = (self.path(namespace), self.served.resource());
         let listed = self.server.list(&path, options, resource, namespace, take);
-        let completeness = listed.await.map_err(|it| self.node_problem(it))?;
+        let completeness = listed.await?;
         self.record_completeness(namespace, completeness);
         Ok(operations)
     }

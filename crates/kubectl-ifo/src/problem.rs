@@ -79,12 +79,6 @@ pub(super) enum Problem {
         /// The path of the files that the command reads instead of a cluster. None for a cluster.
         files: Option<String>,
     },
-    /// The server does not know the field selector of `--node`.
-    #[error(
-        "--node: this release of the server does not report nodes, so no operation would be \
-         found; update ifo-apiserver"
-    )]
-    NodesNotSupported,
     /// `ifo-apiserver` has not yet listed all resources that rule sets watch (429).
     #[error(
         "the server has not listed all watched resources yet; try again in a moment, or see the state of the rule sets: kubectl get {}.{GROUP}",

@@ -51,7 +51,9 @@ impl UnresolvedSelector {
     /// Looks up the fields of the field selector. Returns a 400 if `resource` does not support a
     /// field, or if the label selector needs a label with our prefix that no operation has.
     pub fn resolve(self, resource: &Resource) -> Result<Selector, ErrorStatus> {
-        labels::check_own_keys(&self.labels)?;
+        if resource.collection != Collection::Activities {
+            labels::check_own_keys(&self.labels)?;
+        }
         let fields = self.fields.into_iter();
         let fields = fields.map(|requirement| requirement.resolve(resource));
         Ok(Selector {

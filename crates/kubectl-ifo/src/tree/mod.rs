@@ -83,12 +83,6 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     };
     let (mut source, mut operations) =
         OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
-    if !filters.node.is_empty() {
-        // An older `ifo-apiserver` does not know the nodes of operations. The list above does not
-        // filter by node, so an older server accepts it. The probe filters by node. If an older
-        // server refuses the probe, the command fails.
-        source.filtered(filters.clone()).probe().await?;
-    }
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     let unknown_kind_message = match &resource {
         Some(resource) => resource.unknown_kind_message(&source, &operations).await,
