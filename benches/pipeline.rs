@@ -15,14 +15,16 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use http_body_util::BodyExt as _;
 use ifo::clock;
-use ifo::index::{self, Bounds, IndexReader, VersionAssignment, Writer};
+use ifo::index::{self, Bounds, IndexReader, ListScope, ReadVersion, VersionAssignment, Writer};
 use ifo::telemetry::Metrics;
+use ifo_api::completeness::Gaps;
 use ifo_api::ruleset::OperationRuleSet;
-use ifo_api::{Gvr, Source};
+use ifo_api::{Gvr, Source, Text};
 use ifo_cel::Doc;
+use ifo_engine::activity::Activities;
 use ifo_engine::detect::{Evaluation, FeedEvent, evaluate};
 use ifo_engine::rules::{self, RuleBook};
-use ifo_engine::track::{Message, OperationBounds, Tracker, TrackerSettings};
+use ifo_engine::track::{Message, OperationBounds, Tracker, TrackerSettings, Write};
 use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -360,6 +362,13 @@ impl Pipeline {
     }
 }
 
+/// Returns the resident memory of this process in kilobytes. None on other systems than Linux.
+fn resident() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
+    line?.trim().strip_suffix(" kB")?.parse().ok()
+}
+
 /// Prints the resident memory that the tracker and the index need for each operation in flight.
 /// Criterion cannot do this, because it measures only time.
 ///
@@ -367,12 +376,6 @@ impl Pipeline {
 /// would use memory that the other benchmark has freed. The process still has this memory, so it
 /// would not be counted.
 fn memory(_: &mut Criterion<ProcessorTime>) {
-    let resident = || {
-        let status = std::fs::read_to_string("/proc/self/status").expect("Linux has this file");
-        let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
-        let kilobytes = line.and_then(|it| it.trim().strip_suffix(" kB"));
-        kilobytes.and_then(|it| it.parse::<usize>().ok())
-    };
     // The first 100 operations are not counted, because they also cause allocations that happen
     // only once in a process.
     let (mut pipeline, _reader) = Pipeline::with_operations(100);
@@ -386,6 +389,71 @@ fn memory(_: &mut Criterion<ProcessorTime>) {
         let each = after.saturating_sub(before) * 1024 / OPERATIONS;
         println!("memory of an operation in flight: {each} bytes");
     }
+}
+
+/// Number of namespaces and of nodes in the benchmark of activities.
+const NAMESPACES: usize = 10_000;
+const NODES: usize = 1_000;
+
+/// Prints the resident memory of an activity, and measures the time of changes of activities:
+/// one operation starts and ends, and all activities become unknown and idle again.
+fn activities(c: &mut Criterion<ProcessorTime>) {
+    let before = resident();
+    let names = |prefix: &str, count| -> Vec<Text> {
+        (0..count).map(|n| format!("{prefix}-{n}").into()).collect()
+    };
+    let (mut writer, reader) = index::index(RING);
+    let mut activities = Activities::new("ifo-system".into(), []);
+    activities.set_namespaces(&names("namespace", NAMESPACES));
+    activities.set_nodes(&names("node", NODES));
+    let gaps = |are_read| {
+        Arc::new(Gaps {
+            rule_sets_are_read: are_read,
+            total: 61,
+            ..Gaps::default()
+        })
+    };
+    let mut commit = |writes: Vec<Write>| {
+        let committed = writer.commit(&writes, VersionAssignment::Mint);
+        committed.expect("the index accepts new versions");
+        writer.trim(Instant::now() + RING.age * 2);
+    };
+    activities.set_gaps(gaps(true));
+    commit(activities.writes(Timestamp::now(), false));
+    if let (Some(before), Some(after)) = (before, resident()) {
+        let each = after.saturating_sub(before) * 1024 / (NAMESPACES + NODES);
+        println!("memory of an activity: {each} bytes");
+    }
+    drop(reader);
+    let mut group = c.benchmark_group("activities");
+    let (_pipeline, operations) = Pipeline::with_operations(1);
+    let operation = operations.list(&ListScope::Operations, ReadVersion::Latest);
+    let (_, entries) = operation.expect("the newest state is always available");
+    let put = Write::Put {
+        key: entries[0].key().clone(),
+        object: entries[0].object().clone(),
+    };
+    let delete = Write::Delete {
+        key: entries[0].key().clone(),
+    };
+    group.bench_function("an operation starts and ends", |b| {
+        b.iter(|| {
+            for write in [&put, &delete] {
+                activities.record(write);
+                commit(activities.writes(Timestamp::now(), false));
+            }
+        });
+    });
+    group.sample_size(10);
+    group.bench_function("all become unknown and idle", |b| {
+        b.iter(|| {
+            for are_read in [false, true] {
+                activities.set_gaps(gaps(are_read));
+                commit(activities.writes(Timestamp::now(), false));
+            }
+        });
+    });
+    group.finish();
 }
 
 /// Measures the time for one result of an evaluation: the tracker processes the result, and the
@@ -500,6 +568,6 @@ fn fan_out(c: &mut Criterion<ProcessorTime>) {
 criterion_group! {
     name = benches;
     config = Criterion::default().with_measurement(ProcessorTime);
-    targets = memory, evaluation, track, list, fan_out
+    targets = memory, activities, evaluation, track, list, fan_out
 }
 criterion_main!(benches);
