@@ -419,7 +419,7 @@ fn activities(c: &mut Criterion<ProcessorTime>) {
         writer.trim(Instant::now() + RING.age * 2);
     };
     activities.set_gaps(gaps(true));
-    commit(activities.writes(Timestamp::now(), false));
+    commit(activities.writes(clock::now(), false));
     if let (Some(before), Some(after)) = (before, resident()) {
         let each = after.saturating_sub(before) * 1024 / (NAMESPACES + NODES);
         println!("memory of an activity: {each} bytes");
@@ -440,7 +440,7 @@ fn activities(c: &mut Criterion<ProcessorTime>) {
         b.iter(|| {
             for write in [&put, &delete] {
                 activities.record(write);
-                commit(activities.writes(Timestamp::now(), false));
+                commit(activities.writes(clock::now(), false));
             }
         });
     });
@@ -449,7 +449,7 @@ fn activities(c: &mut Criterion<ProcessorTime>) {
         b.iter(|| {
             for are_read in [false, true] {
                 activities.set_gaps(gaps(are_read));
-                commit(activities.writes(Timestamp::now(), false));
+                commit(activities.writes(clock::now(), false));
             }
         });
     });

@@ -54,7 +54,9 @@ fn the_webhook_refuses_requests_while_something_is_in_flight_and_while_no_server
         cluster.kubectl_on_folder("apply", "deploy/crd").await;
         let overlay = Overlay::new("deploy", &[GATE_WEBHOOK], None);
         cluster.kubectl_on_folder("apply", overlay.path()).await;
-        cluster.kubectl_on_folder("apply", "deploy/targets-default").await;
+        cluster
+            .kubectl_on_folder("apply", "deploy/targets-default")
+            .await;
         let mut server = cluster.server().await;
         cluster.register_with("apiservice", &server).await;
         let port = json!([{

@@ -2,7 +2,7 @@
 //! operations at two replicas. At the same resourceVersion, both lists must be equal. One client
 //! reads whole lists, and another client reads lists in pages.
 
-use crate::harness::{ApiAnswer, OPERATION, text};
+use crate::harness::{ApiAnswer, Kind, OPERATION, text};
 use crate::list_clients::{read, unless_disturbed, version};
 use crate::load_balancer::{Chosen, Endpoints};
 use crate::report::Report;
@@ -29,15 +29,20 @@ const PRINTED_AROUND: usize = 300;
 /// Number of objects in a page. This number is small, so that a list has several pages.
 const PAGE_SIZE: usize = 11;
 
-/// Lists the operations at a replica, at the resourceVersion `at`. If `at` is None, lists the
+/// Lists the objects of `kind` at a replica, at the resourceVersion `at`. If `at` is None, lists the
 /// newest state. Returns None if the request failed, or if the replica does not have this
 /// resourceVersion.
-async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<ApiAnswer> {
+pub async fn list(
+    chosen: &Chosen,
+    report: &Report,
+    kind: &Kind,
+    at: Option<u64>,
+) -> Option<ApiAnswer> {
     let path = match at {
-        None => OPERATION.path(None),
+        None => kind.path(None),
         Some(version) => {
             let exact = "resourceVersionMatch=Exact";
-            format!("{}?resourceVersion={version}&{exact}", OPERATION.path(None))
+            format!("{}?resourceVersion={version}&{exact}", kind.path(None))
         }
     };
     for _ in 0..ATTEMPTS {
@@ -71,12 +76,12 @@ pub async fn lists(endpoints: Endpoints, report: Arc<Report>) {
         let [Some(one), Some(other)] = pair else {
             continue;
         };
-        let Some(newest) = list(&one, &report, None).await else {
+        let Some(newest) = list(&one, &report, &OPERATION, None).await else {
             continue;
         };
         let at = version(&newest);
         for chosen in [&one, &other] {
-            if let Some(exact) = list(chosen, &report, Some(at)).await {
+            if let Some(exact) = list(chosen, &report, &OPERATION, Some(at)).await {
                 report.count(LISTS);
                 if exact.text != newest.text {
                     let numbers = (one.endpoint.number, chosen.endpoint.number);
@@ -101,7 +106,7 @@ pub async fn pages(endpoints: Endpoints, report: Arc<Report>) {
         let Some(chosen) = endpoints.any_undisturbed() else {
             continue;
         };
-        if let Some(whole) = list(&chosen, &report, Some(at)).await {
+        if let Some(whole) = list(&chosen, &report, &OPERATION, Some(at)).await {
             report.count(PAGES);
             let (pages, whole) = (Value::Array(items), &whole.body["items"]);
             if *whole != pages {

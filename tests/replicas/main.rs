@@ -33,6 +33,7 @@
 )]
 mod harness;
 
+mod check_activities;
 mod check_custom_resources;
 mod cluster;
 mod compare_replicas;
@@ -160,6 +161,7 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         ));
         clients.spawn(list_clients::direct(endpoints.clone(), report.clone()));
     }
+    clients.spawn(check_activities::compare(endpoints.clone(), report.clone()));
     clients.spawn(compare_replicas::lists(endpoints.clone(), report.clone()));
     clients.spawn(compare_replicas::pages(endpoints.clone(), report.clone()));
     let mut namespaces = JoinSet::new();
@@ -188,6 +190,7 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     for client in &roaming {
         client.wait_until_equal(&admin).await;
     }
+    check_activities::wait_until_equal(&endpoints).await;
     clients.abort_all();
     while let Some(ended) = clients.join_next().await {
         assert!(
@@ -224,6 +227,7 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         load::NAMESPACE,
         list_clients::AGGREGATED,
         list_clients::DIRECT,
+        check_activities::ACTIVITIES,
         compare_replicas::LISTS,
         compare_replicas::PAGES,
         moving_watches::COMPARED_WATCH_PAIRS,

@@ -1,0 +1,94 @@
+//! A client that compares activities with operations. An activity tells whether a namespace, a node, a
+//! component or the cluster is idle. At no resourceVersion may an activity be idle while one of its
+//! operations is in flight.
+
+use crate::compare_replicas::list;
+use crate::harness::{Kind, OPERATION, condition, eventually, ok_if, text};
+use crate::list_clients::{read, version};
+use crate::load_balancer::Endpoints;
+use crate::report::Report;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Name of the count of compared lists in the report.
+pub const ACTIVITIES: &str = "lists of activities that were compared with operations";
+
+/// Pause between two comparisons.
+const PAUSE: Duration = Duration::from_millis(100);
+
+const ACTIVITY: Kind = Kind {
+    api_version: "live.ifo.kubevirt.io/v1alpha1",
+    kind: "Activity",
+    plural: "activities",
+};
+
+fn items(list: &Value) -> &[Value] {
+    list["items"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns true if the activity counts the operation, which is in flight and not on hold.
+fn counts(activity: &Value, operation: &Value) -> bool {
+    let name = text(activity, "/metadata/name");
+    let nodes = operation["status"]["nodes"].as_array();
+    match name.split_once('.') {
+        Some(("component", component)) => operation["spec"]["component"] == component,
+        Some((_, node)) => nodes.into_iter().flatten().any(|it| it == node),
+        None if name == "cluster" => true,
+        None => operation["metadata"]["namespace"] == activity["metadata"]["namespace"],
+    }
+}
+
+/// Returns the first activity that is idle although one of its operations is in flight.
+fn contradiction(operations: &Value, activities: &Value) -> Option<String> {
+    let in_flight = items(operations)
+        .iter()
+        .filter(|it| it["status"]["phase"] == "Active" && it["status"]["state"] != "Held");
+    let mut pairs = items(activities)
+        .iter()
+        .filter(|activity| condition(activity, "Idle")["status"] == "True")
+        .flat_map(|activity| {
+            in_flight
+                .clone()
+                .map(move |operation| (activity, operation))
+        });
+    let (activity, operation) = pairs.find(|(activity, operation)| counts(activity, operation))?;
+    Some(format!("{activity} is idle, but {operation} is in flight"))
+}
+
+/// Lists operations at replicas, and the activities at the same resourceVersion.
+pub async fn compare(endpoints: Endpoints, report: Arc<Report>) {
+    loop {
+        if let Some(chosen) = endpoints.any_undisturbed()
+            && let Some(operations) = list(&chosen, &report, &OPERATION, None).await
+            && let at = version(&operations)
+            && let Some(activities) = list(&chosen, &report, &ACTIVITY, Some(at)).await
+        {
+            report.count(ACTIVITIES);
+            if let Some(contradiction) = contradiction(&operations.body, &activities.body) {
+                report.violation(&format!("at {at}: {contradiction}"));
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Waits until the activity of the cluster has the number of operations in flight.
+pub async fn wait_until_equal(endpoints: &Endpoints) {
+    eventually("the activity has the number of operations", async || {
+        let chosen = endpoints.any_undisturbed().ok_or("no replica")?;
+        let caller = &chosen.endpoint.caller.0;
+        let operations = read(caller, &OPERATION.path(None)).await?.body;
+        let path = format!("{}/cluster", ACTIVITY.path(Some("ifo-system")));
+        let activity = read(caller, &path).await?.body;
+        let counted = items(&operations)
+            .iter()
+            .filter(|it| it["status"]["phase"] == "Active" && it["status"]["state"] != "Held")
+            .count();
+        ok_if(
+            activity["status"]["operations"] == counted,
+            &activity["status"],
+        )
+    })
+    .await;
+}
