@@ -4,7 +4,7 @@
 
 use crate::compare_replicas::list;
 use crate::harness::{Kind, OPERATION, condition, eventually, ok_if, text};
-use crate::list_clients::{read, version};
+use crate::list_clients::read;
 use crate::load_balancer::Endpoints;
 use crate::report::Report;
 use serde_json::Value;
@@ -56,12 +56,20 @@ fn contradiction(operations: &Value, activities: &Value) -> Option<String> {
     Some(format!("{activity} is idle, but {operation} is in flight"))
 }
 
+/// Returns the resourceVersion of the operation that changed last. At this version, the batch of
+/// changes to which it belongs is often incomplete.
+fn last_change(operations: &Value) -> Option<u64> {
+    let version = |it: &Value| text(it, "/metadata/resourceVersion").parse().ok();
+    items(operations).iter().filter_map(version).max()
+}
+
 /// Lists operations at replicas, and the activities at the same resourceVersion.
 pub async fn compare(endpoints: Endpoints, report: Arc<Report>) {
     loop {
         if let Some(chosen) = endpoints.any_undisturbed()
-            && let Some(operations) = list(&chosen, &report, &OPERATION, None).await
-            && let at = version(&operations)
+            && let Some(newest) = list(&chosen, &report, &OPERATION, None).await
+            && let Some(at) = last_change(&newest.body)
+            && let Some(operations) = list(&chosen, &report, &OPERATION, Some(at)).await
             && let Some(activities) = list(&chosen, &report, &ACTIVITY, Some(at)).await
         {
             report.count(ACTIVITIES);
