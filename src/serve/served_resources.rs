@@ -12,7 +12,7 @@ mod operations;
 mod records;
 
 pub use self::activities::activities;
-pub use self::operations::inflight_operations;
+pub use self::operations::{LIVE_COLUMNS, inflight_operations};
 pub use self::records::operation_records;
 
 use super::error_status::ErrorStatus;

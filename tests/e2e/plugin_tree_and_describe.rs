@@ -191,7 +191,7 @@ fn describe_shows_rule_relatives_and_events() {
             for expected in [
                 format!("Name: {name}"),
                 format!("Rule Set: {rules}"),
-                "Expression: object.status.printableStatus == 'Migrating'".to_owned(),
+                "expression: object.status.printableStatus == 'Migrating'".to_owned(),
             ] {
                 assert!(lines.contains(&expected), "{expected}: {}", said.out);
             }

@@ -4,8 +4,12 @@
 //! - Paths in backticks, such as `src/lib.rs`.
 //! - Rust paths in backticks, such as `ifo_engine::detect::Detector`.
 //! - Modules and types in the drawings at the top of the crates.
+//!
+//! Also checks that `docs/rules.md` describes each field of a rule.
 
 use super::{files, root};
+use ifo_api::generate_crds;
+use serde_json::json;
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -244,4 +248,23 @@ fn the_check_finds_names_that_do_not_exist() {
     assert_eq!(stale("`ifo_client::kinds`"), 1);
     assert_eq!(stale("`discovered_kinds::Species`"), 1);
     assert_eq!(stale("```\n`src/indices.rs`\n```"), 0);
+}
+
+#[test]
+fn each_field_of_a_rule_is_in_a_table_of_the_documentation() {
+    let crd = json!(generate_crds::operation_rule_sets());
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let rules = &schema["properties"]["spec"]["properties"]["rules"];
+    let fields = rules["items"]["properties"].as_object().map(|it| it.keys());
+    let page = std::fs::read_to_string(root().join("docs/rules.md")).expect("the page exists");
+    // The table of the required fields describes `operation` and `expression` together.
+    let optional = fields.expect("the rules have fields");
+    let optional = optional.filter(|it| !matches!(it.as_str(), "operation" | "expression"));
+    let missing: Vec<_> = optional
+        .filter(|field| !page.contains(&format!("\n| `{field}` |")))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/rules.md has no row for {missing:?}"
+    );
 }

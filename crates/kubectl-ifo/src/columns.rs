@@ -60,11 +60,11 @@ const MEMBER_PREFIX: &str = "└ ";
 pub(super) const EMPTY_CELL: &str = "-";
 
 impl OperationColumn {
-    /// Returns the column with this header, in upper or lower case. None if no column has this
-    /// header.
-    pub(super) fn named(header: &str) -> Option<Self> {
-        let mut all = ALL_COLUMNS.iter().copied();
-        all.find(|it| it.header().eq_ignore_ascii_case(header))
+    /// Returns the columns by which operations can be sorted. The column with the completion time is
+    /// missing, because operations in flight have no completion time.
+    pub(super) fn sortable() -> impl Iterator<Item = Self> {
+        let all = ALL_COLUMNS.iter().copied();
+        all.filter(|it| *it != Completed)
     }
 
     /// Returns the header.

@@ -51,16 +51,13 @@ impl SortBy {
         let column = match path.to_ascii_lowercase().as_str() {
             "kind" => return Ok(Self::Kind),
             "phase" => Some(OperationColumn::State),
-            header => OperationColumn::named(header),
+            name => OperationColumn::sortable().find(|it| it.header().eq_ignore_ascii_case(name)),
         };
-        // The column with the completion time is refused, because operations in flight have no
-        // completion time.
-        let column = column.filter(|it| *it != OperationColumn::Completed);
         column.map(Self::Column).ok_or_else(|| {
+            let columns = OperationColumn::sortable().map(|it| it.header().to_lowercase());
+            let columns = columns.collect::<Vec<_>>().join(", ");
             format!(
-                "{text:?} is no column (namespace, subject, kind, operation, state, progress, \
-                 age, expected, estimate, nodes, name, component, ruleset, reason, message) and \
-                 no JSONPath such as .status.progress"
+                "{text:?} is no column (kind, {columns}) and no JSONPath such as .status.progress"
             )
         })
     }

@@ -21,7 +21,7 @@ const MAX_MESSAGE: usize = 80;
 /// - Only the wide table shows `metadata.name`, as kubectl does for Events. The column Operation
 ///   shows what the operation does, such as `Migrating`.
 /// - The cell Subject contains the kind, and the cell State contains the progress.
-static LIVE_COLUMNS: &[Column] = &[
+pub static LIVE_COLUMNS: &[Column] = &[
     Column {
         priority: 1,
         ..name_column()

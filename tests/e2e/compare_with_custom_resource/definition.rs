@@ -2,7 +2,7 @@
 //! resource. The CRD has the schema, the columns and the selectable fields of the live resource, as
 //! far as a CRD supports them.
 
-use crate::harness::{CRD, Kind, OPERATION, TestCluster, eventually, ok_if, text};
+use crate::harness::{CRD, Kind, OPERATION, TestCluster, eventually, ok_if, path_of_column, text};
 use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
@@ -24,25 +24,6 @@ const SELECTABLE_FIELDS: [&str; 8] = [
     "spec.subject.uid",
     "status.phase",
     "status.state",
-];
-
-/// The table columns after the column Name: the name of each column, and the path of the field that
-/// the column shows.
-const COLUMNS: [(&str, &str); 14] = [
-    ("Kind", ".spec.subject.kind"),
-    ("Subject", ".spec.subject.name"),
-    ("Operation", ".spec.operation"),
-    ("State", ".status.state"),
-    ("Progress", ".status.progress"),
-    ("Age", ".metadata.creationTimestamp"),
-    ("Message", ".status.message"),
-    ("Phase", ".status.phase"),
-    ("Component", ".spec.component"),
-    ("RuleSet", ".spec.ruleSet"),
-    ("Reason", ".status.reason"),
-    ("Started", ".metadata.creationTimestamp"),
-    ("Completed", ".status.completed"),
-    ("Full Message", ".status.message"),
 ];
 
 /// Removes the keyword `nullable` from a schema. An operation never contains null, because the
@@ -88,17 +69,14 @@ pub async fn define(cluster: &TestCluster) -> String {
     let columns = table["columnDefinitions"]
         .as_array()
         .expect("a table has columns");
-    assert_eq!(columns.len(), COLUMNS.len() + 1, "{columns:?}");
-    let columns: Vec<Value> = columns[1..]
-        .iter()
-        .zip(COLUMNS)
-        .map(|(column, (name, path))| {
-            assert_eq!(column["name"], name);
-            let mut column = column.clone();
-            column["jsonPath"] = json!(path);
-            column
-        })
-        .collect();
+    // A CRD always has the column Name.
+    let columns = columns[1..].iter().map(|column| {
+        let path = path_of_column(text(column, "/name")).replace('/', ".");
+        let mut column = column.clone();
+        column["jsonPath"] = path.into();
+        column
+    });
+    let columns: Vec<Value> = columns.collect();
     let fields: Vec<Value> = SELECTABLE_FIELDS
         .iter()
         .map(|field| json!({"jsonPath": format!(".{field}")}))

@@ -26,7 +26,7 @@ pub use evaluate_watch_events::{
 };
 pub use objects::{
     CRD, DATA_VOLUME, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating,
-    rule_set, text,
+    path_of_column, rule_set, text,
 };
 pub use server::{ServerProcess, mounted_secret, tail};
 pub use test_cluster::{

@@ -133,6 +133,23 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or(NONE)
 }
 
+/// Returns the path of the field that a column of the live table shows, such as `/status/reason`. A
+/// cell can show the value in another form.
+pub fn path_of_column(name: &str) -> String {
+    match name {
+        "Name" => "/metadata/name".to_owned(),
+        "Kind" => "/spec/subject/kind".to_owned(),
+        "Subject" => "/spec/subject/name".to_owned(),
+        "Operation" => "/spec/operation".to_owned(),
+        "Component" => "/spec/component".to_owned(),
+        "RuleSet" => "/spec/ruleSet".to_owned(),
+        "Age" | "Started" => "/metadata/creationTimestamp".to_owned(),
+        "Full Message" => "/status/message".to_owned(),
+        // Any other column has the name of a field of the status.
+        name => format!("/status/{}{}", name[..1].to_lowercase(), &name[1..]),
+    }
+}
+
 /// Returns the string at a JSON pointer. If there is no string at this pointer, returns an empty
 /// string.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {

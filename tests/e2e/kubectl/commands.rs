@@ -4,8 +4,9 @@
 use super::Scene;
 use super::command_lines::{Columns, Expect, LINES};
 use super::program::{Kubectl, KubectlOutput};
-use crate::harness::{TestCluster, columns, eventually, text};
+use crate::harness::{TestCluster, columns, eventually, path_of_column, text};
 use futures::StreamExt as _;
+use ifo::serve::served_resources::LIVE_COLUMNS;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -185,37 +186,36 @@ fn header(columns: Columns) -> Vec<String> {
     let all = match columns {
         Columns::Usual => usual.to_owned(),
         Columns::Namespace => format!("NAMESPACE {usual}"),
-        Columns::Wide => "NAME KIND SUBJECT OPERATION STATE PROGRESS AGE MESSAGE PHASE COMPONENT \
-                          RULESET REASON STARTED COMPLETED FULL_MESSAGE"
-            .to_owned(),
+        Columns::Wide => {
+            return LIVE_COLUMNS
+                .iter()
+                .map(|it| it.name.to_uppercase())
+                .collect();
+        }
         Columns::Labels => format!("{usual} LABELS"),
         Columns::TwoLabels => format!("{usual} TEAM OPERATION"),
     };
-    // `FULL_MESSAGE` stands for the column `FULL MESSAGE`.
-    let names = all.split_whitespace();
-    names.map(|name| name.replace('_', " ")).collect()
+    all.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Returns the cells of an operation in these columns, without AGE.
 fn cells(operation: &Value, columns: Columns) -> Vec<String> {
     let at = |pointer: &str| text(operation, pointer).to_owned();
     let labels = &operation["metadata"]["labels"];
-    let mut cells = row(operation);
+    let mut cells: Vec<String> = row(operation).into();
     match columns {
         Columns::Usual => {}
         Columns::Namespace => cells.insert(0, at("/metadata/namespace")),
         Columns::Wide => {
-            cells.splice(0..0, [at("/metadata/name"), at("/spec/subject/kind")]);
-            cells.insert(5, percent(operation));
-            cells.extend([
-                at("/status/phase"),
-                at("/spec/component"),
-                at("/spec/ruleSet"),
-                at("/status/reason"),
-                at("/metadata/creationTimestamp"),
-                at("/status/completed"),
-                at("/status/message"),
-            ]);
+            let [subject, _, state, _] = row(operation);
+            let columns = LIVE_COLUMNS.iter().filter(|it| it.name != "Age");
+            let wide = columns.map(|it| match it.name {
+                "Subject" => subject.clone(),
+                "State" => state.clone(),
+                "Progress" => percent(operation),
+                name => at(&path_of_column(name)),
+            });
+            cells = wide.collect();
         }
         Columns::Labels => {
             let labels = labels.as_object().into_iter().flatten();
@@ -236,9 +236,9 @@ fn percent(operation: &Value) -> String {
 }
 
 /// Returns the cells of an operation on a VirtualMachine in the default columns, without AGE.
-pub fn row(operation: &Value) -> Vec<String> {
+pub fn row(operation: &Value) -> [String; 4] {
     assert_eq!(operation["spec"]["subject"]["kind"], "VirtualMachine");
-    vec![
+    [
         format!("VirtualMachine/{}", text(operation, "/spec/subject/name")),
         text(operation, "/spec/operation").to_owned(),
         format!(

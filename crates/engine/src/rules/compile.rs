@@ -336,7 +336,7 @@ impl Compiler<'_> {
             });
             let own = rule
                 .predicates()
-                .chain(rule.details.programs())
+                .chain(rule.details.0.iter().map(|(_, program)| program))
                 .chain(durations);
             for program in own.clone() {
                 projection.merge(program.projection());
@@ -356,22 +356,12 @@ impl Compiler<'_> {
     }
 
     fn compile_details(&mut self, rule: &ruleset::Rule, inner: &Environment) -> RuleDetails {
-        let mut optional = |name: &str, source: &Option<String>, kind: ResultKind| {
-            let field = format!("rules[{}].{name}", rule.operation);
-            self.compile_program(&field, source.as_ref()?, kind, inner)
-        };
-        RuleDetails {
-            message: optional("message", &rule.message, ResultKind::String),
-            reason: optional("reason", &rule.reason, ResultKind::String),
-            state: optional("state", &rule.state, ResultKind::String),
-            progress: optional("progress", &rule.progress, ResultKind::Progress),
-            started_at: optional("startedAt", &rule.started_at, ResultKind::Time),
-            instance: optional("instance", &rule.instance, ResultKind::String),
-            outcome: optional("outcome", &rule.outcome, ResultKind::String),
-            outcome_message: optional("outcomeMessage", &rule.outcome_message, ResultKind::String),
-            size: optional("size", &rule.size, ResultKind::Amount),
-            work: optional("work", &rule.work, ResultKind::String),
-        }
+        let compiled = rule.details().filter_map(|(field, source)| {
+            let path = format!("rules[{}].{field}", rule.operation);
+            let program = self.compile_program(&path, source, result_kind(field), inner)?;
+            Some((field, program))
+        });
+        RuleDetails(compiled.collect())
     }
 
     /// Compiles a field that has a fixed duration or an expression.
@@ -401,10 +391,27 @@ impl Compiler<'_> {
     }
 }
 
+/// Returns the kind of result that the expression in a field of a rule must have.
+pub fn result_kind(field: &str) -> ResultKind {
+    match field {
+        "expression" | "continueWhile" => ResultKind::Bool,
+        "progress" => ResultKind::Progress,
+        "startedAt" => ResultKind::Time,
+        "size" => ResultKind::Amount,
+        "expectedDuration" | "stalledAfter" => ResultKind::Duration,
+        "forEach" => ResultKind::List,
+        "itemKey" => ResultKind::Key,
+        _ => ResultKind::String,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ifo_api::generate_crds;
     use ifo_api::live::State;
+    use ifo_api::ruleset::MAX_EXPRESSION;
+    use serde_json::{Value, json};
 
     fn spec(yaml: &str) -> OperationRuleSetSpec {
         serde_saphyr::from_str(yaml).expect("the YAML of the test is a valid spec")
@@ -423,23 +430,27 @@ mod tests {
 
     #[test]
     fn each_field_of_a_rule_is_compiled_and_reported_by_its_name() {
-        for field in [
-            "message",
-            "reason",
-            "state",
-            "progress",
-            "startedAt",
-            "instance",
-            "outcome",
-            "outcome: \"''\", outcomeMessage",
-            "forEach",
-        ] {
-            let spec = rule(&format!(
-                "{{operation: Moving, expression: 'true', {field}: 'object.'}}"
-            ));
-            let problems = problems(&spec);
+        let crd = json!(generate_crds::operation_rule_sets());
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let rules = &schema["properties"]["spec"]["properties"]["rules"];
+        let fields = rules["items"]["properties"].as_object().unwrap();
+        let has_expression = |schema: &Value| schema["maxLength"] == MAX_EXPRESSION;
+        let fields = fields.iter().filter(|(_, schema)| has_expression(schema));
+        let fields: Vec<&String> = fields.map(|(field, _)| field).collect();
+        assert!(fields.len() > 10, "{fields:?}");
+        for field in fields {
+            // These fields need other fields.
+            let mut rule = json!({
+                "operation": "Moving", "expression": "true", "forEach": "object.list",
+                "itemKey": "item.name", "progress": "1", "outcome": "''",
+            });
+            rule[field] = "object.".into();
+            let spec = json!({
+                "component": "c", "rules": [rule],
+                "target": {"group": "g.io", "version": "v1", "resource": "things"},
+            });
+            let problems = problems(&serde_json::from_value(spec).unwrap());
             assert_eq!(problems.len(), 1, "{problems:?}");
-            let field = field.rsplit(' ').next().unwrap_or(field);
             let start = format!("rules[Moving].{field}: 1:");
             assert!(problems[0].starts_with(&start), "{problems:?}");
         }

@@ -67,10 +67,10 @@ pub(super) fn wrong_results(
             hint: None,
         })
     };
-    let checked: [(&str, &Option<Program>, Check<'_>); 3] = [
-        ("state", &details.state, &check_state),
-        ("reason", &details.reason, &check_reason),
-        ("outcome", &details.outcome, &check_outcome),
+    let checked: [(&str, Check<'_>); 3] = [
+        ("state", &check_state),
+        ("reason", &check_reason),
+        ("outcome", &check_outcome),
     ];
     let place = |field: &'static str, program| ResultPlace {
         field: format!("rules[{}].{field}", rule.operation),
@@ -78,8 +78,10 @@ pub(super) fn wrong_results(
         variables,
     };
     let mut errors = Vec::new();
-    for (field, program, check) in checked {
-        let Some(program) = program else { continue };
+    for (field, check) in checked {
+        let Some(program) = details.get(field) else {
+            continue;
+        };
         for result in program.possible_results(environment) {
             if let ResultText::Literal(text) = &result.text
                 && let Some(problem) = check(text)
@@ -88,7 +90,7 @@ pub(super) fn wrong_results(
             }
         }
     }
-    if let Some(program) = &details.progress {
+    if let Some(program) = details.get("progress") {
         let results = program.possible_results(environment);
         let problems: Vec<_> = results.iter().map_while(text_as_progress).collect();
         // If only some results are texts, the progress is unknown in these cases.

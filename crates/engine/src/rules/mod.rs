@@ -21,7 +21,7 @@ mod validate;
 
 pub use compile::{
     MAX_COMPILE_TIME, MAX_ERRORS, MAX_EXPRESSIONS, RuleSetError, compile, compile_within,
-    expression_bytes,
+    expression_bytes, result_kind,
 };
 pub use evaluation_error::EvaluationError;
 pub(crate) use evaluation_time::EvaluationInstant;
@@ -147,7 +147,7 @@ impl CompiledRule {
     /// such a rule is always `Failing`. So if its `outcome` is `Succeeded`, the trouble is over, but
     /// no work has succeeded.
     pub fn detects_trouble(&self) -> bool {
-        let state = self.details.state.as_ref();
+        let state = self.details.get("state");
         state.and_then(Program::literal) == Some(State::Failing.name())
     }
 
@@ -163,7 +163,7 @@ impl CompiledRule {
     /// state can then change although the object does not change. So the state can be newer than
     /// the object's last change.
     pub fn state_reads_now(&self) -> bool {
-        self.detection_reads_now() || self.details.state.iter().any(Program::reads_now)
+        self.detection_reads_now() || self.details.get("state").is_some_and(Program::reads_now)
     }
 }
 
@@ -177,52 +177,17 @@ pub struct ForEach {
     pub key: Program,
 }
 
-/// The expressions for the descriptive values of an operation.
+/// The expressions for the descriptive values of an operation, each with the name of its field
+/// ([`Rule::details`](ifo_api::ruleset::Rule::details)).
 #[derive(Debug, Default, PartialEq)]
-pub struct RuleDetails {
-    /// Expression that yields the message for people.
-    pub message: Option<Program>,
-    /// Expression that yields the reason for scripts, in CamelCase.
-    pub reason: Option<Program>,
-    /// Expression that yields `Progressing`, `Blocked`, `Held` or `Failing`.
-    pub state: Option<Program>,
-    /// Expression that yields the progress in percent.
-    pub progress: Option<Program>,
-    /// Expression that yields the start time of the operation.
-    pub started_at: Option<Program>,
-    /// Expression that yields the identity of the operation's run. When this identity changes, the
-    /// run completes and a new run starts.
-    pub instance: Option<Program>,
-    /// Expression for an operation that is no longer detected. If the expression yields
-    /// `Succeeded`, `Failed` or `Superseded`, the operation ends at once. With an empty string, the
-    /// operation ends after its debounce period.
-    pub outcome: Option<Program>,
-    /// Expression for a text about the end of an operation that `outcome` has ended.
-    pub outcome_message: Option<Program>,
-    /// Expression that yields the amount of work, such as the size of a disk. Before the server
-    /// compares the durations of runs, it divides each duration by the amount of its run.
-    pub size: Option<Program>,
-    /// Expression that yields the key of the piece of work that the operation belongs to.
-    /// Operations of one component with the same key, on any objects, are one piece of work.
-    pub work: Option<Program>,
-}
+pub struct RuleDetails(Vec<(&'static str, Program)>);
 
 impl RuleDetails {
-    fn programs(&self) -> impl Iterator<Item = &Program> + Clone {
-        [
-            &self.message,
-            &self.reason,
-            &self.state,
-            &self.progress,
-            &self.started_at,
-            &self.instance,
-            &self.outcome,
-            &self.outcome_message,
-            &self.size,
-            &self.work,
-        ]
-        .into_iter()
-        .flatten()
+    /// Returns the expression in a field of the rule. Returns None if the rule does not set the
+    /// field.
+    pub fn get(&self, field: &str) -> Option<&Program> {
+        let found = self.0.iter().find(|(name, _)| *name == field);
+        found.map(|(_, program)| program)
     }
 }
 

@@ -92,32 +92,7 @@ impl Detection {
     /// Returns true if clients see the same values with both detections. The states are not
     /// compared, because clients see a new state only after the rule's `stateAfter`.
     fn shows_same_values(&self, other: &Self) -> bool {
-        // The pattern names all fields, so that the compiler asks for a decision when a field is
-        // added.
-        let RuleValues {
-            rule_index: _,
-            only_continues: _,
-            labels,
-            state: _,
-            reason,
-            message,
-            progress,
-            started: _,
-            instance: _,
-            work,
-            nodes,
-            expected: _,
-            stalled_after: _,
-            size: _,
-        } = &self.values;
-        let its = &other.values;
-        self.rule_set.name == other.rule_set.name
-            && *labels == its.labels
-            && *reason == its.reason
-            && *message == its.message
-            && *progress == its.progress
-            && *nodes == its.nodes
-            && *work == its.work
+        self.rule_set.name == other.rule_set.name && self.values.shows_same(&other.values)
     }
 }
 
@@ -439,7 +414,7 @@ impl Operation {
         // A rule without an `outcome` cannot tell success from failure. So each run of such a rule
         // that is no longer detected counts as successful.
         let is_success = match end {
-            End::NotDetected => rule.is_some_and(|rule| rule.details.outcome.is_none()),
+            End::NotDetected => rule.is_some_and(|rule| rule.details.get("outcome").is_none()),
             end => end.state() == State::Succeeded,
         };
         if let Some(kind) = self.run_kind(namespace)

@@ -7,32 +7,6 @@ use crate::problem::{Problem, grant_advice};
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::Value;
 
-/// The fields of a rule that `describe` prints: name and printed title, in the order of the output.
-/// Only the field `operation` is missing, because `describe` prints the operation elsewhere.
-const FIELDS: [(&str, &str); 21] = [
-    ("expression", "Expression"),
-    ("continueWhile", "Continues"),
-    ("forEach", "For Each"),
-    ("itemKey", "Item Key"),
-    ("message", "Message"),
-    ("reason", "Reason"),
-    ("state", "State"),
-    ("progress", "Progress"),
-    ("startedAt", "Started At"),
-    ("instance", "Instance"),
-    ("work", "Work"),
-    ("size", "Size"),
-    ("outcome", "Outcome"),
-    ("outcomeMessage", "Outcome Text"),
-    ("deletesSubject", "Deletes It"),
-    ("supersedes", "Supersedes"),
-    ("debounce", "Debounce"),
-    ("appearAfter", "Appear After"),
-    ("stateAfter", "State After"),
-    ("expectedDuration", "Expected"),
-    ("stalledAfter", "Stalled After"),
-];
-
 /// A rule in the form in which `describe` prints it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DescribedRule {
@@ -41,8 +15,9 @@ pub(super) struct DescribedRule {
     /// Reason and message of the condition `Ready`. None if the rule set is ready or has no such
     /// condition.
     pub(super) not_ready_reason: Option<String>,
-    /// Title and text of each field in [`FIELDS`] that is set.
-    pub(super) fields: Vec<(&'static str, String)>,
+    /// Name and text of each field that is set, `expression` first. Only `operation` is missing,
+    /// because `describe` prints the operation elsewhere.
+    pub(super) fields: Vec<(String, String)>,
     /// Name and expression of each variable that the rule uses.
     pub(super) variables: Vec<(String, String)>,
 }
@@ -74,10 +49,12 @@ impl DescribedRule {
             .flatten()
             .find(|rule| rule["operation"] == operation)
             .ok_or_else(|| format!("the rule set has no rule for {operation} any more"))?;
-        let fields: Vec<(&'static str, String)> = FIELDS
-            .iter()
-            .filter_map(|(field, title)| Some((*title, field_text(&rule[*field])?)))
+        let fields = rule.as_object().into_iter().flatten();
+        let fields = fields.filter(|(field, _)| *field != "operation");
+        let mut fields: Vec<(String, String)> = fields
+            .filter_map(|(field, value)| Some((field.clone(), field_text(value)?)))
             .collect();
+        fields.sort_by_key(|(field, _)| field != "expression");
         let target = ["group", "version", "resource"]
             .iter()
             .filter_map(|part| text(&format!("/spec/target/{part}")))
@@ -121,7 +98,7 @@ fn not_ready_reason(rule_set: &Value) -> Option<String> {
 ///
 /// A variable can use only earlier variables. The loop runs from the last variable to the first, so
 /// it visits a variable after all expressions that can use this variable.
-fn variables(rule_set: &Value, fields: &[(&str, String)]) -> Vec<(String, String)> {
+fn variables(rule_set: &Value, fields: &[(String, String)]) -> Vec<(String, String)> {
     let all = rule_set
         .pointer("/spec/variables")
         .and_then(Value::as_array);

@@ -6,6 +6,7 @@ use crate::colors::Paint;
 use crate::listed_operation::{ListedOperation, operation_name_in};
 use crate::ownership::Ownership;
 use crate::test_fixtures::{client, now, on, subject};
+use ifo_api::generate_crds::persisted_operations;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
@@ -135,6 +136,57 @@ fn describe_shows_all_details() {
     };
     let text = described(&[description]);
     assert_eq!(text, include_str!("tests/all.txt"), "\n{text}");
+}
+
+/// Returns the properties of a schema in a CRD. `path` is the path of the schema in an object.
+fn properties(crd: &Value, path: &str) -> serde_json::Map<String, Value> {
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let properties = schema.pointer(&format!("/properties/{path}/properties"));
+    properties.unwrap().as_object().unwrap().clone()
+}
+
+/// Returns a value that the schema allows, with all fields.
+fn example(schema: &Value) -> Value {
+    match schema["type"].as_str().unwrap() {
+        "object" => {
+            let fields = schema["properties"].as_object().into_iter().flatten();
+            fields
+                .map(|(field, schema)| (field.clone(), example(schema)))
+                .collect()
+        }
+        "array" => json!([example(&schema["items"])]),
+        "integer" => json!(7),
+        "boolean" => json!(true),
+        _ if schema["format"] == "date-time" => json!("2026-01-01T13:00:00Z"),
+        _ => schema["enum"].get(0).cloned().unwrap_or(json!("Example")),
+    }
+}
+
+#[test]
+fn each_field_of_an_operation_is_described() {
+    let crd = json!(persisted_operations());
+    let part =
+        |path: &str| example(&json!({"type": "object", "properties": properties(&crd, path)}));
+    let object = json!({"metadata": {"name": "a"}, "spec": part("spec"), "status": part("status")});
+    let describe = |object: &Value| {
+        described(&[OperationDescription {
+            operation: &ListedOperation::read(&object.to_string(), true).unwrap(),
+            object: object.clone(),
+            rule: Err(String::new()),
+            related: Vec::new(),
+            events: None,
+        }])
+    };
+    let all = describe(&object);
+    for part in ["spec", "status"] {
+        for field in properties(&crd, part).keys() {
+            let mut without = object.clone();
+            without[part].as_object_mut().unwrap().remove(field);
+            // The custom resource has `liveUID` instead of `metadata.uid`.
+            let is_described = describe(&without) != all || field == "liveUID";
+            assert!(is_described, "{part}.{field} is not described");
+        }
+    }
 }
 
 #[test]

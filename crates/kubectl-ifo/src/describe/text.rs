@@ -98,6 +98,7 @@ impl DescriptionWriter {
         self.line(2, "Progress", &operation.percent(""));
         self.line(2, "Last Progress", &time(operation.last_progress, now, ""));
         self.line(2, "Nodes", &operation.nodes.join(", "));
+        self.line(2, "Instance", &field("/status/instance"));
         let source = field("/status/startTimeSource");
         self.line(2, "Started", &time(operation.started, now, &source));
         let detected = field("/status/lastDetected").parse().ok();
@@ -204,22 +205,26 @@ impl DescriptionWriter {
             "Not Ready",
             rule.not_ready_reason.as_deref().unwrap_or_default(),
         );
-        for (title, text) in &rule.fields {
-            self.lines(2, title, text.lines());
+        for (field, text) in &rule.fields {
+            self.expression(2, field, text);
         }
         if !rule.variables.is_empty() {
             self.row("  Variables:");
         }
         for (name, text) in &rule.variables {
-            // A name that is too long gets its own line.
-            if name.len() + 1 < TITLE_WIDTH - 4 {
-                self.lines(4, name, text.lines());
-            } else {
-                self.row(&format!("    {}:", one_line(name)));
-                let indent = " ".repeat(TITLE_WIDTH);
-                for line in text.lines() {
-                    self.row(&format!("{indent}{}", one_line(line)));
-                }
+            self.expression(4, name, text);
+        }
+    }
+
+    /// Adds the lines of a named expression. A name that is too long gets its own line.
+    fn expression(&mut self, indent: usize, name: &str, text: &str) {
+        if name.len() + 1 < TITLE_WIDTH - indent {
+            self.lines(indent, name, text.lines());
+        } else {
+            self.row(&format!("{:indent$}{}:", "", one_line(name)));
+            let blanks = " ".repeat(TITLE_WIDTH);
+            for line in text.lines() {
+                self.row(&format!("{blanks}{}", one_line(line)));
             }
         }
     }

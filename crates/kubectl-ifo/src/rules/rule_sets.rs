@@ -172,7 +172,7 @@ pub(super) fn limits_that_never_apply(loaded: &[CompiledRuleSet]) -> Vec<String>
     let mut warnings = Vec::new();
     for rule_set in loaded {
         for rule in &rule_set.compiled.rules {
-            let state = rule.details.state.as_ref();
+            let state = rule.details.get("state");
             let Some(state @ ("Blocked" | "Held" | "Failing")) = state.and_then(Program::literal)
             else {
                 continue;

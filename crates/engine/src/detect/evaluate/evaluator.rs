@@ -1,13 +1,13 @@
 //! Evaluates the rules of compiled rule sets on one object, and collects the results and failures.
 //! A rule describes one operation on the object, such as a migration.
 
-use super::{
-    DetectedOutcome, EvaluatedElements, Evaluation, FieldFailure, Finding, Nodes, RuleValues,
-};
+mod values;
+
+pub use self::values::{Nodes, RuleValues};
+
+use super::{DetectedOutcome, EvaluatedElements, Evaluation, FieldFailure, Finding};
 use crate::Meter;
-use crate::rules::{
-    self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleDuration, RuleSet,
-};
+use crate::rules::{self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleSet};
 use ifo_api::Text;
 use ifo_api::live::{State, cut_message};
 use ifo_api::metadata::Labels;
@@ -16,7 +16,6 @@ use ifo_cel::{EvaluationFault, EvaluationScope, ListElement, Program};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Maximum length of `instance`, `work` and `itemKey`, and of the name of a node, in bytes. These
 /// values are identifiers such as UIDs, which have 36 bytes. A longer `instance`, `work` or
@@ -237,77 +236,6 @@ impl<'s> ObjectEvaluator<'_, 's> {
         });
     }
 
-    /// Evaluates the descriptive fields of a rule, such as `state` and `message`.
-    fn evaluate_values(
-        &mut self,
-        current: CurrentRule<'_>,
-        (labels, nodes): (Arc<Labels>, Nodes),
-    ) -> RuleValues {
-        let details = &current.rule.details;
-        let state = self
-            .evaluate_text(current, "state", details.state.as_ref())
-            .and_then(|text| {
-                let state = rules::parse_state(&text);
-                if state.is_none() {
-                    self.record_failure(
-                        current,
-                        "state",
-                        EvaluationError::State(count_characters(&text)),
-                    );
-                }
-                state
-            });
-        let reason = self
-            .evaluate_text(current, "reason", details.reason.as_ref())
-            .filter(|text| !text.is_empty())
-            .and_then(|text| {
-                let is_valid = rules::is_reason(&text);
-                if !is_valid {
-                    self.record_failure(
-                        current,
-                        "reason",
-                        EvaluationError::Reason(count_characters(&text)),
-                    );
-                }
-                is_valid.then(|| text.into())
-            });
-        RuleValues {
-            rule_index: current.rule_index,
-            only_continues: false,
-            labels,
-            state,
-            reason,
-            message: self
-                .evaluate_message(current, "message", details.message.as_ref())
-                .unwrap_or_default(),
-            progress: self.evaluate_progress(current),
-            started: self
-                .evaluate_field(
-                    current,
-                    "startedAt",
-                    details.started_at.as_ref(),
-                    Program::time,
-                )
-                .flatten(),
-            instance: self.evaluate_identity(current, "instance", details.instance.as_ref()),
-            work: self.evaluate_work(current),
-            nodes,
-            expected: self.evaluate_duration(
-                current,
-                "expectedDuration",
-                current.rule.expected.as_ref(),
-            ),
-            stalled_after: self.evaluate_duration(
-                current,
-                "stalledAfter",
-                current.rule.stalled_after.as_ref(),
-            ),
-            size: self
-                .evaluate_field(current, "size", details.size.as_ref(), Program::amount)
-                .filter(|size| *size > 0.0),
-        }
-    }
-
     /// Evaluates the `outcome` of a rule: the state in which the operation ended. Records the
     /// outcome if it is not empty.
     ///
@@ -316,7 +244,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
     /// store the cause of a failure where they store their progress before.
     fn evaluate_outcome(&mut self, current: CurrentRule<'_>) {
         let Some(text) = self
-            .evaluate_text(current, "outcome", current.rule.details.outcome.as_ref())
+            .evaluate_text(current, "outcome")
             .filter(|text| !text.is_empty())
         else {
             return;
@@ -326,16 +254,14 @@ impl<'s> ObjectEvaluator<'_, 's> {
             self.record_failure(current, "outcome", error);
             return;
         };
-        let details = &current.rule.details;
         self.computed_outcomes += 1;
-        let message = match &details.outcome_message {
+        let has_text = current.rule.details.get("outcomeMessage").is_some();
+        let message = match has_text {
             // The object has more outcomes than operations, so the texts are left out.
             _ if self.computed_outcomes > MAX_OPERATIONS_ON_OBJECT => None,
-            Some(program) => self.evaluate_message(current, "outcomeMessage", Some(program)),
-            None if state != State::Succeeded => {
-                self.evaluate_message(current, "message", details.message.as_ref())
-            }
-            None => None,
+            true => self.evaluate_message(current, "outcomeMessage"),
+            false if state != State::Succeeded => self.evaluate_message(current, "message"),
+            false => None,
         };
         let message = message.unwrap_or_default();
         self.evaluation.outcomes.push(DetectedOutcome {
@@ -347,36 +273,9 @@ impl<'s> ObjectEvaluator<'_, 's> {
         });
     }
 
-    /// Evaluates `expectedDuration` or `stalledAfter`. Returns None if the rule does not set the
-    /// field, or if a computed duration is zero or has no value.
-    fn evaluate_duration(
-        &mut self,
-        current: CurrentRule<'_>,
-        field: &str,
-        duration: Option<&RuleDuration>,
-    ) -> Option<Duration> {
-        match duration? {
-            RuleDuration::Fixed(duration) => Some(*duration),
-            RuleDuration::Computed(program) => self
-                .evaluate_field(current, field, Some(program), Program::duration)
-                .filter(|duration| !duration.is_zero()),
-        }
-    }
-
-    fn evaluate_progress(&mut self, current: CurrentRule<'_>) -> Option<u8> {
-        let program = current.rule.details.progress.as_ref();
-        self.evaluate_field(current, "progress", program, Program::progress)
-            .flatten()
-    }
-
     /// Evaluates a field that yields a text for people.
-    fn evaluate_message(
-        &mut self,
-        current: CurrentRule<'_>,
-        field: &str,
-        program: Option<&Program>,
-    ) -> Option<Text> {
-        let text = self.evaluate_text(current, field, program)?;
+    fn evaluate_message(&mut self, current: CurrentRule<'_>, field: &str) -> Option<Text> {
+        let text = self.evaluate_text(current, field)?;
         let text = cut_message(text.trim());
         if let Some(known) = self.messages.get(text) {
             return Some(known.clone());
@@ -386,44 +285,10 @@ impl<'s> ObjectEvaluator<'_, 's> {
         Some(message)
     }
 
-    /// Evaluates `work`. If the rule set names its namespaces, the result is the key in the form
-    /// `@NAMESPACE/KEY`. The reason: the author of such a rule set may have no rights in other
-    /// namespaces. Without the namespace, the operation could join a piece of work in any namespace.
-    fn evaluate_work(&mut self, current: CurrentRule<'_>) -> Option<Text> {
-        let key = self.evaluate_identity(current, "work", current.rule.details.work.as_ref())?;
-        let namespace = self.evaluation.subject.namespace.as_deref();
-        match namespace.filter(|_| current.rule_set.namespaces.is_some()) {
-            Some(namespace) => Some(format!("@{namespace}/{key}").into()),
-            None => Some(key),
-        }
-    }
-
-    /// Evaluates `instance` or `work`, which both yield an identifier. Returns None if the
-    /// identifier is missing, empty or too long.
-    fn evaluate_identity(
-        &mut self,
-        current: CurrentRule<'_>,
-        field: &str,
-        program: Option<&Program>,
-    ) -> Option<Text> {
-        let text = self.evaluate_text(current, field, program)?;
-        if text.len() > MAX_IDENTITY {
-            let error = EvaluationError::IdentityLength(text.len());
-            self.record_failure(current, field, error);
-            return None;
-        }
-        (!text.is_empty()).then(|| text.into())
-    }
-
     /// Evaluates a field that yields a text. Unprintable characters are replaced, because clients
     /// print the text on terminals. Line feeds and tabs stay.
-    fn evaluate_text(
-        &mut self,
-        current: CurrentRule<'_>,
-        field: &str,
-        program: Option<&Program>,
-    ) -> Option<String> {
-        let text = self.evaluate_field(current, field, program, Program::text)?;
+    fn evaluate_text(&mut self, current: CurrentRule<'_>, field: &str) -> Option<String> {
+        let text = self.evaluate_field(current, field, Program::text)?;
         Some(without_unprintable(text))
     }
 
@@ -433,10 +298,21 @@ impl<'s> ObjectEvaluator<'_, 's> {
         &mut self,
         current: CurrentRule<'_>,
         field: &str,
-        program: Option<&Program>,
         answer: impl FnOnce(&Program, &mut EvaluationScope<'s>) -> Result<T, EvaluationFault>,
     ) -> Option<T> {
-        match answer(program?, &mut self.scope) {
+        let program = current.rule.details.get(field)?;
+        self.evaluate_program(current, field, program, answer)
+    }
+
+    /// Evaluates the expression of a descriptive field, like [`Self::evaluate_field`].
+    fn evaluate_program<T>(
+        &mut self,
+        current: CurrentRule<'_>,
+        field: &str,
+        program: &Program,
+        answer: impl FnOnce(&Program, &mut EvaluationScope<'s>) -> Result<T, EvaluationFault>,
+    ) -> Option<T> {
+        match answer(program, &mut self.scope) {
             Ok(answer) => Some(answer),
             Err(EvaluationFault::Missing(_)) => None,
             Err(failure) => {

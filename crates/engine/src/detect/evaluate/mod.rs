@@ -10,20 +10,18 @@ mod tests;
 
 pub(super) use self::rule_set_budget::RuleSetBudgets;
 
-pub use self::evaluator::MAX_OPERATIONS_ON_OBJECT;
 use self::evaluator::ObjectEvaluator;
+pub use self::evaluator::{MAX_OPERATIONS_ON_OBJECT, Nodes, RuleValues};
 use super::{MissingName, Subject};
 use crate::Meter;
 use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, RuleBook, RuleSet};
 use ifo_api::Text;
 use ifo_api::live::State;
-use ifo_api::metadata::Labels;
 use ifo_cel::{Budget, Doc, EvaluationScope, Node, Projection};
 use jiff::Timestamp;
 use kube::core::SelectorExt as _;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The results of all rules of one rule book on one object.
 #[derive(Debug)]
@@ -127,46 +125,6 @@ pub struct EvaluatedElements {
     /// Keys of the evaluated elements.
     pub keys: HashSet<Text>,
 }
-
-/// The values that a rule yields for an operation that the rule detects or continues.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RuleValues {
-    /// Index of the rule in its rule set.
-    pub rule_index: usize,
-    /// True if only the rule's `continueWhile` is true. The rule then continues an operation in
-    /// flight, but does not start an operation.
-    pub only_continues: bool,
-    /// Labels of the rule set, including the labels that are computed from the object.
-    pub labels: Arc<Labels>,
-    /// State of the operation. None stands for `Progressing`.
-    pub state: Option<State>,
-    /// Reason in CamelCase. None stands for the operation's name.
-    pub reason: Option<Text>,
-    /// Message for people. It may be empty.
-    pub message: Text,
-    /// Progress in percent, from 0 to 100. None if the rule yields no progress.
-    pub progress: Option<u8>,
-    /// Start time that the rule's `startedAt` yields. None if the rule yields no start time.
-    pub started: Option<Timestamp>,
-    /// Result of the rule's `instance`, which identifies one run of the operation.
-    pub instance: Option<Text>,
-    /// Key of the piece of work that the operation belongs to. Operations with the same key, on any
-    /// objects, are one piece of work.
-    pub work: Option<Text>,
-    /// Nodes that the operation touches, without empty names.
-    pub nodes: Nodes,
-    /// Duration after which the operation is overdue. None if the rule gives no such duration.
-    pub expected: Option<Duration>,
-    /// Duration without a rise of the progress after which the operation is stalled. None if the
-    /// rule gives no such duration.
-    pub stalled_after: Option<Duration>,
-    /// Amount of work, above 0. The duration of a run is divided by this amount before it is
-    /// compared with other runs. None if the rule gives no amount.
-    pub size: Option<f64>,
-}
-
-/// The names of nodes. All operations that one rule set detects on one object share them.
-pub type Nodes = Arc<[Text]>;
 
 /// The result of a rule's `outcome` expression. The expression reads the result of an ended
 /// operation from the object.

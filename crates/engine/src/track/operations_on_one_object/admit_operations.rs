@@ -3,7 +3,6 @@
 
 use super::update_detections::DetectionsByRuleSet;
 use super::{TrackedSubject, WaitingOperation};
-use crate::detect::RuleValues;
 use crate::track::operation::{Detection, Operation, SubjectView};
 use crate::track::operation_limits::{ObjectUsage, OperationBounds, OperationLimits, Usage};
 use crate::track::superseded_operations::OperationName;
@@ -62,7 +61,8 @@ impl TrackedSubject {
                     return true;
                 }
                 if let Some(before) = &before {
-                    keep_texts(&mut Arc::make_mut(detection).values, &before.values);
+                    let values = &mut Arc::make_mut(detection).values;
+                    values.keep_texts(&before.values);
                 }
                 before.is_some()
             });
@@ -113,30 +113,10 @@ fn detection_of<'a>(
 
 /// Returns the number of bytes of the texts that an operation needs for a detection.
 fn text_bytes(what: &OperationName, detection: &Detection, view: &SubjectView) -> usize {
-    let values = &detection.values;
-    let texts = [
-        what.item.as_ref(),
-        values.reason.as_ref(),
-        values.instance.as_ref(),
-        values.work.as_ref(),
-    ];
-    let texts = texts.into_iter().flatten().map(|text| text.len());
-    let labels = values.labels.iter();
-    let labels = labels.map(|(key, value)| key.len() + value.len());
-    let nodes = values.nodes.iter().map(|node| node.len());
     let owners = view.subject.owners.iter().map(|owner| {
         owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len()
     });
-    let all = texts.chain(labels).chain(nodes).chain(owners);
-    all.sum::<usize>() + values.message.len() + view.subject.name.len()
-}
-
-/// Replaces the texts of `values` with the texts of an earlier detection. The other values stay,
-/// for example the state and the progress.
-fn keep_texts(values: &mut RuleValues, earlier: &RuleValues) {
-    values.reason.clone_from(&earlier.reason);
-    values.message.clone_from(&earlier.message);
-    values.work.clone_from(&earlier.work);
-    values.labels.clone_from(&earlier.labels);
-    values.nodes.clone_from(&earlier.nodes);
+    let item = what.item.iter().map(|item| item.len());
+    let all = item.chain(owners).sum::<usize>();
+    all + detection.values.text_bytes() + view.subject.name.len()
 }

@@ -7,7 +7,7 @@ use ifo_cel::{
     Environment, FieldType, NameOrigins, ObjectSchema, PathStep, Program, ResultKind, ValueOrigins,
     compile, compile_with_all_errors, excerpt, fields, is_percentage,
 };
-use ifo_engine::rules::elements_without_key;
+use ifo_engine::rules::{elements_without_key, result_kind};
 
 /// Checks the expressions in `spec` against the schema. Returns an error for each field in an
 /// expression that no object can have, and for each expression whose types contradict the schema.
@@ -66,22 +66,6 @@ pub(super) fn findings(spec: &OperationRuleSetSpec, root: &SchemaRoot<'_>) -> Ve
         checker.check("nodes", nodes, ResultKind::Strings, &names);
     }
     checker.findings
-}
-
-/// Returns the kind of result that the expression in a field of a rule must have.
-fn result_kind(field: &str) -> ResultKind {
-    match field {
-        "expression" | "continueWhile" => ResultKind::Bool,
-        "progress" => ResultKind::Progress,
-        "startedAt" => ResultKind::Time,
-        "size" => ResultKind::Amount,
-        "expectedDuration" | "stalledAfter" => ResultKind::Duration,
-        "itemKey" => ResultKind::Key,
-        "message" | "reason" | "state" | "instance" | "outcome" | "outcomeMessage" | "work" => {
-            ResultKind::String
-        }
-        _ => ResultKind::Any,
-    }
 }
 
 /// A mistake that the check against the schema finds.
