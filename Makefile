@@ -35,7 +35,7 @@ test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which t
 
 # The names of the tests in SECURITY.md.
 ATTACKS := hostile access:: admission:: rule_sets:: leaked_values warnings_about durations:: limits concurrency_limit front_proxy \
-	slow_rules interruption_tests stored_objects many_operations operation_bounds operations_of_two_components compile_limits group_by_piece_of_work input_files
+	slow_rules interruption_tests stored_objects many_operations operation_bounds operations_of_two_components compile_limits work_groups input_files
 
 attack: ## Attack a server and a real kube-apiserver, as SECURITY.md describes: minutes, not hours
 	$(CARGO) test --locked $(FEATURES) --lib --test e2e --test pipeline --test cli -- $(ATTACKS)

@@ -5,10 +5,10 @@
 //! values of a label.
 
 mod activity;
+mod durations;
 mod log;
 mod metrics_macro;
 mod operation_problems;
-mod overdue_and_baselines;
 mod persistence;
 mod process;
 mod requests;
@@ -20,6 +20,7 @@ use crate::clock;
 use crate::index::IndexEntry;
 use activity::ActivityMetrics;
 pub use activity::ActivitySample;
+use durations::DurationMetrics;
 use ifo_api::Text;
 #[cfg(test)]
 pub use log::testing;
@@ -27,7 +28,6 @@ pub use log::{ACCESS_LOG, LogFormat, log_panics, start_log};
 use metrics_macro::metrics;
 use operation_problems::ProblemMetrics;
 pub use operation_problems::ProblemSubject;
-use overdue_and_baselines::DurationMetrics;
 pub use persistence::PersistenceMetrics;
 use process::ProcessMetricsReader;
 pub use requests::{CountedInGauge, RequestLabels};

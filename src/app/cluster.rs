@@ -3,18 +3,18 @@
 //! also creates the inputs of the leader's pipeline (the tasks that detect operations). The inputs
 //! are rule sets, objects, and the operations of earlier leaders.
 
-mod check_installed_crd_fields;
+mod crd_check;
 mod existing;
 mod listener_tls;
 mod namespace_changes;
 mod registration;
-mod rule_set_status_writer;
 pub(super) mod rule_sets;
+mod status_writer;
 
 use self::existing::report_existing;
 use self::namespace_changes::SeenNamespaces;
 use self::registration::{OwnCaBundle, Registration};
-use self::rule_set_status_writer::StatusWriter;
+use self::status_writer::StatusWriter;
 use super::leader_term::{BeginTerm, LeaderTerm, keep_readiness};
 use super::listener::bind;
 use super::start_detection::PipelineInput;

@@ -16,7 +16,7 @@ use super::review_cache::{self, ReviewCache, digest};
 use super::{
     Authenticate, AuthenticationConfig, CertificateHolder, PeerCertificates, Unauthenticated, User,
 };
-use crate::replicate::leader_link_interface::{AUDIENCE, TERM_HEADER};
+use crate::replicate::link::{AUDIENCE, TERM_HEADER};
 use crate::telemetry::{Metrics, ReviewKind};
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;

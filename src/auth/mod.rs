@@ -22,12 +22,12 @@
 //! - A request without credentials has the user [`ANONYMOUS_USER`].
 
 mod authenticate;
+mod authentication_config;
 mod authorize;
 mod client_certificate;
 mod client_certificate_verifier;
 mod demo_users;
-mod extension_authentication_config_map;
-mod front_proxy_headers;
+mod front_proxy;
 mod review_cache;
 
 #[cfg(test)]
@@ -36,10 +36,10 @@ pub(crate) mod testing;
 mod tests;
 
 pub use authenticate::{ANONYMOUS_USER, ClusterAuthenticator};
+pub use authentication_config::{AuthenticationConfig, AuthenticationConfigError};
 pub use authorize::ClusterAuthorizer;
 pub use client_certificate_verifier::client_certificate_verifier;
 pub use demo_users::{DemoUser, DemoUsers};
-pub use extension_authentication_config_map::{AuthenticationConfig, AuthenticationConfigError};
 
 use futures::future::BoxFuture;
 use http::HeaderMap;

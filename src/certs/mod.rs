@@ -16,23 +16,23 @@
 //! - An invalid certificate never replaces a valid one.
 //! - If the Secret has data that is not a valid CA, the server does not overwrite the Secret.
 
-mod ca_bundle_updater;
+mod ca_bundle;
 mod ca_secret;
 mod certificate_encoder;
 mod own_ca;
 mod own_certificate;
 mod replaceable_certificate;
-mod tls_versions_and_ciphers;
+mod tls_settings;
 
 #[cfg(test)]
 mod tests;
 
-pub use ca_bundle_updater::{CaBundleHolder, CaBundleUpdater};
+pub use ca_bundle::{CaBundleHolder, CaBundleUpdater};
 pub use ca_secret::{SECRET_NAME, load_authority};
 pub use own_ca::{Authority, IssuedCertificate};
 pub use own_certificate::OwnCertificate;
 pub use replaceable_certificate::{ServingCertificate, server_config};
-pub use tls_versions_and_ciphers::{TlsCipherSuite, TlsSettings, TlsVersion};
+pub use tls_settings::{TlsCipherSuite, TlsSettings, TlsVersion};
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -12,14 +12,14 @@ pub mod kinds;
 pub mod kubeconfig;
 mod object_server;
 mod object_store;
-mod rule_set_store;
+mod rule_sets;
 mod scene;
 pub mod shipped_rules;
 
 pub use folder_namespaces::FolderNamespaces;
 pub use object_server::{ObjectServer, ServedObjects};
 pub use object_store::{ObjectId, ObjectStore};
-pub use rule_set_store::RuleSetStore;
+pub use rule_sets::RuleSetStore;
 pub use scene::{SceneError, Scenes};
 
 use std::path::Path;

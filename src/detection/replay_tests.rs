@@ -15,8 +15,8 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _, future};
 use ifo_api::Key;
 use ifo_api::live::InFlightOperation;
-use ifo_client::kind_lookup_without_cluster::KnownKinds;
-use ifo_client::read_recorded_watch::{self, RecordedChange, RecordedEvent};
+use ifo_client::offline_kinds::KnownKinds;
+use ifo_client::recorded_watch::{self, RecordedChange, RecordedEvent};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::Evaluation;
 use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
@@ -486,7 +486,7 @@ fn no_event_happens_at_the_time_of_a_timer() {
     let kinds = KnownKinds::default().with_targets(rules.keys());
     let recorded = recordings().into_iter().map(|path| {
         let text = std::fs::read_to_string(&path).expect("the file is readable");
-        recording(read_recorded_watch::read(&text, &kinds).0, &rules).0
+        recording(recorded_watch::read(&text, &kinds).0, &rules).0
     });
     for recording in recorded.chain([random_recording(0, wall)]) {
         let milliseconds = recording.events.iter();
@@ -505,7 +505,7 @@ async fn recordings_cause_the_same_changes_in_server_and_replay() {
     for path in recordings() {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(&path).expect("the file is readable");
-        let (events, faults) = read_recorded_watch::read(&text, &kinds);
+        let (events, faults) = recorded_watch::read(&text, &kinds);
         assert!(faults.is_empty(), "{faults:?}");
         let (recording, wall) = recording(events, &rules);
         let replay = compare(&name, recording, wall).await;

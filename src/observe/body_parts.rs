@@ -1,5 +1,5 @@
 //! Splits the body of an answer into parts: the lines of a watch, or the objects and the metadata
-//! of a list. The caller (`watch_lines` or `stream_list_page`) finds the end of each part.
+//! of a list. The caller (`watch_lines` or `list_page`) finds the end of each part.
 //!
 //! A frame is a chunk of the body, as it arrives from the connection. A part within one frame is a
 //! slice of the frame. A part that spans several frames is copied once.

@@ -7,8 +7,8 @@
 
 use bytes::Bytes;
 use ifo_api::Gvr;
-use ifo_client::kind_lookup_without_cluster::{KnownKinds, group};
 use ifo_client::manifest::{self, Object};
+use ifo_client::offline_kinds::{KnownKinds, group};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},

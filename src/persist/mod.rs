@@ -28,13 +28,13 @@
 //! - 65 s after this time
 //! - ten minutes after each comparison
 
-mod custom_resource_client;
-mod custom_resource_conversion;
-mod operations_persisted_condition;
+mod client;
+mod condition;
+mod conversion;
 mod redacted_failure;
 mod store_failure;
 mod write_queue;
-mod write_rate_and_backoff;
+mod write_rate;
 mod written_summary;
 
 #[cfg(test)]
@@ -42,12 +42,10 @@ mod tests;
 #[cfg(test)]
 pub(crate) use tests::fake_cluster;
 
-pub use custom_resource_client::{
-    ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage,
-};
-pub use custom_resource_conversion::{from_cr, to_cr};
+pub use client::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage};
+pub use condition::{PersistVerdict, keep_condition};
+pub use conversion::{from_cr, to_cr};
 use ifo_api::Text;
-pub use operations_persisted_condition::{PersistVerdict, keep_condition};
 pub use redacted_failure::RedactedFailure;
 pub use store_failure::StoreFailure;
 pub use write_queue::{AtStop, PersistSettings, UnsyncedRuleSets};
@@ -55,12 +53,12 @@ pub use write_queue::{AtStop, PersistSettings, UnsyncedRuleSets};
 use crate::clock;
 use crate::index::{Cursor, IndexChange, IndexReader, ListScope, ReadVersion};
 use crate::telemetry::PersistenceMetrics;
+use condition::WriteMonitor;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
-use operations_persisted_condition::WriteMonitor;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -299,9 +297,9 @@ async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
             // resource to find the labels that must be removed.
             if old.labels != summary.labels {
                 let there = store.get(name).await?.ok_or(StoreFailure::ObjectDeleted)?;
-                obsolete = custom_resource_conversion::obsolete_labels(&there, &wanted);
+                obsolete = conversion::obsolete_labels(&there, &wanted);
             }
-            let patch = custom_resource_conversion::merge_patch(&wanted, revision, &obsolete);
+            let patch = conversion::merge_patch(&wanted, revision, &obsolete);
             let revision = store.patch(name, &patch).await?;
             Ok(JobResult::Written(Some((*summary, revision))))
         }
@@ -328,14 +326,13 @@ async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
         (WantedState::Completed, _) => {
             let cr = store.get(name).await?;
             let state = cr.as_ref().and_then(state_of);
-            let completed =
-                cr.and_then(|cr| custom_resource_conversion::completed_cr(&cr, clock::now()));
+            let completed = cr.and_then(|cr| conversion::completed_cr(&cr, clock::now()));
             match (
                 state,
                 completed.and_then(|cr| Some((WrittenSummary::of(&cr)?, cr))),
             ) {
                 (Some((old, revision)), Some((summary, cr))) if old.phase == Phase::Active => {
-                    let patch = custom_resource_conversion::merge_patch(&cr, &revision, &[]);
+                    let patch = conversion::merge_patch(&cr, &revision, &[]);
                     let revision = store.patch(name, &patch).await?;
                     Ok(JobResult::Written(Some((summary, revision))))
                 }
@@ -348,7 +345,7 @@ async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
 /// Returns the summary (the compared fields) and the revision of a custom resource. Returns None if
 /// another client created the custom resource.
 fn state_of(cr: &InFlightOperation) -> Option<(WrittenSummary, Revision)> {
-    custom_resource_conversion::from_cr(cr)?;
+    conversion::from_cr(cr)?;
     Some((WrittenSummary::of(cr)?, Revision::of(&cr.metadata)?))
 }
 
@@ -395,8 +392,8 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
 /// Returns the fields of a custom resource that the comparison needs. Returns None if another
 /// client created the custom resource, because this server never changes such a custom resource.
 fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
-    let live = custom_resource_conversion::from_cr(cr)?;
-    let seen = custom_resource_conversion::subject_last_seen(&live);
+    let live = conversion::from_cr(cr)?;
+    let seen = conversion::subject_last_seen(&live);
     let last_seen_in = live.spec.subject.namespace.zip(seen);
     let name = cr.metadata.name.as_deref()?;
     let mut rule_sets = live.status.detected_by;

@@ -1,7 +1,7 @@
 //! Classifies the failures of requests for custom resources. The class of a failure decides how the
 //! leader retries the request, and how the leader reports the failure.
 
-use super::custom_resource_client::read;
+use super::client::read;
 use super::redacted_failure::RedactedFailure;
 use http::{Response, StatusCode, header};
 use kube::client::Body;

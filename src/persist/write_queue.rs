@@ -20,9 +20,9 @@
 //! If an orphan must be completed or deleted, the comparison creates a queue entry for it. After
 //! this write has succeeded, the queue removes the queue entry. Other orphans have no queue entry.
 
-use super::custom_resource_client::Revision;
+use super::client::Revision;
 use super::store_failure::StoreFailure;
-use super::write_rate_and_backoff::{self, WritePace};
+use super::write_rate::{self, WritePace};
 use super::written_summary::WrittenSummary;
 use crate::clock;
 use crate::index::IndexEntry;
@@ -359,7 +359,7 @@ impl Queue {
             Err(failure) => self.process_general_failure(failure, now),
         }
         let most = if self.stopping.is_some() {
-            write_rate_and_backoff::MAX_DRAINING_DELAY
+            write_rate::MAX_DRAINING_DELAY
         } else {
             self.settings.requeue
         };

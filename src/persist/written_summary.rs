@@ -5,7 +5,7 @@
 //! index (the operations in memory). If the summaries differ, the leader writes the custom
 //! resource. A summary is small, because it consists mostly of hashes.
 
-use super::custom_resource_conversion;
+use super::conversion;
 use super::store_failure::StoreFailure;
 use crate::index::IndexEntry;
 use ifo_api::Text;
@@ -51,7 +51,7 @@ impl WrittenSummary {
         let identity = (&status.live_uid, &status.started);
         let annotations = cr.metadata.annotations.as_ref();
         let live_annotation = annotations.and_then(|all| all.get(persisted::LIVE_ANNOTATION));
-        let labels = custom_resource_conversion::own_labels(cr);
+        let labels = conversion::own_labels(cr);
         let keys: Vec<&String> = labels.iter().flatten().map(|(key, _)| key).collect();
         let bytes =
             serde_json::to_vec(&(&cr.spec, &labels, live_annotation, identity, compared)).ok()?;
@@ -84,7 +84,7 @@ pub(super) fn cr_of(entry: &IndexEntry) -> Result<persisted::InFlightOperation, 
     let live = live.ok_or_else(|| {
         StoreFailure::Invalid("the entry of the index is not an operation".into())
     })?;
-    Ok(custom_resource_conversion::to_cr(live))
+    Ok(conversion::to_cr(live))
 }
 
 #[cfg(test)]

@@ -14,13 +14,13 @@
 //! resourceVersions in the Lease before it issues them. The next leader starts above the reserved
 //! resourceVersions. See [`Leadership::reserved`].
 
-mod copy_leader_index;
 mod election;
-mod leader_link_https;
-pub mod leader_link_interface;
+mod https_link;
 mod leadership;
 mod lease_contents;
 mod lease_store;
+pub mod link;
+mod mirror;
 mod replica_status;
 mod run_role;
 
@@ -29,10 +29,10 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use copy_leader_index::Mirror;
 pub use election::{Election, ElectionInputs};
-pub use leader_link_https::{HttpLinkFactory, PeerCredentials};
+pub use https_link::{HttpLinkFactory, PeerCredentials};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};
 pub use lease_store::{ClusterLeases, LeaseError, LeaseStore, OWNER, Timing};
+pub use mirror::Mirror;
 pub use replica_status::{ClusterContact, LeaderQueries, ReplicaStatus, replica_status};
 pub use run_role::{Pipeline, ReplicaTask};

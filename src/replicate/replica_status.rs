@@ -13,7 +13,7 @@
 //! This module sends the state queries of this replica, and answers the state queries of other
 //! replicas.
 
-use super::leader_link_interface::{Link, LinkError, PeerAnswer};
+use super::link::{Link, LinkError, PeerAnswer};
 use super::{Leadership, ReplicaRole, Term};
 use crate::index::{IndexReader, Rv};
 use std::fmt;

@@ -5,8 +5,8 @@
 use super::StatusWrite;
 use super::compilations::CompiledSpec;
 use super::known_status::KnownStatus;
-use super::rule_set_states::{Facts, IdleReason, Report, ReportedRuleSet, RuleSetState};
-use super::rule_set_status::{self, RuleSetHealth, WatchState};
+use super::states::{Facts, IdleReason, Report, ReportedRuleSet, RuleSetState};
+use super::status::{self, RuleSetHealth, WatchState};
 use super::tracked_target::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};
@@ -458,8 +458,7 @@ impl Registry {
                 unknown_fields: self.unknown_fields.get(name).map_or(&[], Vec::as_slice),
                 missing_fields: self.missing_fields.as_deref(),
             };
-            let desired =
-                rule_set_status::compute(&health, &known.cluster_status.status, now, self.requeue);
+            let desired = status::compute(&health, &known.cluster_status.status, now, self.requeue);
             if desired != known.cluster_status.status {
                 writes.push(StatusWrite {
                     name: name.clone(),

@@ -3,7 +3,7 @@
 //! reports of the feeds. A feed is the watch of the target in all namespaces or in one namespace.
 
 use super::registry::{Feedback, LookupRequest, Publication};
-use super::rule_set_status::WatchState;
+use super::status::WatchState;
 use ifo_api::Text;
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{RuleBook, RuleSet};

@@ -12,7 +12,7 @@
 //!    half of the slots, and two clients can use a third each. Some slots stay free for a client
 //!    that uses none, unless very many clients use slots.
 
-use super::quoted_client_text::Quoted;
+use super::quoting::Quoted;
 use crate::auth::User;
 use std::collections::HashMap;
 use std::fmt;

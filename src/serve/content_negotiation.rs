@@ -8,7 +8,7 @@ mod fuzzing;
 
 use super::accept_header::{AcceptClause, clauses};
 use super::error_status::ErrorStatus;
-use super::quoted_client_text::Quoted;
+use super::quoting::Quoted;
 use super::request::Query;
 use http::{HeaderMap, header};
 

@@ -10,6 +10,7 @@ mod fuzzing;
 #[cfg(test)]
 pub mod pause_tests;
 
+use super::compare_pace::ComparePace;
 use super::content_negotiation::{AnswerContent, ChosenClause, ObjectForm, Syntax};
 use super::create_responses::{self, Indenter};
 use super::encode_objects::{Encoder, ListMeta, VersionedEntry};
@@ -18,7 +19,6 @@ use super::list_options::Options;
 use super::request::{Query, ResourceRequest};
 use super::selectors::Selector;
 use super::served_resources::Resource;
-use super::yield_while_comparing_selectors::ComparePace;
 use crate::clock;
 use crate::index::{IndexEntry, ListScope, ReadVersion, Rv};
 use axum::body::Body;

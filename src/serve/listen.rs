@@ -9,8 +9,8 @@
 use super::connection_limits::{
     ClientConnection, Connections, CountedBody, OpenSlot, RequestInFlight,
 };
+use super::delivery::{AbortableExchange, STALL_TIMEOUT};
 use super::request_log::ClientAddress;
-use super::slow_client_timeout::{AbortableExchange, STALL_TIMEOUT};
 use super::websocket::{EventSocket, SocketError};
 use crate::auth::PeerCertificates;
 use axum::Router;

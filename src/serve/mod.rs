@@ -8,7 +8,7 @@
 //!                                                         └▶ get │ list │ watch
 //! request · accept_header · content_negotiation · list_options · selectors: parse the request
 //! encode_objects · table · error_status · response_syntax · gzip: create the answer
-//! slow_client_timeout: send the answer, and abort it if the client reads too slowly
+//! delivery: send the answer, and abort it if the client reads too slowly
 //! connections · concurrency_limit: limit the load       request_log: log each request
 //! ```
 //!
@@ -21,10 +21,12 @@
 //! - No request makes a handler panic, or makes the memory grow without a limit.
 
 mod accept_header;
+mod compare_pace;
 mod concurrency_limit;
 mod connection_limits;
 mod content_negotiation;
 mod create_responses;
+mod delivery;
 pub mod discovery;
 mod encode_objects;
 mod error_status;
@@ -33,7 +35,7 @@ pub mod fuzzing;
 mod gate_webhook;
 mod get;
 mod gzip;
-mod health_version_metrics;
+mod health;
 mod incomplete_warning;
 mod list;
 mod list_options;
@@ -41,20 +43,18 @@ pub mod listen;
 mod middleware;
 pub mod openapi;
 mod peer_requests;
-mod quoted_client_text;
+mod quoting;
 mod readiness;
 mod request;
 mod request_log;
 mod selectors;
 pub mod served_resources;
-mod slow_client_timeout;
 mod static_document;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 mod watch;
 mod websocket;
-mod yield_while_comparing_selectors;
 
 pub use connection_limits::Connections;
 pub use discovery::AdvertisedResource;
@@ -274,7 +274,7 @@ pub fn router(server: ServerParameters) -> Router {
         Router::new()
     };
     let routes = Router::new()
-        .merge(health_version_metrics::routes())
+        .merge(health::routes())
         .merge(peer_requests::routes())
         .merge(discovery)
         .merge(openapi)

@@ -18,7 +18,7 @@ use super::content_negotiation::Syntax;
 use super::error_status::ErrorStatus;
 use super::{ServerState, create_responses};
 use crate::auth::Attributes;
-use crate::replicate::leader_link_interface::{PEER_PATH, TERM_HEADER};
+use crate::replicate::link::{PEER_PATH, TERM_HEADER};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};

@@ -6,7 +6,7 @@
 mod fuzzing;
 
 use super::error_status::ErrorStatus;
-use super::quoted_client_text::Quoted;
+use super::quoting::Quoted;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use std::time::Duration;

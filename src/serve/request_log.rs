@@ -10,7 +10,7 @@
 //! Text from clients is shortened, and control characters are escaped. So clients cannot forge a
 //! line, and cannot control a terminal that shows the log.
 
-use super::quoted_client_text::clip;
+use super::quoting::clip;
 use super::request::RequestTarget;
 use crate::auth::User;
 use crate::clock;

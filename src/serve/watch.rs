@@ -11,12 +11,13 @@
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
-mod start_and_duration;
+mod plan;
 #[cfg(test)]
 mod tests;
 
-use self::start_and_duration::{WatchPlan, WatchStart};
+use self::plan::{WatchPlan, WatchStart};
 use super::REQUEST_TIMEOUT;
+use super::compare_pace::ComparePace;
 use super::content_negotiation::{AnswerContent, ChosenClause, ObjectForm, Syntax};
 use super::create_responses;
 use super::encode_objects::{Encoder, VersionedEntry};
@@ -27,7 +28,6 @@ use super::middleware::WatchSlot;
 use super::request::{Query, ResourceRequest};
 use super::selectors::Selector;
 use super::served_resources::Resource;
-use super::yield_while_comparing_selectors::ComparePace;
 use crate::clock;
 use crate::index::{Cursor, IndexChange, IndexEntry, ListScope, ReadVersion, Rv};
 use axum::body::Body;

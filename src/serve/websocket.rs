@@ -17,8 +17,8 @@
 
 mod bearer_subprotocol;
 
+use super::delivery::STALL_TIMEOUT;
 use super::error_status::ErrorStatus;
-use super::slow_client_timeout::STALL_TIMEOUT;
 use axum::body::Body;
 use axum::response::Response;
 use base64::Engine as _;

@@ -15,7 +15,7 @@
 //! is in memory at a time. This module writes nothing, so the caller can cancel the reading at any
 //! time.
 
-mod list_custom_resources_and_namespaces;
+mod cluster_state;
 #[cfg(test)]
 mod tests;
 
@@ -84,12 +84,7 @@ pub async fn initial_state(
     let store = ClusterStore::new(client);
     let mut known = None;
     if sources.retain || sources.persistence {
-        match with_time_limit(
-            namespaces_limit,
-            list_custom_resources_and_namespaces::namespaces(&store),
-        )
-        .await
-        {
+        match with_time_limit(namespaces_limit, cluster_state::namespaces(&store)).await {
             Ok(all) => known = Some(all),
             Err(error) => {
                 tracing::warn!(%error, "cannot read the namespaces; in persistence mode, the leader \
@@ -113,7 +108,7 @@ pub async fn initial_state(
     }
     let count_before_custom_resources = state.count();
     if sources.persistence {
-        let reading = list_custom_resources_and_namespaces::custom_resources(&store, &mut state);
+        let reading = cluster_state::custom_resources(&store, &mut state);
         if let Err(error) = with_time_limit(CUSTOM_RESOURCES_TIMEOUT, reading).await {
             tracing::warn!(%error, "not all custom resources were read; operations that are still in flight are detected again");
         }

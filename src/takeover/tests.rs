@@ -444,11 +444,7 @@ async fn the_list_of_namespaces_is_retried_within_the_time_limit() {
         answers.push(answer_with_namespace("a", Timestamp::UNIX_EPOCH));
         let store = ClusterStore::new(serving(script(answers)));
         let limit = Duration::from_secs(seconds);
-        let read = with_time_limit(
-            limit,
-            list_custom_resources_and_namespaces::namespaces(&store),
-        )
-        .await;
+        let read = with_time_limit(limit, cluster_state::namespaces(&store)).await;
         assert_eq!(read.is_ok(), is_read, "{code} {times} times");
         assert!(read.is_ok_and(|read| read.contains_key("a")) == is_read);
     }

@@ -11,10 +11,10 @@ use cel::common::ast::SourceInfo;
 use cel::{Env, IdedExpr, ParseError, ParseErrors};
 
 use super::error_hints::hint;
+use super::lowering::{NodeError, children, lower};
 use super::op::Op;
 use super::op_positions::{Spans, line_and_column};
 use super::projection::NeededPart;
-use super::syntax_tree_to_op_tree::{NodeError, children, lower};
 use super::type_check::Ty;
 use super::{CompileError, Environment, ObjectSchema, Projection, ResultKind};
 

@@ -166,11 +166,7 @@ pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Faul
         V::Int(value) => Value::Number((*value).into()),
         V::Uint(value) => Value::Number((*value).into()),
         V::Double(value) => Number::from_f64(*value).map_or_else(
-            || {
-                Value::String(super::conversion_functions_and_arithmetic::format_double(
-                    *value,
-                ))
-            },
+            || Value::String(super::conversions::format_double(*value)),
             Value::Number,
         ),
         V::Bytes(bytes) => {
@@ -211,7 +207,7 @@ pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Faul
             }
             Value::Object(members)
         }
-        _ => match super::conversion_functions_and_arithmetic::to_string(value.clone(), budget)? {
+        _ => match super::conversions::to_string(value.clone(), budget)? {
             V::Str(text) => {
                 charge(budget, steps(text.len(), 64))?;
                 Value::String(text.to_string())

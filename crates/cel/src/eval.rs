@@ -10,7 +10,7 @@
 
 use std::rc::Rc;
 
-use super::conversion_functions_and_arithmetic::{COPY_BYTES_PER_STEP, arithmetic, convert};
+use super::conversions::{COPY_BYTES_PER_STEP, arithmetic, convert};
 use super::failure::{FailureText, FixedText};
 use super::lists;
 use super::observe_evaluation::{EvaluationObserver, locate};

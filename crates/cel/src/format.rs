@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use super::Budget;
-use super::conversion_functions_and_arithmetic::{COPY_BYTES_PER_STEP, to_string};
+use super::conversions::{COPY_BYTES_PER_STEP, to_string};
 use super::format_string::{Clause, FORMATTING, FormatPart, FormatParts, GIVEN};
 use super::strings::is_printable;
 use super::value::{Fault, V, charge, steps};

@@ -29,10 +29,9 @@
 //! interpreter of `cel` differs from cel-go in many details, allocates memory for every selected
 //! field, and has no limit on its steps.
 
-mod check_format_calls;
 mod compile;
 mod constant_result;
-mod conversion_functions_and_arithmetic;
+mod conversions;
 mod convert_result;
 mod decimal;
 mod environment;
@@ -41,8 +40,9 @@ mod eval;
 mod evaluation_scope;
 mod explanation;
 mod failure;
-mod fields_in_expression;
+mod fields;
 mod format;
+mod format_calls;
 mod format_string;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -50,6 +50,7 @@ mod ip_address;
 mod json_document;
 mod json_fault;
 mod lists;
+mod lowering;
 mod named_format;
 mod named_format_functions;
 mod observe_evaluation;
@@ -67,7 +68,6 @@ mod schema;
 mod semantic_version;
 mod semver_functions;
 mod strings;
-mod syntax_tree_to_op_tree;
 mod time;
 mod time_comparisons;
 mod type_check;
@@ -94,7 +94,7 @@ pub use self::error_hints::nearest_value;
 pub use self::evaluation_scope::{EvaluationScope, ListElement};
 pub use self::explanation::{DecidingClause, Explanation};
 pub use self::failure::{EvaluationFault, ExpressionPlace, FailureText, FixedText, MissingKey};
-pub use self::fields_in_expression::{
+pub use self::fields::{
     NameOrigins, NamedField, NamedFields, NamedVariable, PathStep, ValueOrigins, fields,
 };
 pub use self::json_document::{Doc, DocError, Node};

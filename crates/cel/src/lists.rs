@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 use super::Budget;
-use super::conversion_functions_and_arithmetic::arithmetic;
+use super::conversions::arithmetic;
 use super::eval::SEARCH_BYTES_PER_STEP;
 use super::op::{Arith, Function};
 use super::strings::no_overload;

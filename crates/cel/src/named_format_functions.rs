@@ -1,7 +1,7 @@
 //! The functions of Kubernetes' named formats, such as `format.dns1123Label().validate(name)`.
 
 use super::Budget;
-use super::conversion_functions_and_arithmetic::COPY_BYTES_PER_STEP;
+use super::conversions::COPY_BYTES_PER_STEP;
 use super::named_format::NamedFormat;
 use super::op::Function;
 use super::strings::no_overload;

@@ -11,7 +11,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::Budget;
-use super::conversion_functions_and_arithmetic::charge_arguments;
+use super::conversions::charge_arguments;
 use super::decimal::{Decimal, MAX_DIGITS, NANO, TooLarge, parse_digits};
 use super::op::Function;
 use super::strings::no_overload;

@@ -7,9 +7,9 @@ use cel::IdedExpr;
 use cel::common::ast::{EntryExpr, Expr, LiteralValue, SourceInfo, operators};
 
 use super::compile::{located, parse, with_stack};
-use super::fields_in_expression::is_optional_of;
+use super::fields::is_optional_of;
+use super::lowering::{NodeError, comprehension_kind, without_dot};
 use super::op::ComprehensionKind;
-use super::syntax_tree_to_op_tree::{NodeError, comprehension_kind, without_dot};
 use super::{Environment, Program};
 
 /// Maximum number of times that variables are read for one expression. Variables that use each

@@ -2,7 +2,7 @@
 //! types of fields during compilation. Without a schema, all fields of `object` have the type
 //! `dyn`. An evaluation does not use the schema.
 
-use super::fields_in_expression::PathStep;
+use super::fields::PathStep;
 
 /// The type that a schema gives to a value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 
 use super::Budget;
-use super::conversion_functions_and_arithmetic::charge_arguments;
+use super::conversions::charge_arguments;
 use super::op::Function;
 use super::semantic_version::SemanticVersion;
 use super::strings::no_overload;

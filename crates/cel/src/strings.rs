@@ -10,7 +10,7 @@ use memchr::memmem;
 use regex::Regex;
 
 use super::Budget;
-use super::conversion_functions_and_arithmetic::COPY_BYTES_PER_STEP;
+use super::conversions::COPY_BYTES_PER_STEP;
 use super::eval::SEARCH_BYTES_PER_STEP;
 use super::format::format;
 use super::op::Function;

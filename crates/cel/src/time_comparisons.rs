@@ -6,7 +6,7 @@ use cel::common::ast::{Expr, LiteralValue, SourceInfo, operators};
 
 use super::CompileError;
 use super::compile::{located, parse, with_stack};
-use super::syntax_tree_to_op_tree::{NodeError, children};
+use super::lowering::{NodeError, children};
 
 /// Endings of the names of fields whose values are times.
 const TIME_FIELDS: [&str; 3] = ["Timestamp", "Time", "At"];

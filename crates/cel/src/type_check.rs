@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cel::common::ast::operators;
 
-use super::fields_in_expression::PathStep;
+use super::fields::PathStep;
 use super::overloads::{ParameterType, overloads};
 
 /// Maximum number of types inside of a type. For example, `map(string, list(int))` contains three

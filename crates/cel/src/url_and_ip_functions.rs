@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::Budget;
-use super::conversion_functions_and_arithmetic::charge_arguments;
+use super::conversions::charge_arguments;
 use super::ip_address::{Cidr, Ip};
 use super::op::Function;
 use super::strings::no_overload;

@@ -3,11 +3,11 @@
 //! recorded watches, formats errors, and finds the API group that a user probably meant.
 
 pub mod error_text;
-pub mod kind_lookup_without_cluster;
 pub mod list;
 pub mod manifest;
+pub mod offline_kinds;
 pub mod proxy;
-pub mod read_recorded_watch;
+pub mod recorded_watch;
 pub mod short_names;
 mod similar_group;
 

@@ -48,7 +48,7 @@ pub struct Object {
 impl Object {
     /// Returns the API group in `apiVersion`. It is empty for the core group.
     pub fn group(&self) -> &str {
-        crate::kind_lookup_without_cluster::group(&self.api_version)
+        crate::offline_kinds::group(&self.api_version)
     }
 
     /// Returns `metadata.uid`, or None if it is missing or empty.

@@ -4,11 +4,9 @@
 //! Commands and flags come from the definitions for clap. Names of operations and namespaces come
 //! from the cluster, if the cluster answers in time.
 
+use super::arguments::{all_flags, flag_awaiting_value, with_command, with_switches};
 use super::connect::Connect;
 use super::filter::Filters;
-use super::kubectl_argument_conventions::{
-    all_flags, flag_awaiting_value, with_command, with_switches,
-};
 use super::operation_source::{OperationSource, namespaces};
 use super::output::{complain, print};
 use super::problem::Problem;

@@ -1,5 +1,5 @@
 //! Finds kinds in the discovery of a cluster: by a name that the user has typed, or by the
-//! `apiVersion` and kind of an owner reference. `ifo_client::kind_lookup_without_cluster` finds kinds
+//! `apiVersion` and kind of an owner reference. `ifo_client::offline_kinds` finds kinds
 //! without a cluster.
 //!
 //! A user can type a kind, a plural, a singular or a short name in upper or lower case. A version
@@ -19,7 +19,7 @@ use super::api_client::ApiClient;
 use super::operation_source::escape;
 use super::suggestion::nearest;
 use ifo_api::Gvr;
-use ifo_client::kind_lookup_without_cluster::{KindName, group, group_and_version};
+use ifo_client::offline_kinds::{KindName, group, group_and_version};
 use ifo_client::short_names::ShortNames;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};

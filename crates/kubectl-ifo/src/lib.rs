@@ -14,6 +14,7 @@
 
 mod address;
 mod api_client;
+mod arguments;
 mod clock;
 mod colors;
 mod columns;
@@ -24,10 +25,8 @@ mod discovered_kinds;
 mod filter;
 mod filter_check;
 mod from_files;
-mod group_by_piece_of_work;
 mod history;
 mod impact;
-mod kubectl_argument_conventions;
 mod list;
 mod listed_operation;
 mod operation_source;
@@ -36,10 +35,12 @@ mod owner_lookup;
 mod ownership;
 mod plain_text;
 mod problem;
-mod reprint_on_change;
+mod reprint;
 mod resource_argument;
 mod rule_sets;
 mod rules;
+#[cfg(test)]
+mod snapshots;
 mod sort;
 mod state_filter;
 mod suggestion;
@@ -47,16 +48,15 @@ mod summary;
 mod support_bundle;
 #[cfg(test)]
 mod test_fixtures;
-#[cfg(test)]
-mod test_output_snapshots;
 mod top;
 mod tree;
 mod version;
 mod wait;
+mod work_groups;
 
+use arguments::{with_command, with_switches};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use kubectl_argument_conventions::{with_command, with_switches};
 use output::complain;
 use problem::Problem;
 use std::ffi::OsString;

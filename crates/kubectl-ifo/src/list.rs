@@ -9,7 +9,6 @@ use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::from_files;
-use super::group_by_piece_of_work;
 use super::listed_operation::{ListedOperation, operation_name_in};
 use super::operation_source::{OperationSource, Served};
 use super::output::{
@@ -18,6 +17,7 @@ use super::output::{
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use super::state_filter::StateArgs;
+use super::work_groups;
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use ifo_client::short_names::ShortNames;
@@ -333,7 +333,7 @@ impl ListView {
             return operations.to_vec();
         }
         let is_expanded = self.rows == RowMode::Expanded;
-        group_by_piece_of_work::rows(operations, is_expanded, |lines| self.sort.sort(lines))
+        work_groups::rows(operations, is_expanded, |lines| self.sort.sort(lines))
     }
 
     /// Formats all operations. If `single` is true and there is one operation, JSON and YAML output
@@ -412,7 +412,7 @@ fn encode_document(value: &impl Serialize, format: ListFormat) -> Result<Termina
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_output_snapshots::{mixed, now, operation, short_names, snapshot};
+    use super::super::snapshots::{mixed, now, operation, short_names, snapshot};
     use super::*;
     use serde_json::{Value, json};
     use unicode_width::UnicodeWidthStr as _;

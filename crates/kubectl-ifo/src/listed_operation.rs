@@ -16,10 +16,10 @@
 //! The commands `rules replay` and `rules test` read no operations from a cluster. In these
 //! commands, the plugin itself evaluates the rules.
 
-mod encode_as_json_or_yaml;
+mod encode;
 mod timing;
 
-pub(super) use encode_as_json_or_yaml::{JsonField, OperationJson};
+pub(super) use encode::{JsonField, OperationJson};
 pub(super) use timing::seconds_text;
 
 use super::plain_text::one_line;
@@ -73,7 +73,7 @@ pub(super) struct ListedOperation {
     /// the operation is about the whole subject.
     pub(super) item: Option<String>,
     /// Key of the piece of work: operations of one component with the same key belong together. A key
-    /// that ends with `/` has another meaning (see `group_by_piece_of_work`). None if the operation has no key.
+    /// that ends with `/` has another meaning (see `work_groups`). None if the operation has no key.
     /// Such an operation is a piece of work of its own.
     pub(super) work: Option<String>,
     /// Component to which the rule set belongs, such as `kubevirt`.

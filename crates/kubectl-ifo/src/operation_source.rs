@@ -7,12 +7,12 @@
 
 mod combined_completeness;
 mod follow;
-mod list_object_names;
+mod object_names;
 
 pub(super) use combined_completeness::{IncompleteJson, combined};
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
-pub(super) use list_object_names::{escape, names, namespaces};
+pub(super) use object_names::{escape, names, namespaces};
 
 use super::api_client::{ApiClient, ListCompleteness, ListOptions};
 use super::filter::Filters;

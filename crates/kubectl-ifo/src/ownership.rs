@@ -21,7 +21,7 @@
 //! must not loop forever. The graph ignores only a reference of an object to itself.
 
 use super::listed_operation::{ListedOperation, ListedSubject};
-use ifo_client::kind_lookup_without_cluster::group;
+use ifo_client::offline_kinds::group;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet, VecDeque};

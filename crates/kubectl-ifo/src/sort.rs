@@ -213,7 +213,7 @@ impl Ord for FieldKey {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_output_snapshots::mixed;
+    use super::super::snapshots::mixed;
     use super::*;
 
     fn sorted(by: &str) -> Vec<String> {
@@ -259,7 +259,7 @@ mod tests {
             "metadata": {"labels": {"a.b/c": "x"}},
             "status": {"conditions": [{"reason": "y"}]},
         });
-        let operation = super::super::test_output_snapshots::operation("a", "VM/b", "Up", 5, more);
+        let operation = super::super::snapshots::operation("a", "VM/b", "Up", 5, more);
         let value = |path: &str| match SortBy::read(path) {
             Ok(SortBy::Path { pointer, .. }) => field(&operation, &pointer),
             other => panic!("{path}: {other:?}"),

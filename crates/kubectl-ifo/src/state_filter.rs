@@ -49,7 +49,7 @@ pub(super) fn one_of(states: Vec<State>) -> impl TypedValueParser<Value = State>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_output_snapshots::mixed;
+    use crate::snapshots::mixed;
     use clap::Parser as _;
 
     #[derive(Debug, clap::Parser)]

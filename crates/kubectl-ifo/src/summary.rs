@@ -9,15 +9,15 @@ use super::columns::{self, Table};
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::group_by_piece_of_work;
 use super::list::{CommonArgs, WorkArgs, print_incomplete};
 use super::listed_operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::{IncompleteJson, OperationSource};
 use super::output::{ListFormat, TerminalText, TextStyle, encode, print, table};
 use super::plain_text::one_line;
 use super::problem::Problem;
-use super::reprint_on_change::{self, WatchOutputInputs, WatchOutputText};
+use super::reprint::{self, WatchOutputInputs, WatchOutputText};
 use super::sort::{self, SortBy};
+use super::work_groups;
 use clap::ValueEnum as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ifo_client::short_names::ShortNames;
@@ -76,7 +76,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     if args.common.output.watch {
-        return reprint_on_change::run(&source, operations, format, view).await;
+        return reprint::run(&source, operations, format, view).await;
     }
     if let Some(sort) = &view.sort {
         sort.check(&operations)?;
@@ -113,7 +113,7 @@ impl WatchOutputText for SummaryView {
         shown: &WatchOutputInputs,
     ) -> Result<TerminalText, Problem> {
         if self.format.is_table() && !self.is_expanded {
-            operations = group_by_piece_of_work::rows(&operations, false, |_| {});
+            operations = work_groups::rows(&operations, false, |_| {});
         }
         match &self.sort {
             Some(sort) => sort.sort(&mut operations),
@@ -311,7 +311,7 @@ fn urgent(operations: &[ListedOperation]) -> Vec<&ListedOperation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_output_snapshots::{mixed, now, short_names, snapshot};
+    use super::super::snapshots::{mixed, now, short_names, snapshot};
     use super::*;
 
     #[test]

@@ -1,6 +1,6 @@
 //! Watches the rule sets of a cluster for the rule-set controller, which compiles the rules.
 
-use super::check_installed_crd_fields;
+use super::crd_check;
 use crate::rules::RuleSetEvent;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
@@ -17,7 +17,7 @@ const MAX_UNKNOWN_FIELDS: usize = 20;
 /// Watches the rule sets and their CRD. If a rule set cannot be decoded, the stream yields
 /// [`RuleSetEvent::Unreadable`] with its name. The other rule sets are processed as usual.
 pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
-    let definition = check_installed_crd_fields::follow(client.clone());
+    let definition = crd_check::follow(client.clone());
     // Rule sets are read as `DynamicObject`, which keeps the fields that this server does not know.
     // `applied` reports these fields.
     let resource = ApiResource::erase::<OperationRuleSet>(&());

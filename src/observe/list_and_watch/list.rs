@@ -6,8 +6,8 @@ use crate::observe::{
     GapReason, InvalidData,
     apiserver_requests::{Refusal, WatchOrPage},
     body_parts::MAX_OBJECT,
+    list_page::{PageFault, PagePart, PageReader},
     read_budget::ListPermit,
-    stream_list_page::{PageFault, PagePart, PageReader},
     watch_event,
 };
 use http_body_util::BodyExt as _;

@@ -11,7 +11,7 @@
 use super::queue_entry::{QueueEntry, StoredState, WantedState};
 use super::{COMPARE_INTERVAL, Queue};
 use crate::clock;
-use crate::persist::custom_resource_client::Revision;
+use crate::persist::client::Revision;
 use crate::persist::written_summary::WrittenSummary;
 use ifo_api::Text;
 use ifo_api::live::Phase;

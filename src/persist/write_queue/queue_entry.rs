@@ -3,9 +3,9 @@
 
 use super::{AtStop, JobResult, PersistSettings};
 use crate::index::IndexEntry;
-use crate::persist::custom_resource_client::Revision;
+use crate::persist::client::Revision;
 use crate::persist::store_failure::StoreFailure;
-use crate::persist::write_rate_and_backoff;
+use crate::persist::write_rate;
 use crate::persist::written_summary::WrittenSummary;
 use ifo_api::live::Phase;
 use std::sync::Arc;
@@ -153,7 +153,7 @@ impl QueueEntry {
         ) {
             self.stored = StoredState::Unknown;
         }
-        self.not_before = Some(now + write_rate_and_backoff::delay(self.failures, most));
+        self.not_before = Some(now + write_rate::delay(self.failures, most));
         self.failures = self.failures.saturating_add(1);
     }
 

@@ -757,7 +757,7 @@ async fn at_shutdown_writes_that_back_off_are_retried_at_once_and_then_each_seco
             .expect("the write is retried each second");
         fixture.fail(&job, &invalid);
         assert!(!fixture.queue.is_drained());
-        fixture.now += write_rate_and_backoff::MAX_DRAINING_DELAY;
+        fixture.now += write_rate::MAX_DRAINING_DELAY;
     }
     assert_eq!(fixture.run_for(seconds(1)), 1);
     assert!(fixture.queue.is_drained());

@@ -4,7 +4,7 @@
 
 use super::SimulatedProcess;
 use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
-use crate::replicate::leader_link_interface::{
+use crate::replicate::link::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::replicate::{Leader, ReplicaStatus, Term};

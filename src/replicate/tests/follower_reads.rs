@@ -11,10 +11,10 @@ use crate::clock::BootTime;
 use crate::index::{
     Bounds, IndexEntry, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from,
 };
-use crate::replicate::leader_link_interface::{
+use crate::replicate::leadership::LeadershipGrant;
+use crate::replicate::link::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
-use crate::replicate::leadership::LeadershipGrant;
 use crate::replicate::{
     ClusterContact, Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus, Term, replica_status,
 };

@@ -1,7 +1,7 @@
 //! Tests the conditions in the status of a rule set, and the list of rule sets that may miss
 //! operations.
 
-use super::super::rule_set_status::{RuleSetHealth, WatchState, compute};
+use super::super::status::{RuleSetHealth, WatchState, compute};
 use super::*;
 use crate::clock;
 use ifo_api::completeness::Gap;

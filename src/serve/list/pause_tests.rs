@@ -1,8 +1,8 @@
 //! Tests that a list with a selector lets other tasks run.
 
 use crate::index::{Key, VersionAssignment, Write};
+use crate::serve::compare_pace::ENTRIES_PER_TURN;
 use crate::serve::tests::{Fixture, operation, request};
-use crate::serve::yield_while_comparing_selectors::ENTRIES_PER_TURN;
 use http::StatusCode;
 use serde_json::json;
 use std::sync::Arc;

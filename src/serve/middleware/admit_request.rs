@@ -11,7 +11,7 @@ use crate::serve::connection_limits::{self, ConnectionClass, ConnectionRefused};
 use crate::serve::create_responses::{SelfDefence, plain};
 use crate::serve::error_status::ErrorStatus;
 use crate::serve::peer_requests;
-use crate::serve::quoted_client_text::{Quoted, clip};
+use crate::serve::quoting::{Quoted, clip};
 use crate::serve::request::{Query, RequestTarget, ResourceRequest};
 use crate::serve::request_log::RequestLogLine;
 use crate::serve::selectors::ReviewedSelectors;

@@ -1,7 +1,7 @@
 //! Checks of watch options for the fuzz targets.
 
 use super::Options;
-use super::start_and_duration::{MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchPlan, WatchStart};
+use super::plan::{MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchPlan, WatchStart};
 use crate::index::Rv;
 use crate::serve::fuzzing::{FuzzServer, check_error};
 use crate::serve::request::Query;

@@ -4,8 +4,8 @@
 
 use super::evaluate::{self, RuleSetBudgets};
 use super::metadata::PartialMetadata;
-use super::objects_with_unknown_operations::UnknownObjects;
 use super::stored_objects::{StoredBytes, StoredObjects};
+use super::unknown::UnknownObjects;
 use super::{Evaluation, FeedEvent, Subject};
 use crate::rules::{EvaluationError, EvaluationTime, RuleBook};
 use crate::{ClockReading, Meter};

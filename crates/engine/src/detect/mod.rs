@@ -25,9 +25,9 @@
 mod detector;
 mod evaluate;
 mod metadata;
-mod objects_with_unknown_operations;
 mod stored_objects;
 mod subject;
+mod unknown;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //! [`compile()`] turns the spec of one OperationRuleSet into a [`RuleSet`] or a list of errors. A
 //! [`RuleBook`] combines all rule sets that have the same target.
 
+mod activity;
 pub mod cluster_roles;
 mod compile;
 #[cfg(test)]
@@ -15,10 +16,12 @@ mod exclusions;
 mod feed_lag;
 mod lint;
 mod rule_book;
-mod rule_set_activity;
 mod timing_hash;
 mod validate;
 
+pub use activity::{
+    Activity, EvaluationFailure, ObjectScope, OperationBound, ReachedBound, UnknownDetections,
+};
 pub use compile::{
     MAX_COMPILE_TIME, MAX_ERRORS, MAX_EXPRESSIONS, RuleSetError, compile, compile_within,
     expression_bytes, result_kind,
@@ -34,9 +37,6 @@ pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WorkWaitingSince};
 use ifo_api::Text;
 pub use lint::{elements_without_key, warnings};
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
-pub use rule_set_activity::{
-    Activity, EvaluationFailure, ObjectScope, OperationBound, ReachedBound, UnknownDetections,
-};
 
 use ifo_api::live::State;
 use ifo_api::metadata::Labels;

@@ -9,13 +9,13 @@ mod end_reason;
 mod expiring_map;
 mod operation;
 mod operation_limits;
-mod operations_on_one_object;
-mod operations_restored_at_takeover;
 mod pending_work;
 mod refused_operations;
-mod retained_by_component;
-mod state_shared_by_all_objects;
+mod retained;
+mod shared_state;
+mod subject;
 mod superseded_operations;
+mod takeover;
 #[cfg(test)]
 mod tests;
 mod tracker;
@@ -27,8 +27,8 @@ use ifo_api::Text;
 pub use operation_limits::{
     MAX_OPERATIONS, MAX_OPERATIONS_OF_RULE_SET, MAX_TEXTS, MAX_TEXTS_OF_RULE_SET, OperationBounds,
 };
-pub use operations_restored_at_takeover::{InitialState, MAX_RESTORED};
 pub use pending_work::FULL_BATCH;
+pub use takeover::{InitialState, MAX_RESTORED};
 pub use tracker::{Retention, Tracker, TrackerSettings};
 
 use crate::detect::FeedEvent;

@@ -21,7 +21,7 @@ pub use timing::{OperationTiming, TimingInput};
 
 use super::baselines::{RunKind, SharedBaselines};
 use super::end_reason::End;
-use super::retained_by_component::RuleSetId;
+use super::retained::RuleSetId;
 use super::superseded_operations::OperationName;
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};

@@ -5,8 +5,8 @@
 
 use super::Write;
 use super::end_reason::End;
-use super::operations_on_one_object::{SubjectEventContext, TrackedSubject};
-use super::state_shared_by_all_objects::Identity;
+use super::shared_state::Identity;
+use super::subject::{SubjectEventContext, TrackedSubject};
 use super::tracker::Tracker;
 use crate::ClockReading;
 use crate::rules::RuleSetsWithoutBook;

@@ -8,10 +8,10 @@
 use super::end_reason::End;
 use super::operation::SubjectView;
 use super::operation_limits::OperationBounds;
-use super::operations_on_one_object::{SubjectEventContext, TrackedSubject};
 use super::pending_work::{FULL_BATCH, PendingWork, SubjectAction};
 use super::refused_operations::{RefusalReport, RefusedOperations};
-use super::state_shared_by_all_objects::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
+use super::shared_state::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
+use super::subject::{SubjectEventContext, TrackedSubject};
 use super::{Message, SharedBaselines};
 use crate::detect::{Evaluation, FeedEvent, Subject};
 use crate::rules::RuleBook;

@@ -1,7 +1,7 @@
 //! Tests of the kinds that a typed name matches.
 
 use super::*;
-use ifo_client::kind_lookup_without_cluster::plural;
+use ifo_client::offline_kinds::plural;
 
 fn resource(group: &str, kind: &str, short: &str) -> ServedResource {
     ServedResource {

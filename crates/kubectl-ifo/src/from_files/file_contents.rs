@@ -292,7 +292,7 @@ impl ObjectsByResource {
     /// this note, an empty list would look as if the files did not contain the resource.
     fn note_list(&mut self, document: &Value) {
         let text = |field: &str| document[field].as_str().unwrap_or_default();
-        let group = ifo_client::kind_lookup_without_cluster::group(text("apiVersion"));
+        let group = ifo_client::offline_kinds::group(text("apiVersion"));
         let kind = text("kind").strip_suffix("List");
         match (group, kind) {
             (LIVE_GROUP, Some(live::KIND)) => self.live.is_listed = true,

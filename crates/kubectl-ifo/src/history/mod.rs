@@ -14,14 +14,14 @@ use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::from_files::ParsedLabelSelector;
-use super::group_by_piece_of_work::PieceOfWork;
 use super::list::{WorkArgs, objects, print_incomplete};
 use super::listed_operation::ListedOperation;
 use super::operation_source::{OperationSource, Served};
 use super::output::{ListFormat, TextStyle, complain, print, print_error_line};
 use super::problem::Problem;
 use super::state_filter::one_of;
-use super::{columns, group_by_piece_of_work};
+use super::work_groups::PieceOfWork;
+use super::{columns, work_groups};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use ifo_api::duration;
@@ -235,7 +235,7 @@ fn rows(
     let all: Vec<&ListedOperation> = completed.iter().chain(in_flight).collect();
     let mut unfinished = 0;
     let mut pieces = Vec::new();
-    for numbers in group_by_piece_of_work::group_by_work(&all) {
+    for numbers in work_groups::group_by_work(&all) {
         let is_completed = |number: &usize| *number < completed.len();
         if numbers.iter().all(is_completed) {
             let members: Vec<_> = numbers.iter().map(|it| all[*it]).collect();

@@ -20,13 +20,13 @@ use super::discovered_kinds::Kinds;
 use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
 use super::from_files;
-use super::group_by_piece_of_work;
 use super::list::WorkArgs;
 use super::listed_operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::OperationSource;
 use super::output::{Format, TextStyle, complain, print, print_error_line, print_value};
 use super::problem::Problem;
 use super::sort::SortBy;
+use super::work_groups;
 use crate::clock;
 use cluster_objects::{NodeObjectsReader, missing_reason};
 use drain::{AffectedObject, DrainBlocker, DrainImpact};
@@ -153,8 +153,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let verdict = DrainVerdict::of(&reader, &operations, &impact, &missing, now);
     if args.format == Format::Table {
         let sort = SortBy::default();
-        let rows =
-            group_by_piece_of_work::rows(&operations, args.work.expand, |lines| sort.sort(lines));
+        let rows = work_groups::rows(&operations, args.work.expand, |lines| sort.sort(lines));
         let screen = columns::terminal_width();
         let style = TextStyle {
             screen,

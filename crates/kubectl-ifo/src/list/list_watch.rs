@@ -4,11 +4,11 @@ use super::{ListView, RowMode, print_incomplete};
 use crate::clock;
 use crate::columns::Table;
 use crate::filter::Filters;
-use crate::group_by_piece_of_work;
 use crate::listed_operation::{ListedOperation, OperationKey};
 use crate::operation_source::{OperationChange, OperationSource};
 use crate::output::{complain, print};
 use crate::problem::Problem;
+use crate::work_groups;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -133,9 +133,9 @@ struct WatchedPiece {
 impl WatchedPiece {
     fn line_operation(&self) -> ListedOperation {
         let members: Vec<&ListedOperation> = self.members.values().collect();
-        let numbers = group_by_piece_of_work::root_first(&members).into_iter();
+        let numbers = work_groups::root_first(&members).into_iter();
         let members: Vec<&ListedOperation> = numbers.map(|it| members[it]).collect();
-        group_by_piece_of_work::line_of(&members)
+        work_groups::line_of(&members)
     }
 
     /// Keeps the texts of the row `line`. Returns true if the row must be printed, because its
@@ -155,12 +155,9 @@ impl WatchedPiece {
 impl WatchedPieces {
     fn new(operations: &[ListedOperation]) -> Self {
         let mut watched = Self::default();
-        let (open, others): (Vec<&ListedOperation>, Vec<&ListedOperation>) =
-            operations.iter().partition(|it| {
-                it.work
-                    .as_deref()
-                    .is_some_and(group_by_piece_of_work::is_open)
-            });
+        let (open, others): (Vec<&ListedOperation>, Vec<&ListedOperation>) = operations
+            .iter()
+            .partition(|it| it.work.as_deref().is_some_and(work_groups::is_open));
         // An operation with an open key joins the piece of another operation. So the operations
         // with an open key are added last.
         for operation in others.into_iter().chain(open) {
@@ -193,7 +190,7 @@ impl WatchedPieces {
             return vec![operation];
         };
         let piece = self.pieces.entry(key.clone()).or_default();
-        let member = group_by_piece_of_work::member_row(&operation);
+        let member = work_groups::member_row(&operation);
         piece.members.insert(operation.key(), operation);
         let line = piece.line_operation();
         let has_ended = !line.active;
@@ -218,7 +215,7 @@ impl WatchedPieces {
     fn piece_of(&mut self, operation: &ListedOperation) -> Option<OwnedWorkKey> {
         let own = operation.work_key()?;
         let owned = (own.0.to_owned(), own.1.to_owned());
-        if !group_by_piece_of_work::is_open(own.1) {
+        if !work_groups::is_open(own.1) {
             return Some(owned);
         }
         if let Some(joined) = self.joined.get(&operation.key()) {
@@ -227,14 +224,9 @@ impl WatchedPieces {
         let candidates = self
             .pieces
             .range(owned..)
-            .take_while(|(it, _)| group_by_piece_of_work::begins_with((&it.0, &it.1), own))
-            .map(|(key, piece)| {
-                (
-                    key,
-                    group_by_piece_of_work::TimeInFlight::of(piece.members.values()),
-                )
-            });
-        let joined = group_by_piece_of_work::nearest_piece(operation, candidates)?.clone();
+            .take_while(|(it, _)| work_groups::begins_with((&it.0, &it.1), own))
+            .map(|(key, piece)| (key, work_groups::TimeInFlight::of(piece.members.values())));
+        let joined = work_groups::nearest_piece(operation, candidates)?.clone();
         self.joined.insert(operation.key(), joined.clone());
         Some(joined)
     }
@@ -242,8 +234,8 @@ impl WatchedPieces {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::snapshots::mixed;
     use super::super::super::test_fixtures::on;
-    use super::super::super::test_output_snapshots::mixed;
     use super::*;
 
     fn member(name: &str, state: &str) -> ListedOperation {

@@ -20,8 +20,8 @@ mod decode_spec;
 mod eval;
 mod expected_operations;
 mod explain;
-mod generate_rbac_roles;
 mod input_files;
+mod rbac_roles;
 mod replay;
 mod resource_schemas;
 mod rule_sets;
@@ -42,7 +42,7 @@ pub(super) enum RulesCommand {
     /// Evaluates one expression on one object
     Eval(eval::RulesEvalArgs),
     /// Prints the smallest ClusterRole with which the server can watch the targets of the rules
-    Roles(generate_rbac_roles::RulesRolesArgs),
+    Roles(rbac_roles::RulesRolesArgs),
 }
 
 /// Runs a subcommand. Returns true if the subcommand has found no error.
@@ -52,6 +52,6 @@ pub(super) fn run(command: &RulesCommand) -> Result<bool, Problem> {
         RulesCommand::Test(args) => test_command::run(args),
         RulesCommand::Replay(args) => replay::run(args),
         RulesCommand::Eval(args) => eval::run(args),
-        RulesCommand::Roles(args) => generate_rbac_roles::run(args),
+        RulesCommand::Roles(args) => rbac_roles::run(args),
     }
 }

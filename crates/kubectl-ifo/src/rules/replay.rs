@@ -36,8 +36,8 @@ use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
 use ifo_api::Text;
 use ifo_api::{Gvr, duration};
-use ifo_client::kind_lookup_without_cluster::KnownKinds;
-use ifo_client::read_recorded_watch::{self, RecordedChange, RecordedEvent};
+use ifo_client::offline_kinds::KnownKinds;
+use ifo_client::recorded_watch::{self, RecordedChange, RecordedEvent};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Evaluation, FieldFailure};
 use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
@@ -133,7 +133,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let kinds = KnownKinds::of(objects).with_targets(targets.keys());
     let mut events = Vec::new();
     for path in &args.stream {
-        let parsed = read_stream(path).map(|text| read_recorded_watch::read(&text, &kinds));
+        let parsed = read_stream(path).map(|text| recorded_watch::read(&text, &kinds));
         let faults = match parsed {
             Ok((more, faults)) => {
                 events.extend(more);

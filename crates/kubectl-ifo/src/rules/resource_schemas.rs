@@ -174,7 +174,7 @@ impl Schemas {
             let kind = kind_of(item)?;
             let plural = path.strip_prefix(&prefix)?.rsplit('/').next()?;
             (kind.eq_ignore_ascii_case(name)
-                && ifo_client::kind_lookup_without_cluster::is_kind_or_plural(plural, kind))
+                && ifo_client::offline_kinds::is_kind_or_plural(plural, kind))
             .then_some(plural)
         })
     }

@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_cel::Doc;
-use ifo_client::kind_lookup_without_cluster::KnownKinds;
+use ifo_client::offline_kinds::KnownKinds;
 use ifo_engine::detect::{Evaluation, Finding, evaluate};
 use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;

@@ -36,7 +36,7 @@ use super::filter_check;
 use super::list::{WorkArgs, incomplete_line, print_incomplete};
 use super::operation_source::{OperationFollower, OperationSource, Served};
 use super::problem::Problem;
-use super::reprint_on_change::PROBE_INTERVAL;
+use super::reprint::PROBE_INTERVAL;
 use super::state_filter::StateArgs;
 use crate::clock;
 use crossterm::event::{Event as Input, EventStream};

@@ -4,15 +4,15 @@
 //! frame.
 //!
 //! A piece of work is a group of operations that belong together, such as the operations of one
-//! migration (see `group_by_piece_of_work`). These operations are the members of the piece. The
+//! migration (see `work_groups`). These operations are the members of the piece. The
 //! table shows one line for each piece. If the user presses `e`, a row for each member follows the
 //! line.
 
 use crate::columns::{OperationColumn, with_member_prefix};
-use crate::group_by_piece_of_work::{group_by_work, line_of, member_row};
 use crate::listed_operation::{ListedOperation, OperationKey};
 use crate::plain_text::one_line;
 use crate::sort::by_subject;
+use crate::work_groups::{group_by_work, line_of, member_row};
 use ifo_client::short_names::ShortNames;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -296,7 +296,7 @@ impl TopPiece {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_output_snapshots::short_names;
+    use crate::snapshots::short_names;
 
     fn operation(name: &str, active: bool) -> ListedOperation {
         let mut operation = ListedOperation {

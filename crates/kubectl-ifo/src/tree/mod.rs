@@ -22,7 +22,7 @@ use super::output::{
 use super::owner_lookup::OwnerLookup;
 use super::ownership::Ownership;
 use super::problem::Problem;
-use super::reprint_on_change::{self, WatchOutputInputs, WatchOutputText};
+use super::reprint::{self, WatchOutputInputs, WatchOutputText};
 use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
 use draw::draw;
@@ -116,7 +116,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         is_limit_reported: false,
     };
     if args.common.output.watch {
-        return reprint_on_change::run(&source, operations, format, view).await;
+        return reprint::run(&source, operations, format, view).await;
     }
     view.sort.check(&operations)?;
     if let Some(selected) = &mut view.selected {

@@ -11,9 +11,9 @@ use crate::filter::Filters;
 use crate::listed_operation::{ListedOperation, ListedSubject};
 use crate::output::TextStyle;
 use crate::ownership::Ownership;
+use crate::snapshots::short_names;
 use crate::sort::SortBy;
 use crate::test_fixtures::{now, on, subject};
-use crate::test_output_snapshots::short_names;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 

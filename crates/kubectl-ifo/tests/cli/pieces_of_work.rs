@@ -182,37 +182,11 @@ fn operations_are_filtered_by_node() {
 }
 
 #[test]
-fn idle_is_only_reported_if_the_server_and_the_rule_sets_know_nodes() {
+fn idle_is_only_reported_if_a_rule_set_knows_nodes() {
     let idle = ["wait", "--for=idle", "--timeout=0", "--node", "worker-3"];
     let (_runtime, address) = serve(|request| answer(&[], request));
     let output = execute(plugin(address).args(idle));
     assert_eq!(output.code, 0, "{}", output.stderr);
-
-    // An older server refuses the field selector.
-    let (_runtime, address) = serve(|request| {
-        if request
-            .uri()
-            .query()
-            .unwrap_or_default()
-            .contains("status.nodes")
-        {
-            return status_response(400, "BadRequest", "field label not supported: status.nodes");
-        }
-        answer(&[], request)
-    });
-    for args in [
-        &idle[..],
-        &["list", "--node", "a,b"],
-        &["tree", "--node", "a"],
-    ] {
-        let output = execute(plugin(address).args(args));
-        assert_ne!(output.code, 0, "{args:?}");
-        assert!(
-            output.stderr.contains("does not report nodes"),
-            "{}",
-            output.stderr
-        );
-    }
 
     // No rule set yields nodes.
     let (_runtime, address) = serve(|request| match request.uri().path() {

@@ -4,7 +4,7 @@
 //! only the first 10 errors.
 
 use super::{LabelRequirement, Test};
-use crate::serve::quoted_client_text::{Quoted, join_errors};
+use crate::serve::quoting::{Quoted, join_errors};
 use ifo_api::labels::{MAX_VALUE, is_key, is_value};
 use std::collections::BTreeSet;
 

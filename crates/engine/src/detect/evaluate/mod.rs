@@ -3,12 +3,12 @@
 //! writes log lines, uses up budgets of evaluation steps, and updates the
 //! [`Activity`](crate::rules::Activity) of each rule set.
 
+mod budget;
 mod evaluator;
-mod rule_set_budget;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::rule_set_budget::RuleSetBudgets;
+pub(super) use self::budget::RuleSetBudgets;
 
 use self::evaluator::ObjectEvaluator;
 pub use self::evaluator::{MAX_OPERATIONS_ON_OBJECT, Nodes, RuleValues};

@@ -17,7 +17,7 @@ use super::{
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, RuleBook, RuleSet};
-use crate::track::retained_by_component::RuleSetId;
+use crate::track::retained::RuleSetId;
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Text;
 use ifo_api::live::{

@@ -1,7 +1,7 @@
 //! Tests of tables to which a watch adds rows.
 
 use super::*;
-use crate::test_output_snapshots::{now, operation, short_names};
+use crate::snapshots::{now, operation, short_names};
 use serde_json::json;
 
 fn growing_table(operations: &[ListedOperation], screen: Option<usize>) -> Table {

@@ -6,7 +6,7 @@ use crate::filter::Filters;
 use crate::listed_operation::ListedOperation;
 use crate::operation_source::OperationSource;
 use crate::problem::Problem;
-use crate::test_output_snapshots;
+use crate::snapshots;
 use futures::StreamExt as _;
 use http::{Request, Response};
 use ifo_api::{LIVE_GROUP, VERSION, live};
@@ -103,7 +103,7 @@ async fn a_permission_error_is_not_retried() {
 fn active(name: &str, version: &str) -> ListedOperation {
     let subject = format!("VirtualMachine/{name}");
     let more = json!({"metadata": {"resourceVersion": version}});
-    test_output_snapshots::operation("shop", &subject, "Migrating", 65, more)
+    snapshots::operation("shop", &subject, "Migrating", 65, more)
 }
 
 fn completed(name: &str, version: &str) -> ListedOperation {

@@ -7,8 +7,8 @@
 
 use super::super::input_files::Input;
 use super::*;
-use crate::group_by_piece_of_work;
 use crate::listed_operation::ListedOperation;
+use crate::work_groups;
 use ifo_api::Key;
 use std::collections::BTreeSet;
 
@@ -50,13 +50,13 @@ fn is_of_migration(operation: &ListedOperation) -> bool {
         || ["Migrating", "LiveMigrating"].contains(&operation.operation.as_str())
 }
 
-/// Groups the operations of migrations by piece of work ([`group_by_piece_of_work`]). Returns the
+/// Groups the operations of migrations by piece of work ([`work_groups`]). Returns the
 /// subjects of each piece: the objects that its operations are about. Other operations are left
 /// out.
 fn pieces(operations: &[ListedOperation]) -> Vec<BTreeSet<String>> {
     let operations: Vec<&ListedOperation> =
         operations.iter().filter(|it| is_of_migration(it)).collect();
-    let grouped = group_by_piece_of_work::group_by_work(&operations).into_iter();
+    let grouped = work_groups::group_by_work(&operations).into_iter();
     let subjects = |numbers: Vec<usize>| {
         let numbers = numbers.into_iter();
         numbers.map(|it| operations[it].subject_name()).collect()
@@ -74,7 +74,7 @@ fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
     let stream = repository.join("tests/fixtures/recorded/kubevirt-migrate-ok.jsonl");
     let text = read_stream(&stream).expect("the recording can be read");
     let kinds = KnownKinds::default().with_targets(targets.keys());
-    let (events, faults) = read_recorded_watch::read(&text, &kinds);
+    let (events, faults) = recorded_watch::read(&text, &kinds);
     assert!(faults.is_empty(), "{faults:?}");
     let scale = TimeScale::of(&events);
     let settings = TrackerSettings {

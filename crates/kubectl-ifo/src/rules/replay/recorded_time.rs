@@ -4,7 +4,7 @@
 //! The times of the wall clock come from the timestamps in the recorded objects. The times of the
 //! steady clock are `Instant`s. The first event gets the `Instant` at which the scale is created.
 
-use ifo_client::read_recorded_watch::RecordedEvent;
+use ifo_client::recorded_watch::RecordedEvent;
 use ifo_engine::ClockReading;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -98,8 +98,8 @@ fn newest(object: &Value) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ifo_client::kind_lookup_without_cluster::KnownKinds;
-    use ifo_client::read_recorded_watch;
+    use ifo_client::offline_kinds::KnownKinds;
+    use ifo_client::recorded_watch;
 
     #[test]
     fn no_event_is_earlier_than_a_timestamp_in_its_object() {
@@ -109,7 +109,7 @@ mod tests {
             )
         };
         let text = line(10.5, "2026-11-21T10:00:00Z") + &line(12.0, "2026-11-21T10:00:02Z");
-        let (events, faults) = read_recorded_watch::read(&text, &KnownKinds::default());
+        let (events, faults) = recorded_watch::read(&text, &KnownKinds::default());
         assert!(faults.is_empty(), "{faults:?}");
         let scale = TimeScale::of(&events);
         let wall = |text: &str| text.parse::<Timestamp>().expect("a time");

@@ -8,7 +8,7 @@ use crate::colors::Paint;
 use crate::listed_operation::{ConditionView, ListedOperation};
 use crate::operation_source::OperationChange;
 use crate::problem::Problem;
-use crate::test_output_snapshots::short_names;
+use crate::snapshots::short_names;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ifo_api::live::State;
 use jiff::{SignedDuration, Timestamp};

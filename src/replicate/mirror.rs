@@ -12,7 +12,7 @@
 //! the follower replaces its index by the whole state of the next leader, and these changes are
 //! lost.
 
-use super::leader_link_interface::{Events, LeaderEvent, Link, LinkError, LinkFactory, PageStart};
+use super::link::{Events, LeaderEvent, Link, LinkError, LinkFactory, PageStart};
 use super::replica_status::LeaderQueries;
 use super::{Leader, Term};
 use crate::index::{Error, Key, Object, Rv, VersionAssignment, Write, Writer};

@@ -11,7 +11,7 @@
 //! An invalid `ConfigMap` never replaces a valid configuration.
 
 use super::client_certificate::{CertificateSubject, ClientCaBundle};
-use super::front_proxy_headers::UserHeaders;
+use super::front_proxy::UserHeaders;
 use super::review_cache::{ExpiringCache, digest};
 use super::{PeerCertificates, User};
 use crate::telemetry::Metrics;

@@ -5,13 +5,13 @@
 //! verifies this certificate with the `caBundle` of our `APIService`.
 //!
 //! The follower authenticates with a client certificate, or with a token for the audience
-//! [`leader_link_interface::AUDIENCE`]. The follower does not send its token for the
+//! [`link::AUDIENCE`]. The follower does not send its token for the
 //! kube-apiserver, because the leader's address comes from the Lease. A user who can edit the Lease
 //! can write another address. If a server at this address also had a certificate for our Service,
 //! the server would receive this token.
 
 use super::Leader;
-use super::leader_link_interface::{
+use super::link::{
     self, Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::index::{Key, Rv};
@@ -63,7 +63,7 @@ const MAX_EVENT: usize = 1 << 20;
 /// The credentials with which this replica authenticates to other replicas.
 #[derive(Clone, Debug)]
 pub enum PeerCredentials {
-    /// A file with a token for the audience [`leader_link_interface::AUDIENCE`]. The kubelet renews
+    /// A file with a token for the audience [`link::AUDIENCE`]. The kubelet renews
     /// the token, so the client reads the file again at least once per minute.
     TokenFile(PathBuf),
     /// The client certificate of the kubeconfig.
@@ -170,10 +170,7 @@ impl HttpLinkFactory {
             .map_err(|_| LinkError::Failed("the term is not a valid header value".to_owned()))?;
         let mut config = self.config(&leader.address).await?;
         config.auth_info = self.credentials.auth_info();
-        config.headers = vec![(
-            HeaderName::from_static(leader_link_interface::TERM_HEADER),
-            term,
-        )];
+        config.headers = vec![(HeaderName::from_static(link::TERM_HEADER), term)];
         Ok(Box::new(Self::through(client(config)?)))
     }
 
@@ -218,7 +215,7 @@ impl HttpLink {
     }
 
     async fn answer(&self) -> Result<PeerAnswer, LinkError> {
-        let answer = read(self.get(leader_link_interface::PEER_PATH).await?).await?;
+        let answer = read(self.get(link::PEER_PATH).await?).await?;
         serde_json::from_slice(&answer).map_err(|error| failed(&error))
     }
 

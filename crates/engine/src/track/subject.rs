@@ -5,26 +5,26 @@
 //! rules, and the start or end of an interruption of the watch.
 
 mod admit_operations;
-mod event_handling_context;
+mod context;
 mod restored_operations;
-mod start_of_new_operation;
+mod start;
 mod update_detections;
 
 use super::end_reason::End;
 use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
 use super::operation_limits::ObjectUsage;
-use super::state_shared_by_all_objects::Identity;
+use super::shared_state::Identity;
 use super::superseded_operations::{self, OperationCandidate, OperationName};
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
-pub(super) use event_handling_context::SubjectEventContext;
+pub(super) use context::SubjectEventContext;
 use ifo_api::Gvr;
 use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
 use litemap::LiteMap;
-use start_of_new_operation::first_start;
+use start::first_start;
 use std::sync::Arc;
 use std::time::Instant;
 use update_detections::DetectionsByRuleSet;
@@ -42,7 +42,7 @@ pub(super) struct TrackedSubject {
     waiting: LiteMap<OperationName, WaitingOperation>,
     /// Time at which the next timer of the subject expires. None if no timer runs. The set of
     /// timers of all subjects contains the same time
-    /// ([`SharedState::timers`](super::state_shared_by_all_objects::SharedState::timers)).
+    /// ([`SharedState::timers`](super::shared_state::SharedState::timers)).
     pub(super) timer: Option<Instant>,
     /// What the operations of the subject use of the bounds on operations. The tracker updates this
     /// value after each event.

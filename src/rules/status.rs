@@ -1,6 +1,6 @@
 //! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
-use super::rule_set_states;
+use super::states;
 use crate::clock;
 use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, OperationRuleSetStatus,
@@ -230,7 +230,7 @@ fn evaluation_failure(
     });
     let message = match objects {
         0 => last,
-        _ => format!("{}: {last}", rule_set_states::evaluation_fails(objects)),
+        _ => format!("{}: {last}", states::evaluation_fails(objects)),
     };
     Some((message, objects > 0))
 }

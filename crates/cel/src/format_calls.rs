@@ -5,7 +5,7 @@ use cel::IdedExpr;
 use cel::common::ast::{EntryExpr, Expr, LiteralValue};
 
 use super::format_string::{Clause, FormatPart, FormatParts};
-use super::syntax_tree_to_op_tree::{Lowering, NodeError};
+use super::lowering::{Lowering, NodeError};
 use super::type_check::Ty;
 
 impl Lowering<'_> {

@@ -3,7 +3,7 @@
 
 use crate::ClockReading;
 use crate::track::operation::{ChangeContext, Observed, OperationStart};
-use crate::track::state_shared_by_all_objects::SharedState;
+use crate::track::shared_state::SharedState;
 use crate::track::tracker::Books;
 use ifo_api::Text;
 

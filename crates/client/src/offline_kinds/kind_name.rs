@@ -1,7 +1,7 @@
 //! Parses the name of a kind in a command-line argument, such as `vm`, `VirtualMachine` or
 //! `vms.v1.kubevirt.io`, and compares the name with kinds and resources.
 
-use super::{group_and_version, is_kind_or_plural, well_known_short_names};
+use super::{group_and_version, is_kind_or_plural, known_names};
 use ifo_api::Gvr;
 use std::str::FromStr;
 
@@ -66,7 +66,7 @@ impl KindName {
     pub fn is_kind(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
         let named = is_kind_or_plural(&self.name, kind)
-            || well_known_short_names::is_short_for_kind(&self.name, group, kind);
+            || known_names::is_short_for_kind(&self.name, group, kind);
         named && self.allows(group, version)
     }
 
@@ -75,11 +75,7 @@ impl KindName {
     /// same.
     pub fn is_resource(&self, resource: &Gvr) -> bool {
         let named = is_kind_or_plural(&resource.resource, &self.name)
-            || well_known_short_names::is_short_for_resource(
-                &self.name,
-                &resource.group,
-                &resource.resource,
-            );
+            || known_names::is_short_for_resource(&self.name, &resource.group, &resource.resource);
         named && self.allows(&resource.group, &resource.version)
     }
 }

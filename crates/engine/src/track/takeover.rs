@@ -14,9 +14,9 @@
 
 use super::end_reason::End;
 use super::operation::{Restored, RestoredRecord};
-use super::operations_on_one_object::TrackedSubject;
 use super::pending_work::SubjectAction;
-use super::state_shared_by_all_objects::OperationId;
+use super::shared_state::OperationId;
+use super::subject::TrackedSubject;
 use super::tracker::Tracker;
 use crate::ClockReading;
 use crate::rules::RuleSetsWithoutBook;

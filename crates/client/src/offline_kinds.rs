@@ -12,8 +12,8 @@
 //! | whether a kind is namespaced | the CRD of the kind, if it is among the objects | a table of well-known kinds and groups | whether an object of the kind has a namespace |
 
 mod kind_name;
+mod known_names;
 mod namespaced_kinds;
-mod well_known_short_names;
 
 pub use kind_name::KindName;
 

@@ -9,7 +9,7 @@ use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
 use super::operation::{Operation, OperationStart, SubjectView};
 use super::operation_limits::OperationLimits;
-use super::retained_by_component::{RetainedByComponent, RuleSetId};
+use super::retained::{RetainedByComponent, RuleSetId};
 use super::superseded_operations::OperationName;
 use super::tracker::TrackerSettings;
 use crate::{ClockReading, Meter};
@@ -63,7 +63,7 @@ pub(super) struct SharedState {
     /// - the end of `stateAfter`, at which a new state becomes visible to clients
     /// - the time at which the condition `Overdue` or `Stalled` can change
     ///
-    /// [`TrackedSubject::timer`]: super::operations_on_one_object::TrackedSubject::timer
+    /// [`TrackedSubject::timer`]: super::subject::TrackedSubject::timer
     pub(super) timers: BTreeSet<(Instant, Identity)>,
     /// Last completed run of each operation. The next run must not start in the same second,
     /// because the name of an operation depends on its start in whole seconds.

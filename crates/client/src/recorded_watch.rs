@@ -8,8 +8,8 @@
 //! The time of an event without `t` is one second after the previous event, or 0 for the first
 //! event. So for such events, only the order has a meaning.
 
-use crate::kind_lookup_without_cluster::{KnownKinds, group_and_version};
 use crate::manifest::{MemoryBudget, Object};
+use crate::offline_kinds::{KnownKinds, group_and_version};
 use ifo_api::Gvr;
 use serde::Deserialize;
 use serde_json::Value;

@@ -7,7 +7,7 @@
 use super::content_negotiation::Syntax;
 use super::create_responses::{plain, whole as whole_json};
 use super::middleware::Admitted;
-use super::quoted_client_text::clip;
+use super::quoting::clip;
 use super::{Readiness, ServerState, VersionInfo};
 use crate::auth::{ANONYMOUS_USER, AccessDecision, Attributes, User};
 use axum::body::Body;

@@ -1,7 +1,7 @@
 //! Converts live operations (the operations in memory) to custom resources, and custom resources to
 //! live operations. Every replica converts the same live operation to the same custom resource.
 
-use super::custom_resource_client::Revision;
+use super::client::Revision;
 use ifo_api::live::{self, Phase, State};
 use ifo_api::metadata::Time;
 use ifo_api::metadata::{Metadata, OwnerReference, UnknownFields, api_version, shared_text};

@@ -10,8 +10,8 @@ use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};
 
 use super::CompileError;
 use super::compile::{located, parse, with_stack};
+use super::lowering::{NodeError, comprehension_kind};
 use super::op::ComprehensionKind;
-use super::syntax_tree_to_op_tree::{NodeError, comprehension_kind};
 
 /// One step from a value to a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! The requests are lists, watches and state queries. A state query asks for the values in
 //! [`PeerAnswer`], such as the leader's newest resourceVersion.
 //!
-//! `leader_link_https.rs` implements the interface over HTTPS. The tests implement it with a
+//! `https_link.rs` implements the interface over HTTPS. The tests implement it with a
 //! simulated network.
 //!
 //! A [`Link`] belongs to one leadership term (the time for which one leader holds the Lease). Each

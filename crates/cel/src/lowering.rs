@@ -10,8 +10,8 @@ use cel::common::ast::{
 
 use std::collections::HashMap;
 
-use super::conversion_functions_and_arithmetic::convert;
-use super::fields_in_expression::PathStep;
+use super::conversions::convert;
+use super::fields::PathStep;
 use super::op::{
     Arith, Comprehension, ComprehensionKind, Const, Function, Op, OptionalTransform, Order,
     PatternSearch,
