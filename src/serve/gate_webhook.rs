@@ -46,7 +46,7 @@ const KUBEVIRT: &str = ":kubevirt-controller";
 
 /// The fields of an `AdmissionReview` (`admission.k8s.io/v1`) that the webhook needs.
 #[derive(Debug, Deserialize)]
-struct Review {
+struct AdmissionReview {
     request: Request,
 }
 
@@ -213,7 +213,7 @@ async fn reason(shared: &ServerState, request: &Request) -> Option<String> {
 async fn answer(shared: &ServerState, body: Body) -> Result<Response, StatusCode> {
     let body = to_bytes(body, MAX_REQUEST).await;
     let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
-    let review = serde_json::from_slice::<Review>(&body);
+    let review = serde_json::from_slice::<AdmissionReview>(&body);
     let request = review.map_err(|_| StatusCode::BAD_REQUEST)?.request;
     let mut response = json!({"uid": request.uid, "allowed": true});
     if let Some(message) = reason(shared, &request).await {
