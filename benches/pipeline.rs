@@ -389,42 +389,53 @@ fn memory(_: &mut Criterion<ProcessorTime>) {
         let each = after.saturating_sub(before) * 1024 / OPERATIONS;
         println!("memory of an operation in flight: {each} bytes");
     }
+    let before = resident();
+    let _activities = idle_activities();
+    if let (Some(before), Some(after)) = (before, resident()) {
+        let each = after.saturating_sub(before) * 1024 / (NAMESPACES + NODES);
+        println!("memory of an activity: {each} bytes");
+    }
 }
 
 /// Number of namespaces and of nodes in the benchmark of activities.
 const NAMESPACES: usize = 10_000;
 const NODES: usize = 1_000;
 
-/// Prints the resident memory of an activity, and measures the time of changes of activities:
-/// one operation starts and ends, and all activities become unknown and idle again.
-fn activities(c: &mut Criterion<ProcessorTime>) {
-    let before = resident();
+/// Returns the value of [`Activities::set_gaps`] if all rule sets work, or if they have not been read.
+fn gaps(are_read: bool) -> Arc<Gaps> {
+    Arc::new(Gaps {
+        rule_sets_are_read: are_read,
+        total: 61,
+        ..Gaps::default()
+    })
+}
+
+fn commit(writer: &mut Writer, activities: &mut Activities) {
+    let writes = activities.writes(clock::now(), false);
+    let committed = writer.commit(&writes, VersionAssignment::Mint);
+    committed.expect("the index accepts new versions");
+    writer.trim(Instant::now() + RING.age * 2);
+}
+
+/// Creates the activities of a cluster with [`NAMESPACES`] and [`NODES`], in which nothing is in
+/// flight, and an index with them.
+fn idle_activities() -> (Activities, Writer) {
     let names = |prefix: &str, count| -> Vec<Text> {
         (0..count).map(|n| format!("{prefix}-{n}").into()).collect()
     };
-    let (mut writer, reader) = index::index(RING);
+    let (mut writer, _reader) = index::index(RING);
     let mut activities = Activities::new("ifo-system".into(), []);
     activities.set_namespaces(&names("namespace", NAMESPACES));
     activities.set_nodes(&names("node", NODES));
-    let gaps = |are_read| {
-        Arc::new(Gaps {
-            rule_sets_are_read: are_read,
-            total: 61,
-            ..Gaps::default()
-        })
-    };
-    let mut commit = |writes: Vec<Write>| {
-        let committed = writer.commit(&writes, VersionAssignment::Mint);
-        committed.expect("the index accepts new versions");
-        writer.trim(Instant::now() + RING.age * 2);
-    };
     activities.set_gaps(gaps(true));
-    commit(activities.writes(clock::now(), false));
-    if let (Some(before), Some(after)) = (before, resident()) {
-        let each = after.saturating_sub(before) * 1024 / (NAMESPACES + NODES);
-        println!("memory of an activity: {each} bytes");
-    }
-    drop(reader);
+    commit(&mut writer, &mut activities);
+    (activities, writer)
+}
+
+/// Measures the time of changes of activities: one operation starts and ends, and all activities
+/// become unknown and idle again.
+fn activities(c: &mut Criterion<ProcessorTime>) {
+    let (mut activities, mut writer) = idle_activities();
     let mut group = c.benchmark_group("activities");
     let (_pipeline, operations) = Pipeline::with_operations(1);
     let operation = operations.list(&ListScope::Operations, ReadVersion::Latest);
@@ -440,7 +451,7 @@ fn activities(c: &mut Criterion<ProcessorTime>) {
         b.iter(|| {
             for write in [&put, &delete] {
                 activities.record(write);
-                commit(activities.writes(clock::now(), false));
+                commit(&mut writer, &mut activities);
             }
         });
     });
@@ -449,7 +460,7 @@ fn activities(c: &mut Criterion<ProcessorTime>) {
         b.iter(|| {
             for are_read in [false, true] {
                 activities.set_gaps(gaps(are_read));
-                commit(activities.writes(clock::now(), false));
+                commit(&mut writer, &mut activities);
             }
         });
     });
