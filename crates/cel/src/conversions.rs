@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::Budget;
 use super::op::{Arith, Function};
+use super::semver_functions::version_len;
 use super::time::{CelTimestamp, ParseTimeError, format_duration, parse_duration};
 use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_uint};
 
@@ -22,7 +23,7 @@ pub(super) fn charge_arguments<'e>(
         let bytes = match argument {
             V::Str(text) => text.len(),
             V::Url(url) => url.len(),
-            V::Semver(version) => version.len(),
+            V::Semver(version) => version_len(version),
             V::Quantity(quantity) => quantity.digit_count(),
             _ => 0,
         };

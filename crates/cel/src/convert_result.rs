@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value};
 use std::time::Duration;
 
 use super::failure::FixedText;
+use super::semver_functions::version_len;
 use super::value::{Fault, V, charge, steps};
 use super::{Budget, EvaluationFault, ResultKind};
 
@@ -179,7 +180,7 @@ pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Faul
             Value::String(url.to_string())
         }
         V::Semver(version) => {
-            charge(budget, steps(version.len(), 64))?;
+            charge(budget, steps(version_len(version), 64))?;
             Value::String(version.to_string())
         }
         V::NamedFormat(format) => Value::String(format.name().to_owned()),

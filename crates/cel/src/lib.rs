@@ -65,7 +65,6 @@ mod re2;
 mod result_kind;
 mod result_texts;
 mod schema;
-mod semantic_version;
 mod semver_functions;
 mod strings;
 mod time;

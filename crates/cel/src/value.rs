@@ -4,17 +4,19 @@
 //! the expression reads.
 
 use std::cmp::Ordering;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::rc::Rc;
 
+use ipnet::IpNet;
+use semver::Version;
+
 use super::eval::SEARCH_BYTES_PER_STEP;
 use super::failure::{FailureText, FixedText, MissingKey};
-use super::ip_address::{Cidr, Ip};
 use super::json_document::{DocItem, Node};
 use super::named_format::NamedFormat;
 use super::op::Const;
 use super::quantity::Quantity;
-use super::semantic_version::SemanticVersion;
 use super::time::CelTimestamp;
 use super::url::Url;
 use super::{Budget, EvaluationFault};
@@ -35,9 +37,9 @@ pub(super) enum V<'e> {
     Type(&'static str),
     Quantity(Rc<Quantity>),
     Url(Rc<Url>),
-    Ip(Rc<Ip>),
-    Cidr(Rc<Cidr>),
-    Semver(Rc<SemanticVersion>),
+    Ip(Rc<IpAddr>),
+    Cidr(Rc<IpNet>),
+    Semver(Rc<Version>),
     NamedFormat(NamedFormat),
     /// An optional value. None stands for `optional.none()`.
     Optional(Option<Rc<V<'e>>>),
@@ -446,7 +448,7 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
         (V::Url(a), V::Url(b)) => a == b,
         (V::Ip(a), V::Ip(b)) => a == b,
         (V::Cidr(a), V::Cidr(b)) => a == b,
-        (V::Semver(a), V::Semver(b)) => a == b,
+        (V::Semver(a), V::Semver(b)) => a.cmp_precedence(b).is_eq(),
         (V::NamedFormat(a), V::NamedFormat(b)) => a == b,
         (V::Optional(Some(a)), V::Optional(Some(b))) => return equal(a, b, budget),
         // `a` has a type that Kubernetes adds to CEL, such as a quantity, and `b` has another type.

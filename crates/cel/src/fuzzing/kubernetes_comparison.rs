@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::json_document::Doc;
+use crate::named_format::NO_URI;
 use crate::quantity::Quantity;
 use crate::time::CelTimestamp;
 use crate::value::V;
@@ -270,6 +271,14 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
         },
     },
     Difference {
+        reason: "The text of a URL is as it is written. Kubernetes changes the scheme to lower case.",
+        applies: |answer, _| answer.expr.contains("HTTPS://"),
+    },
+    Difference {
+        reason: "The message about a text that is not a URI has other words.",
+        applies: |answer, _| answer.expr.contains("uri"),
+    },
+    Difference {
         reason: "The time zone `Local` is the zone of the server, so it is refused.",
         applies: |answer, here| {
             let variables = answer.variables.iter().map(|it| &it.expression);
@@ -509,6 +518,48 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         reason: "cel-go infers the element type of an empty list from its uses.",
         applies: |answer, _| answer.expr == "[].map(x, x > 1, x + 'a')",
+    },
+    Difference {
+        reason: "A URL is refused if RFC 3986 does not allow its characters, escapes, user name or \
+                 host, or if it is `*`.",
+        applies: |answer, here| {
+            let urls = [
+                "'*'",
+                "'http://[fe80::1%25eth0]/x'",
+                "'https://h/a b'",
+                "'https://h/[x]'",
+                "'https://h/ö/%2f'",
+                "'https://ä.de/ü?k=ß'",
+                "'https://h?%zz=1'",
+                "'https://a@b@c/'",
+            ];
+            urls.iter().any(|url| answer.expr.contains(url))
+                && (["bool:false", "eval-err"].contains(&here) || here.contains(NO_URI))
+        },
+    },
+    Difference {
+        reason: "The text of a URL is as it is written. Kubernetes changes the scheme to lower case \
+                 and removes the slashes before an empty host.",
+        applies: |answer, here| {
+            let urls = ["HTTP://Example.COM/%7Efoo", "https://"];
+            urls.iter().any(|url| here == format!("url:\"{url}\""))
+                && answer.v.starts_with("url:\"http")
+        },
+    },
+    Difference {
+        reason: "A semicolon in a query is part of the parameter. Kubernetes ignores the parameter.",
+        applies: |answer, _| answer.expr.contains("?a;b") && answer.expr.contains("getQuery()"),
+    },
+    Difference {
+        reason: "The message about a text that is not a URI has other words.",
+        applies: |answer, here| answer.v.contains(r#""parse \""#) && here.contains(NO_URI),
+    },
+    Difference {
+        reason: "A number in the pre-release of a semantic version can have more than 64 bits.",
+        applies: |answer, _| {
+            answer.expr.contains("emver('1.2.3-99999999999999999999'")
+                && answer.phase != "compile-err"
+        },
     },
 ];
 
