@@ -41,7 +41,8 @@ const TIMEOUT: Duration = Duration::from_secs(9);
 const BREAK_GLASS: &str = "ifo:break-glass";
 
 /// The end of the user name of KubeVirt's controller. It starts migrations to empty a node that is
-/// drained. The eviction is then in flight.
+/// drained. These migrations are never refused, because the eviction that causes them is itself in
+/// flight.
 const KUBEVIRT: &str = ":kubevirt-controller";
 
 /// The fields of an `AdmissionReview` (`admission.k8s.io/v1`) that the webhook needs.
