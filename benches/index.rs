@@ -3,7 +3,7 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ifo::index::{
-    Bounds, Cursor, IndexEntry, IndexReader, Key, ListScope, Object, ReadVersion,
+    Bounds, Cursor, IndexEntry, IndexReader, Key, OPERATIONS, Object, ReadVersion, Scope,
     VersionAssignment, Write, Writer, index,
 };
 use ifo_api::Collection;
@@ -67,9 +67,9 @@ fn list(c: &mut Criterion) {
         let (_writer, reader) = filled_index(size);
         group.throughput(Throughput::Elements(size));
         group.bench_function(BenchmarkId::new("all", name), |b| {
-            b.iter(|| reader.list(&ListScope::Operations, ReadVersion::Latest));
+            b.iter(|| reader.list(&OPERATIONS, ReadVersion::Latest));
         });
-        let scope = ListScope::Namespace("team-3".into());
+        let scope = Scope::Namespace("team-3".into());
         group.throughput(Throughput::Elements(OPERATIONS_PER_NAMESPACE));
         group.bench_function(BenchmarkId::new("namespace of 100", name), |b| {
             b.iter(|| reader.list(&scope, ReadVersion::Latest));
@@ -92,7 +92,7 @@ fn list_exact(c: &mut Criterion) {
                 .expect("the object is well formed");
         }
         group.bench_function(name, |b| {
-            b.iter(|| reader.list(&ListScope::Operations, ReadVersion::Exact(reader.oldest())));
+            b.iter(|| reader.list(&OPERATIONS, ReadVersion::Exact(reader.oldest())));
         });
     }
     group.finish();
@@ -142,7 +142,7 @@ fn fan_out(c: &mut Criterion) {
         let (sender, mut receiver) = tokio::sync::mpsc::channel::<Arc<IndexEntry>>(watchers);
         for _ in 0..watchers {
             let cursor = reader
-                .follow(reader.head(), ListScope::Operations)
+                .follow(reader.head(), OPERATIONS)
                 .expect("the latest version can always be followed");
             runtime.spawn(forward(cursor, sender.clone()));
         }

@@ -15,7 +15,7 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use http_body_util::BodyExt as _;
 use ifo::clock;
-use ifo::index::{self, Bounds, IndexReader, ListScope, ReadVersion, VersionAssignment, Writer};
+use ifo::index::{self, Bounds, IndexReader, ReadVersion, VersionAssignment, Writer};
 use ifo::telemetry::Metrics;
 use ifo_api::completeness::Gaps;
 use ifo_api::ruleset::OperationRuleSet;
@@ -339,7 +339,8 @@ impl Pipeline {
 
     /// Writes the changes of the tracker to the index.
     fn commit(&mut self) {
-        let changes = self.tracker.take_changes();
+        let changes = self.tracker.take_changes().into_iter();
+        let changes: Vec<_> = changes.map(index::index_write).collect();
         let committed = self.writer.commit(changes, VersionAssignment::Mint);
         committed.expect("operations are well-formed");
     }
@@ -412,7 +413,8 @@ fn gaps(are_read: bool) -> Arc<Gaps> {
 
 fn commit(writer: &mut Writer, activities: &mut Activities) {
     let writes = activities.writes(clock::now(), false);
-    let committed = writer.commit(&writes, VersionAssignment::Mint);
+    let writes: Vec<_> = writes.into_iter().map(index::index_write).collect();
+    let committed = writer.commit(writes, VersionAssignment::Mint);
     committed.expect("the index accepts new versions");
     writer.trim(Instant::now() + RING.age * 2);
 }
@@ -438,14 +440,14 @@ fn activities(c: &mut Criterion<ProcessorTime>) {
     let (mut activities, mut writer) = idle_activities();
     let mut group = c.benchmark_group("activities");
     let (_pipeline, operations) = Pipeline::with_operations(1);
-    let operation = operations.list(&ListScope::Operations, ReadVersion::Latest);
+    let operation = operations.list(&index::OPERATIONS, ReadVersion::Latest);
     let (_, entries) = operation.expect("the newest state is always available");
     let put = Write::Put {
-        key: entries[0].key().clone(),
+        key: index::engine_key(entries[0].key()),
         object: entries[0].object().clone(),
     };
     let delete = Write::Delete {
-        key: entries[0].key().clone(),
+        key: index::engine_key(entries[0].key()),
     };
     group.bench_function("an operation starts and ends", |b| {
         b.iter(|| {

@@ -19,17 +19,19 @@ pub use signals::{Signal, Signals};
 
 use crate::clock;
 use crate::config::{Common, Config, Mode};
-use crate::index::{self, Bounds, IndexReader, ListScope, Rv, Writer};
+use crate::index::{self, Bounds, IndexReader, Resource, Rv, Writer};
+use crate::replicate::peer_requests;
 use crate::replicate::{
     self, LeaderQueries, Leadership, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask,
 };
+use crate::resources::{self, OperationHooks, SharedShortNames, gate_webhook};
 use crate::rules::Report;
-use crate::serve::{
-    AdvertisedResource, Connections, Limits, Readiness, Resource, ServerParameters,
-    SharedShortNames, VersionInfo, served_resources,
-};
 use crate::telemetry::{ActivitySample, IndexSample, Metrics, OperationSample};
+use aggregated_apiserver::serve::{
+    self, AdvertisedResource, Connections, Limits, Readiness, ServerParameters, VersionInfo,
+};
 use anyhow::bail;
+use axum::Router;
 use futures::future::BoxFuture;
 use ifo_api::Source;
 use ifo_engine::track::SharedBaselines;
@@ -212,46 +214,62 @@ impl App {
         self.finishing_tasks.spawn_on(run, self.pipeline.handle());
     }
 
-    /// Returns the parameters of the HTTP server. The caller creates the listener.
+    /// Returns the router of the HTTP server. The caller creates the listener.
     ///
     /// The HTTP server serves operations, the records of completed operations, and the resource
     /// `more`. In a cluster, `served_by_other_router` is `None`. In the demo,
     /// `served_by_other_router` contains the resources of the demo's objects. Discovery lists these
-    /// resources, but another router serves them.
-    fn server(
+    /// resources, but another router serves them. `gate_webhook` is true if the admission webhook is
+    /// served.
+    fn router(
         &self,
         access: Access,
         more: Option<Resource>,
         served_by_other_router: Option<&'static [AdvertisedResource]>,
-    ) -> ServerParameters {
+        gate_webhook: bool,
+    ) -> Router {
         let report = self.report.subscribe();
-        let mut resources = vec![
+        let mut served = vec![
             Resource {
-                short_names_of_kinds: self.short_names_of_kinds.clone(),
-                ..served_resources::inflight_operations(self.operations.clone())
+                context: self.short_names_of_kinds.clone(),
+                ..resources::inflight_operations(self.operations.clone())
             },
-            served_resources::operation_records(self.operations.clone()),
-            served_resources::activities(self.operations.clone()),
+            resources::operation_records(self.operations.clone()),
+            resources::activities(self.operations.clone()),
         ];
-        resources.extend(more);
-        ServerParameters {
-            resources,
-            authenticate: access.authenticate,
-            authorize: access.authorize,
+        served.extend(more);
+        let hooks = Arc::new(OperationHooks {
+            reader: self.operations.clone(),
             replica_status: self.replica_status.clone(),
             read_gaps: Arc::new(move || report.borrow().gaps()),
             cluster_namespace: self.cluster_namespace.clone(),
             readiness: self.readiness.clone(),
-            metrics: self.metrics.clone(),
+            authorize: access.authorize.clone(),
+        });
+        let metrics = self.metrics.clone();
+        let server = ServerParameters {
+            title: "ifo",
+            authenticate: access.authenticate,
+            authorize: access.authorize,
+            public_routes: if gate_webhook {
+                gate_webhook::routes(hooks.clone())
+            } else {
+                Router::new()
+            },
+            routes: peer_requests::routes(self.replica_status.clone()),
+            hooks,
+            readiness: self.readiness.clone(),
+            metrics: metrics.api(),
+            render_metrics: Arc::new(move || metrics.render()),
             version: VersionInfo {
                 version: self.version.clone(),
                 ..VersionInfo::default()
             },
             served_by_other_router,
-            gate_webhook: false,
             limits: self.limits,
             shutdown: self.shutdown.clone(),
-        }
+        };
+        serve::router(server, served)
     }
 
     /// Waits until a signal arrives or a task ends too early. Then finishes the open requests and
@@ -330,8 +348,8 @@ async fn wait_while_unready(signals: &mut Signals) -> anyhow::Result<()> {
 
 /// The authenticator and the authorizer of requests.
 struct Access {
-    authenticate: Arc<dyn crate::auth::Authenticate>,
-    authorize: Arc<dyn crate::auth::Authorize>,
+    authenticate: Arc<dyn aggregated_apiserver::auth::Authenticate>,
+    authorize: Arc<dyn aggregated_apiserver::auth::Authorize>,
 }
 
 fn spawn(
@@ -363,11 +381,11 @@ impl SampledState {
         };
         let is_stale = self.replica_status.is_stale();
         IndexSample {
-            activities: list(ListScope::Activities)
+            activities: list(index::ACTIVITIES)
                 .iter()
                 .filter_map(|entry| ActivitySample::new(entry, is_stale))
                 .collect(),
-            operations: list(ListScope::Operations)
+            operations: list(index::OPERATIONS)
                 .iter()
                 .filter_map(|entry| OperationSample::new(entry, now))
                 .collect(),
@@ -375,7 +393,7 @@ impl SampledState {
             ring_age: self.operations.ring_age(),
             lag: self.replica_status.lag(),
             rule_sets: self.report.borrow().states(),
-            records: list(ListScope::Records).len(),
+            records: list(index::RECORDS).len(),
             baselines: self.baselines.of_all_namespaces(),
         }
     }

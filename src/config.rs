@@ -9,10 +9,10 @@ mod validate_settings;
 
 pub use flags::Cli;
 
-use crate::certs::TlsSettings;
 use crate::replicate::Timing;
-use crate::serve::Limits;
 use crate::telemetry::LogFormat;
+use aggregated_apiserver::certs::TlsSettings;
+use aggregated_apiserver::serve::Limits;
 use clap::Parser as _;
 use flags::CliCommand;
 use std::collections::BTreeMap;

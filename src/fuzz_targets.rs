@@ -11,13 +11,22 @@ pub type FuzzTarget = fn(&[u8]);
 /// All fuzz targets, each with its name. The binary of a target in `fuzz/targets` and its folder in
 /// `fuzz/corpus` have the same name.
 pub const TARGETS: &[(&str, FuzzTarget)] = &[
-    ("accept", crate::serve::fuzzing::accept),
-    ("continue_token", crate::serve::fuzzing::continue_token),
+    ("accept", aggregated_apiserver::serve::fuzzing::accept),
+    (
+        "continue_token",
+        aggregated_apiserver::serve::fuzzing::continue_token,
+    ),
     ("expression", ifo_cel::fuzzing::check_expression),
-    ("field_selector", crate::serve::fuzzing::field_selector),
-    ("label_selector", crate::serve::fuzzing::label_selector),
-    ("query", crate::serve::fuzzing::query),
-    ("request", crate::serve::fuzzing::request),
+    (
+        "field_selector",
+        aggregated_apiserver::serve::fuzzing::field_selector,
+    ),
+    (
+        "label_selector",
+        aggregated_apiserver::serve::fuzzing::label_selector,
+    ),
+    ("query", aggregated_apiserver::serve::fuzzing::query),
+    ("request", aggregated_apiserver::serve::fuzzing::request),
 ];
 
 #[cfg(test)]

@@ -20,7 +20,8 @@
 //!
 //! Lease ◀──read, renew──▶ replicate: Election ──▶ this replica leads or follows
 //!
-//! HTTP requests ──▶ auth ──▶ serve: discovery, get, list, watch ◀──IndexReader, Cursor── index
+//! HTTP requests ──▶ aggregated_apiserver ◀──IndexReader, Cursor── index
+//!                   └──▶ resources: columns, fields, completeness, activities, gate webhook
 //! ```
 //!
 //! The terms in the drawing:
@@ -40,6 +41,10 @@
 //!   [`Cursor`](index::Cursor) delivers changes to a watch.
 //! - The mirror copies the index of the leader into the index of a follower.
 //!
+//! The library [`aggregated_apiserver`] in `crates/apiserver` has the parts that any aggregated API
+//! server needs: the store that the index uses, HTTP with discovery, get, list and watch,
+//! authentication, authorization and certificates.
+//!
 //! The ifo server shares these crates in `crates/` with the kubectl plugin:
 //!
 //! - [`ifo_api`]: the types of our API groups, on the wire and in memory.
@@ -47,7 +52,7 @@
 //! - [`ifo_engine`]: compiled rules, detection, the tracker and the activities.
 //! - [`ifo_client`]: connections to a cluster, and manifests from files.
 //!
-//! The modules from [`rules`] to [`serve`] are declared in the order in which data passes through
+//! The modules from [`rules`] to [`resources`] are declared in the order in which data passes through
 //! them. The other modules follow. [`app`] creates the parts of the server and connects them.
 
 pub mod rules;
@@ -60,11 +65,7 @@ pub mod tracker_task;
 
 pub mod index;
 
-pub mod serve;
-
-pub mod auth;
-
-pub mod certs;
+pub mod resources;
 
 pub mod replicate;
 

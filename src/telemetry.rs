@@ -11,12 +11,9 @@ mod metrics_macro;
 mod operation_problems;
 mod persistence;
 mod process;
-mod requests;
-mod reviews;
 #[cfg(test)]
 mod tests;
 
-use crate::clock;
 use crate::index::IndexEntry;
 use activity::ActivityMetrics;
 pub use activity::ActivitySample;
@@ -24,15 +21,12 @@ use durations::DurationMetrics;
 use ifo_api::Text;
 #[cfg(test)]
 pub use log::testing;
-pub use log::{ACCESS_LOG, LogFormat, log_panics, start_log};
+pub use log::{LogFormat, log_panics, start_log};
 use metrics_macro::metrics;
 use operation_problems::ProblemMetrics;
 pub use operation_problems::ProblemSubject;
 pub use persistence::PersistenceMetrics;
 use process::ProcessMetricsReader;
-pub use requests::{CountedInGauge, RequestLabels};
-pub use reviews::ReviewKind;
-use reviews::ReviewMetrics;
 
 use ifo_api::live::{Phase, State};
 use ifo_engine::Meter;
@@ -66,9 +60,8 @@ const VISIBLE_BUCKETS: [f64; 12] = [
 const OPERATION_BUCKETS: [f64; 12] = [
     1.0, 5.0, 15.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0,
 ];
-/// Buckets from 500 µs to one minute, for the durations of requests and of renewals of the Lease.
-/// The kube-apiserver has the same largest bucket.
-const REQUEST_BUCKETS: [f64; 12] = [
+/// Buckets from 500 µs to one minute, for the durations of renewals of the Lease.
+const RENEWAL_BUCKETS: [f64; 12] = [
     0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
 ];
 
@@ -155,7 +148,7 @@ type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
 
 metrics! {
     /// The metrics of operations, feeds (the watches of the resources that rule sets name), rule
-    /// sets, the index, certificates, the election and requests.
+    /// sets, the index and the election.
     struct ServerMetrics {
         build: GaugeFamily = "ifo_build_info", "Version of this server";
         operations: GaugeFamily = "ifo_operations", "Operations by state";
@@ -180,15 +173,6 @@ metrics! {
         ring_bytes: Gauge = "ifo_index_ring_bytes", "Memory of the ring buffer of changes, without objects that are still in the index";
         ring_age: FloatGauge = "ifo_index_ring_age_seconds", "Age of the oldest change in the ring";
         rule_sets: GaugeFamily = "ifo_rule_sets", "Rule sets by state, on the leader";
-        ca_bundle: GaugeFamily =
-            "ifo_ca_bundle_current",
-            "1 if the caBundle of the APIService contains the CA of this server, or if there is no APIService";
-        watchers: Gauge = "ifo_watchers", "Watches being served";
-        certificate: FloatGauge =
-            "ifo_certificate_expiry_seconds", "Seconds until the serving certificate expires";
-        trust_shared: Gauge =
-            "ifo_front_proxy_trust_shared",
-            "1 if clients and the front proxy share a CA, so that its clients can claim any user and group";
         leader: Gauge = "ifo_leader", "1 if this replica leads";
         mirror_lag: FloatGauge =
             "ifo_mirror_lag_seconds",
@@ -197,17 +181,7 @@ metrics! {
             "ifo_failovers", "Times that this replica took over the leadership from another one";
         lease_renew: Histogram =
             "ifo_lease_renew_seconds", "Duration of successful renewals of the Lease",
-            Histogram::new(REQUEST_BUCKETS);
-        requests: CounterFamily = "apiserver_request", "Requests by verb, resource and code";
-        request_duration: Histograms =
-            "apiserver_request_duration_seconds", "Duration of requests other than watches",
-            Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS));
-        terminations: CounterFamily =
-            "apiserver_request_terminations",
-            "Requests refused for load or ended at their time limit";
-        aborts: CounterFamily =
-            "apiserver_request_aborts", "Answers aborted because the client read them too slowly";
-        in_flight: GaugeFamily = "apiserver_current_inflight_requests", "Requests being served";
+            Histogram::new(RENEWAL_BUCKETS);
     }
 }
 
@@ -217,12 +191,11 @@ pub struct Metrics {
     read_index: OnceLock<ReadIndex>,
     label_values: Mutex<BTreeMap<&'static str, HashSet<String>>>,
     feed_states: Mutex<BTreeMap<String, &'static str>>,
-    certificate_expires: Mutex<Option<i64>>,
     server: ServerMetrics,
     durations: DurationMetrics,
     problems: ProblemMetrics,
     activities: ActivityMetrics,
-    reviews: ReviewMetrics,
+    api: Arc<aggregated_apiserver::metrics::Metrics>,
     persistence: Arc<PersistenceMetrics>,
     process: ProcessMetricsReader,
 }
@@ -256,14 +229,16 @@ impl Metrics {
             durations: DurationMetrics::new(&mut registry),
             problems: ProblemMetrics::register(&mut registry),
             activities: ActivityMetrics::register(&mut registry),
-            reviews: ReviewMetrics::register(&mut registry),
+            api: Arc::new(aggregated_apiserver::metrics::Metrics::register(
+                &mut registry,
+                "ifo",
+            )),
             persistence: Arc::new(PersistenceMetrics::new(&mut registry)),
             process: ProcessMetricsReader::new(&mut registry),
             registry,
             read_index: OnceLock::new(),
             label_values: Mutex::default(),
             feed_states: Mutex::default(),
-            certificate_expires: Mutex::default(),
         }
     }
 
@@ -350,31 +325,9 @@ impl Metrics {
         self.server.visible.observe(after.as_secs_f64());
     }
 
-    /// Sets the expiry of the serving certificate, in seconds since 1970.
-    pub fn certificate_expires(&self, at: i64) {
-        *self
-            .certificate_expires
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(at);
-    }
-
-    /// Sets the gauge `ifo_front_proxy_trust_shared`. The gauge is 1 if the server's configuration
-    /// trusts a CA both for clients and for the front proxy (a kube-apiserver that forwards the
-    /// requests of users), and allows any name in a front proxy certificate. With such a
-    /// configuration, each client with a certificate of this CA can claim any user and group.
-    pub fn front_proxy_trust_shared(&self, shared: bool) {
-        self.server.trust_shared.set(shared.into());
-    }
-
-    /// Sets the gauge `ifo_ca_bundle_current`. The gauge is 1 if the `caBundle` of the `APIService`
-    /// contains the CA of this server. The gauge is also 1 if the `APIService` does not exist. In a
-    /// cluster without this `APIService`, the alert `IfoCaBundleOutdated` must not fire.
-    ///
-    /// The gauge has no series before the first call of this method. If the certificates come from
-    /// files, this server does not check the `caBundle`, and this method is never called.
-    pub fn ca_bundle_is_current(&self, current: bool) {
-        let series = self.server.ca_bundle.get_or_create(&Vec::new());
-        series.set(current.into());
+    /// Returns the metrics of requests, reviews and certificates.
+    pub fn api(&self) -> Arc<aggregated_apiserver::metrics::Metrics> {
+        self.api.clone()
     }
 
     /// Sets the gauge `ifo_leader`: 1 if this replica leads, otherwise 0.
@@ -436,15 +389,7 @@ impl Metrics {
             let labels = vec![("state", state.to_owned())];
             self.server.rule_sets.get_or_create(&labels).set(count);
         }
-        let expires = *self
-            .certificate_expires
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(expires) = expires {
-            self.server
-                .certificate
-                .set((expires - clock::now().as_second()) as f64);
-        }
+        self.api.refresh();
         self.persistence.read();
         self.process.read();
     }

@@ -10,7 +10,8 @@
 
 use crate::clock;
 use crate::index::{
-    Error, IndexReader, ListScope, Object, ReadVersion, Rv, VersionAssignment, Write, Writer,
+    Error, IndexReader, Object, ReadVersion, Rv, Scope, VersionAssignment, Writer, engine_key,
+    index_write,
 };
 use crate::replicate::Leadership;
 use crate::telemetry::Metrics;
@@ -18,8 +19,8 @@ use ifo_api::Text;
 use ifo_api::completeness::{Gaps, GapsObject};
 use ifo_engine::activity::Activities;
 use ifo_engine::detect::FeedEvent;
-use ifo_engine::track::Tracker;
 pub use ifo_engine::track::{Existing, Message};
+use ifo_engine::track::{Tracker, Write};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -61,11 +62,12 @@ impl ActivityWriter {
     /// Creates the writer of a leadership term. At first, it is unknown whether anything is idle,
     /// because this leader has not read the targets of the rule sets.
     pub fn new(cluster_namespace: Text, reader: &IndexReader, read_gaps: ReadGaps) -> Self {
-        let listed = reader.list(&ListScope::Everything, ReadVersion::Latest);
+        let listed = reader.list(&Scope::Everything, ReadVersion::Latest);
         let entries = listed.map(|(_, entries)| entries).unwrap_or_default();
-        let index = entries.iter().map(|entry| (entry.key(), entry.object()));
+        let keys: Vec<_> = entries.iter().map(|it| engine_key(it.key())).collect();
+        let objects = entries.iter().map(|entry| entry.object());
         Self {
-            activities: Activities::new(cluster_namespace, index),
+            activities: Activities::new(cluster_namespace, keys.iter().zip(objects)),
             read_gaps,
             shown: Gaps::default(),
             ended: None,
@@ -317,6 +319,7 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
     if changes.is_empty() {
         return true;
     }
+    let changes: Vec<_> = changes.into_iter().map(index_write).collect();
     loop {
         // If the process is paused after this call, another replica can become leader, and this
         // replica still commits the changes. This is safe, because the new leader does not issue
@@ -340,7 +343,7 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{Bounds, IndexEntry, IndexReader, ListScope, ReadVersion, Write, index};
+    use crate::index::{self, Bounds, IndexEntry, IndexReader, ReadVersion, index};
     use ifo_api::live::InFlightOperation;
     use ifo_api::{Gvr, Source};
     use ifo_engine::detect::{Evaluation, Finding, RuleValues, Subject};
@@ -452,7 +455,7 @@ mod tests {
         run_until_processed(leader_index, &listed, vec![rules, detected]).await;
         let list = |reader: &IndexReader| {
             reader
-                .list(&ListScope::Operations, ReadVersion::Latest)
+                .list(&index::OPERATIONS, ReadVersion::Latest)
                 .expect("the newest state is always available")
                 .1
         };
@@ -466,16 +469,16 @@ mod tests {
                 operation.metadata.uid = "not a UUID".into();
             }
             let write = Write::Put {
-                key: entry.key().clone(),
+                key: engine_key(entry.key()),
                 object: operation.into(),
             };
             follower_index
-                .commit(vec![write], VersionAssignment::Mint)
+                .commit([index_write(write)], VersionAssignment::Mint)
                 .expect("an index accepts every new version before the first call of `reserve`");
             let before = list(&reader);
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {
-                state.add_index_object(entry.key(), entry.object(), clock::reading());
+                state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
             }
             run_until_processed(
                 follower_index,

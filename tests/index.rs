@@ -4,7 +4,7 @@
 
 use futures::FutureExt;
 use ifo::index::{
-    Bounds, Cursor, IndexChange, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv,
+    Bounds, Cursor, IndexChange, IndexEntry, IndexReader, Key, OPERATIONS, ReadVersion, Rv, Scope,
     VersionAssignment, VersionUnavailable, Write, Writer, index,
 };
 use ifo_api::example;
@@ -90,7 +90,7 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<TestWrite
 /// The result of one round of reading: a list at the version `rv`, and the first changes of a watch
 /// from this version. `scope` is the part of the index that both read, such as one namespace.
 struct ReaderResult {
-    scope: ListScope,
+    scope: Scope,
     rv: Rv,
     listed: Vec<(Key, u64)>,
     watched: Vec<TestWrite>,
@@ -116,9 +116,9 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
     let mut overtaken = 0;
     while seen.len() < LISTS {
         let (scope, want) = match seen.len() % 3 {
-            0 => (ListScope::Operations, 60),
-            1 => (ListScope::Namespace(NAMESPACES[seen.len() % 5].into()), 20),
-            _ => (ListScope::Object(key(scramble(seen.len() as u64))), 2),
+            0 => (OPERATIONS, 60),
+            1 => (Scope::Namespace(NAMESPACES[seen.len() % 5].into()), 20),
+            _ => (Scope::Object(key(scramble(seen.len() as u64))), 2),
         };
         let (rv, listed) = reader.list(&scope, ReadVersion::Latest).unwrap();
         let listed = listed
@@ -183,7 +183,7 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
 async fn watch(
     reader: &IndexReader,
     rv: Rv,
-    scope: &ListScope,
+    scope: &Scope,
     want: usize,
 ) -> Result<Vec<TestWrite>, VersionUnavailable> {
     let mut cursor = reader.follow(rv, scope.clone())?;
@@ -258,7 +258,7 @@ impl Model {
     }
 
     /// Compares the lists and watches of a scope with the model, at every version.
-    fn check(&self, reader: &IndexReader, scope: &ListScope) {
+    fn check(&self, reader: &IndexReader, scope: &Scope) {
         let expected = |rv: Rv| -> Vec<_> {
             let state = self.state(rv).iter();
             let scoped = state.filter(|(key, _)| scope.contains(key));
@@ -307,7 +307,7 @@ impl Model {
 
     /// Compares the changes that `cursor` returns with the changes in `self.past[from..]` that
     /// belong to `scope`.
-    fn check_changes(&self, from: usize, scope: &ListScope, cursor: Cursor) {
+    fn check_changes(&self, from: usize, scope: &Scope, cursor: Cursor) {
         let ours = |past: &&Past| scope.contains(&past.step.as_ref().unwrap().0);
         let mut expected = self.past[from..].iter().filter(ours);
         for change in ready(cursor) {
@@ -359,7 +359,7 @@ proptest! {
         let (mut writer, reader) = index(bounds);
         let empty = Past { rv: reader.head(), step: None, state: BTreeMap::new() };
         let mut model = Model { past: vec![empty] };
-        model.check(&reader, &ListScope::Operations);
+        model.check(&reader, &OPERATIONS);
         for steps in batches {
             let head = writer.head();
             let changing = model.changing(&steps, mirror);
@@ -387,10 +387,10 @@ proptest! {
             prop_assert_eq!(reader.len(), model.last().state.len());
         }
         for scope in [
-            ListScope::Operations,
-            ListScope::Namespace("a".into()),
-            ListScope::Namespace("".into()),
-            ListScope::Object(Key::new("a-b", "n1")),
+            OPERATIONS,
+            Scope::Namespace("a".into()),
+            Scope::Namespace("".into()),
+            Scope::Object(Key::new("a-b", "n1")),
         ] {
             model.check(&reader, &scope);
         }

@@ -236,7 +236,8 @@ impl Pipeline {
             let message = self.message(FeedEvent::Evaluated { evaluation, read });
             self.tracker.advance(message, self.start);
         }
-        self.tracker.take_changes()
+        let changes = self.tracker.take_changes().into_iter();
+        changes.map(index::index_write).collect()
     }
 }
 

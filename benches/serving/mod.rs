@@ -1,14 +1,14 @@
 //! Builds the server's HTTP routes without a listener, and sends requests to them. The benchmarks
 //! `pipeline` and `instructions` use this module.
 
+use aggregated_apiserver::serve::{self, Limits, Readiness, ServerParameters, VersionInfo};
 use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode};
-use ifo::auth::{DemoUser, DemoUsers};
+use ifo::demo::users::{DemoUser, DemoUsers};
 use ifo::index::IndexReader;
 use ifo::replicate::ReplicaStatus;
-use ifo::serve::{self, Limits, Readiness, ServerParameters, VersionInfo, served_resources};
-use ifo::telemetry::Metrics;
+use ifo::resources::{self, OperationHooks};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -29,25 +29,34 @@ pub fn router(reader: IndexReader) -> Router {
         namespace: None,
     };
     let users = Arc::new(DemoUsers::new([(TOKEN, administrator)]));
-    serve::router(ServerParameters {
+    let hooks = Arc::new(OperationHooks {
+        reader: reader.clone(),
         replica_status: ReplicaStatus::alone(reader.clone()),
-        resources: vec![served_resources::inflight_operations(reader)],
-        authenticate: users.clone(),
-        authorize: users,
         read_gaps: Arc::new(ifo_api::completeness::Gaps::default),
         cluster_namespace: "ifo-system".into(),
+        readiness: readiness.clone(),
+        authorize: users.clone(),
+    });
+    let server = ServerParameters {
+        title: "ifo",
+        authenticate: users.clone(),
+        authorize: users,
+        hooks,
         readiness,
-        metrics: Arc::new(Metrics::new()),
+        metrics: Arc::default(),
+        render_metrics: Arc::new(String::new),
         version: VersionInfo::default(),
         served_by_other_router: None,
-        gate_webhook: false,
+        routes: Router::new(),
+        public_routes: Router::new(),
         limits: Limits {
             watches: MAX_WATCHES,
             watches_per_user: MAX_WATCHES,
             ..Limits::default()
         },
         shutdown: CancellationToken::new(),
-    })
+    };
+    serve::router(server, vec![resources::inflight_operations(reader)])
 }
 
 /// Sends a GET request as the administrator. Returns the body of the answer.

@@ -19,16 +19,20 @@ use super::leader_term::{BeginTerm, LeaderTerm, keep_readiness};
 use super::listener::bind;
 use super::start_detection::PipelineInput;
 use super::{Access, App, Signals, Started};
-use crate::auth::{AuthenticationConfig, ClusterAuthenticator, ClusterAuthorizer};
 use crate::baseline_store::BaselineStore;
 use crate::config::{Common, ElectionConfig, Persistence, Serve};
-use crate::index::{ListScope, ReadVersion};
+use crate::index::{ReadVersion, Scope};
 use crate::observe::{ClusterFeed, ConnectOptions, Connection, Discovery, connect};
 use crate::persist::AtStop;
+use crate::replicate::link::{AUDIENCE, TERM_HEADER};
 use crate::replicate::{self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials};
-use crate::serve::{self, Readiness, SharedShortNames};
+use crate::resources::SharedShortNames;
 use crate::takeover::{self, KnownNamespaces};
 use crate::telemetry::Metrics;
+use aggregated_apiserver::auth::{
+    AuthenticationConfig, ClusterAuthenticator, ClusterAuthorizer, Peers,
+};
+use aggregated_apiserver::serve::{self, Readiness};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
@@ -80,9 +84,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let (tls, ca_bundle) = listener_tls::server_config(&mut app, &client, &serve).await?;
     let short_names = keep_short_names(client.clone(), app.short_names_of_kinds.clone());
     app.start_task("short names", short_names);
-    let mut server = app.server(access, None, None);
-    server.gate_webhook = serve.gate_webhook;
-    let router = serve::router(server);
+    let router = app.router(access, None, None, serve.gate_webhook);
     let listening = serve::listen::serve(
         listener,
         Arc::new(tls),
@@ -315,7 +317,7 @@ fn restore_operations(
     // the tracker changes the index, and it receives the entries before its first change.
     let listed = term
         .operations
-        .list(&ListScope::Everything, ReadVersion::Latest);
+        .list(&Scope::Everything, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
     let sources = takeover::TakeoverSources {
         listed,
@@ -342,18 +344,21 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
     let trust = AuthenticationConfig::load(client, START_TIMEOUT)
         .await
         .context("cannot read the CAs that authenticate clients")?;
-    trust.report(&app.metrics);
+    trust.report(&app.metrics.api());
     let trust = Arc::new(ArcSwap::from_pointee(trust));
-    let following =
-        AuthenticationConfig::follow(client.clone(), trust.clone(), app.metrics.clone());
+    let following = AuthenticationConfig::follow(client.clone(), trust.clone(), app.metrics.api());
     app.start_task("trust", following);
     Ok(Access {
         authenticate: Arc::new(ClusterAuthenticator::new(
             client.clone(),
             trust,
-            app.metrics.clone(),
+            Some(Peers {
+                header: TERM_HEADER,
+                audience: AUDIENCE,
+            }),
+            app.metrics.api(),
         )),
-        authorize: Arc::new(ClusterAuthorizer::new(client.clone(), app.metrics.clone())),
+        authorize: Arc::new(ClusterAuthorizer::new(client.clone(), app.metrics.api())),
     })
 }
 

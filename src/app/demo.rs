@@ -7,19 +7,21 @@ use super::leader_term::LeaderTerm;
 use super::listener::bind;
 use super::start_detection::PipelineInput;
 use super::{Access, App, Signals, Started, rule_set_source};
-use crate::auth::{DemoUser, DemoUsers, client_certificate_verifier};
-use crate::certs::{self, Authority, ServingCertificate, TlsSettings};
 use crate::config::{Common, Demo};
 use crate::demo::kubeconfig::{self, KubeconfigUser};
+use crate::demo::users::{DemoUser, DemoUsers};
 use crate::demo::{
     self, FolderNamespaces, ObjectServer, ObjectStore, RuleSetStore, Scenes, ServedObjects, kinds,
     shipped_rules,
 };
 use crate::index;
 use crate::observe::{Feed, Folder, Raw, Resolve};
+use crate::resources;
 use crate::rules::RuleSetEvent;
-use crate::serve::{self, served_resources};
 use crate::telemetry::Metrics;
+use aggregated_apiserver::auth::client_certificate_verifier;
+use aggregated_apiserver::certs::{self, Authority, ServingCertificate, TlsSettings};
+use aggregated_apiserver::serve;
 use anyhow::Context as _;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
@@ -81,7 +83,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
 
     let authority = Authority::create()?;
     let issued = authority.issue(&["localhost".to_owned()], &[address.ip()])?;
-    let serving = ServingCertificate::new(&issued.chain, &issued.key, app.metrics.clone())?;
+    let serving = ServingCertificate::new(&issued.chain, &issued.key, app.metrics.api())?;
     let tls = certs::server_config(
         Arc::new(serving),
         client_certificate_verifier(),
@@ -97,7 +99,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     };
     let (writer, rule_sets) = index::index(super::RING_BOUNDS);
     let stored = RuleSetStore::new(writer);
-    let more = Some(served_resources::operation_rule_sets(rule_sets));
+    let more = Some(resources::operation_rule_sets(rule_sets));
     let source = DemoObjects::open(&mut app, &common, &config).await?;
     let served = ObjectServer {
         objects: source.served(&common),
@@ -107,7 +109,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let resources = served.objects.resources();
     app.short_names_of_kinds
         .store(Arc::new(kinds::short_names(resources)));
-    let router = serve::router(app.server(access, more, Some(resources)));
+    let router = app.router(access, more, Some(resources), false);
     let router = served.in_front_of(router);
     let listening = serve::listen::serve(
         listener,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::auth::testing::Cluster;
+use aggregated_apiserver::auth::testing::Cluster;
 use http::Method;
 use ifo_engine::track::RunKind;
 use jiff::Timestamp;

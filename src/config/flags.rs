@@ -4,7 +4,7 @@
 // file, and would also print the backticks.
 #![allow(clippy::doc_markdown)]
 
-use crate::certs::{TlsCipherSuite, TlsVersion};
+use aggregated_apiserver::certs::{TlsCipherSuite, TlsVersion};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 //! invalid.
 
 use super::*;
-use crate::certs::TlsVersion;
+use aggregated_apiserver::certs::TlsVersion;
 
 fn config(args: &[&str], env: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let cli = Cli::try_parse_from([&["ifo-apiserver"], args].concat()).expect("the flags exist");

@@ -4,8 +4,8 @@
 use super::flags::{CommonFlags, LogFormatFlag, ServeFlags};
 use super::{Common, ConfigError, ElectionConfig, Persistence, RegistrationConfig};
 use crate::replicate::Timing;
-use crate::serve::Limits;
 use crate::telemetry::LogFormat;
+use aggregated_apiserver::serve::Limits;
 use ifo_api::duration;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -17,11 +17,11 @@ use super::{Scenes, kinds, shipped_rules};
 use crate::clock;
 use crate::detection::Supervisor;
 use crate::index::{
-    Bounds, IndexReader, Key, ListScope, Object, ReadVersion, Rv, VersionAssignment, Write, index,
+    self, Bounds, IndexReader, Key, Object, ReadVersion, Rv, Scope, VersionAssignment, Write, index,
 };
 use crate::replicate::Leadership;
+use crate::resources::tests::{BASE, Fixture, TABLE};
 use crate::rules::Publication;
-use crate::serve::tests::{BASE, Fixture, TABLE};
 use crate::telemetry::Metrics;
 use crate::tracker_task::{self, ActivityWriter};
 use ifo_engine::rules::{RuleBook, compile};
@@ -106,7 +106,7 @@ async fn run_demo() -> [Vec<(Key, Value)>; 2] {
     }
     tokio::spawn(scenes.play());
     tokio::time::sleep(AGE).await;
-    [ListScope::Operations, ListScope::Records].map(|scope| objects(&reader, &scope))
+    [index::OPERATIONS, index::RECORDS].map(|scope| objects(&reader, &scope))
 }
 
 /// Returns the shipped rules for the resources of the demo.
@@ -127,7 +127,7 @@ fn rule_books() -> Vec<RuleBook> {
 }
 
 /// Returns the objects in a part of the index.
-fn objects(reader: &IndexReader, scope: &ListScope) -> Vec<(Key, Value)> {
+fn objects(reader: &IndexReader, scope: &Scope) -> Vec<(Key, Value)> {
     let listed = reader.list(scope, ReadVersion::Latest);
     let (_, entries) = listed.expect("the latest version is always available");
     let decoded = entries.iter().map(|entry| {
@@ -152,7 +152,11 @@ impl DocumentedDemo {
         for (number, (key, object)) in operations.iter().enumerate() {
             let put = Write::Put {
                 key: key.clone(),
-                object: Object::decode(object.to_string().as_bytes(), key.collection()).unwrap(),
+                object: Object::decode(
+                    object.to_string().as_bytes(),
+                    ifo_api::Collection::of(&key.namespace),
+                )
+                .unwrap(),
             };
             let rv = VersionAssignment::Exact(Rv(200 + number as u64));
             fixture.live.commit(vec![put], rv).unwrap();

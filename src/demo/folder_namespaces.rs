@@ -5,7 +5,7 @@ use super::kinds;
 use super::object_server::ServedObjects;
 use super::object_store::active_namespace;
 use crate::observe::Folder;
-use crate::serve::AdvertisedResource;
+use aggregated_apiserver::serve::AdvertisedResource;
 use ifo_api::Gvr;
 use serde_json::Value;
 

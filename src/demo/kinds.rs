@@ -1,6 +1,6 @@
 //! The kinds of the objects in the demo, with the names and scopes as in a real cluster.
 
-use crate::serve::AdvertisedResource;
+use aggregated_apiserver::serve::AdvertisedResource;
 use ifo_api::Gvr;
 use ifo_client::short_names::{NamedResource, ShortNames};
 

@@ -15,6 +15,7 @@ mod object_store;
 mod rule_sets;
 mod scene;
 pub mod shipped_rules;
+pub mod users;
 
 pub use folder_namespaces::FolderNamespaces;
 pub use object_server::{ObjectServer, ServedObjects};

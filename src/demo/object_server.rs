@@ -2,8 +2,10 @@
 //! `kubectl get vm -A` works, and the plugin can check if a namespace exists.
 
 use super::kinds;
-use crate::auth::{AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates};
-use crate::serve::{AdvertisedResource, ErrorStatus, Query, ResourceRequest, verb};
+use aggregated_apiserver::auth::{
+    AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates,
+};
+use aggregated_apiserver::serve::{AdvertisedResource, ErrorStatus, Query, ResourceRequest, verb};
 use axum::Router;
 use axum::extract::{RawPathParams, State};
 use axum::response::{IntoResponse, Response};

@@ -11,7 +11,7 @@ use super::object_server::ServedObjects;
 use super::scene::whole_second;
 use crate::clock;
 use crate::observe::{Feed, Raw, Resolve};
-use crate::serve::AdvertisedResource;
+use aggregated_apiserver::serve::AdvertisedResource;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};

@@ -5,7 +5,7 @@
 use super::supervisor_tests::{FakeFeed, RESYNC, Step, thing, wait_until_idle};
 use super::*;
 use crate::clock;
-use crate::index::{Bounds, IndexReader, ListScope, ReadVersion, index};
+use crate::index::{self, Bounds, IndexReader, ReadVersion, index};
 use crate::observe::Resolve;
 use crate::replicate::Leadership;
 use crate::rules::{
@@ -145,7 +145,7 @@ impl PipelineFixture {
     fn operations(&self) -> Vec<(String, String)> {
         let listed = self
             .operations
-            .list(&ListScope::Operations, ReadVersion::Latest);
+            .list(&index::OPERATIONS, ReadVersion::Latest);
         let (_, entries) = listed.expect("the newest state is always available");
         let operations = entries.iter().map(|entry| {
             let object: Value = serde_json::from_slice(&entry.json()).expect("the index has JSON");

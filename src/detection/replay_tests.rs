@@ -4,7 +4,7 @@
 //! resourceVersion.
 
 use super::*;
-use crate::index::{Bounds, ListScope, index};
+use crate::index::{self, Bounds, index};
 use crate::observe::{ObjectNames, Raw};
 use crate::replicate::Leadership;
 use crate::tracker_task::{self, ActivityWriter};
@@ -245,7 +245,7 @@ async fn changes_of_server(
     };
     let (mut writer, reader) = index(bounds);
     let mut cursor = reader
-        .follow(reader.head(), ListScope::Operations)
+        .follow(reader.head(), index::OPERATIONS)
         .expect("the current version is always available");
     let metrics = Arc::new(Metrics::new());
     let (tracker_sender, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
@@ -302,8 +302,8 @@ async fn changes_of_server(
     let visible = changes.into_iter().map(|change| {
         let key = change
             .key()
-            .expect("each change has an object, because no leader is elected")
-            .clone();
+            .expect("each change has an object, because no leader is elected");
+        let key = index::engine_key(key);
         let after = change.after;
         (key, after.and_then(|it| it.object().operation().cloned()))
     });

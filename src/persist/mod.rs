@@ -51,7 +51,7 @@ pub use store_failure::StoreFailure;
 pub use write_queue::{AtStop, PersistSettings, UnsyncedRuleSets};
 
 use crate::clock;
-use crate::index::{Cursor, IndexChange, IndexReader, ListScope, ReadVersion};
+use crate::index::{self, Cursor, IndexChange, IndexReader, ReadVersion};
 use crate::telemetry::PersistenceMetrics;
 use condition::WriteMonitor;
 use futures::future::BoxFuture;
@@ -177,9 +177,7 @@ impl Persist {
     /// changes of the index.
     fn catch_up(&self, queue: &mut Queue) -> Cursor {
         loop {
-            let Ok((rv, entries)) = self
-                .reader
-                .list(&ListScope::Operations, ReadVersion::Latest)
+            let Ok((rv, entries)) = self.reader.list(&index::OPERATIONS, ReadVersion::Latest)
             else {
                 continue; // A list of the newest version never fails.
             };
@@ -190,7 +188,7 @@ impl Persist {
             queue.reset(all.collect(), Instant::now());
             // `follow` fails if the index has already dropped changes that are newer than this
             // list. Then the loop lists the operations again.
-            if let Ok(cursor) = self.reader.follow(rv, ListScope::Operations) {
+            if let Ok(cursor) = self.reader.follow(rv, index::OPERATIONS) {
                 return cursor;
             }
         }

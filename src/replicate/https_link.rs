@@ -14,7 +14,7 @@ use super::Leader;
 use super::link::{
     self, Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
-use crate::index::{Key, Rv};
+use crate::index::{Key, Rv, index_key};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
@@ -344,7 +344,7 @@ struct Metadata<'a> {
 impl Metadata<'_> {
     fn key(&self) -> Key {
         let collection = self.collection.unwrap_or(Collection::Operations);
-        collection.key(&self.namespace, &*self.name)
+        index_key(collection.key(&self.namespace, &*self.name))
     }
 
     fn rv(&self) -> Result<Rv, LinkError> {

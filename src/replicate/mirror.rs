@@ -17,6 +17,7 @@ use super::replica_status::LeaderQueries;
 use super::{Leader, Term};
 use crate::index::{Error, Key, Object, Rv, VersionAssignment, Write, Writer};
 use futures::StreamExt as _;
+use ifo_api::Collection;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -227,7 +228,7 @@ async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<
 
 /// Decodes an object that the leader has sent.
 fn decode(key: &Key, json: &[u8]) -> Result<Object, LinkError> {
-    Object::decode(json, key.collection())
+    Object::decode(json, Collection::of(&key.namespace))
         .map_err(|error| LinkError::Failed(format!("cannot decode {key}: {error}")))
 }
 

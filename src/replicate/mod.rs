@@ -21,6 +21,7 @@ mod lease_contents;
 mod lease_store;
 pub mod link;
 mod mirror;
+pub mod peer_requests;
 mod replica_status;
 mod run_role;
 

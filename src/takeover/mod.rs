@@ -20,7 +20,7 @@ mod cluster_state;
 mod tests;
 
 use crate::clock;
-use crate::index::IndexEntry;
+use crate::index::{IndexEntry, engine_key};
 use crate::persist::{ClusterStore, StoreFailure};
 use ifo_api::Text;
 use ifo_engine::track::InitialState;
@@ -95,7 +95,7 @@ pub async fn initial_state(
     let mut state = InitialState::new(sources.cluster_namespace, known.clone());
     for batch in sources.listed.chunks(BATCH) {
         for entry in batch {
-            state.add_index_object(entry.key(), entry.object(), clock::reading());
+            state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
         }
         tokio::task::yield_now().await;
     }

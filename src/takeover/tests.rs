@@ -3,7 +3,7 @@
 //! into operations, continues from the restored operations.
 
 use super::*;
-use crate::index::{Bounds, ListScope, ReadVersion, Rv, VersionAssignment, index};
+use crate::index::{self, Bounds, ReadVersion, Rv, VersionAssignment, index};
 use crate::persist;
 use ifo_api::live::Phase;
 use ifo_api::{Gvr, Source};
@@ -385,9 +385,10 @@ fn entries(writes: Vec<Write>) -> Vec<Arc<IndexEntry>> {
         age: Duration::from_mins(1),
     };
     let (mut writer, reader) = index(bounds);
+    let writes: Vec<_> = writes.into_iter().map(index::index_write).collect();
     let Rv(_) = writer.commit(writes, VersionAssignment::Mint).unwrap();
     reader
-        .list(&ListScope::Operations, ReadVersion::Latest)
+        .list(&index::OPERATIONS, ReadVersion::Latest)
         .unwrap()
         .1
 }

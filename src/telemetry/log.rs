@@ -1,5 +1,6 @@
 //! Sets up the log, which is written to standard error.
 
+use aggregated_apiserver::serve::ACCESS_LOG;
 use ifo_api::is_unprintable;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Write as _;
@@ -14,9 +15,6 @@ pub enum LogFormat {
     /// One JSON object per line.
     Json,
 }
-
-/// The `tracing` target of the log lines about requests. These lines have the level DEBUG.
-pub const ACCESS_LOG: &str = "access";
 
 /// Log filter for kube's client. It suppresses two kinds of messages:
 ///

@@ -30,7 +30,7 @@ impl ProblemSubject {
     /// Reads the namespace and the subject of an operation.
     pub(super) fn new(entry: &IndexEntry, subject: &SubjectReference) -> Self {
         Self {
-            namespace: entry.key().namespace.clone(),
+            namespace: (&entry.key().namespace).into(),
             subject: format!("{}/{}", subject.kind, subject.name).into(),
         }
     }

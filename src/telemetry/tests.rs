@@ -1,6 +1,7 @@
 //! Tests that the metrics have the documented names and labels, and that label values are limited.
 
 use super::*;
+use aggregated_apiserver::metrics::{RequestLabels, ReviewKind};
 
 #[test]
 fn metric_names_equal_the_documented_ones() {
@@ -33,15 +34,16 @@ fn metric_names_equal_the_documented_ones() {
         resource: "r",
         scope: "cluster",
     };
-    metrics.request(&request, 200, Some(Duration::from_millis(2)));
-    metrics.request_terminated(&request, 429);
-    metrics.request_aborted(&request);
+    let api = metrics.api();
+    api.request(&request, 200, Some(Duration::from_millis(2)));
+    api.request_terminated(&request, 429);
+    api.request_aborted(&request);
     metrics.feed_relist("v1/pods");
     metrics.feed_restart("v1/pods");
     metrics.evaluation_failed("rules", "Migrating");
-    metrics.ca_bundle_is_current(true);
-    metrics.review(ReviewKind::Token, Some(201), Duration::from_millis(3));
-    metrics.review(ReviewKind::SubjectAccess, None, Duration::from_secs(10));
+    api.ca_bundle_is_current(true);
+    api.review(ReviewKind::Token, Some(201), Duration::from_millis(3));
+    api.review(ReviewKind::SubjectAccess, None, Duration::from_secs(10));
     let persistence = metrics.persistence();
     persistence.written("apply");
     persistence.failed("missing");

@@ -15,3 +15,16 @@ pub fn other_binary(own: &str, name: &str) -> PathBuf {
     );
     path
 }
+
+/// Returns the path of the example `name`. `own` is the path of a binary of the package that the test
+/// belongs to. `cargo test` builds the examples of all packages.
+#[allow(dead_code, reason = "not every test target runs an example")]
+pub fn example(own: &str, name: &str) -> PathBuf {
+    let path = Path::new(own).with_file_name("examples").join(name);
+    assert!(
+        path.exists(),
+        "{} is missing: run `cargo build --examples` in the root of the repository",
+        path.display()
+    );
+    path
+}

@@ -48,6 +48,7 @@ mod informers;
 mod installation;
 mod kubectl;
 mod leaked_values;
+mod library;
 mod many_targets;
 mod missing_and_unreadable_targets;
 mod operation_objects;

@@ -5,7 +5,7 @@ use crate::demo::{
     DEADLINE, OPERATIONS, active_line, demo_command, eventually, signal, wait_for_exit,
 };
 use crate::fake_apiserver::FakeApiServer;
-use ifo::certs::Authority;
+use aggregated_apiserver::certs::Authority;
 use kube::{Client, Config};
 use serde_json::Value;
 use std::path::Path;

@@ -5,9 +5,11 @@
 use super::API_SERVICE;
 use super::registration::OwnCaBundle;
 use crate::app::App;
-use crate::auth::client_certificate_verifier;
-use crate::certs::{self, CaBundleHolder, CaBundleUpdater, OwnCertificate, ServingCertificate};
 use crate::config::Serve;
+use aggregated_apiserver::auth::client_certificate_verifier;
+use aggregated_apiserver::certs::{
+    self, CaBundleHolder, CaBundleUpdater, OwnCertificate, ServingCertificate,
+};
 use kube::Client;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -15,6 +17,12 @@ use std::time::Duration;
 
 /// The name of the `ValidatingWebhookConfiguration` in `deploy/components/gate-webhook`.
 const GATE_WEBHOOKS: &str = "ifo-gate";
+
+/// The name of the Secret that contains the CA.
+const CA_SECRET: &str = "ifo-apiserver-serving-ca";
+
+/// The field manager of the writes of the CA and of CA bundles.
+const FIELD_MANAGER: &str = "ifo-apiserver";
 
 /// Interval at which certificate files are read again.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
@@ -30,7 +38,7 @@ pub(super) async fn server_config(
     let mut ca_bundle = None;
     let serving = if let Some((certificate, key)) = &serve.tls_files {
         let serving =
-            Arc::new(ServingCertificate::load(certificate, key, app.metrics.clone()).await?);
+            Arc::new(ServingCertificate::load(certificate, key, app.metrics.api()).await?);
         let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
         app.start_task("certificate files", async move {
             follow.follow(certificate, key, FILES_INTERVAL).await;
@@ -42,7 +50,8 @@ pub(super) async fn server_config(
         let own = OwnCertificate::load(
             client.clone(),
             &serve.namespace,
-            certs::SECRET_NAME,
+            CA_SECRET,
+            FIELD_MANAGER,
             names,
             ips,
         )
@@ -51,7 +60,7 @@ pub(super) async fn server_config(
         let serving = Arc::new(ServingCertificate::new(
             &issued.chain,
             &issued.key,
-            app.metrics.clone(),
+            app.metrics.api(),
         )?);
         ca_bundle = Some(own.bundle());
         let webhooks = CaBundleHolder::Webhooks(GATE_WEBHOOKS);
@@ -60,8 +69,9 @@ pub(super) async fn server_config(
             .then_some(("caBundle of the webhook", webhooks));
         let api_service = ("caBundle", CaBundleHolder::ApiService(API_SERVICE));
         for (task, holder) in [api_service].into_iter().chain(webhooks) {
-            let (client, metrics) = (client.clone(), app.metrics.clone());
-            let updater = CaBundleUpdater::new(client, holder, own.bundle(), metrics);
+            let (client, metrics) = (client.clone(), app.metrics.api());
+            let updater =
+                CaBundleUpdater::new(client, holder, own.bundle(), FIELD_MANAGER, metrics);
             app.start_task(task, updater.keep_up_to_date());
         }
         app.start_task("certificate", own.keep_renewed(serving.clone()));

@@ -12,11 +12,11 @@
 //! removed, the `ClusterRole` no longer exists, so the server cannot create the `APIService` again.
 //!
 //! The field `caBundle` has its own task, because each replica updates it
-//! ([`CaBundleUpdater`](crate::certs::CaBundleUpdater)).
+//! ([`CaBundleUpdater`](aggregated_apiserver::certs::CaBundleUpdater)).
 
 use crate::config::RegistrationConfig;
 use crate::replicate::OWNER;
-use crate::serve::Readiness;
+use aggregated_apiserver::serve::Readiness;
 use futures::StreamExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::rbac::v1::ClusterRole;

@@ -1,7 +1,7 @@
 //! Tests of [`Registration`]: when it creates the `APIService`, and which fields it repairs.
 
 use super::*;
-use crate::auth::testing::{Cluster, eventually};
+use aggregated_apiserver::auth::testing::{Cluster, eventually};
 use http::Method;
 use std::collections::BTreeMap;
 

@@ -57,7 +57,7 @@ impl StatusSink for StatusWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::testing::Cluster;
+    use aggregated_apiserver::auth::testing::Cluster;
     use http::Method;
     use ifo_api::ruleset::OperationRuleSetStatus;
 

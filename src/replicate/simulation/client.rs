@@ -4,7 +4,7 @@
 
 use super::Network;
 use super::invariants::{Invariants, ObjectHashes};
-use crate::index::{ListScope, ReadVersion, Rv};
+use crate::index::{self, ReadVersion, Rv};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -64,7 +64,7 @@ impl Client {
         }
         let (rv, entries) = peer
             .reader
-            .list(&ListScope::Operations, ReadVersion::Latest)
+            .list(&index::OPERATIONS, ReadVersion::Latest)
             .ok()?;
         let state = ObjectHashes::of(&entries);
         self.invariants.record_state(rv, &state, &self.name);
@@ -80,7 +80,7 @@ impl Client {
         if !peer.reader.wait_until_reached(*rv, CATCH_UP_TIMEOUT).await {
             return false;
         }
-        let Ok(mut cursor) = peer.reader.follow(*rv, ListScope::Operations) else {
+        let Ok(mut cursor) = peer.reader.follow(*rv, index::OPERATIONS) else {
             return false;
         };
         let until = Instant::now() + Duration::from_millis(self.random.u64(0..20_000));

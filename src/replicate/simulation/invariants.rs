@@ -5,10 +5,9 @@
 //! fingerprint (a hash) of the operations. Each later observation of this resourceVersion must have
 //! the same fingerprint.
 
-use crate::index::{Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv};
+use crate::index::{self, Cursor, IndexEntry, IndexReader, Key, ReadVersion, Rv, Scope};
 use crate::replicate::Leadership;
 use futures::FutureExt as _;
-use ifo_api::Collection;
 use ifo_api::live::{Phase, State};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -168,7 +167,7 @@ fn hash(entry: &IndexEntry) -> u64 {
 /// operation is in flight there.
 fn idle_although_busy(entries: &[Arc<IndexEntry>]) -> Option<String> {
     let is_idle = |namespace: &str, name: &str| {
-        let key = Collection::Activities.key(namespace, name);
+        let key = index::collection::ACTIVITIES.key(namespace, name);
         let mut entries = entries.iter();
         let activity = entries.find(|entry| *entry.key() == key)?;
         let idle = activity.object().activity()?.idle()?;
@@ -255,10 +254,7 @@ impl IndexObserver {
     /// If the replica can still list its state at the resourceVersion `rv`, compares this state
     /// with the recorded state.
     pub fn check(&self, rv: Rv) {
-        if let Ok((rv, entries)) = self
-            .reader
-            .list(&ListScope::Operations, ReadVersion::Exact(rv))
-        {
+        if let Ok((rv, entries)) = self.reader.list(&index::OPERATIONS, ReadVersion::Exact(rv)) {
             self.invariants
                 .record_state(rv, &ObjectHashes::of(&entries), &self.name);
         }
@@ -268,7 +264,7 @@ impl IndexObserver {
     /// Checks that no activity is idle while an operation is in flight, if the replica can still
     /// list its state at the resourceVersion `rv`.
     fn check_activities(&self, rv: Rv) {
-        let all = ListScope::Everything;
+        let all = Scope::Everything;
         if let Ok((rv, entries)) = self.reader.list(&all, ReadVersion::Exact(rv))
             && let Some(violation) = idle_although_busy(&entries)
         {
@@ -281,15 +277,12 @@ impl IndexObserver {
     /// newest state. Returns false if the observer cannot follow the changes now.
     fn begin(&mut self) -> bool {
         self.check(self.reader.oldest());
-        let Ok((rv, entries)) = self
-            .reader
-            .list(&ListScope::Operations, ReadVersion::Latest)
-        else {
+        let Ok((rv, entries)) = self.reader.list(&index::OPERATIONS, ReadVersion::Latest) else {
             return false;
         };
         let state = ObjectHashes::of(&entries);
         self.invariants.record_state(rv, &state, &self.name);
-        let cursor = self.reader.follow(rv, ListScope::Operations).ok();
+        let cursor = self.reader.follow(rv, index::OPERATIONS).ok();
         self.following = cursor.map(|cursor| (cursor, state, rv));
         self.following.is_some()
     }

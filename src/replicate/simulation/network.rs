@@ -3,7 +3,7 @@
 //! cut off a replica from the network.
 
 use super::SimulatedProcess;
-use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
+use crate::index::{Cursor, IndexChange, IndexReader, Key, ReadVersion, Rv, Scope};
 use crate::replicate::link::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
@@ -228,7 +228,7 @@ impl Link for SimulatedLink {
         async move {
             let peer = self.send_request().await?;
             let ended = Self::check_term(&peer, &self.leader.term)?;
-            let cursor = peer.reader.follow(after, ListScope::Everything);
+            let cursor = peer.reader.follow(after, Scope::Everything);
             self.links.transmit().await?;
             let watch = ChangeStream {
                 cursor: cursor.map_err(|_| LinkError::Gone)?,
@@ -303,7 +303,7 @@ fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
             )
         }
     };
-    let (rv, entries) = reader.list(&ListScope::Everything, at).ok()?;
+    let (rv, entries) = reader.list(&Scope::Everything, at).ok()?;
     let mut rest = entries
         .iter()
         .filter(|entry| after.as_ref() < Some(entry.key()));

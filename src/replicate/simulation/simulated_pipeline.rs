@@ -4,7 +4,7 @@
 
 use super::invariants::Invariants;
 use crate::clock;
-use crate::index::{IndexReader, ListScope, ReadVersion, Writer};
+use crate::index::{IndexReader, ReadVersion, Scope, Writer, engine_key};
 use crate::persist::fake_cluster::FakeCluster;
 use crate::persist::{self, AtStop, Persist, PersistVerdict, Store as _};
 use crate::replicate::{Leadership, Pipeline};
@@ -319,14 +319,14 @@ impl SimulatedFeed {
     async fn initial_state(&mut self) -> InitialState {
         let listed = self
             .operations
-            .list(&ListScope::Everything, ReadVersion::Latest);
+            .list(&Scope::Everything, ReadVersion::Latest);
         let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
         let deleted = self.operations.deleted();
         self.random_delay(100).await;
         let namespaces = HashMap::from([(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)]);
         let mut state = InitialState::new("ifo-system".into(), Some(namespaces));
         for entry in listed {
-            state.add_index_object(entry.key(), entry.object(), clock::reading());
+            state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
         }
         for entry in deleted {
             state.add_deleted_object(entry.object(), clock::reading());

@@ -9,7 +9,7 @@
 
 use crate::clock::BootTime;
 use crate::index::{
-    Bounds, IndexEntry, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from,
+    self, Bounds, IndexEntry, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from,
 };
 use crate::replicate::leadership::LeadershipGrant;
 use crate::replicate::link::{
@@ -86,12 +86,12 @@ impl Link for FakeLink {
     }
 
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {
-        use crate::index::{ListScope, ReadVersion};
+        use crate::index::ReadVersion;
         let at = match start {
             PageStart::Exact(rv) => ReadVersion::Exact(rv),
             PageStart::Latest | PageStart::Continue(_) => ReadVersion::Latest,
         };
-        let listed = self.0.reader.list(&ListScope::Operations, at);
+        let listed = self.0.reader.list(&index::OPERATIONS, at);
         let page = listed.map_err(|_| LinkError::Gone).map(|(rv, entries)| {
             let object = |it: &Arc<IndexEntry>| (it.key().clone(), it.rv(), self.0.json(it));
             ObjectPage {
@@ -104,10 +104,7 @@ impl Link for FakeLink {
     }
 
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
-        let followed = self
-            .0
-            .reader
-            .follow(after, crate::index::ListScope::Operations);
+        let followed = self.0.reader.follow(after, crate::index::OPERATIONS);
         let permits = self.0.event_permits.clone();
         let leader = self.0.clone();
         let events = followed.map_err(|_| LinkError::Gone).map(|cursor| {
@@ -243,9 +240,9 @@ impl LeaderAndFollower {
     /// Returns the JSON of all objects at the resourceVersion `rv`. Returns None if `reader` does
     /// not have this resourceVersion.
     fn listed(reader: &IndexReader, rv: u64) -> Option<Vec<Vec<u8>>> {
-        use crate::index::{ListScope, ReadVersion};
+        use crate::index::ReadVersion;
         let (_, entries) = reader
-            .list(&ListScope::Operations, ReadVersion::Exact(Rv(rv)))
+            .list(&index::OPERATIONS, ReadVersion::Exact(Rv(rv)))
             .ok()?;
         Some(entries.iter().map(|it| it.json()).collect())
     }

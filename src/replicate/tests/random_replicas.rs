@@ -2,7 +2,7 @@
 //! random choices of the run.
 
 use crate::clock::simulated::{Skew, begin};
-use crate::index::{ListScope, ReadVersion};
+use crate::index::{self, ReadVersion};
 use crate::persist::fake_cluster::FakeCluster;
 use crate::replicate::simulation::{
     Client, ClientCopy, Faults, Invariants, Network, NetworkFaults, ObjectHashes,
@@ -309,9 +309,7 @@ impl SimulatedCluster {
             return Some("no replica leads".to_owned());
         };
         let list = |replica: &WholeReplica| {
-            let list = replica
-                .reader
-                .list(&ListScope::Operations, ReadVersion::Latest);
+            let list = replica.reader.list(&index::OPERATIONS, ReadVersion::Latest);
             list.expect("the newest state is always available").1
         };
         let entries = list(&self.replicas[leader]);

@@ -28,7 +28,7 @@ pub use objects::{
     CRD, DATA_VOLUME, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating,
     path_of_column, rule_set, text,
 };
-pub use server::{ServerProcess, mounted_secret, tail};
+pub use server::{ServerProcess, free_port, mounted_secret, tail};
 pub use test_cluster::{
     Installed, MANIFEST_FOLDERS, TestCluster, administrator, audited, columns, credentials,
     front_proxy, install, kubeconfig_of, kubectl, register,

@@ -240,7 +240,7 @@ impl ServerProcess {
 }
 
 /// Returns a port that no process listens on.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let address = listener.and_then(|listener| listener.local_addr());
     address.expect("the host has a free port").port()

@@ -46,7 +46,7 @@ async fn print(cluster: &TestCluster, namespace: &str, line: &str) {
     let printed = cluster.kubectl(&words).await.expect("kubectl must succeed");
     assert!(printed.contains("zqx"), "{line}: {printed}");
     let found: Vec<char> = printed.chars().filter(|c| is_unprintable(*c)).collect();
-    assert_eq!(found, [], "kubectl {line}: {printed:?}");
+    assert!(found.is_empty(), "kubectl {line}: {printed:?}");
 }
 
 #[test]

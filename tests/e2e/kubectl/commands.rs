@@ -6,7 +6,7 @@ use super::command_lines::{Columns, Expect, LINES};
 use super::program::{Kubectl, KubectlOutput};
 use crate::harness::{TestCluster, columns, eventually, path_of_column, text};
 use futures::StreamExt as _;
-use ifo::serve::served_resources::LIVE_COLUMNS;
+use ifo::resources::LIVE_COLUMNS;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

@@ -1,0 +1,225 @@
+//! Authenticates requests in a cluster. The credentials are the client certificate of the TLS
+//! handshake and the headers of the request. The result is a user in the group
+//! `system:authenticated`, the user `system:anonymous`, or a refusal.
+//!
+//! The authenticator tries these methods in the order of Kubernetes' delegated authentication, and
+//! returns the first user that it finds:
+//!
+//! 1. Front proxy: the kube-apiserver forwards a request, and names the user in headers.
+//! 2. Client certificate.
+//! 3. Bearer token.
+//!
+//! A request without credentials is anonymous. If the client certificate is invalid and the request
+//! has no token, the authenticator refuses the request.
+
+use super::review_cache::{self, ReviewCache, digest};
+use super::{
+    Authenticate, AuthenticationConfig, CertificateHolder, PeerCertificates, Unauthenticated, User,
+};
+use crate::metrics::{Metrics, ReviewKind};
+use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
+use http::{HeaderMap, header};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use kube::{Api, Client};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The user of a request without credentials.
+pub const ANONYMOUS_USER: &str = "system:anonymous";
+const AUTHENTICATED_GROUP: &str = "system:authenticated";
+const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
+
+/// Time for which the result of a token review is cached. The value is the default `CacheTTL` of
+/// Kubernetes' delegated authentication. A revoked token is still accepted for at most this time.
+const TOKEN_CACHE_TTL: Duration = Duration::from_secs(10);
+
+/// Maximum number of cached tokens, including invalid tokens. When the cache is full, the cache
+/// evicts the oldest token, and the server reviews this token again at its next use. Only a few
+/// clients, such as metrics scrapers, send tokens. Most requests come through the front proxy.
+const MAX_TOKENS: usize = 1024;
+
+/// The requests of other replicas of this server. Their tokens are not valid for the kube-apiserver.
+#[derive(Clone, Copy, Debug)]
+pub struct Peers {
+    /// The header that only other replicas send.
+    pub header: &'static str,
+    /// The audience of their tokens.
+    pub audience: &'static str,
+}
+
+/// Authenticates clients with the CAs of a cluster and with `TokenReview` requests.
+#[derive(Debug)]
+pub struct ClusterAuthenticator {
+    trust: Arc<ArcSwap<AuthenticationConfig>>,
+    tokens: Arc<Api<TokenReview>>,
+    peers: Option<Peers>,
+    metrics: Arc<Metrics>,
+    /// The cached results of token reviews. The user is `None` if the token is invalid.
+    reviews: ReviewCache<Option<User>>,
+}
+
+impl ClusterAuthenticator {
+    /// Creates an authenticator, which verifies certificates with the current content of `trust`
+    /// and sends token reviews with `client`. `peers` is None for a server with one replica.
+    pub fn new(
+        client: Client,
+        trust: Arc<ArcSwap<AuthenticationConfig>>,
+        peers: Option<Peers>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            trust,
+            tokens: Arc::new(Api::all(client)),
+            peers,
+            metrics,
+            reviews: ReviewCache::new(TOKEN_CACHE_TTL, MAX_TOKENS),
+        }
+    }
+
+    async fn find_user(
+        &self,
+        peer: &PeerCertificates,
+        headers: &HeaderMap,
+    ) -> Result<Option<User>, Unauthenticated> {
+        let mut bad_certificate = false;
+        if !peer.0.is_empty() {
+            let trust = self.trust.load();
+            let verdict = trust.verdict(peer);
+            if verdict.is_proxy
+                && let Some(names) = trust.user_headers()
+                && let Some(user) = names.user(headers)?
+            {
+                return Ok(Some(user));
+            }
+            if let Some(user) = &verdict.user {
+                return Ok(Some(user.clone()));
+            }
+            bad_certificate = true;
+        }
+        match bearer_token(headers) {
+            Some(token) => {
+                let mut peers = self.peers.iter();
+                let peer = peers.find(|peers| headers.contains_key(peers.header));
+                let audience = peer.map(|peers| peers.audience);
+                self.review(token, audience).await.map(Some)
+            }
+            None if bad_certificate => Err(Unauthenticated),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the user of a token that is valid for `audience`. If `audience` is `None`, the token
+    /// must be valid for the kube-apiserver. Returns an error if the token is invalid or cannot be
+    /// reviewed.
+    async fn review(&self, token: &[u8], audience: Option<&str>) -> Result<User, Unauthenticated> {
+        // The review is sent as JSON, so the token in it must be UTF-8. Every valid token is UTF-8.
+        let token = str::from_utf8(token).map_err(|_| Unauthenticated)?;
+        let request = TokenReview {
+            spec: TokenReviewSpec {
+                token: Some(token.to_owned()),
+                audiences: audience.map(|audience| vec![audience.to_owned()]),
+            },
+            ..TokenReview::default()
+        };
+        let (api, metrics) = (Arc::clone(&self.tokens), Arc::clone(&self.metrics));
+        let ask = move || {
+            let (api, metrics) = (Arc::clone(&api), Arc::clone(&metrics));
+            let request = request.clone();
+            async move {
+                let audiences = request.spec.audiences.clone();
+                let answer =
+                    review_cache::send(&api, &request, ReviewKind::Token, &metrics).await?;
+                Ok(user_of(answer, audiences.as_deref()))
+            }
+        };
+        let audience = audience.unwrap_or_default().as_bytes();
+        match self
+            .reviews
+            .ask(digest([token.as_bytes(), audience]), ask)
+            .await
+        {
+            Ok(user) => user.ok_or(Unauthenticated),
+            Err(why) => {
+                tracing::warn!(error = %why.0, "token could not be reviewed");
+                Err(Unauthenticated)
+            }
+        }
+    }
+}
+
+impl Authenticate for ClusterAuthenticator {
+    fn authenticate<'a>(
+        &'a self,
+        peer: &'a PeerCertificates,
+        headers: &'a HeaderMap,
+    ) -> BoxFuture<'a, Result<User, Unauthenticated>> {
+        Box::pin(async move {
+            let user = self.find_user(peer, headers).await?;
+            Ok(user.map_or_else(anonymous, with_authenticated_group))
+        })
+    }
+
+    fn certificate_holder(&self, peer: &PeerCertificates) -> CertificateHolder {
+        if peer.0.is_empty() {
+            return CertificateHolder::Unknown;
+        }
+        let verdict = self.trust.load().verdict(peer);
+        match &verdict.user {
+            _ if verdict.is_proxy => CertificateHolder::FrontProxy,
+            Some(user) => CertificateHolder::User(user.clone()),
+            None => CertificateHolder::Unknown,
+        }
+    }
+}
+
+/// Returns the user of a request without credentials.
+pub fn anonymous() -> User {
+    User {
+        name: ANONYMOUS_USER.to_owned(),
+        groups: vec![UNAUTHENTICATED_GROUP.to_owned()],
+        ..User::default()
+    }
+}
+
+/// Adds the group `system:authenticated` to a user. Does not change the anonymous user. Does not
+/// change users who already have this group or the group `system:unauthenticated`.
+fn with_authenticated_group(mut user: User) -> User {
+    let is_present =
+        |group: &String| group == AUTHENTICATED_GROUP || group == UNAUTHENTICATED_GROUP;
+    if user.name != ANONYMOUS_USER && !user.groups.iter().any(is_present) {
+        user.groups.push(AUTHENTICATED_GROUP.to_owned());
+    }
+    user
+}
+
+/// Returns the token of an `Authorization: Bearer` header. As in Kubernetes' `bearertoken` package,
+/// the header is ignored if it has another scheme, or if two spaces precede the token.
+pub fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(header::AUTHORIZATION)?.as_bytes().trim_ascii();
+    let mut parts = value.splitn(3, |&byte| byte == b' ');
+    let scheme = parts.next()?;
+    let token = parts.next()?;
+    (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Returns the user in the answer to a token review. Returns `None` if the token is invalid, or if
+/// the answer confirms none of the requested `audiences`. A kube-apiserver that does not support
+/// audiences confirms no audience.
+fn user_of(answer: TokenReview, audiences: Option<&[String]>) -> Option<User> {
+    let status = answer.status?;
+    if status.authenticated != Some(true) {
+        return None;
+    }
+    let confirmed = status.audiences.unwrap_or_default();
+    if audiences.is_some_and(|wanted| !wanted.iter().any(|it| confirmed.contains(it))) {
+        return None;
+    }
+    let user = status.user?;
+    Some(User {
+        name: user.username.filter(|name| !name.is_empty())?,
+        uid: user.uid.filter(|uid| !uid.is_empty()),
+        groups: user.groups.unwrap_or_default(),
+        extra: user.extra.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,127 @@
+//! Stores the server's own CA in a Secret in the server's namespace. So the CA survives restarts,
+//! and all replicas share it.
+//!
+//! `tls.crt` has the certificate of the CA, followed by the certificates of the previous CAs that
+//! have not expired. So `tls.crt` is also the CA bundle with which clients verify this server.
+//! `tls.key` has the key of the first certificate.
+//!
+//! The manifests create the Secret without data. The server has no right to create Secrets, because
+//! RBAC cannot limit this right to one name.
+
+use super::{Authority, CertsError};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use std::collections::BTreeMap;
+
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// Maximum number of attempts to write the Secret. An attempt fails if another replica has written
+/// the Secret at the same time. Each replica writes only once, so few attempts fail. If the last
+/// attempt fails, the server returns [`CertsError::Contended`].
+const MAX_ATTEMPTS: usize = 5;
+
+/// Returns the CA in the Secret. Also writes the Secret, if necessary:
+///
+/// - If the Secret has no data, stores and returns a new CA.
+/// - If the CA is near its expiry ([`Authority::is_near_end`]), stores and returns a new CA. If the
+///   new CA cannot be stored, returns the old CA until it expires.
+/// - If another replica writes the Secret at the same time, returns the CA of that replica.
+///
+/// # Errors
+///
+/// - The Secret does not exist or cannot be read.
+/// - The content of the Secret is not a valid CA. Then this function does not overwrite the Secret.
+/// - The Secret contains no CA or an expired CA, and a new CA cannot be stored.
+/// - Other clients have changed or deleted the Secret during each of five attempts.
+pub async fn load_authority(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    field_manager: &str,
+) -> Result<Authority, CertsError> {
+    let api = Api::<Secret>::namespaced(client.clone(), namespace);
+    let secret_path = || format!("{namespace}/{name}");
+    let failed = |doing, source| CertsError::Secret {
+        doing,
+        secret: secret_path(),
+        source: Box::new(source),
+    };
+    let params = PostParams {
+        field_manager: Some(field_manager.to_owned()),
+        ..PostParams::default()
+    };
+    for _ in 0..MAX_ATTEMPTS {
+        let found = api
+            .get_opt(name)
+            .await
+            .map_err(|error| failed("read", error))?;
+        let secret = found.ok_or_else(|| CertsError::NoSecret {
+            secret: secret_path(),
+        })?;
+        let stored = read(&secret).map_err(|why| CertsError::BadSecret {
+            secret: secret_path(),
+            why,
+        })?;
+        let next = match &stored {
+            Some(authority) if !authority.is_near_end() => return Ok(authority.clone()),
+            Some(authority) => authority.create_successor()?,
+            None => Authority::create()?,
+        };
+        // The written object has the resourceVersion of the Secret that was read. So the write
+        // fails if the Secret has changed since the read.
+        let secret = Secret {
+            data: Some(secret_data(&next)),
+            ..secret
+        };
+        match (api.replace(name, &params, &secret).await, stored) {
+            (Ok(_), _) => {
+                tracing::info!(namespace, name, "stored the CA of the serving certificate");
+                return Ok(next);
+            }
+            (Err(error), _) if is_race(&error) => {}
+            // For example, the Secret is immutable, or the server has no right to write the Secret.
+            // The server then uses the old CA until it expires.
+            (Err(error), Some(authority)) if !authority.has_expired() => {
+                let error = failed("update", error);
+                tracing::warn!(%error, "using a CA that expires soon");
+                return Ok(authority);
+            }
+            (Err(error), _) => return Err(failed("update", error)),
+        }
+    }
+    Err(CertsError::Contended {
+        secret: secret_path(),
+    })
+}
+
+/// Returns true if another client has changed (409) or deleted (404) the Secret since the read.
+fn is_race(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+}
+
+/// Returns the CA in the Secret, or `None` if the Secret has no data.
+fn read(secret: &Secret) -> Result<Option<Authority>, String> {
+    let Some(data) = secret.data.as_ref().filter(|data| !data.is_empty()) else {
+        return Ok(None);
+    };
+    let value = |key| {
+        data.get(key)
+            .ok_or_else(|| format!("the key {key} is missing"))
+    };
+    Authority::from_pem(&value(CERTIFICATE)?.0, &value(KEY)?.0)
+        .map(Some)
+        .map_err(|error| error.to_string())
+}
+
+fn secret_data(authority: &Authority) -> BTreeMap<String, ByteString> {
+    BTreeMap::from([
+        (
+            CERTIFICATE.to_owned(),
+            ByteString(authority.bundle().into_bytes()),
+        ),
+        (KEY.to_owned(), ByteString(authority.key_pem())),
+    ])
+}

@@ -1,0 +1,131 @@
+//! Provides the serving certificate of this server and the TLS configuration. The certificate comes
+//! from files. If no files are configured, the server issues the certificate with its own CA, which
+//! it stores in a Secret. The module also publishes the CA bundle with which the kube-apiserver
+//! verifies this server.
+//!
+//! ```text
+//! --tls-cert-file ──poll───────────────▶ ServingCertificate ──▶ server_config
+//! Secret ──▶ Authority ──issue, renew──▶ ServingCertificate ──▶ server_config
+//!                └── bundle ──▶ CaBundleUpdater ──▶ APIService spec.caBundle
+//! ```
+//!
+//! Guarantees:
+//!
+//! - The certificate and its key change together, without a restart and without closing
+//!   connections.
+//! - An invalid certificate never replaces a valid one.
+//! - If the Secret has data that is not a valid CA, the server does not overwrite the Secret.
+
+mod ca_bundle;
+mod ca_secret;
+mod certificate_encoder;
+mod own_ca;
+mod own_certificate;
+mod replaceable_certificate;
+mod tls_settings;
+
+#[cfg(test)]
+mod tests;
+
+pub use ca_bundle::{CaBundleHolder, CaBundleUpdater};
+pub use ca_secret::load_authority;
+pub use own_ca::{Authority, IssuedCertificate};
+pub use own_certificate::OwnCertificate;
+pub use replaceable_certificate::{ServingCertificate, server_config};
+pub use tls_settings::{TlsCipherSuite, TlsSettings, TlsVersion};
+
+use std::path::PathBuf;
+use std::time::Duration;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// The errors of this module.
+#[derive(Debug, thiserror::Error)]
+pub enum CertsError {
+    /// A key or a certificate cannot be created.
+    #[error("cannot make a certificate: {0}")]
+    Create(String),
+    /// A certificate was requested without a DNS name and without an IP address.
+    #[error("a serving certificate needs a DNS name or an IP address")]
+    NoName,
+    /// The certificate or the key of a CA is invalid.
+    #[error("not a usable CA: {0}")]
+    BadAuthority(String),
+    /// The content of the Secret is not a valid CA.
+    #[error(
+        "Secret {secret} does not hold a CA that can be used ({why}); \
+         the server does not change the Secret; remove its `data`, and the server stores a new CA"
+    )]
+    BadSecret {
+        /// `NAMESPACE/NAME` of the Secret.
+        secret: String,
+        /// The reason why the content is invalid.
+        why: String,
+    },
+    /// The Secret of the CA cannot be read or written.
+    #[error("cannot {doing} Secret {secret}: {source}")]
+    Secret {
+        /// The action that failed: `read` or `update`.
+        doing: &'static str,
+        /// `NAMESPACE/NAME` of the Secret.
+        secret: String,
+        /// The error of the request.
+        source: Box<kube::Error>,
+    },
+    /// The Secret of the CA does not exist.
+    #[error(
+        "there is no Secret {secret}, which `kubectl apply -k deploy` creates; \
+         create it, or name another namespace with --namespace"
+    )]
+    NoSecret {
+        /// `NAMESPACE/NAME` of the Secret.
+        secret: String,
+    },
+    /// The kube-apiserver did not answer in time.
+    #[error("the kube-apiserver did not answer within {} s", CHECK_TIMEOUT.as_secs())]
+    Late,
+    /// All attempts to write the Secret failed, because another client has changed or deleted the
+    /// Secret during each attempt.
+    #[error("another client changed Secret {secret} during each attempt to write it")]
+    Contended {
+        /// `NAMESPACE/NAME` of the Secret.
+        secret: String,
+    },
+    /// A certificate file or key file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    File {
+        /// The path of the file.
+        path: PathBuf,
+        /// The error of the file system.
+        source: std::io::Error,
+    },
+    /// The serving certificate or its key is invalid.
+    #[error("not a usable serving certificate: {0}")]
+    BadServing(String),
+}
+
+/// The common name of the certificates that the own CA issues, and the start of the CA's own name.
+/// Clients verify only the alternative names.
+const COMMON_NAME: &str = "aggregated-apiserver";
+
+/// Time limit for one check of the `APIService` or of the Secret, with all reads and writes of this
+/// check. A check that takes longer is cancelled and repeated later.
+///
+/// If a check never ended, the server would not renew certificates. The client has its own time
+/// limit for each request (`K8S_API_TIMEOUT`, by default also 30 s). The client's limit is not
+/// sufficient: it can be longer than 30 s, and it does not apply to the whole check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Parses a certificate from DER.
+fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {
+    let parsed = X509Certificate::from_der(der);
+    parsed
+        .map(|(_, certificate)| certificate)
+        .map_err(|error| error.to_string())
+}
+
+/// Returns the current time in seconds since 1970.
+fn now() -> i64 {
+    // If the clock shows a time before 1970, the result is 0. In 1970, no certificate is valid yet,
+    // and no certificate has expired.
+    crate::clock::now().as_second().max(0)
+}

@@ -1,0 +1,133 @@
+//! Issues a serving certificate with the server's own CA, and renews the certificate while the
+//! server runs. The module also provides the CA bundle with which clients verify the certificate.
+
+use super::{
+    Authority, CHECK_TIMEOUT, CertsError, IssuedCertificate, ServingCertificate, load_authority,
+    now,
+};
+use kube::Client;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Interval at which [`OwnCertificate::keep_renewed`] reads the Secret of the CA and checks the age
+/// of the certificate. Each check is one small request to the kube-apiserver.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The delay between two steps if the Secret contains a new CA. First, the server adds the new CA
+/// to the bundle. After the delay, the server presents a certificate of the new CA. During the
+/// delay, the bundle reaches the `APIService` and every kube-apiserver.
+const HANDOVER_DELAY: Duration = Duration::from_secs(30);
+
+/// The CA that all replicas share, and the certificate that it has issued for this replica.
+pub struct OwnCertificate {
+    client: Client,
+    namespace: String,
+    secret: String,
+    field_manager: &'static str,
+    dns_names: Vec<String>,
+    ips: Vec<IpAddr>,
+    authority: Authority,
+    pub(super) issued: IssuedCertificate,
+    bundle: watch::Sender<Arc<str>>,
+}
+
+impl OwnCertificate {
+    /// Loads the CA from the Secret `secret` in `namespace` with [`load_authority`]. Issues a
+    /// certificate for the names in `dns_names` and the addresses in `ips`. The writes of the CA have
+    /// the manager `field_manager` in `managedFields`.
+    pub async fn load(
+        client: Client,
+        namespace: &str,
+        secret: &str,
+        field_manager: &'static str,
+        dns_names: Vec<String>,
+        ips: Vec<IpAddr>,
+    ) -> Result<Self, CertsError> {
+        let found = load_authority(&client, namespace, secret, field_manager);
+        let authority = tokio::time::timeout(CHECK_TIMEOUT, found)
+            .await
+            .map_err(|_| CertsError::Late)??;
+        let issued = authority.issue(&dns_names, &ips)?;
+        let bundle = watch::Sender::new(authority.bundle().into());
+        Ok(Self {
+            client,
+            namespace: namespace.to_owned(),
+            secret: secret.to_owned(),
+            field_manager,
+            dns_names,
+            ips,
+            authority,
+            issued,
+            bundle,
+        })
+    }
+
+    /// Returns the certificate that was issued last.
+    pub fn issued(&self) -> &IssuedCertificate {
+        &self.issued
+    }
+
+    /// Returns the CA bundle with which clients verify the certificate, as PEM. The receiver is
+    /// notified when the bundle changes.
+    pub fn bundle(&self) -> watch::Receiver<Arc<str>> {
+        self.bundle.subscribe()
+    }
+
+    /// Keeps the certificate in `serving` valid. Never ends.
+    ///
+    /// This method issues a new certificate when two thirds of the old certificate's lifetime are
+    /// over, and when the Secret contains a new CA. If a check fails, the method logs the error,
+    /// and the old certificate stays in use.
+    pub async fn keep_renewed(mut self, serving: Arc<ServingCertificate>) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            if let Err(error) = self.check(&serving).await {
+                tracing::error!(%error, "the current serving certificate stays in use");
+            }
+        }
+    }
+
+    async fn check(&mut self, serving: &ServingCertificate) -> Result<(), CertsError> {
+        let mut renew = now() >= self.issued.renew_at;
+        let found = load_authority(
+            &self.client,
+            &self.namespace,
+            &self.secret,
+            self.field_manager,
+        );
+        let found = tokio::time::timeout(CHECK_TIMEOUT, found).await;
+        match found.unwrap_or(Err(CertsError::Late)) {
+            Ok(found) if !found.is(&self.authority) => {
+                // The bundle contains both CAs until the server presents a certificate of the new
+                // CA.
+                self.publish(found.bundle_with(&self.authority));
+                tokio::time::sleep(HANDOVER_DELAY).await;
+                self.authority = found;
+                renew = true;
+            }
+            Ok(found) => self.authority = found,
+            // After this error, the code below can still renew the certificate with the current CA.
+            Err(error) => tracing::error!(%error, "the current CA stays in use"),
+        }
+        if renew {
+            let issued = self.authority.issue(&self.dns_names, &self.ips)?;
+            serving.replace(&issued.chain, &issued.key)?;
+            self.issued = issued;
+            tracing::info!("serving certificate renewed");
+        }
+        self.publish(self.authority.bundle());
+        Ok(())
+    }
+
+    fn publish(&self, bundle: String) {
+        self.bundle.send_if_modified(|last| {
+            let new = **last != *bundle;
+            if new {
+                *last = bundle.into();
+            }
+            new
+        });
+    }
+}

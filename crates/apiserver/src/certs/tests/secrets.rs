@@ -1,0 +1,155 @@
+//! Tests how the CA is stored in its Secret.
+
+use super::super::{Authority, CertsError, load_authority, now};
+use crate::auth::testing::Cluster;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::Method;
+use openssl::x509::X509;
+use serde_json::{Value, json};
+
+const SECRET_NAME: &str = "ifo-apiserver-serving-ca";
+const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
+
+async fn load(cluster: &Cluster) -> Result<Authority, CertsError> {
+    load_authority(
+        &cluster.client(),
+        "ifo-system",
+        SECRET_NAME,
+        "ifo-apiserver",
+    )
+    .await
+}
+
+/// Returns a cluster with an empty Secret, as the manifests create it.
+pub(super) fn installed() -> Cluster {
+    let cluster = Cluster::new();
+    cluster.put(PATH, json!({"type": "Opaque"}));
+    cluster
+}
+
+pub(super) fn secret(authority: &Authority) -> Value {
+    json!({"type": "Opaque", "data": {
+        "tls.crt": BASE64_STANDARD.encode(authority.bundle()),
+        "tls.key": BASE64_STANDARD.encode(authority.key_pem()),
+    }})
+}
+
+#[tokio::test]
+async fn the_first_server_stores_a_ca_and_the_next_reads_it() {
+    let cluster = installed();
+    let first = load(&cluster).await.unwrap();
+    let second = load(&cluster).await.unwrap();
+    assert!(first.is(&second));
+    assert_eq!(cluster.seen(&Method::PUT).len(), 1);
+    assert!(cluster.seen(&Method::POST).is_empty());
+}
+
+#[tokio::test]
+async fn servers_that_start_together_use_one_ca() {
+    let cluster = installed();
+    let all = futures::future::join_all((0..8).map(|_| load(&cluster))).await;
+    let stored = load(&cluster).await.unwrap();
+    for one in all {
+        assert!(one.unwrap().is(&stored));
+    }
+    assert!(
+        cluster.seen(&Method::PUT).len() > 1,
+        "the servers must have written at the same time"
+    );
+}
+
+#[tokio::test]
+async fn a_ca_near_expiry_is_replaced_and_stays_in_the_bundle() {
+    let cluster = Cluster::new();
+    let old = Authority::create_until(now() + 1000).unwrap();
+    let mut object = secret(&old);
+    object["metadata"] = json!({"labels": {"ours": "no"}});
+    cluster.put(PATH, object);
+    let new = load(&cluster).await.unwrap();
+    assert!(!new.is(&old));
+    let bundle = X509::stack_from_pem(new.bundle().as_bytes()).unwrap();
+    assert_eq!(bundle.len(), 2);
+    assert_eq!(bundle[1].to_pem().unwrap(), old.bundle().into_bytes());
+    let stored = cluster.get(PATH).unwrap();
+    assert_eq!(stored["metadata"]["labels"], json!({"ours": "no"}));
+    assert!(load(&cluster).await.unwrap().is(&new));
+}
+
+#[tokio::test]
+async fn two_servers_that_replace_a_ca_together_agree() {
+    let cluster = Cluster::new();
+    let old = Authority::create_until(now() + 1000).unwrap();
+    cluster.put(PATH, secret(&old));
+    let (one, other) = futures::join!(load(&cluster), load(&cluster));
+    assert!(one.unwrap().is(&other.unwrap()));
+}
+
+#[tokio::test]
+async fn a_secret_without_a_ca_is_reported_and_left_unchanged() {
+    let good = secret(&Authority::create().unwrap());
+    let mut without_key = good.clone();
+    without_key["data"]
+        .as_object_mut()
+        .unwrap()
+        .remove("tls.key");
+    let mut garbage = good.clone();
+    garbage["data"]["tls.crt"] = json!(BASE64_STANDARD.encode("garbage"));
+    let mut mixed = good.clone();
+    mixed["data"]["tls.key"] = secret(&Authority::create().unwrap())["data"]["tls.key"].clone();
+    for object in [
+        json!({"data": {"other": "eA=="}}),
+        without_key,
+        garbage,
+        mixed,
+    ] {
+        let cluster = Cluster::new();
+        cluster.put(PATH, object);
+        let before = cluster.get(PATH);
+        let error = load(&cluster).await.unwrap_err();
+        assert!(matches!(error, CertsError::BadSecret { .. }));
+        let text = error.to_string();
+        assert!(
+            text.contains("ifo-system/ifo-apiserver-serving-ca"),
+            "{text}"
+        );
+        assert_eq!(cluster.get(PATH), before);
+        assert!(cluster.seen(&Method::PUT).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_forbidden_request_is_reported() {
+    for (method, doing) in [(Method::GET, "read"), (Method::PUT, "update")] {
+        let cluster = installed();
+        cluster.refuse(method, SECRET_NAME, 403);
+        let error = load(&cluster).await.unwrap_err().to_string();
+        let expected = format!("cannot {doing} Secret ifo-system/{SECRET_NAME}");
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_secret_is_reported_with_the_command_that_creates_it() {
+    let cluster = Cluster::new();
+    let error = load(&cluster).await.unwrap_err().to_string();
+    assert!(
+        error.contains("`kubectl apply -k deploy` creates"),
+        "{error}"
+    );
+    assert!(cluster.seen(&Method::POST).is_empty());
+}
+
+#[tokio::test]
+async fn a_ca_that_may_not_be_replaced_is_used_until_it_expires() {
+    for (left, used) in [(1000, true), (-10, false)] {
+        let cluster = Cluster::new();
+        let old = Authority::create_until(now() + left).unwrap();
+        cluster.put(PATH, secret(&old));
+        cluster.refuse(Method::PUT, SECRET_NAME, 403);
+        match load(&cluster).await {
+            Ok(loaded) => assert!(used && loaded.is(&old)),
+            Err(error) => assert!(!used, "{error}"),
+        }
+        assert_eq!(cluster.seen(&Method::PUT).len(), 1);
+    }
+}

@@ -1,0 +1,100 @@
+//! The objects of a server: their Rust type, and how they are encoded.
+
+use crate::store::Rv;
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+/// Describes the objects of a server. All resources of a server have the same model, because they
+/// share one sequence of resourceVersions. A server with several kinds uses an enum as
+/// [`Model::Object`].
+///
+/// [`Typed`] is the model of any type that implements [`kube::Resource`]. A server with many objects
+/// can implement this trait itself, and encode its objects faster.
+pub trait Model: Copy + Debug + PartialEq + Send + Sync + 'static {
+    /// The type of the objects. Clones should be cheap, for example an `Arc`.
+    type Object: Clone + Debug + PartialEq + Send + Sync + 'static;
+    /// The values on which the cells of tables depend, apart from the object and the time. `()` if
+    /// there are none.
+    type Context: Send + Sync + 'static;
+
+    /// Appends the JSON of the object with the resourceVersion `version` to `out`.
+    fn append_json(object: &Self::Object, version: Rv, out: &mut Vec<u8>);
+
+    /// Appends the JSON of the object's `metadata` with the resourceVersion `version` to `out`.
+    fn append_metadata(object: &Self::Object, version: Rv, out: &mut Vec<u8>);
+
+    /// Returns the value of a label.
+    fn label<'a>(object: &'a Self::Object, key: &str) -> Option<&'a str>;
+
+    /// Returns the approximate size of the object in memory, in bytes. The limit of the ring buffer
+    /// counts this size.
+    fn bytes(object: &Self::Object) -> usize;
+}
+
+/// The model of a type that implements [`kube::Resource`] and `Serialize`, such as a type with
+/// `#[derive(kube::CustomResource)]`, or [`kube::core::DynamicObject`].
+pub struct Typed<T>(PhantomData<fn() -> T>);
+
+impl<T> Clone for Typed<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Typed<T> {}
+
+impl<T> Debug for Typed<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Typed")
+    }
+}
+
+impl<T> PartialEq for Typed<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Model for Typed<T>
+where
+    T: kube::Resource + Serialize + Clone + Debug + PartialEq + Send + Sync + 'static,
+{
+    type Object = T;
+    type Context = ();
+
+    fn append_json(object: &T, version: Rv, out: &mut Vec<u8>) {
+        append(&versioned(object, version), out);
+    }
+
+    fn append_metadata(object: &T, version: Rv, out: &mut Vec<u8>) {
+        append(versioned(object, version).meta(), out);
+    }
+
+    fn label<'a>(object: &'a T, key: &str) -> Option<&'a str> {
+        let labels = object.meta().labels.as_ref()?;
+        labels.get(key).map(String::as_str)
+    }
+
+    fn bytes(object: &T) -> usize {
+        serde_json::to_vec(object).map_or(0, |json| json.len())
+    }
+}
+
+fn versioned<T: kube::Resource + Clone>(object: &T, version: Rv) -> T {
+    let mut object = object.clone();
+    object.meta_mut().resource_version = Some(version.to_string());
+    object
+}
+
+/// Appends the JSON of a value. Appends `null` if serde cannot encode the value, for example a map
+/// whose keys are not texts. The types of Kubernetes have no such values.
+fn append(value: &impl Serialize, out: &mut Vec<u8>) {
+    let start = out.len();
+    if let Err(error) = serde_json::to_writer(&mut *out, value) {
+        tracing::error!(%error, "an object cannot be encoded as JSON");
+        out.truncate(start);
+        out.extend_from_slice(Value::Null.to_string().as_bytes());
+    }
+}

@@ -1,0 +1,58 @@
+//! Answers get requests: the newest version of one object.
+
+use super::content_negotiation::{AnswerContent, ChosenClause};
+use super::create_responses;
+use super::encode_objects::{Encoder, VersionedEntry};
+use super::error_status::ErrorStatus;
+use super::list::FRESHNESS_TIMEOUT;
+use super::request::{Query, ResourceRequest};
+use super::resource::Resource;
+use crate::store::Rv;
+use crate::{Model, clock};
+use axum::response::Response;
+use http::HeaderMap;
+
+/// Answers a get request. This function supports these query options, and ignores all others:
+///
+/// - `resourceVersion`: the function waits until the index (the objects in memory) has reached this
+///   version. If this takes longer than [`FRESHNESS_TIMEOUT`], the client gets a 504.
+/// - `pretty`: requests indented JSON.
+/// - `includeObject`: selects the object in each row of a table.
+/// - `export`: if the value is true, the client gets a 400.
+pub async fn get<M: Model>(
+    resource: &Resource<M>,
+    request: &ResourceRequest,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response, ErrorStatus> {
+    let chosen = ChosenClause::of(headers, query)?;
+    if query.flag("export") {
+        return Err(ErrorStatus::bad_request(
+            "the export parameter, deprecated since v1.14, is no longer supported",
+        ));
+    }
+    if let Some(rv) = query.resource_version()?
+        && !resource
+            .reader
+            .wait_until_reached(Rv(rv), FRESHNESS_TIMEOUT)
+            .await
+    {
+        return Err(ErrorStatus::version_not_reached(
+            rv,
+            resource.reader.head().0,
+        ));
+    }
+    let key = resource.key(&request.namespace, &request.name);
+    let (_, entry) = resource.reader.get(&key);
+    let entry = entry.ok_or_else(|| resource.info.no_object(&request.name))?;
+    let wanted = chosen.form(AnswerContent::Object, resource.info.list_kind)?;
+    let mut body = Vec::new();
+    let encoder = Encoder {
+        resource,
+        form: wanted.form,
+        now: clock::now(),
+    };
+    encoder.object(VersionedEntry::at_own_version(&entry), true, &mut body);
+    body.push(b'\n');
+    Ok(create_responses::whole(body, wanted.syntax))
+}

@@ -1,0 +1,113 @@
+//! The places at which a server takes part in the processing of requests.
+
+use super::error_status::ErrorStatus;
+use super::list::ListVersion;
+use super::request::{Query, ResourceRequest};
+use super::resource::ResourceInfo;
+use crate::auth::{Attributes, User};
+use crate::store::{Rv, Scope};
+use axum::response::Response;
+use futures::future::{BoxFuture, ready};
+use http::HeaderMap;
+use tokio_util::sync::CancellationToken;
+
+/// The places at which a server takes part in the processing of requests. Every method has a default
+/// for a server with one replica. The defaults change nothing.
+///
+/// A server with several replicas implements the methods so that a replica that copies its objects
+/// from another replica serves no outdated answers.
+pub trait Hooks: Send + Sync + 'static {
+    /// Waits until this replica has the newest state. It is called before each get, list or watch
+    /// that names no version.
+    fn wait_until_current(&self) -> BoxFuture<'_, ()> {
+        Box::pin(ready(()))
+    }
+
+    /// It is called before the objects of a get, list or watch are read. Returns true if the objects
+    /// may be out of date.
+    ///
+    /// # Errors
+    ///
+    /// Returns the answer if the resource must not be read now.
+    fn before_read(&self, resource: &ResourceInfo) -> Result<bool, ErrorStatus> {
+        let _ = resource;
+        Ok(false)
+    }
+
+    /// Adds headers to the answer to a list or a watch.
+    fn add_headers<'a>(&'a self, read: Read<'a>, response: &'a mut Response) -> BoxFuture<'a, ()> {
+        let _ = (read, response);
+        Box::pin(ready(()))
+    }
+
+    /// Returns a future. When it completes, a new watch of the resource ends. None if the watch ends
+    /// only for other reasons.
+    fn watch_end(&self, resource: &ResourceInfo) -> Option<BoxFuture<'static, ()>> {
+        let _ = resource;
+        None
+    }
+
+    /// Returns the access that the user must have if the request claims to come from another replica
+    /// of this server, and None for any other request. Requests of other replicas count in a limit of
+    /// their own.
+    fn required_access_of_peer(&self, headers: &HeaderMap) -> Option<Attributes> {
+        let _ = headers;
+        None
+    }
+
+    /// Returns a token if the request comes from another replica. When the token is cancelled, a watch
+    /// of this request ends.
+    ///
+    /// # Errors
+    ///
+    /// Returns the answer if this replica must not answer the other replica.
+    fn peer_stream_end(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<Option<CancellationToken>, ErrorStatus> {
+        let _ = headers;
+        Ok(None)
+    }
+
+    /// Returns the part of the store that another replica reads if it asks for `scope` of the
+    /// resource.
+    fn scope_of_peer(&self, resource: &ResourceInfo, scope: Scope) -> Scope {
+        let _ = resource;
+        scope
+    }
+
+    /// Returns the reason why the replica is not ready, for the health checks. None if it is not
+    /// known.
+    fn unready_reason(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The hooks of a server with one replica.
+#[derive(Clone, Copy, Debug)]
+pub struct NoHooks;
+
+impl Hooks for NoHooks {}
+
+/// A list or a watch whose answer gets headers.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'a> {
+    /// The resource.
+    pub resource: &'a ResourceInfo,
+    /// The request.
+    pub request: &'a ResourceRequest,
+    /// The options in the query of the request.
+    pub query: &'a Query,
+    /// The headers of the request.
+    pub headers: &'a HeaderMap,
+    /// The user who sent the request.
+    pub user: Option<&'a User>,
+    /// The result of [`Hooks::before_read`].
+    pub may_be_outdated: bool,
+}
+
+/// Returns the version of the list in an answer. Returns None for a watch.
+pub fn version_of_list(response: &Response) -> Option<Rv> {
+    let version = response.extensions().get::<ListVersion>();
+    version.map(|version| version.0)
+}

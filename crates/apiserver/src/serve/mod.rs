@@ -1,0 +1,499 @@
+//! The HTTP API. It serves the objects of a store as read-only Kubernetes objects. Input: HTTP
+//! requests, and for each resource a reader of the store. Output: the answers to discovery, `OpenAPI`,
+//! get, list and watch. These answers are the same as the answers of a kube-apiserver for custom
+//! resources.
+//!
+//! ```text
+//! listen ─▶ middleware (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
+//!                                                         └▶ get │ list │ watch
+//! request · accept_header · content_negotiation · list_options · selectors: parse the request
+//! encode_objects · table · error_status · response_syntax · gzip: create the answer
+//! delivery: send the answer, and abort it if the client reads too slowly
+//! connections · concurrency_limit: limit the load       request_log: log each request
+//! ```
+//!
+//! Guarantees:
+//!
+//! - Discovery needs no authentication, and works as soon as the server listens.
+//! - A list returns exactly the state at its resourceVersion. A watch delivers exactly the changes
+//!   after its resourceVersion.
+//! - A slow client does not slow down other clients.
+//! - No request makes a handler panic, or makes the memory grow without a limit.
+
+mod accept_header;
+mod compare_pace;
+mod concurrency_limit;
+mod connection_limits;
+mod content_negotiation;
+mod create_responses;
+mod delivery;
+pub mod discovery;
+mod encode_objects;
+mod error_status;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
+mod get;
+mod gzip;
+mod health;
+mod hooks;
+mod list;
+mod list_options;
+pub mod listen;
+mod middleware;
+pub mod openapi;
+mod quoting;
+mod readiness;
+mod request;
+mod request_log;
+mod resource;
+mod selectors;
+mod static_document;
+mod table;
+mod watch;
+mod websocket;
+
+pub use compare_pace::ENTRIES_PER_TURN;
+pub use connection_limits::Connections;
+pub use create_responses::indent;
+#[cfg(any(test, feature = "testing"))]
+pub use create_responses::yaml;
+pub use discovery::AdvertisedResource;
+pub use error_status::ErrorStatus;
+pub use hooks::{Hooks, NoHooks, Read, version_of_list};
+pub use readiness::Readiness;
+pub use request::{Query, ResourceRequest, verb};
+pub use request_log::{ACCESS_LOG, ClientAddress};
+pub use resource::{
+    Cell, CellContext, CellValue, Column, Resource, ResourceInfo, SelectableField, any_label,
+};
+pub use selectors::ReviewedSelectors;
+
+use crate::Model;
+use crate::auth::{Authenticate, Authorize};
+use crate::metrics::Metrics;
+use axum::body::Body;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
+use concurrency_limit::{ConcurrencyLimit, SlotCounts};
+use create_responses::plain;
+use futures::StreamExt as _;
+use http::{HeaderMap, StatusCode};
+use middleware::Admitted;
+use request::RequestTarget;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower::util::MapRequest;
+
+/// Time limit of a request that is not a watch. The kube-apiserver's flag `--request-timeout` has
+/// the same default.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The parameters of [`router`], apart from the resources.
+pub struct ServerParameters {
+    /// The title in the `OpenAPI` documents.
+    pub title: &'static str,
+    /// Authenticates requests.
+    pub authenticate: Arc<dyn Authenticate>,
+    /// Authorizes requests.
+    pub authorize: Arc<dyn Authorize>,
+    /// The places at which the server takes part in the processing of requests.
+    pub hooks: Arc<dyn Hooks>,
+    /// The readiness of this replica.
+    pub readiness: Arc<Readiness>,
+    /// The router counts requests in these metrics.
+    pub metrics: Arc<Metrics>,
+    /// Returns the content of `/metrics`, in the text format of `OpenMetrics`.
+    pub render_metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// The content of `/version`.
+    pub version: VersionInfo,
+    /// Resources that another router serves, but that discovery must list. A server that runs behind a
+    /// kube-apiserver has none, because the kube-apiserver lists its own resources. A server that its
+    /// clients use directly, for example a demo, can have some.
+    pub served_by_other_router: Option<&'static [AdvertisedResource]>,
+    /// Further routes, which are authenticated, authorized and limited like all others. Their requests
+    /// have no bodies.
+    pub routes: Router,
+    /// Further routes for everybody. Their requests are neither authenticated nor limited.
+    pub public_routes: Router,
+    /// When this token is cancelled, all watches end, except the watches of other replicas.
+    /// [`listen::serve`] gets the same token.
+    pub shutdown: CancellationToken,
+    /// The limits of concurrent requests and connections.
+    pub limits: Limits,
+}
+
+impl ServerParameters {
+    /// Returns the parameters of a server with one replica. It has joined the other replicas, because
+    /// there are none. It serves no objects before the caller calls [`Readiness::set_synced`].
+    pub fn new(
+        title: &'static str,
+        authenticate: Arc<dyn Authenticate>,
+        authorize: Arc<dyn Authorize>,
+    ) -> Self {
+        let readiness = Arc::new(Readiness::new());
+        readiness.set_has_joined();
+        Self {
+            title,
+            authenticate,
+            authorize,
+            hooks: Arc::new(NoHooks),
+            readiness,
+            metrics: Arc::default(),
+            render_metrics: Arc::new(String::new),
+            version: VersionInfo::default(),
+            served_by_other_router: None,
+            routes: Router::new(),
+            public_routes: Router::new(),
+            shutdown: CancellationToken::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Limits of concurrent requests and connections. A request above a limit gets a 429. If there are
+/// too many connections, the server closes (evicts) an older connection, or refuses the new
+/// connection at its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum number of concurrent requests other than watches. A request counts until its answer
+    /// has been sent. This limit never refuses a request of a member of `system:masters`.
+    /// The module `concurrency_limit` describes the share of each client, and the reserve.
+    pub requests: usize,
+    /// Maximum number of watches of all clients together.
+    pub watches: usize,
+    /// Maximum number of watches of one user, or of all `ServiceAccounts` of one namespace. Members
+    /// of `system:masters` have no such limit.
+    pub watches_per_user: usize,
+    /// Maximum number of open connections. A quarter is reserved for newcomers: connections whose
+    /// user is not known yet. An eighth is reserved for the front proxy: the kube-apiservers, which
+    /// forward the requests of users. The rest is for users. The connections of one user from one
+    /// address may be at most half of the rest.
+    pub connections: usize,
+}
+
+impl Limits {
+    /// Smallest allowed value of `connections`. A smaller value would leave too few connections for
+    /// users, because some connections are reserved.
+    pub const LEAST_CONNECTIONS: usize = 8;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // A request takes some milliseconds. More than 100 requests are in flight only if
+            // clients read their answers slowly. Each request may have 150 KB of its answer in
+            // memory: 15 MB in total. docs/architecture.md has the sum of the server's memory.
+            requests: 100,
+            // Each watch may have 50 KB that its client has not read: 25 MB in total.
+            watches: 500,
+            // Even a dashboard or a controller with many informers opens fewer than 125 watches.
+            // Three clients together cannot use all watches.
+            watches_per_user: 125,
+            // A kube-apiserver needs only a few connections, because each connection carries up to
+            // a thousand streams. Each connection may hold 200 KB of a request that has not been
+            // authenticated: 50 MB in total.
+            connections: 256,
+        }
+    }
+}
+
+/// The WebSocket watches may use one of this many connections. One client may have half of these
+/// watches. A WebSocket watch needs a connection of its own, also if the kube-apiserver forwards it.
+/// So without this limit, the dashboards of two users could use all connections of the front proxy,
+/// and the kube-apiserver could not forward other requests.
+const WEBSOCKET_SHARE: usize = 4;
+
+/// Largest number of concurrent requests of all other replicas, including watches. A further
+/// request gets a 429. Two followers need six requests: each follower needs a watch, a query of the
+/// newest version and a page of a list. The other ten requests are a reserve: requests of replicas
+/// that have been replaced can still be open.
+const MAX_REPLICA_REQUESTS: usize = 16;
+
+/// Largest number of requests whose bearer token is being verified. A further request with a token
+/// gets a 429. The users of these requests are not known yet, so the limits of each user do not
+/// apply to them. Requests through the front proxy have no token.
+pub const MAX_AUTHENTICATING: usize = 200;
+
+/// Largest number of error answers that the server sends at the same time to requests that
+/// [`Limits::requests`] does not count. An example is a 429 to a request above a limit. Further
+/// error answers have no body. An error answer has at most 5 KB, or 20 KB if JSON escapes every
+/// character.
+pub const MAX_REFUSALS: usize = 300;
+
+/// Largest number of answers that are being sent on public paths (paths without authentication) and
+/// to health probes. A further request gets a 429. Each answer takes about 5 KB of memory, because
+/// its body is short or shared by all answers.
+pub const MAX_PUBLIC: usize = 1000;
+
+/// The information about the build that `/version` serves.
+#[derive(Clone, Debug, Default)]
+pub struct VersionInfo {
+    /// The semantic version. A leading `v` is optional.
+    pub version: String,
+    /// The git commit of the build. Empty if it is unknown.
+    pub commit: String,
+    /// The time of the build in RFC 3339. Empty if it is unknown.
+    pub built: String,
+}
+
+/// The state that all requests share.
+struct ServerState {
+    server: ServerParameters,
+    resources: Vec<ResourceInfo>,
+    /// Limits the concurrent verifications of bearer tokens.
+    token_reviews: Semaphore,
+    requests: Arc<ConcurrencyLimit>,
+    watches: Arc<ConcurrencyLimit>,
+    /// Limits the WebSocket watches. Each of them also counts as a watch.
+    websockets: Arc<ConcurrencyLimit>,
+    replicas: Arc<ConcurrencyLimit>,
+    refusals: Arc<Semaphore>,
+    public_answers: Arc<Semaphore>,
+}
+
+impl ServerState {
+    /// Returns the place of the resource that the request names. None if this server does not serve
+    /// it.
+    fn position(&self, request: &ResourceRequest) -> Option<usize> {
+        self.resources.iter().position(|resource| {
+            resource.group == request.group
+                && resource.version == request.version
+                && resource.plural == request.resource
+        })
+    }
+
+    fn new(server: ServerParameters, resources: Vec<ResourceInfo>) -> Self {
+        Self {
+            resources,
+            token_reviews: Semaphore::new(MAX_AUTHENTICATING),
+            requests: ConcurrencyLimit::new(SlotCounts {
+                what: "requests",
+                total: (server.limits.requests, "--max-requests-inflight"),
+                per_client: None,
+            }),
+            watches: ConcurrencyLimit::new(SlotCounts {
+                what: "watches",
+                total: (server.limits.watches, "--max-watches"),
+                per_client: Some((server.limits.watches_per_user, "--max-watches-per-user")),
+            }),
+            websockets: ConcurrencyLimit::new(SlotCounts {
+                what: "watches over WebSocket",
+                total: (
+                    server.limits.connections / WEBSOCKET_SHARE,
+                    "a quarter of --max-connections",
+                ),
+                per_client: None,
+            }),
+            replicas: ConcurrencyLimit::new(SlotCounts {
+                what: "requests of replicas",
+                total: (MAX_REPLICA_REQUESTS, "fixed"),
+                per_client: None,
+            }),
+            refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
+            public_answers: Arc::new(Semaphore::new(MAX_PUBLIC)),
+            server,
+        }
+    }
+}
+
+/// The server and its resources.
+struct Api<M: Model> {
+    shared: Arc<ServerState>,
+    resources: Vec<Arc<Resource<M>>>,
+}
+
+/// Creates the router with all routes. The middleware authenticates, limits and authorizes requests
+/// before they reach a route.
+pub fn router<M: Model>(mut server: ServerParameters, resources: Vec<Resource<M>>) -> Router {
+    let infos: Vec<ResourceInfo> = resources.iter().map(|it| it.info.clone()).collect();
+    let discovery = discovery::routes(&infos, server.served_by_other_router);
+    let without_cluster = server.served_by_other_router.is_some();
+    let fields = |it: &Resource<M>| it.fields.iter().map(|(path, _)| *path).collect();
+    let documented: Vec<openapi::Documented<'_>> =
+        resources.iter().map(|it| (&it.info, fields(it))).collect();
+    let openapi = openapi::routes(server.title, &server.version, &documented, without_cluster);
+    let further = std::mem::take(&mut server.routes);
+    let public = std::mem::take(&mut server.public_routes);
+    let shared = Arc::new(ServerState::new(server, infos));
+    let api = Arc::new(Api {
+        shared: Arc::clone(&shared),
+        resources: resources.into_iter().map(Arc::new).collect(),
+    });
+    let answer = move |Extension(admitted): Extension<Admitted>, headers: HeaderMap| {
+        let api = Arc::clone(&api);
+        async move { answer(&api, &admitted, &headers).await }
+    };
+    let routes = Router::new()
+        .merge(health::routes())
+        .with_state(Arc::clone(&shared))
+        .merge(further)
+        .merge(discovery)
+        .merge(openapi)
+        .fallback(answer)
+        .method_not_allowed_fallback(async || ErrorStatus::method_not_allowed().into_response())
+        .layer(from_fn_with_state(shared, middleware::process_request));
+    // axum chooses the route before it runs the layers of a router. So `without_slash` runs in an
+    // outer router, before the route is chosen.
+    public.fallback_service(MapRequest::new(routes, without_slash))
+}
+
+/// Removes slashes at the end of the path. The kube-apiserver also accepts paths with such slashes.
+fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
+    let path = request.uri().path();
+    let trimmed = path.trim_end_matches('/');
+    if trimmed.len() < path.len() && !trimmed.is_empty() {
+        let query = request.uri().query();
+        let target = query.map_or_else(|| trimmed.to_owned(), |query| format!("{trimmed}?{query}"));
+        let mut parts = request.uri().clone().into_parts();
+        parts.path_and_query = target.parse().ok();
+        if let Ok(uri) = http::Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
+}
+
+/// Answers requests that match no route: requests for resources, and requests for unknown paths.
+async fn answer<M: Model>(api: &Api<M>, admitted: &Admitted, headers: &HeaderMap) -> Response {
+    match &admitted.requested {
+        RequestTarget::Path(path) if path.starts_with("/api") => {
+            ErrorStatus::resource_not_found().into_response()
+        }
+        RequestTarget::Path(_) => unknown_path(&api.shared),
+        RequestTarget::Resource(request) => resource(api, request, admitted, headers)
+            .await
+            .unwrap_or_else(|failure| {
+                failure.response(content_negotiation::negotiate_error(
+                    headers,
+                    &admitted.query,
+                ))
+            }),
+    }
+}
+
+async fn resource<M: Model>(
+    api: &Api<M>,
+    request: &ResourceRequest,
+    admitted: &Admitted,
+    headers: &HeaderMap,
+) -> Result<Response, ErrorStatus> {
+    let resource = api.shared.position(request).map(|at| &api.resources[at]);
+    let resource = resource
+        .filter(|resource| has_valid_scope(&resource.info, request))
+        .ok_or_else(ErrorStatus::resource_not_found)?;
+    let info = &resource.info;
+    if !request.subresource.is_empty() {
+        // The kube-apiserver gives this answer to all verbs if a custom resource does not have the
+        // subresource.
+        return Err(info.no_object(&request.name));
+    }
+    match request.verb {
+        verb @ ("get" | "list" | "watch") if info.verbs.contains(&verb) => {}
+        "" => return Err(ErrorStatus::method_not_allowed()),
+        verb => return Err(ErrorStatus::not_supported(verb, info.group, info.plural)),
+    }
+    let server = &api.shared.server;
+    let hooks = &server.hooks;
+    let peer_end = hooks.peer_stream_end(headers)?;
+    if !server.readiness.synced() {
+        return Err(ErrorStatus::initializing());
+    }
+    if reads_newest(&admitted.query) {
+        hooks.wait_until_current().await;
+    }
+    let may_be_outdated = hooks.before_read(info)?;
+    let mut response = match request.verb {
+        "get" => return get::get(resource, request, &admitted.query, headers).await,
+        "list" => {
+            let peer = peer_end.is_some().then_some(&**hooks);
+            list::list(resource, request, &admitted.query, headers, peer).await?
+        }
+        _ => watch(api, resource, request, admitted, headers, peer_end)?,
+    };
+    let read = Read {
+        resource: info,
+        request,
+        query: &admitted.query,
+        headers,
+        user: admitted.user.as_ref(),
+        may_be_outdated,
+    };
+    hooks.add_headers(read, &mut response).await;
+    Ok(response)
+}
+
+/// Answers a watch. `peer_end` ends the watch of another replica.
+fn watch<M: Model>(
+    api: &Api<M>,
+    resource: &Arc<Resource<M>>,
+    request: &ResourceRequest,
+    admitted: &Admitted,
+    headers: &HeaderMap,
+    peer_end: Option<CancellationToken>,
+) -> Result<Response, ErrorStatus> {
+    let server = &api.shared.server;
+    let peer = peer_end.is_some().then_some(&*server.hooks);
+    let stop = peer_end.unwrap_or_else(|| server.shutdown.clone());
+    let (query, slot) = (&admitted.query, admitted.watch_slot.clone());
+    let mut watch = watch::watch(resource, request, query, headers, (stop, peer), slot)?;
+    if let Some(end) = server.hooks.watch_end(&resource.info) {
+        watch = watch.map(|body| Body::from_stream(body.into_data_stream().take_until(end)));
+    }
+    if admitted.is_websocket {
+        watch = websocket::accept(headers, watch)?;
+    }
+    Ok(watch)
+}
+
+/// Returns true if the answer must contain the newest state. A request with a resourceVersion or a
+/// continue token accepts an older state.
+fn reads_newest(query: &Query) -> bool {
+    query.text("resourceVersion").is_empty() && query.text("continue").is_empty()
+}
+
+/// Returns true if the scope of the path (a namespace or the cluster) is possible for the resource.
+fn has_valid_scope(resource: &ResourceInfo, request: &ResourceRequest) -> bool {
+    if resource.namespaced {
+        // On the deprecated paths with `/watch/`, a client can also watch the objects with one name
+        // in all namespaces.
+        request.name.is_empty() || !request.namespace.is_empty() || request.legacy_watch
+    } else {
+        request.namespace.is_empty()
+    }
+}
+
+/// Returns a 404 whose body lists the main paths of this server.
+fn unknown_path(shared: &ServerState) -> Response {
+    let mut paths = vec!["/apis".to_owned()];
+    for resource in &shared.resources {
+        paths.push(format!("/apis/{}", resource.group));
+        paths.push(format!("/apis/{}", resource.api_version()));
+    }
+    paths.extend(
+        [
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
+        .map(str::to_owned),
+    );
+    paths.sort();
+    paths.dedup();
+    let json = serde_json::json!({ "paths": paths }).to_string();
+    let mut response = plain(
+        StatusCode::NOT_FOUND,
+        String::from_utf8_lossy(&indent(json.as_bytes())),
+    );
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("application/json"),
+    );
+    response
+}

@@ -1,0 +1,408 @@
+//! Parses the HTTP method and the URI of a request. The result contains the verb, the resource, the
+//! namespace, the name and the query options, as in the kube-apiserver's `RequestInfo`. The parser
+//! does not check whether the resource exists.
+
+#[cfg(any(test, feature = "testing"))]
+mod fuzzing;
+
+use super::error_status::ErrorStatus;
+use super::quoting::Quoted;
+use http::{Method, Uri};
+use percent_encoding::percent_decode_str;
+use std::time::Duration;
+
+#[cfg(any(test, feature = "testing"))]
+pub use self::fuzzing::{check, check_options};
+
+/// The result of parsing the method and the path of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestTarget {
+    /// A request for a resource: its path is below `/apis/GROUP/VERSION/`.
+    Resource(ResourceRequest),
+    /// A request for any other path. The path is percent-decoded.
+    Path(String),
+}
+
+/// A request for a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceRequest {
+    /// The Kubernetes verb. Empty if the HTTP method, such as OPTIONS, has no Kubernetes verb.
+    pub verb: &'static str,
+    /// The API group.
+    pub group: String,
+    /// The API version.
+    pub version: String,
+    /// The plural name of the resource.
+    pub resource: String,
+    /// The subresource, such as `status`, and the rest of the path after the subresource. Empty if
+    /// the path has no subresource.
+    pub subresource: String,
+    /// The namespace. Empty if the path has no namespace.
+    pub namespace: String,
+    /// The name of the object. Empty if the path has no name.
+    pub name: String,
+    /// True for the deprecated paths with `/watch/`, such as `/apis/GROUP/VERSION/watch/things`.
+    pub legacy_watch: bool,
+}
+
+/// The supported query options. Other options are not stored, because a URL may contain thousands
+/// of them.
+pub const KNOWN_PARAMETERS: [&str; 14] = [
+    "allowWatchBookmarks",
+    "continue",
+    "export",
+    "fieldSelector",
+    "includeObject",
+    "labelSelector",
+    "limit",
+    "pretty",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "timeout",
+    "timeoutSeconds",
+    "watch",
+];
+
+/// The query options of a request. If an option has several values, the first value counts.
+#[derive(Clone, Debug, Default)]
+pub struct Query([Option<String>; KNOWN_PARAMETERS.len()]);
+
+impl Query {
+    /// Parses the query of a URI.
+    pub fn of(uri: &Uri) -> Self {
+        let mut query = Self::default();
+        for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+            if let Some(option) = KNOWN_PARAMETERS.iter().position(|option| *option == name) {
+                query.0[option].get_or_insert_with(|| value.into_owned());
+            }
+        }
+        query
+    }
+
+    /// Returns the value of an option in `KNOWN_PARAMETERS`. Empty if the option is absent.
+    pub fn text(&self, name: &str) -> &str {
+        self.given(name).unwrap_or_default()
+    }
+
+    /// Returns the value of an option in `KNOWN_PARAMETERS`. None if the option is absent.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        let option = KNOWN_PARAMETERS.iter().position(|option| *option == name);
+        debug_assert!(option.is_some(), "{name} is not in KNOWN_PARAMETERS");
+        self.0[option?].as_deref()
+    }
+
+    /// Returns the value of a boolean option. As in the kube-apiserver, an option that is absent,
+    /// `0` or `false` is false. All other values, such as the empty value, are true.
+    pub fn flag(&self, name: &str) -> bool {
+        self.optional_flag(name).unwrap_or_default()
+    }
+
+    /// Returns the value of a boolean option, as [`Query::flag`] does. None if the option is
+    /// absent.
+    pub fn optional_flag(&self, name: &str) -> Option<bool> {
+        self.given(name)
+            .map(|value| !(value == "0" || value.eq_ignore_ascii_case("false")))
+    }
+
+    /// Returns the value of a numeric option. None if the option is absent. Returns a 400 with Go's
+    /// message if the value is not valid.
+    pub fn number(&self, name: &str) -> Result<Option<i64>, ErrorStatus> {
+        let Some(value) = self.given(name) else {
+            return Ok(None);
+        };
+        value.parse().map(Some).map_err(|error| {
+            ErrorStatus::bad_request(format!(
+                "strconv.ParseInt: parsing {}: {}",
+                Quoted(value),
+                go_number_error(&error)
+            ))
+        })
+    }
+
+    /// Returns the option `resourceVersion`. None if the option is empty or absent. Returns a 400
+    /// if the value is not an unsigned 64-bit number.
+    pub fn resource_version(&self) -> Result<Option<u64>, ErrorStatus> {
+        let value = self.text("resourceVersion");
+        if value.is_empty() {
+            return Ok(None);
+        }
+        // Go's `ParseUint` accepts no sign. Rust's `parse` accepts a plus sign.
+        let parsed = if value.starts_with('+') {
+            Err("invalid syntax")
+        } else {
+            value.parse().map_err(|error| go_number_error(&error))
+        };
+        parsed.map(Some).map_err(|why| {
+            ErrorStatus::bad_request(format!(
+                "invalid resource version: resourceVersion: Invalid value: {value}: \
+                 strconv.ParseUint: parsing {value}: {why}",
+                value = Quoted(value)
+            ))
+        })
+    }
+
+    /// Returns the option `timeout`: the time limit of the request, in Go's format, such as
+    /// `1m30s`. None if the option is absent or empty. A negative value yields zero. Returns a 400
+    /// if the value is not valid.
+    pub fn timeout(&self) -> Result<Option<Duration>, ErrorStatus> {
+        let value = self.text("timeout");
+        if value.is_empty() {
+            return Ok(None);
+        }
+        go_duration(value).map(Some).ok_or_else(|| {
+            ErrorStatus::bad_request(format!(
+                "invalid timeout specified in the request URL - time: invalid duration {}",
+                Quoted(value)
+            ))
+        })
+    }
+}
+
+fn go_number_error(error: &std::num::ParseIntError) -> &'static str {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    match error.kind() {
+        PosOverflow | NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    }
+}
+
+/// Parses a duration in Go's format, such as `1m30s` or `500ms`. A negative duration yields zero.
+/// Returns None if the text is not valid.
+fn go_duration(text: &str) -> Option<Duration> {
+    if let Some(positive) = text.strip_prefix('-') {
+        let has_one_sign = !positive.starts_with(['-', '+']);
+        return go_duration(positive)
+            .filter(|_| has_one_sign)
+            .map(|_| Duration::ZERO);
+    }
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total = Duration::ZERO;
+    if rest == "0" {
+        return Some(total);
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let unit = rest[digits..]
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .map_or(rest.len(), |length| digits + length);
+        let number: f64 = rest[..digits].parse().ok()?;
+        let seconds = match &rest[digits..unit] {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
+        rest = &rest[unit..];
+    }
+    Some(total)
+}
+
+/// Parses the method, the path and the option `watch`. Returns a 400 if the path or the name of the
+/// object is not valid.
+pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget, ErrorStatus> {
+    let path = percent_decode_str(uri.path())
+        .decode_utf8()
+        .map_err(|_| ErrorStatus::bad_request("the path is not valid UTF-8"))?;
+    // As in the kube-apiserver, additional slashes at the start and at the end are accepted, and an
+    // empty namespace means all namespaces. This server does not redirect to a path without these
+    // slashes. The aggregator (the part of the kube-apiserver that forwards requests to this
+    // server) would turn a redirect into a 502.
+    let mut parts = path.trim_matches('/').split('/');
+    let (Some("apis"), Some(group), Some(version), Some(first)) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Ok(RequestTarget::Path(path.into_owned()));
+    };
+    let mut request = ResourceRequest {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        ..ResourceRequest::default()
+    };
+    let mut next = Some(first);
+    if next == Some("watch") {
+        request.legacy_watch = true;
+        next = parts.next();
+    }
+    if next == Some("namespaces") {
+        parts
+            .next()
+            .unwrap_or_default()
+            .clone_into(&mut request.namespace);
+        next = parts.next();
+    }
+    next.unwrap_or_default().clone_into(&mut request.resource);
+    parts
+        .next()
+        .unwrap_or_default()
+        .clone_into(&mut request.name);
+    request.subresource = parts.collect::<Vec<_>>().join("/");
+    if request.resource.is_empty() {
+        return Ok(RequestTarget::Path(path.into_owned()));
+    }
+    let name = request.name.as_str();
+    if matches!(name, "." | "..") {
+        return Err(ErrorStatus::bad_request(format!(
+            "Name parameter invalid: {}: may not be '{name}'",
+            Quoted(name)
+        )));
+    }
+    if name.contains('%') {
+        return Err(ErrorStatus::bad_request(format!(
+            "Name parameter invalid: {}: may not contain '%'",
+            Quoted(name)
+        )));
+    }
+    request.verb = verb(method, &request, query);
+    Ok(RequestTarget::Resource(request))
+}
+
+/// Returns the Kubernetes verb of a request. The field `verb` of `request` is ignored. The result is
+/// empty if the HTTP method has no Kubernetes verb.
+pub fn verb(method: &Method, request: &ResourceRequest, query: &Query) -> &'static str {
+    let has_name = !request.name.is_empty();
+    match *method {
+        Method::GET | Method::HEAD if request.legacy_watch => "watch",
+        // The option `watch` has no effect if the path has a name.
+        Method::GET | Method::HEAD if has_name => "get",
+        Method::GET | Method::HEAD if query.flag("watch") => "watch",
+        Method::GET | Method::HEAD => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if has_name => "delete",
+        Method::DELETE => "deletecollection",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(method: &Method, uri: &str) -> RequestTarget {
+        let uri: Uri = uri.parse().unwrap();
+        parse(method, &uri, &Query::of(&uri)).unwrap()
+    }
+
+    fn resource(method: &Method, uri: &str) -> ResourceRequest {
+        match parsed(method, uri) {
+            RequestTarget::Resource(request) => request,
+            RequestTarget::Path(path) => panic!("{path} is not a resource"),
+        }
+    }
+
+    #[test]
+    fn verbs_follow_method_name_and_the_option_watch() {
+        let all = "/apis/g/v1/things";
+        let one = "/apis/g/v1/namespaces/n/things/x";
+        for (method, uri, verb) in [
+            (Method::GET, all.to_owned(), "list"),
+            (Method::GET, format!("{all}?watch"), "watch"),
+            (Method::GET, format!("{all}?watch="), "watch"),
+            (Method::GET, format!("{all}?watch=abc"), "watch"),
+            (Method::GET, format!("{all}?watch=0&watch=1"), "list"),
+            (Method::GET, format!("{all}?watch=False"), "list"),
+            (Method::GET, one.to_owned(), "get"),
+            (Method::HEAD, one.to_owned(), "get"),
+            (Method::GET, format!("{one}?watch=1"), "get"),
+            (
+                Method::GET,
+                "/apis/g/v1/watch/namespaces/n/things/x".to_owned(),
+                "watch",
+            ),
+            (Method::POST, all.to_owned(), "create"),
+            (Method::DELETE, all.to_owned(), "deletecollection"),
+            (Method::DELETE, one.to_owned(), "delete"),
+            (Method::OPTIONS, all.to_owned(), ""),
+        ] {
+            assert_eq!(resource(&method, &uri).verb, verb, "{uri}");
+        }
+    }
+
+    #[test]
+    fn unused_query_options_are_not_stored() {
+        let many = "&a=1&b%20c=d".repeat(4_000);
+        let uri: Uri = format!("/?{many}&limit=1&limit=2&l%69mit=3")
+            .parse()
+            .unwrap();
+        let query = Query::of(&uri);
+        assert_eq!(query.given("limit"), Some("1"));
+        assert_eq!(query.0.iter().flatten().count(), 1);
+    }
+
+    #[test]
+    fn additional_slashes_escapes_and_empty_namespaces_are_accepted() {
+        let request = resource(&Method::GET, "/apis/g/v1/namespaces//things");
+        assert_eq!(
+            (request.namespace.as_str(), request.resource.as_str()),
+            ("", "things")
+        );
+        let request = resource(&Method::GET, "/apis/g/v1/namespaces/n/things/a%20b/status/");
+        assert_eq!(
+            (
+                request.namespace.as_str(),
+                request.name.as_str(),
+                request.subresource.as_str()
+            ),
+            ("n", "a b", "status")
+        );
+        assert_eq!(
+            parsed(&Method::GET, "/apis/g/v1/"),
+            RequestTarget::Path("/apis/g/v1/".to_owned())
+        );
+    }
+
+    #[test]
+    fn invalid_object_names_are_rejected() {
+        for name in [".", "..", "%2e%2e", "a%25b"] {
+            let uri: Uri = format!("/apis/g/v1/things/{name}").parse().unwrap();
+            let error = parse(&Method::GET, &uri, &Query::default()).unwrap_err();
+            let message = error.to_string();
+            assert!(
+                message.starts_with("Name parameter invalid: \""),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn number_errors_have_the_text_of_go() {
+        let uri: Uri = "/?limit=abc&timeoutSeconds=99999999999999999999&resourceVersion=-1"
+            .parse()
+            .unwrap();
+        let query = Query::of(&uri);
+        assert_eq!(
+            query.number("limit").unwrap_err().to_string(),
+            "strconv.ParseInt: parsing \"abc\": invalid syntax"
+        );
+        assert_eq!(
+            query.number("timeoutSeconds").unwrap_err().to_string(),
+            "strconv.ParseInt: parsing \"99999999999999999999\": value out of range"
+        );
+        assert_eq!(
+            query.resource_version().unwrap_err().to_string(),
+            "invalid resource version: resourceVersion: Invalid value: \"-1\": \
+             strconv.ParseUint: parsing \"-1\": invalid syntax"
+        );
+    }
+
+    #[test]
+    fn durations_are_parsed_as_in_go() {
+        assert_eq!(go_duration("1m30s"), Some(Duration::from_secs(90)));
+        assert_eq!(go_duration("1.5s"), Some(Duration::from_millis(1500)));
+        assert_eq!(go_duration("0"), Some(Duration::ZERO));
+        assert_eq!(go_duration("-1.5h"), Some(Duration::ZERO));
+        assert_eq!(go_duration("+1s"), Some(Duration::from_secs(1)));
+        for bad in ["5", "s", "--1s", "-+1s", "-", "+", "-x", "1x", "1s2", "..s"] {
+            assert_eq!(go_duration(bad), None, "{bad}");
+        }
+    }
+}

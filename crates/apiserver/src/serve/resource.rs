@@ -1,0 +1,218 @@
+//! Describes the resources that the server serves: names, table columns, selectable fields, and the
+//! store of the objects.
+
+use super::error_status::ErrorStatus;
+use crate::Model;
+use crate::store::{Collection, Key, Reader};
+use jiff::Timestamp;
+use serde::Serialize;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The names of a resource, and what discovery and `OpenAPI` tell about it.
+#[derive(Clone, Debug)]
+pub struct ResourceInfo {
+    /// The API group.
+    pub group: &'static str,
+    /// The API version.
+    pub version: &'static str,
+    /// The plural name, which paths contain.
+    pub plural: &'static str,
+    /// The kind of one object.
+    pub kind: &'static str,
+    /// The kind of a list.
+    pub list_kind: &'static str,
+    /// True if the resource is namespaced.
+    pub namespaced: bool,
+    /// The verbs that clients may use: `get`, `list` and `watch`, or some of them.
+    pub verbs: &'static [&'static str],
+    /// The short names of the resource in kubectl.
+    pub short_names: &'static [&'static str],
+    /// The categories of the resource in kubectl, such as `all`.
+    pub categories: &'static [&'static str],
+    /// Returns the JSON schema of the kind, for `OpenAPI`. The schemas of the types inside the kind
+    /// are under `$defs`.
+    pub schema: fn() -> schemars::Schema,
+    /// Returns a message if no object can have a label with the key. A selector that needs such a
+    /// label is then refused with the message. Otherwise the list would be empty, and the user would
+    /// not notice the mistake. [`any_label`] allows all keys.
+    pub check_label: fn(key: &str) -> Result<(), String>,
+}
+
+/// Allows selectors for all label keys.
+///
+/// # Errors
+///
+/// Returns no error.
+pub fn any_label(_: &str) -> Result<(), String> {
+    Ok(())
+}
+
+impl ResourceInfo {
+    /// Returns the names of a namespaced resource for get, list and watch, without short names.
+    pub fn namespaced(
+        (group, version): (&'static str, &'static str),
+        plural: &'static str,
+        (kind, list_kind): (&'static str, &'static str),
+        schema: fn() -> schemars::Schema,
+    ) -> Self {
+        Self {
+            group,
+            version,
+            plural,
+            kind,
+            list_kind,
+            namespaced: true,
+            verbs: &["get", "list", "watch"],
+            short_names: &[],
+            categories: &[],
+            schema,
+            check_label: any_label,
+        }
+    }
+
+    /// Returns `group/version`.
+    pub fn api_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+
+    /// Returns the name of the resource for messages: `plural.group`.
+    pub fn qualified(&self) -> String {
+        format!("{}.{}", self.plural, self.group)
+    }
+
+    /// Returns the error 404 for an object that does not exist.
+    pub(super) fn no_object(&self, name: &str) -> ErrorStatus {
+        ErrorStatus::no_object(self.group, self.plural, name)
+    }
+}
+
+/// A resource that the server serves for get, list and watch.
+#[derive(Clone)]
+pub struct Resource<M: Model> {
+    /// The names of the resource.
+    pub info: ResourceInfo,
+    /// The collection of the store that contains the objects.
+    pub collection: Collection,
+    /// The columns of a `Table` of these objects, from left to right.
+    pub columns: &'static [Column<M>],
+    /// The fields that field selectors support, in addition to `metadata.name` and
+    /// `metadata.namespace`.
+    pub fields: Vec<(&'static str, SelectableField<M>)>,
+    /// The reader of the store that contains the objects.
+    pub reader: Reader<M>,
+    /// The values on which the cells of tables depend, apart from the object and the time.
+    pub context: Arc<M::Context>,
+}
+
+impl<M: Model<Context = ()>> Resource<M> {
+    /// Creates a resource whose objects are in the default collection of the store. Its tables have no
+    /// columns, and it has no selectable fields.
+    pub fn new(info: ResourceInfo, reader: Reader<M>) -> Self {
+        Self {
+            info,
+            collection: Collection::DEFAULT,
+            columns: &[],
+            fields: Vec::new(),
+            reader,
+            context: Arc::new(()),
+        }
+    }
+}
+
+impl<M: Model> Resource<M> {
+    /// Returns the key of an object in the store.
+    pub(super) fn key(&self, namespace: &str, name: &str) -> Key {
+        self.collection.key(namespace, name)
+    }
+}
+
+/// The source of a field's value for field selectors.
+#[derive(Clone, Copy, Debug)]
+pub enum SelectableField<M: Model> {
+    /// A text of the object. None counts as empty.
+    Text(for<'a> fn(&'a M::Object) -> Option<&'a str>),
+    /// Returns true if the field of the object has the value. For a list, one element with this value
+    /// should be enough.
+    Test(fn(&M::Object, &str) -> bool),
+}
+
+impl<M: Model> SelectableField<M> {
+    /// Returns true if the field of the object has the value.
+    pub(super) fn has_value(&self, object: &M::Object, value: &str) -> bool {
+        match self {
+            Self::Text(text) => text(object).unwrap_or_default() == value,
+            Self::Test(test) => test(object, value),
+        }
+    }
+}
+
+/// A column of a table: its `TableColumnDefinition`, and the source of its cells.
+#[derive(Clone, Copy, Debug)]
+pub struct Column<M: Model> {
+    /// The header of the column.
+    pub name: &'static str,
+    /// The `OpenAPI` type of the cells: `string`, `integer`, `boolean` or `date`.
+    pub kind: &'static str,
+    /// The `OpenAPI` format of the cells, such as `name`. It may be empty.
+    pub format: &'static str,
+    /// The description of the column for users.
+    pub description: &'static str,
+    /// The priority: 0 if kubectl always shows the column, 1 if only `-o wide` shows it.
+    pub priority: i32,
+    /// The source of the cells.
+    pub cell: Cell<M>,
+}
+
+impl<M: Model> Column<M> {
+    /// Creates a column of strings without a description, which kubectl always shows.
+    pub const fn text(name: &'static str, cell: Cell<M>) -> Self {
+        Self {
+            name,
+            kind: "string",
+            format: "",
+            description: "",
+            priority: 0,
+            cell,
+        }
+    }
+}
+
+/// Returns the cell of an object.
+pub type Cell<M> =
+    for<'a> fn(&'a <M as Model>::Object, &CellContext<'_, <M as Model>::Context>) -> CellValue<'a>;
+
+/// The values on which cells depend, apart from the object.
+#[derive(Clone, Copy, Debug)]
+pub struct CellContext<'a, C> {
+    /// The current time, from which ages are computed.
+    pub now: Timestamp,
+    /// The context of the resource.
+    pub of_resource: &'a C,
+}
+
+/// A cell of a table, as JSON.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum CellValue<'a> {
+    /// The value is absent.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// A number.
+    Number(u32),
+    /// A text.
+    Text(Cow<'a, str>),
+}
+
+impl<'a> From<Option<&'a str>> for CellValue<'a> {
+    fn from(text: Option<&'a str>) -> Self {
+        text.map_or(Self::Null, |text| Self::Text(text.into()))
+    }
+}
+
+impl From<Option<String>> for CellValue<'_> {
+    fn from(text: Option<String>) -> Self {
+        text.map_or(Self::Null, |text| Self::Text(text.into()))
+    }
+}

@@ -1,0 +1,288 @@
+//! Parses label selectors and field selectors, and compares them with objects. Input: the query
+//! options `labelSelector` and `fieldSelector`. Output: a [`Selector`] that selects objects in the
+//! index, and the requirements in the form of a `SubjectAccessReview` ([`ReviewedSelectors`]).
+
+mod fields;
+#[cfg(any(test, feature = "testing"))]
+mod fuzzing;
+mod labels;
+
+#[cfg(any(test, feature = "testing"))]
+pub use self::{
+    fields::check as check_fields, fuzzing::check as check_selector, labels::check as check_labels,
+};
+
+use super::error_status::ErrorStatus;
+use super::request::Query;
+use super::resource::Resource;
+use crate::store::{Entry, Scope};
+use crate::{Model, auth};
+
+/// Largest number of requirements in one selector. A request with more requirements gets a 400. The
+/// server compares each requirement with every object. With thousands of requirements, one request
+/// would take seconds.
+const MAX_REQUIREMENTS: usize = 100;
+
+/// Largest length of a selector in bytes. A request with a longer selector gets a 400. A watch
+/// keeps its parsed selectors in memory. With this limit and [`MAX_VALUES`], the selectors of a
+/// watch take at most about 45 KB.
+const MAX_LENGTH: usize = 16 << 10;
+
+/// Largest number of values in all requirements of a selector: `a in (b,c),d=e` has three. A
+/// request with more values gets a 400.
+const MAX_VALUES: usize = 500;
+
+/// The label selector and the field selector of a request. An object must fulfil all requirements.
+#[derive(Clone, Debug)]
+pub struct Selector<M: Model> {
+    labels: Vec<labels::LabelRequirement>,
+    fields: Vec<fields::ResolvedFieldRequirement<M>>,
+}
+
+impl<M: Model> Default for Selector<M> {
+    fn default() -> Self {
+        Self {
+            labels: Vec::new(),
+            fields: Vec::new(),
+        }
+    }
+}
+
+/// Parsed selectors whose fields have not been looked up in the resource yet.
+#[derive(Debug)]
+pub struct UnresolvedSelector {
+    labels: Vec<labels::LabelRequirement>,
+    fields: Vec<fields::FieldRequirement>,
+}
+
+impl UnresolvedSelector {
+    /// Parses both selectors. Returns a 400 if a selector is not valid or too large.
+    pub fn parse(query: &Query) -> Result<Self, ErrorStatus> {
+        Ok(Self {
+            labels: parse_limited("labelSelector", query, labels::parse, labels::count_values)?,
+            fields: parse_limited("fieldSelector", query, fields::parse, <[_]>::len)?,
+        })
+    }
+
+    /// Looks up the fields of the field selector. Returns a 400 if `resource` does not support a
+    /// field, or if the label selector needs a label that no object of the resource has.
+    pub fn resolve<M: Model>(self, resource: &Resource<M>) -> Result<Selector<M>, ErrorStatus> {
+        labels::check_keys(&self.labels, resource.info.check_label)?;
+        let fields = self.fields.into_iter();
+        let fields = fields.map(|requirement| requirement.resolve(resource));
+        Ok(Selector {
+            labels: self.labels,
+            fields: fields.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl<M: Model> Selector<M> {
+    /// Adds the requirement `metadata.name=NAME`, for a deprecated path with `/watch/` that
+    /// contains a name. Returns a 400 if the request has a field selector that does not require
+    /// the same name.
+    pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
+        let requires_name = |field: &fields::ResolvedFieldRequirement<M>| {
+            field.required_value(&fields::FieldSource::Name) == Some(name)
+        };
+        if !self.fields.is_empty() && !self.fields.iter().any(requires_name) {
+            return Err(ErrorStatus::bad_request(
+                "fieldSelector metadata.name doesn't match requested name",
+            ));
+        }
+        self.fields
+            .push(fields::ResolvedFieldRequirement::name(name));
+        Ok(())
+    }
+
+    /// Returns true if the selector has no requirements. Such a selector selects all objects.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Returns true if `entry` is selected.
+    pub fn matches(&self, entry: &Entry<M>) -> bool {
+        if self.is_everything() {
+            return true;
+        }
+        self.fields.iter().all(|field| field.matches(entry))
+            && labels::all_match(&self.labels, |key| M::label(entry.object(), key))
+    }
+
+    /// Returns a part of the index that contains all selected objects of `resource`: one object,
+    /// one namespace or all objects of the resource. `namespace` is the namespace in the path, or
+    /// empty if the path has no namespace.
+    pub fn scope(&self, namespace: &str, resource: &Resource<M>) -> Scope {
+        let field = |wanted| {
+            self.fields
+                .iter()
+                .find_map(|field| field.required_value(wanted).map(str::to_owned))
+        };
+        let namespace = if namespace.is_empty() && resource.info.namespaced {
+            field(&fields::FieldSource::Namespace)
+        } else {
+            Some(namespace.to_owned())
+        };
+        match (namespace, field(&fields::FieldSource::Name)) {
+            (Some(namespace), Some(name)) => Scope::Object(resource.key(&namespace, &name)),
+            (Some(namespace), None) if resource.info.namespaced => {
+                Scope::Namespace(resource.key(&namespace, "").namespace)
+            }
+            _ => Scope::Collection(resource.collection),
+        }
+    }
+}
+
+/// The selectors in the form of a `SubjectAccessReview`. Selectors that are invalid or too large
+/// are left out. A request with such a selector is refused after the authorization.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReviewedSelectors {
+    /// The requirements of the field selector.
+    pub fields: Vec<auth::SelectorRequirement>,
+    /// The requirements of the label selector. Comparisons (`>` and `<`) are left out, because a
+    /// review does not support them.
+    pub labels: Vec<auth::SelectorRequirement>,
+    /// The name that the field selector requires with `metadata.name=NAME`. Empty if the field
+    /// selector requires no name.
+    pub name: String,
+}
+
+impl ReviewedSelectors {
+    /// Parses a label selector that is not a part of the request's query.
+    pub fn of_labels(selector: &str) -> Self {
+        let query = form_urlencoded::Serializer::new("/?".to_owned())
+            .append_pair("labelSelector", selector)
+            .finish();
+        query
+            .parse()
+            .map_or_else(|_| Self::default(), |uri| Self::of(&Query::of(&uri)))
+    }
+
+    /// Parses both selectors of a request.
+    pub fn of(query: &Query) -> Self {
+        let fields = parse_limited("fieldSelector", query, fields::parse, <[_]>::len);
+        let fields = fields.unwrap_or_default();
+        let labels = parse_limited("labelSelector", query, labels::parse, labels::count_values);
+        let labels = labels.unwrap_or_default();
+        let name = fields
+            .iter()
+            .find(|field| field.field == "metadata.name" && field.equal)
+            .map(|field| field.value.clone())
+            .unwrap_or_default();
+        Self {
+            fields: fields
+                .iter()
+                .map(fields::FieldRequirement::to_review_requirement)
+                .collect(),
+            labels: labels
+                .iter()
+                .filter_map(labels::LabelRequirement::to_review_requirement)
+                .collect(),
+            name,
+        }
+    }
+}
+
+/// Parses a selector with `parse`. Returns a 400 if the selector is not valid, too long, or has too
+/// many requirements or values.
+fn parse_limited<T>(
+    option: &str,
+    query: &Query,
+    parse: impl Fn(&str) -> Result<Vec<T>, ErrorStatus>,
+    count_values: impl Fn(&[T]) -> usize,
+) -> Result<Vec<T>, ErrorStatus> {
+    let too_large = |most: usize, what: &str| {
+        let message = format!("{option}: a selector has at most {most} {what}");
+        Err(ErrorStatus::bad_request(message))
+    };
+    let text = query.text(option);
+    if text.len() > MAX_LENGTH {
+        return too_large(MAX_LENGTH, "bytes");
+    }
+    let requirements = parse(text)?;
+    if requirements.len() > MAX_REQUIREMENTS {
+        return too_large(MAX_REQUIREMENTS, "requirements");
+    }
+    if count_values(&requirements) > MAX_VALUES {
+        return too_large(MAX_VALUES, "values");
+    }
+    Ok(requirements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+
+    /// A selector, and the result of Kubernetes' parser for this selector.
+    #[derive(Deserialize)]
+    struct Case {
+        text: String,
+        /// The parsed requirements, sorted. Empty if the selector is not valid.
+        #[serde(default)]
+        read: Vec<String>,
+        /// The error. None if the selector is valid.
+        refused: Option<String>,
+    }
+
+    /// Compares the results of `parse` with the results of Kubernetes' library
+    /// `k8s.io/apimachinery`, which are in a golden file. `kind` is `labels` or `fields`.
+    pub fn compare(kind: &str, parse: impl Fn(&str) -> Result<Vec<String>, String>) {
+        let golden = include_str!("../../../../../tests/golden/selectors.json");
+        let golden: BTreeMap<String, serde_json::Value> = serde_json::from_str(golden).unwrap();
+        let cases: Vec<Case> = serde_json::from_value(golden[kind].clone()).unwrap();
+        assert!(cases.len() > 100);
+        for Case {
+            text,
+            read: expected,
+            refused,
+        } in cases
+        {
+            let got = parse(&text).map(|mut requirements| {
+                requirements.sort();
+                requirements
+            });
+            assert_eq!(got, refused.map_or(Ok(expected), Err), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn selectors_are_limited_in_length_and_values() {
+        let parse = |option: &str, selector: &str| {
+            let uri = format!("/?{option}={selector}");
+            UnresolvedSelector::parse(&Query::of(&uri.parse().unwrap())).map(|_| ())
+        };
+        let set = |count: usize| {
+            let values: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+            format!("a+in+({})", values.join(","))
+        };
+        assert!(parse("labelSelector", &set(MAX_VALUES)).is_ok());
+        let error = parse("labelSelector", &set(MAX_VALUES + 1)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "labelSelector: a selector has at most 500 values"
+        );
+        for option in ["labelSelector", "fieldSelector"] {
+            let error = parse(option, &"a".repeat(MAX_LENGTH + 1)).unwrap_err();
+            let expected = format!("{option}: a selector has at most 16384 bytes");
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn the_authorizer_receives_no_selector_that_is_too_large() {
+        for (count, reviewed_count) in [
+            (MAX_REQUIREMENTS, MAX_REQUIREMENTS),
+            (MAX_REQUIREMENTS + 1, 0),
+        ] {
+            let selector = vec!["a=1"; count].join(",");
+            let uri = format!("/?labelSelector={selector}&fieldSelector={selector}");
+            let reviewed = ReviewedSelectors::of(&Query::of(&uri.parse().unwrap()));
+            assert_eq!(
+                (reviewed.labels.len(), reviewed.fields.len()),
+                (reviewed_count, reviewed_count)
+            );
+        }
+    }
+}

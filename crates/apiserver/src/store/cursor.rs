@@ -1,0 +1,95 @@
+//! A cursor delivers the changes of the store (the objects in memory) to one watch. The latest
+//! changes are in a ring buffer, which all watches share. The cursor is the position of its watch
+//! in the ring buffer. So a watch needs no queue of its own.
+//!
+//! The cursor waits until the store publishes a new version, and then reads the changes. If the
+//! ring buffer has dropped a change that a slow watch has not read, its cursor returns an error.
+
+use super::reader::State;
+use super::{Change, Rv, Scope, VersionUnavailable};
+use crate::Model;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+#[cfg(test)]
+mod tests;
+
+/// Maximum number of changes that [`Cursor::next`] returns at once. It still returns all changes
+/// with the same version together, even if they exceed this number. A watch keeps the returned
+/// changes in memory until its client has received them. So this number limits the memory that slow
+/// watches take.
+const MAX_CHANGES: usize = 16;
+
+/// The position of a watch in the ring buffer of changes.
+#[derive(Debug)]
+pub struct Cursor<M: Model> {
+    shared: Arc<State<M>>,
+    head: watch::Receiver<Rv>,
+    scope: Scope,
+    rv: Rv,
+}
+
+impl<M: Model> Cursor<M> {
+    pub(super) fn new(shared: Arc<State<M>>, scope: Scope, rv: Rv) -> Self {
+        Self {
+            head: shared.head.subscribe(),
+            shared,
+            scope,
+            rv,
+        }
+    }
+
+    /// Waits for the next changes in the cursor's scope (the objects that the watch selects), and
+    /// returns at least one change, in order. Changes without an object (markers) are in every
+    /// scope. If no change remains and the store has no writer any more, the future never
+    /// completes. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`VersionUnavailable`] if the ring buffer has dropped the next change, or if the whole index
+    /// was replaced. Later calls return the same error.
+    pub async fn next(&mut self) -> Result<Vec<Change<M>>, VersionUnavailable> {
+        loop {
+            // The borrow is a lock, which must be released before the await below.
+            let head = *self.head.borrow_and_update();
+            let changes = self.read_until(head)?;
+            if !changes.is_empty() {
+                return Ok(changes);
+            }
+            if self.head.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Returns the version that the cursor has reached. [`Self::next`] has returned all changes in
+    /// the scope up to this version.
+    pub fn rv(&self) -> Rv {
+        self.rv
+    }
+
+    /// Returns the next changes, up to the version `head`. If more changes remain, moves the cursor
+    /// to the last returned change. Otherwise, moves the cursor to `head`.
+    fn read_until(&mut self, head: Rv) -> Result<Vec<Change<M>>, VersionUnavailable> {
+        let ring = self.shared.ring();
+        let mut changes: Vec<Change<M>> = Vec::new();
+        let mut to = head.max(self.rv);
+        let all = ring.after(self.rv)?;
+        for change in all.take_while(|change| change.rv <= head) {
+            if change.key().is_some_and(|key| !self.scope.contains(key)) {
+                continue;
+            }
+            if let Some(last) = changes.last()
+                && changes.len() >= MAX_CHANGES
+                && last.rv < change.rv
+            {
+                to = last.rv;
+                break;
+            }
+            changes.push(change.clone());
+        }
+        drop(ring);
+        self.rv = to;
+        Ok(changes)
+    }
+}

@@ -1,0 +1,388 @@
+//! Writes the store, which holds the objects in memory. The writer applies each batch of writes
+//! in three steps:
+//!
+//! 1. It adds the changes to the ring buffer of the latest changes.
+//! 2. It changes the map of the current objects.
+//! 3. It publishes the new version.
+
+use super::reader::State;
+use super::{Bounds, Change, Entry, Error, Key, Reader, Rv, VersionAssignment, Write};
+use crate::{Model, clock};
+use dashmap::Entry as Slot;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+use tokio::sync::watch;
+
+/// The only writer of the store.
+#[derive(Debug)]
+pub struct Writer<M: Model> {
+    shared: Arc<State<M>>,
+    current: watch::Sender<Arc<State<M>>>,
+    bounds: Bounds,
+    numbering: Numbering,
+}
+
+/// The versions that the leader may issue in one leadership term.
+#[derive(Clone, Copy, Debug)]
+struct Numbering {
+    /// The version for the time of day at which the term began: the microseconds since 1970. If the
+    /// previous leader's clock was ahead, the first version of the term is above this value. In
+    /// this case, each version is the previous version plus one, until the version for the current
+    /// time is higher.
+    clock: Rv,
+    /// The steady time at which the term began. Versions follow the steady clock, because the time
+    /// of day may be set back.
+    since: Instant,
+    /// The highest version that the leader has reserved in the Lease.
+    reserved: Rv,
+}
+
+impl Numbering {
+    fn beginning() -> Self {
+        Self {
+            clock: Rv::of_clock(clock::now()),
+            since: clock::steady(),
+            reserved: Rv(Rv::MAX.0 - 1),
+        }
+    }
+
+    /// Returns the version for the current time on the steady clock.
+    fn now(&self) -> Rv {
+        let passed = u64::try_from(clock::since(self.since).as_micros()).unwrap_or(u64::MAX);
+        Rv(self.clock.0.saturating_add(passed))
+    }
+}
+
+/// Creates an empty index with its writer and a reader.
+pub(super) fn writer_and_reader<M: Model>(bounds: Bounds, start: Rv) -> (Writer<M>, Reader<M>) {
+    let shared = Arc::new(State::new(bounds, start));
+    let (current, read) = watch::channel(shared.clone());
+    let writer = Writer {
+        shared,
+        current,
+        bounds,
+        numbering: Numbering::beginning(),
+    };
+    (writer, Reader::new(read))
+}
+
+impl<M: Model> Writer<M> {
+    /// Begins a leadership term, the time for which one leader holds the Lease. The version of the
+    /// index becomes `start`. If the store has published a version before, this method commits a
+    /// marker, which is a version without a changed object. All later versions of the term are
+    /// above `start`. No later version can be issued before [`Writer::reserve`] is called.
+    ///
+    /// # Errors
+    ///
+    /// `start` is not above the newest version, or there are no more versions. In both cases, the
+    /// index is unchanged.
+    pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
+        if self.head() == Rv(0) {
+            // An index at version 0 has never published a version, so it is empty. An empty state
+            // that begins at `start` replaces it. A watch can start at the first version of a
+            // state, so no marker is needed.
+            check_above(start, Rv(0))?;
+            self.replace(self.replacement(start));
+        } else {
+            self.mark(start)?;
+        }
+        self.numbering = Numbering {
+            reserved: start,
+            ..Numbering::beginning()
+        };
+        Ok(())
+    }
+
+    /// Allows versions up to `until`. The leader has reserved these versions in the Lease. If
+    /// `until` is 0, no further version is allowed.
+    pub fn reserve(&mut self, until: Rv) {
+        self.numbering.reserved = until;
+    }
+
+    /// Commits a marker, which is a version without a changed object.
+    ///
+    /// # Errors
+    ///
+    /// `rv` is not above the newest version, or there are no more versions. In both cases, the
+    /// index is unchanged.
+    pub fn mark(&mut self, rv: Rv) -> Result<(), Error> {
+        check_above(rv, self.head())?;
+        let marker = Change {
+            rv,
+            before: None,
+            after: None,
+        };
+        let now = clock::steady();
+        self.shared.ring_mut().push(marker, now);
+        self.shared.head.send_replace(rv);
+        self.trim_or_start_timer(now);
+        Ok(())
+    }
+
+    /// Creates an empty state with the version `at`. The caller adds the objects with
+    /// [`Replacement::add`]. Then [`Writer::replace`] makes this state the current state.
+    pub fn replacement(&self, at: Rv) -> Replacement<M> {
+        Replacement {
+            shared: Arc::new(State::new(self.bounds, at)),
+        }
+    }
+
+    /// Replaces the whole state. The version of the new state may be below the current version. A
+    /// reader sees either the old state or the new state. Cursors on the old state return
+    /// [`VersionUnavailable`](super::VersionUnavailable), because no changes lead from the old
+    /// state to the new one.
+    pub fn replace(&mut self, replacement: Replacement<M>) {
+        let old = std::mem::replace(&mut self.shared, replacement.shared);
+        self.current.send_replace(self.shared.clone());
+        old.retire();
+    }
+
+    /// Applies the writes of the batch in order. Publishes and returns the version of the last
+    /// change. If nothing changes, the version stays the same. Readers see the whole batch or
+    /// nothing of it.
+    ///
+    /// # Errors
+    ///
+    /// The version is not above the newest version, the next version is not reserved, or there are
+    /// no more versions. In each case, the store is unchanged.
+    pub fn commit(
+        &mut self,
+        batch: impl AsRef<[Write<M>]>,
+        assignment: VersionAssignment,
+    ) -> Result<Rv, Error> {
+        let head = self.head();
+        let mut draft = BatchDraft::new(self, assignment, head)?;
+        for write in batch.as_ref() {
+            draft.write(write)?;
+        }
+        let changes = draft.changes;
+        let Some(last) = changes.last().map(|change| change.rv) else {
+            return Ok(head);
+        };
+
+        let now = clock::steady();
+        {
+            let mut ring = self.shared.ring_mut();
+            for change in &changes {
+                ring.push(change.clone(), now);
+            }
+        }
+        for change in changes {
+            self.apply(change);
+        }
+        self.shared.head.send_replace(last);
+        self.trim_or_start_timer(now);
+        Ok(last)
+    }
+
+    /// Returns the current entry at `key`.
+    pub fn get(&self, key: &Key) -> Option<Arc<Entry<M>>> {
+        self.shared.get(key)
+    }
+
+    /// Returns the newest published version.
+    pub fn head(&self) -> Rv {
+        self.shared.head()
+    }
+
+    /// Drops the oldest changes until the ring buffer is within its limits at `now`. Each commit
+    /// does the same. Only tests and benchmarks call this method, to shrink the ring buffer without
+    /// a commit.
+    pub fn trim(&mut self, now: Instant) {
+        self.shared.ring_mut().trim(now, self.head());
+    }
+
+    /// Trims the ring buffer. After a large commit, the ring buffer may exceed its usual limit for
+    /// a short time. In this case, a timer trims the ring buffer again when its changes are old
+    /// enough ([`Bounds::MIN_AGE`]). Without a tokio runtime there is no timer, and the next commit
+    /// trims the ring buffer.
+    fn trim_or_start_timer(&self, now: Instant) {
+        let mut ring = self.shared.ring_mut();
+        let more = ring.trim(now, self.head());
+        if !more || ring.has_trim_timer {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        ring.has_trim_timer = true;
+        drop(ring);
+        let shared = Arc::downgrade(&self.shared);
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(Bounds::MIN_AGE).await;
+                let Some(shared) = shared.upgrade() else {
+                    return;
+                };
+                let mut ring = shared.ring_mut();
+                ring.has_trim_timer = ring.trim(clock::steady(), shared.head());
+                if !ring.has_trim_timer {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Makes a change in the map. The ring buffer already has the change.
+    fn apply(&self, change: Change<M>) {
+        let Change { before, after, .. } = change;
+        match (before, after) {
+            (_, Some(after)) => self.shared.put(after),
+            (Some(before), None) => {
+                let Key { namespace, name } = before.key().clone();
+                // If the namespace has no more objects, its entry in the map is removed. Otherwise
+                // the names of deleted namespaces would stay in memory.
+                if let Slot::Occupied(mut entries) = self.shared.map.entry(namespace) {
+                    if entries.get_mut().remove(&name).is_some() {
+                        self.shared.len.fetch_sub(1, Relaxed);
+                    }
+                    if entries.get().is_empty() {
+                        entries.remove();
+                    }
+                }
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+/// A state that is filled with objects before it becomes the current state.
+#[derive(Debug)]
+pub struct Replacement<M: Model> {
+    shared: Arc<State<M>>,
+}
+
+impl<M: Model> Replacement<M> {
+    /// Adds an object, with the version of its last change.
+    pub fn add(&mut self, key: Key, rv: Rv, object: M::Object) {
+        let known = self.shared.map.get(&*key.namespace);
+        let known = known.map(|entries| entries.key().clone());
+        let key = Key {
+            namespace: known.unwrap_or(key.namespace),
+            name: key.name,
+        };
+        let entry = Entry::new(key, rv, object);
+        self.shared.put(Arc::new(entry));
+    }
+}
+
+/// Returns an error if `asked` cannot be the version of the next change after `head`.
+fn check_above(asked: Rv, head: Rv) -> Result<(), Error> {
+    if asked <= head {
+        return Err(Error::NotAbove { asked, head });
+    }
+    if asked >= Rv::MAX {
+        return Err(Error::Exhausted { head });
+    }
+    Ok(())
+}
+
+/// A batch that is being prepared. The store is not changed yet.
+struct BatchDraft<'a, M: Model> {
+    shared: &'a State<M>,
+    assignment: VersionAssignment,
+    head: Rv,
+    /// The version for the current time. Each new version is at least this version.
+    clock: Rv,
+    /// The highest reserved version.
+    reserved: Rv,
+    changes: Vec<Change<M>>,
+    /// For each changed key, the position of its last change in `changes`.
+    drafted: HashMap<Key, usize>,
+    /// The names of new namespaces. All keys in a namespace share one `Arc`.
+    namespaces: HashSet<Arc<str>>,
+}
+
+impl<'a, M: Model> BatchDraft<'a, M> {
+    fn new(writer: &'a Writer<M>, assignment: VersionAssignment, head: Rv) -> Result<Self, Error> {
+        if let VersionAssignment::Exact(asked) = assignment {
+            check_above(asked, head)?;
+        }
+        Ok(Self {
+            shared: &writer.shared,
+            assignment,
+            head,
+            clock: writer.numbering.now(),
+            reserved: writer.numbering.reserved,
+            changes: Vec::new(),
+            drafted: HashMap::new(),
+            namespaces: HashSet::new(),
+        })
+    }
+
+    fn write(&mut self, write: &Write<M>) -> Result<(), Error> {
+        let rv = self.next()?;
+        let (before, after) = match write {
+            Write::Put { key, object } => {
+                let before = self.current(key);
+                let is_same = before
+                    .as_ref()
+                    .is_some_and(|before| before.object() == object);
+                if is_same && matches!(self.assignment, VersionAssignment::Mint) {
+                    return Ok(());
+                }
+                let key = match &before {
+                    Some(before) => before.key().clone(),
+                    None => self.shared_namespace(key.clone()),
+                };
+                let after = Entry::new(key, rv, object.clone());
+                (before, Some(Arc::new(after)))
+            }
+            Write::Delete { key } => match self.current(key) {
+                None => return Ok(()),
+                before => (before, None),
+            },
+        };
+        let change = Change { rv, before, after };
+        if let Some(key) = change.key() {
+            self.drafted.insert(key.clone(), self.changes.len());
+        }
+        self.changes.push(change);
+        Ok(())
+    }
+
+    /// Returns the version of the next change.
+    fn next(&self) -> Result<Rv, Error> {
+        match self.assignment {
+            VersionAssignment::Exact(rv) => Ok(rv),
+            VersionAssignment::Mint => {
+                let last = self.changes.last().map_or(self.head, |change| change.rv);
+                let next = self.clock.max(Rv(last.0.saturating_add(1)));
+                if next >= Rv::MAX {
+                    return Err(Error::Exhausted { head: self.head });
+                }
+                if next > self.reserved {
+                    let reserved = self.reserved;
+                    return Err(Error::NotReserved { next, reserved });
+                }
+                Ok(next)
+            }
+        }
+    }
+
+    fn current(&self, key: &Key) -> Option<Arc<Entry<M>>> {
+        match self.drafted.get(key) {
+            Some(&change) => self.changes[change].after.clone(),
+            None => self.shared.get(key),
+        }
+    }
+
+    /// Replaces the `Arc` of the key's namespace by the `Arc` that the other keys of the namespace
+    /// share.
+    fn shared_namespace(&mut self, key: Key) -> Key {
+        let known = self.shared.map.get(&*key.namespace);
+        let namespace = known.map(|entries| entries.key().clone()).or_else(|| {
+            let new = self.namespaces.get(&key.namespace).cloned();
+            new.or_else(|| {
+                self.namespaces.insert(key.namespace.clone());
+                None
+            })
+        });
+        Key {
+            namespace: namespace.unwrap_or(key.namespace),
+            name: key.name,
+        }
+    }
+}

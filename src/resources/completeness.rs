@@ -1,0 +1,329 @@
+//! Adds a `Warning` header to lists and watches that may lack operations. An answer gets the header
+//! in each of these cases:
+//!
+//! - The request could match an operation of a rule set that does not work, for example because the
+//!   rule set does not compile. A rule set defines how the server detects operations.
+//! - The cluster has no rule sets.
+//! - The server has not read the rule sets yet.
+//! - This replica's index (the operations in memory) was last up to date more than 15 s ago.
+//! - The list shows the operations at an older resourceVersion, and the index has dropped the gaps of
+//!   this version while the answer was written.
+//!
+//! All other lists and watches of operations get the header `ifo-complete`.
+//!
+//! A client can name rule sets in the header `ifo-ignored-rule-sets`, and send a label selector in
+//! the header `ifo-completeness-selector`. The answer then says nothing about the named rule sets,
+//! and about rule sets whose operations the selector cannot match.
+//!
+//! If a rule set is broken, a list can be empty although operations are in flight. kubectl prints
+//! the text of the `Warning` header, and client-go logs the text. So users notice that the list may
+//! be incomplete.
+
+use super::OperationHooks;
+use crate::index::{Object, ReadVersion, Scope, index_key};
+use aggregated_apiserver::auth::{AccessDecision, Attributes, SelectorRequirement, User};
+use aggregated_apiserver::serve::{Read, ReviewedSelectors, version_of_list};
+use axum::response::Response;
+use http::header::WARNING;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ifo_api::Text;
+use ifo_api::completeness::{
+    COMPLETE_HEADER, Gap, Gaps, GapsObject, IGNORED_HEADER, Incomplete, Named, NotWorking,
+    SELECTOR_HEADER,
+};
+use ifo_api::{GROUP, VERSION, labels, live, ruleset};
+
+/// Adds a header to the answer to a list or a watch of operations: `Warning` if operations may be
+/// missing, and otherwise `ifo-complete`. Errors, and answers for other resources, get no header.
+///
+/// The index has the operations and the [`Gaps`] at the same versions. So the header of a list is
+/// about exactly the version of the list. The header of a watch is about the newest version when the
+/// watch starts. An answer with the newest version also reports rule sets that the index does not
+/// have yet.
+pub(super) async fn warn(hooks: &OperationHooks, read: Read<'_>, response: &mut Response) {
+    if read.request.resource != live::PLURAL || !response.status().is_success() {
+        return;
+    }
+    if read.may_be_outdated || hooks.replica_status.is_stale() {
+        add_warning(&Incomplete::NotCurrent, response);
+        return;
+    }
+    let version = version_of_list(response);
+    let at = version.map_or(ReadVersion::Latest, ReadVersion::Exact);
+    let is_newest = version.is_none_or(|version| version >= hooks.reader.head());
+    let scope = Scope::Object(index_key(GapsObject::key()));
+    let incomplete = match hooks.reader.list(&scope, at) {
+        // The index no longer has this version.
+        Err(_) => Some(Incomplete::NotKnown),
+        Ok((_, found)) => match found.first().map(|entry| entry.object()) {
+            Some(Object::Gaps(gaps)) => {
+                let mut gaps = gaps.status.clone();
+                if is_newest {
+                    add_unwritten(&mut gaps, (hooks.read_gaps)());
+                }
+                incomplete(hooks, &gaps, read).await
+            }
+            _ => Some(Incomplete::NotRead),
+        },
+    };
+    if let Some(incomplete) = incomplete {
+        add_warning(&incomplete, response);
+    } else {
+        let complete = HeaderName::from_static(COMPLETE_HEADER);
+        let value = HeaderValue::from_static("true");
+        response.headers_mut().insert(complete, value);
+    }
+}
+
+/// Adds the rule sets that may miss operations now, and that the index does not have yet.
+fn add_unwritten(gaps: &mut Gaps, now: Gaps) {
+    for gap in now.rule_sets {
+        if !gaps.rule_sets.iter().any(|it| it.rule_set == gap.rule_set) {
+            gaps.rule_sets.push(gap);
+        }
+    }
+}
+
+/// Returns the reason why the answer may lack operations, or None if it is complete.
+async fn incomplete(hooks: &OperationHooks, gaps: &Gaps, read: Read<'_>) -> Option<Incomplete> {
+    if !gaps.rule_sets_are_read {
+        return Some(Incomplete::NotRead);
+    }
+    if gaps.total == 0 {
+        return Some(Incomplete::NoRuleSets);
+    }
+    let selectors = ReviewedSelectors::of(read.query);
+    let wanted = wanted_operations(read.headers);
+    let namespace = Some(&*read.request.namespace).filter(|namespace| !namespace.is_empty());
+    // Operations on cluster-scoped objects are in the list of one namespace.
+    let cluster_scoped = namespace.is_none_or(|namespace| *namespace == *hooks.cluster_namespace);
+    let affects_request = |gap: &&Gap| {
+        gap.affects(namespace, cluster_scoped)
+            && may_match(gap, &selectors)
+            && may_match(gap, &wanted)
+    };
+    let mut affecting: Vec<&Gap> = gaps.rule_sets.iter().filter(affects_request).collect();
+    // A user who may not list rule sets must not learn from the answer whether a rule set exists.
+    // So the names in the header have no effect for this user.
+    let may_list = !affecting.is_empty() && may_list_rule_sets(hooks, read.user).await;
+    if may_list {
+        affecting.retain(|gap| !ignored_names(read.headers).any(|name| name == &*gap.rule_set));
+    }
+    if affecting.is_empty() {
+        return None;
+    }
+    let count = affecting.len();
+    let named = affecting.into_iter().filter(|_| may_list).map(named);
+    Some(Incomplete::NotWorking(NotWorking {
+        count,
+        total: gaps.total,
+        named: named.collect(),
+    }))
+}
+
+/// Returns the label selector for the operations that matter to the client. An invalid selector
+/// matches all operations, so that no warning is missing.
+fn wanted_operations(headers: &HeaderMap) -> ReviewedSelectors {
+    let selector = headers
+        .get(SELECTOR_HEADER)
+        .and_then(|value| value.to_str().ok());
+    selector.map_or_else(ReviewedSelectors::default, ReviewedSelectors::of_labels)
+}
+
+/// Returns the rule sets that the client ignores.
+fn ignored_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(IGNORED_HEADER).into_iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).map(str::trim)
+}
+
+fn add_warning(incomplete: &Incomplete, response: &mut Response) {
+    if let Some(value) = header_value(incomplete) {
+        response.headers_mut().append(WARNING, value);
+    }
+}
+
+fn named(gap: &Gap) -> Named {
+    Named {
+        name: gap.rule_set.to_string(),
+        reason: gap.reason.clone(),
+    }
+}
+
+/// Returns the value of the header in the kube-apiserver's format, `299 - "text"` (RFC 7234,
+/// section 5.5). The code 299 stands for any persistent warning. The `-` stands in place of the
+/// server's name. If the text contains a character that a header must not contain, returns None.
+/// The answer then gets no header.
+fn header_value(incomplete: &Incomplete) -> Option<HeaderValue> {
+    let text = incomplete.to_string();
+    let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+    HeaderValue::from_str(&format!("299 - \"{quoted}\"")).ok()
+}
+
+/// Returns true if the user may list rule sets. The warning names the rule sets only to such users.
+async fn may_list_rule_sets(hooks: &OperationHooks, user: Option<&User>) -> bool {
+    let Some(user) = user else {
+        return false;
+    };
+    let attributes = Attributes::Resource {
+        verb: "list".to_owned(),
+        group: GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        resource: ruleset::PLURAL.to_owned(),
+        subresource: String::new(),
+        namespace: String::new(),
+        name: String::new(),
+        fields: Vec::new(),
+        labels: Vec::new(),
+    };
+    let decision = hooks.authorize.authorize(user, &attributes).await;
+    matches!(decision, Ok(AccessDecision::Allow))
+}
+
+/// Returns true if an operation of the rule set that `gap` describes could match the selectors. The
+/// function compares the component, the kind of the subject and the operation, if `gap` contains
+/// them. It assumes that all other labels and fields match.
+///
+/// In this comparison, the operators `=` and `in` ignore case, as in `kubectl ifo`. So there can be
+/// an unnecessary warning, which does less harm than a missing warning.
+fn may_match(gap: &Gap, selectors: &ReviewedSelectors) -> bool {
+    let can_match =
+        |requirement: &SelectorRequirement, known: Option<PossibleValues<'_>>| match known {
+            Some(PossibleValues::One(value)) => admits(requirement, value),
+            Some(PossibleValues::Any(values)) => {
+                values.iter().any(|value| admits(requirement, value))
+            }
+            None => true,
+        };
+    let component = (!gap.component.is_empty()).then_some(PossibleValues::One(&gap.component));
+    let kind = gap.kind.as_deref().map(PossibleValues::One);
+    let operation = (!gap.operations.is_empty()).then_some(PossibleValues::Any(&gap.operations));
+    let label = |key: &str| match key.strip_prefix(labels::PREFIX)? {
+        "component" => component,
+        "subject-kind" => kind,
+        "operation" => operation,
+        _ => None,
+    };
+    let field = |path: &str| match path {
+        "spec.component" => component,
+        "spec.subject.kind" => kind,
+        "spec.operation" => operation,
+        _ => None,
+    };
+    selectors
+        .labels
+        .iter()
+        .all(|it| can_match(it, label(&it.key)))
+        && selectors
+            .fields
+            .iter()
+            .all(|it| can_match(it, field(&it.key)))
+}
+
+/// The possible values of a label or a field in the operations of a rule set.
+#[derive(Clone, Copy)]
+enum PossibleValues<'a> {
+    One(&'a str),
+    Any(&'a [Text]),
+}
+
+/// Returns true if the requirement could match `value`.
+fn admits(requirement: &SelectorRequirement, value: &str) -> bool {
+    let listed = requirement
+        .values
+        .iter()
+        .any(|wanted| wanted.eq_ignore_ascii_case(value));
+    let exact = requirement.values.iter().any(|wanted| wanted == value);
+    match requirement.operator {
+        "In" => listed,
+        "NotIn" => !exact,
+        "DoesNotExist" => false,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aggregated_apiserver::serve::Query;
+
+    fn gap() -> Gap {
+        Gap {
+            rule_set: "vm-rules".into(),
+            reason: "does not compile".to_owned(),
+            component: "kubevirt".into(),
+            kind: Some("VirtualMachine".into()),
+            operations: vec!["Migrating".into(), "Starting".into()],
+            is_being_read: false,
+            namespaces: None,
+            cluster_scoped: true,
+        }
+    }
+
+    fn matches(options: &[(&str, &str)]) -> bool {
+        let query: String = form_urlencoded::Serializer::new("/?".to_owned())
+            .extend_pairs(options)
+            .finish();
+        may_match(
+            &gap(),
+            &ReviewedSelectors::of(&Query::of(&query.parse().unwrap())),
+        )
+    }
+
+    #[test]
+    fn a_selector_that_no_operation_of_the_rule_set_can_match_causes_no_warning() {
+        for (option, selector, expected) in [
+            ("labelSelector", "", true),
+            ("labelSelector", "ifo.kubevirt.io/component=kubevirt", true),
+            ("labelSelector", "ifo.kubevirt.io/component=KubeVirt", true),
+            ("labelSelector", "ifo.kubevirt.io/component=tekton", false),
+            (
+                "labelSelector",
+                "ifo.kubevirt.io/component!=kubevirt",
+                false,
+            ),
+            ("labelSelector", "ifo.kubevirt.io/component!=KubeVirt", true),
+            ("labelSelector", "!ifo.kubevirt.io/component", false),
+            ("labelSelector", "ifo.kubevirt.io/component", true),
+            (
+                "labelSelector",
+                "ifo.kubevirt.io/operation in (Stopping,Starting)",
+                true,
+            ),
+            ("labelSelector", "ifo.kubevirt.io/operation=Stopping", false),
+            ("labelSelector", "ifo.kubevirt.io/subject-kind=Pod", false),
+            // The values of these two labels can differ between the operations of a rule set, so
+            // each value could match.
+            ("labelSelector", "ifo.kubevirt.io/subject-name=x", true),
+            ("labelSelector", "team=x", true),
+            ("fieldSelector", "spec.component=tekton", false),
+            ("fieldSelector", "spec.operation=Migrating", true),
+            ("fieldSelector", "spec.operation=Stopping", false),
+            ("fieldSelector", "spec.subject.kind=Pod", false),
+            ("fieldSelector", "status.phase=Active", true),
+        ] {
+            assert_eq!(matches(&[(option, selector)]), expected, "{selector}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_component_or_operation_may_match_any_selector() {
+        let unresolved = Gap {
+            kind: None,
+            ..gap()
+        };
+        let query = Query::of(&"/?fieldSelector=spec.subject.kind%3DPod".parse().unwrap());
+        assert!(may_match(&unresolved, &ReviewedSelectors::of(&query)));
+        let unreadable = Gap {
+            component: "".into(),
+            operations: Vec::new(),
+            ..unresolved
+        };
+        let query = Query::of(
+            &"/?fieldSelector=spec.operation%3DA,spec.component%3Db"
+                .parse()
+                .unwrap(),
+        );
+        assert!(may_match(&unreadable, &ReviewedSelectors::of(&query)));
+    }
+}

@@ -1,0 +1,87 @@
+//! The part that this server takes in the processing of requests: followers wait for the leader's
+//! newest version, activities are not served without a leader, other replicas copy the whole index, and
+//! lists say if operations may be missing.
+
+use super::completeness;
+use crate::index::{self, IndexReader};
+use crate::replicate::{ReplicaStatus, peer_requests};
+use crate::tracker_task::ReadGaps;
+use aggregated_apiserver::auth::{Attributes, Authorize};
+use aggregated_apiserver::serve::{ErrorStatus, Hooks, Read, Readiness, ResourceInfo};
+use aggregated_apiserver::store::Scope;
+use axum::response::Response;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::HeaderMap;
+use ifo_api::{Text, activity, live};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// The state on which the answers for operations, records and activities depend.
+pub struct OperationHooks {
+    /// The reader of the index with the operations.
+    pub reader: IndexReader,
+    /// The role of this replica, and the age of the data in its index. One replica, the leader,
+    /// detects operations. The other replicas, the followers, copy the leader's index.
+    pub replica_status: ReplicaStatus,
+    /// Returns the rule sets that may miss operations now, on the leader. The task that writes them
+    /// to the index runs on the thread that evaluates rules. So the index does not have them yet
+    /// while this thread is blocked. On a follower, the result has no rule sets.
+    pub read_gaps: ReadGaps,
+    /// The namespace of operations on cluster-scoped objects.
+    pub cluster_namespace: Text,
+    /// The readiness of this replica.
+    pub readiness: Arc<Readiness>,
+    /// Decides if a user may know the names of rule sets.
+    pub authorize: Arc<dyn Authorize>,
+}
+
+impl Hooks for OperationHooks {
+    fn wait_until_current(&self) -> BoxFuture<'_, ()> {
+        self.replica_status.wait_until_current().boxed()
+    }
+
+    fn before_read(&self, resource: &ResourceInfo) -> Result<bool, ErrorStatus> {
+        let is_stale = self.replica_status.is_stale();
+        // Other programs rely on an activity without a person who reads a warning.
+        if is_stale && resource.plural == activity::PLURAL {
+            return Err(ErrorStatus::service_unavailable(
+                "no replica has detected operations for more than 15 s",
+            ));
+        }
+        Ok(is_stale)
+    }
+
+    fn add_headers<'a>(&'a self, read: Read<'a>, response: &'a mut Response) -> BoxFuture<'a, ()> {
+        completeness::warn(self, read, response).boxed()
+    }
+
+    fn watch_end(&self, resource: &ResourceInfo) -> Option<BoxFuture<'static, ()>> {
+        (resource.plural == activity::PLURAL)
+            .then(|| self.replica_status.clone().until_stale().boxed())
+    }
+
+    fn required_access_of_peer(&self, headers: &HeaderMap) -> Option<Attributes> {
+        peer_requests::required_access(headers)
+    }
+
+    fn peer_stream_end(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<Option<CancellationToken>, ErrorStatus> {
+        peer_requests::leadership_end(&self.replica_status, headers)
+    }
+
+    fn scope_of_peer(&self, resource: &ResourceInfo, scope: Scope) -> Scope {
+        // Another replica (a follower) copies the index of this replica with one list and one watch.
+        if resource.plural == live::PLURAL && scope == index::OPERATIONS {
+            Scope::Everything
+        } else {
+            scope
+        }
+    }
+
+    fn unready_reason(&self) -> Option<String> {
+        self.replica_status.unready_reason()
+    }
+}

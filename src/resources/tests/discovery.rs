@@ -1,0 +1,312 @@
+//! Tests of the discovery paths, of the choice of the media type of an answer, and of entity tags.
+
+use crate::index;
+use crate::resources::{inflight_operations, operation_rule_sets};
+use aggregated_apiserver::serve::discovery::{JSON, V2, V2_BETA1, routes};
+use aggregated_apiserver::serve::{AdvertisedResource, ResourceInfo};
+use axum::body::Body;
+use http::StatusCode;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tower::ServiceExt as _;
+
+const LIVE: &str = "live.ifo.kubevirt.io";
+
+fn resources() -> Vec<ResourceInfo> {
+    let bounds = index::Bounds {
+        bytes: 1 << 20,
+        age: Duration::from_mins(1),
+    };
+    let (_, live) = index::index(bounds);
+    let (_, rules) = index::index(bounds);
+    vec![
+        inflight_operations(live).info,
+        operation_rule_sets(rules).info,
+    ]
+}
+
+async fn ask(
+    served_by_other_router: Option<&[AdvertisedResource]>,
+    path: &str,
+    headers: &[(http::HeaderName, &str)],
+) -> Response<Body> {
+    let mut request = Request::get(path);
+    for (name, value) in headers {
+        request = request.header(name, *value);
+    }
+    routes(&resources(), served_by_other_router)
+        .oneshot(request.body(Body::empty()).unwrap())
+        .await
+        .unwrap()
+}
+
+async fn text(response: Response<Body>) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+async fn body(response: Response<Body>) -> Value {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(bytes.ends_with(b"\n"));
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+async fn json_of(path: &str) -> Value {
+    let response = ask(None, path, &[]).await;
+    assert_eq!(response.status(), StatusCode::OK, "{path}");
+    assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+    body(response).await
+}
+
+#[tokio::test]
+async fn every_resource_is_reachable_from_the_group_list() {
+    let groups = json_of("/apis").await;
+    assert_eq!(groups["kind"], "APIGroupList");
+    let names: Vec<_> = groups["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| group["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, [LIVE, "ifo.kubevirt.io"]);
+
+    let group = json_of(&format!("/apis/{LIVE}")).await;
+    assert_eq!(group["kind"], "APIGroup");
+    assert_eq!(group["preferredVersion"], group["versions"][0]);
+    assert_eq!(
+        group["preferredVersion"]["groupVersion"],
+        format!("{LIVE}/v1alpha1")
+    );
+
+    let list = json_of(&format!("/apis/{LIVE}/v1alpha1")).await;
+    assert_eq!(
+        list,
+        json!({
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": format!("{LIVE}/v1alpha1"),
+            "resources": [{
+                "name": "inflightoperations",
+                "singularName": "inflightoperation",
+                "namespaced": true,
+                "kind": "InFlightOperation",
+                "verbs": ["get", "list", "watch"],
+                "shortNames": ["ifo", "ifos"],
+            }],
+        })
+    );
+
+    let rules = json_of("/apis/ifo.kubevirt.io/v1alpha1").await;
+    assert_eq!(rules["resources"][0]["namespaced"], false);
+}
+
+#[tokio::test]
+async fn aggregated_discovery_lists_everything_in_one_response() {
+    for (version, accept) in [("v2", V2), ("v2beta1", V2_BETA1)] {
+        let accept = format!("{accept};profile=nopeer,application/json");
+        let response = ask(None, "/apis", &[(ACCEPT, &accept)]).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let headers = response.headers();
+        assert_eq!(
+            headers[CONTENT_TYPE],
+            format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList")
+        );
+        assert_eq!(headers[VARY], "Accept");
+        assert_eq!(headers[CACHE_CONTROL], "public");
+        let list = body(response).await;
+        assert_eq!(list["kind"], "APIGroupDiscoveryList");
+        assert_eq!(list["apiVersion"], format!("apidiscovery.k8s.io/{version}"));
+        assert_eq!(
+            list["items"][0],
+            json!({
+                "metadata": {"name": LIVE},
+                "versions": [{
+                    "version": "v1alpha1",
+                    "freshness": "Current",
+                    "resources": [{
+                        "resource": "inflightoperations",
+                        "responseKind": {
+                            "group": LIVE,
+                            "version": "v1alpha1",
+                            "kind": "InFlightOperation",
+                        },
+                        "scope": "Namespaced",
+                        "singularResource": "inflightoperation",
+                        "verbs": ["get", "list", "watch"],
+                        "shortNames": ["ifo", "ifos"],
+                    }],
+                }],
+            })
+        );
+        assert_eq!(
+            list["items"][1]["versions"][0]["resources"][0]["scope"],
+            "Cluster"
+        );
+    }
+}
+
+/// The expected media types are the same as in kube-apiserver 1.36, with two differences:
+///
+/// - The kube-apiserver no longer supports v2beta1.
+/// - The kube-apiserver prefers aggregated discovery, even if plain discovery has a higher weight.
+#[tokio::test]
+async fn the_media_type_that_the_client_prefers_is_served() {
+    let v3 = V2.replace("v=v2", "v=v3");
+    let yaml = V2.replace("json", "yaml");
+    for (accept, content_type) in [
+        (format!("text/html,{v3},{V2_BETA1},{V2}"), V2_BETA1),
+        (format!("{V2_BETA1};q=0.9,{V2}"), V2),
+        (format!("application/json;q=0.1,{V2}"), V2),
+        (format!("{V2};q=0.1,application/json;q=0.5"), JSON),
+        (format!("*/*,{V2}"), V2),
+        (format!("{V2},application/json"), V2),
+        (format!("{v3},application/json"), JSON),
+        (V2.replace("application/json", "*/*"), V2),
+        (format!("{V2};profile=nopeer;stream=watch"), V2),
+        ("application / json".to_owned(), JSON),
+        ("application/json;q=0".to_owned(), JSON),
+        ("*".to_owned(), JSON),
+        (
+            "application/yaml,application/json".to_owned(),
+            "application/yaml",
+        ),
+        (format!("{yaml},application/json"), &yaml),
+    ] {
+        let response = ask(None, "/apis", &[(ACCEPT, &accept)]).await;
+        let headers = response.headers();
+        assert_eq!(headers[CONTENT_TYPE], content_type, "{accept}");
+        assert_eq!(headers[VARY], "Accept");
+        let public = headers.get(CACHE_CONTROL).is_some();
+        assert_eq!(public, content_type.contains(";as="), "{accept}");
+    }
+}
+
+#[tokio::test]
+async fn the_discovery_roots_are_available_as_indented_json_and_yaml() {
+    for (accept, kind) in [
+        ("application/yaml", "APIGroupList"),
+        (V2, "APIGroupDiscoveryList"),
+    ] {
+        let yaml = accept.replace("json", "yaml");
+        let yaml = ask(None, "/apis", &[(ACCEPT, &yaml)]).await;
+        let etag = yaml.headers()[ETAG].clone();
+        let yaml: Value = serde_saphyr::from_str(&text(yaml).await).unwrap();
+        let accept = accept.replace("yaml", "json");
+        let json = ask(None, "/apis", &[(ACCEPT, &accept)]).await;
+        assert_eq!(json.headers()[ETAG], etag);
+        assert_eq!(body(json).await, yaml);
+        assert_eq!(yaml["kind"], kind);
+        let pretty = ask(None, "/apis?pretty=1", &[(ACCEPT, &accept)]).await;
+        assert_eq!(pretty.headers()[ETAG], etag);
+        let pretty = text(pretty).await;
+        assert!(pretty.starts_with("{\n  \""), "{pretty}");
+        let known = [(ACCEPT, &*accept), (IF_NONE_MATCH, etag.to_str().unwrap())];
+        let known = ask(None, "/apis?pretty=1", &known).await;
+        assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
+    }
+}
+
+#[tokio::test]
+async fn a_client_with_the_current_etag_gets_304() {
+    let first = ask(None, "/apis", &[(ACCEPT, V2)]).await;
+    let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
+    for known in [etag.clone(), format!("\"other\", W/{etag}"), "*".to_owned()] {
+        let again = ask(None, "/apis", &[(ACCEPT, V2), (IF_NONE_MATCH, &known)]).await;
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{known}");
+        assert_eq!(again.headers()[ETAG], etag);
+        let bytes = again.into_body().collect().await.unwrap().to_bytes();
+        assert!(bytes.is_empty());
+    }
+    // Plain discovery is a different document, so the entity tag of aggregated discovery does not
+    // match.
+    let plain = ask(None, "/apis", &[(IF_NONE_MATCH, etag.as_str())]).await;
+    assert_eq!(plain.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn an_unsupported_media_type_is_406() {
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for path in ["/apis", "/apis/live.ifo.kubevirt.io/v1alpha1"] {
+        for accept in [
+            "application/vnd.kubernetes.protobuf",
+            table,
+            "text/html",
+            "application/json;v=v1",
+            "application/json;stream=other",
+            "application/yaml;stream=watch",
+        ] {
+            let response = ask(None, path, &[(ACCEPT, accept)]).await;
+            assert_eq!(response.status(), StatusCode::NOT_ACCEPTABLE, "{accept}");
+            assert!(response.headers().get(ETAG).is_none());
+            let status = text(response).await;
+            assert!(
+                status.contains("\n  \"reason\": \"NotAcceptable\","),
+                "{status}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_resource_list_is_available_as_indented_json_and_yaml() {
+    let path = "/apis/live.ifo.kubevirt.io/v1alpha1";
+    let yaml = ask(None, path, &[(ACCEPT, "application/yaml")]).await;
+    assert_eq!(yaml.headers()[CONTENT_TYPE], "application/yaml");
+    let yaml = text(yaml).await;
+    assert!(yaml.contains("kind: APIResourceList\n"), "{yaml}");
+    let pretty = ask(None, &format!("{path}?pretty=1"), &[]).await;
+    let pretty = text(pretty).await;
+    assert!(pretty.starts_with("{\n  \""), "{pretty}");
+}
+
+#[tokio::test]
+async fn the_core_group_exists_only_in_a_server_without_a_kube_apiserver() {
+    let absent = ask(None, "/api", &[]).await;
+    assert_eq!(absent.status(), StatusCode::NOT_FOUND);
+
+    let empty = ask(Some(&[]), "/api", &[]).await;
+    assert_eq!(empty.status(), StatusCode::OK);
+    assert_eq!(body(empty).await["versions"], json!([]));
+
+    let aggregated = ask(Some(&[]), "/api", &[(ACCEPT, V2)]).await;
+    assert_eq!(body(aggregated).await["items"], json!([]));
+}
+
+#[tokio::test]
+async fn resources_of_another_router_are_listed_in_their_groups() {
+    let resource = |group, plural, kind| AdvertisedResource {
+        group,
+        version: "v1",
+        plural,
+        kind,
+        namespaced: !group.is_empty(),
+        short_names: &[],
+        categories: &[],
+        verbs: &["get", "list"],
+    };
+    let more = [
+        resource("", "namespaces", "Namespace"),
+        resource("apps", "deployments", "Deployment"),
+    ];
+    let plain = ask(Some(&more), "/api", &[]).await;
+    assert_eq!(body(plain).await["versions"], json!(["v1"]));
+
+    let core = body(ask(Some(&more), "/api/v1", &[]).await).await;
+    assert_eq!(core["groupVersion"], "v1");
+    assert_eq!(core["resources"][0]["name"], "namespaces");
+    let apps = body(ask(Some(&more), "/apis/apps/v1", &[]).await).await;
+    assert_eq!(apps["groupVersion"], "apps/v1");
+    assert_eq!(apps["resources"][0]["singularName"], "deployment");
+
+    let aggregated = ask(Some(&more), "/api", &[(ACCEPT, V2)]).await;
+    let resource = body(aggregated).await["items"][0]["versions"][0]["resources"][0].clone();
+    assert_eq!(resource["resource"], "namespaces");
+    assert_eq!(resource["verbs"], json!(["get", "list"]));
+    let aggregated = body(ask(Some(&more), "/apis", &[(ACCEPT, V2)]).await).await;
+    let groups = aggregated["items"].as_array().unwrap().iter();
+    let names: Vec<_> = groups.map(|group| &group["metadata"]["name"]).collect();
+    assert_eq!(names, [LIVE, "ifo.kubevirt.io", "apps"]);
+}

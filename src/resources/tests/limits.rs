@@ -1,0 +1,232 @@
+//! Tests of the limits of concurrent requests, watches, token verifications and error answers.
+
+use super::*;
+
+const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+const ADMINISTRATOR: (&str, &str) = ("x-group", "system:masters");
+
+async fn code(fixture: &Fixture, path: &str, headers: &[(&str, &str)]) -> StatusCode {
+    fixture.send(request("GET", path, headers)).await.status()
+}
+
+#[tokio::test]
+async fn watches_are_limited_per_user_and_in_total() {
+    let fixture = Fixture::within(Limits {
+        watches: 5,
+        watches_per_user: 2,
+        ..Limits::default()
+    });
+    let watch = async |user: &str, more: &[(&str, &str)]| {
+        let headers = [&[("x-user", user)], more].concat();
+        let path = format!("{ALL}?watch=1");
+        fixture.send(request("GET", &path, &headers)).await
+    };
+    let mut open = vec![watch("a", &[]).await, watch("a", &[]).await];
+    let refused = watch("a", &[]).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let status: Value = serde_json::from_str(&text(refused).await).unwrap();
+    assert_eq!(status["reason"], "TooManyRequests");
+    assert_eq!(
+        status["message"],
+        "too many watches of the user \"a\": the limit for each client is 2 \
+         (--max-watches-per-user)"
+    );
+    // Other users can watch, and the user with too many watches can still list.
+    open.push(watch("b", &[]).await);
+    assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
+    // The limit of each user does not apply to administrators, but the total limit does.
+    open.push(watch("root", &[ADMINISTRATOR]).await);
+    open.push(watch("root", &[ADMINISTRATOR]).await);
+    assert!(open.iter().all(|watch| watch.status() == StatusCode::OK));
+    for user in ["b", "c", "root"] {
+        let refused = watch(user, &[ADMINISTRATOR]).await.status();
+        assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS, "{user}");
+    }
+    open.remove(0);
+    assert_eq!(watch("c", &[]).await.status(), StatusCode::OK);
+    let rejected = "apiserver_request_terminations_total{verb=\"WATCH\",\
+                    group=\"live.ifo.kubevirt.io\",version=\"v1alpha1\",\
+                    resource=\"inflightoperations\",scope=\"cluster\",code=\"429\"} 4";
+    let metrics = fixture.metrics.render();
+    assert!(metrics.contains(rejected), "{metrics}");
+}
+
+#[tokio::test]
+async fn service_accounts_of_one_namespace_leave_watches_and_requests_for_others() {
+    let fixture = Fixture::within(Limits {
+        watches: 40,
+        watches_per_user: 10,
+        requests: 40,
+        ..Limits::default()
+    });
+    let in_namespace = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a/inflightoperations";
+    let watch = format!("{in_namespace}?watch=1");
+    let send = async |user: &str, path: &str| {
+        fixture
+            .send(request("GET", path, &[("x-user", user)]))
+            .await
+    };
+    // Four ServiceAccounts of a namespace open as many watches, and send as many requests, as they
+    // can. A request keeps its slot until its answer is read.
+    for (path, limit) in [(watch.as_str(), 10), (in_namespace, 18)] {
+        let mut admitted = Vec::new();
+        for number in 0..160 {
+            let name = format!("system:serviceaccount:a:account-{}", number % 4);
+            let answer = send(&name, path).await;
+            if answer.status() == StatusCode::OK {
+                admitted.push(answer);
+            } else {
+                let refusal = text(answer).await;
+                assert!(refusal.contains("of the namespace \\\"a\\\""), "{refusal}");
+            }
+        }
+        assert_eq!(admitted.len(), limit, "{path}");
+        for other in ["b", "system:serviceaccount:b:account-0"] {
+            assert_eq!(send(other, path).await.status(), StatusCode::OK, "{other}");
+        }
+        // Users of other namespaces take all other slots, except for the reserve.
+        for number in 0..40 {
+            let answer = send(&format!("user-{number}"), path).await;
+            if answer.status() == StatusCode::OK {
+                admitted.push(answer);
+            }
+        }
+        assert_eq!(admitted.len(), 36, "{path}");
+        assert_eq!(
+            send("b", path).await.status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
+        let controller = "system:serviceaccount:kube-system:namespace-controller";
+        assert_eq!(send(controller, path).await.status(), StatusCode::OK);
+        let everywhere = path.replace("/namespaces/a", "");
+        assert_eq!(send("b", &everywhere).await.status(), StatusCode::OK);
+        // A user who may not read all namespaces does not keep a slot of the reserve.
+        for _ in 0..10 {
+            let refused = send("nobody", &everywhere).await.status();
+            assert_eq!(refused, StatusCode::FORBIDDEN);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_forbidden_watch_uses_no_slot() {
+    let fixture = Fixture::limited(1, 1);
+    let path = format!("{ALL}?watch=1");
+    for _ in 0..3 {
+        assert_eq!(code(&fixture, &path, &[("x-user", "nobody")]).await, 403);
+    }
+    assert_eq!(code(&fixture, &path, &[]).await, 200);
+}
+
+#[tokio::test]
+async fn a_request_keeps_its_slot_until_its_response_is_read() {
+    let fixture = Fixture::limited(1, 1);
+    let first = fixture.send(request("GET", ALL, &[])).await;
+    assert_eq!(first.status(), StatusCode::OK);
+    assert_eq!(code(&fixture, ALL, &[]).await, 429);
+    let gauge = "apiserver_current_inflight_requests{request_kind=\"readOnly\"}";
+    assert!(fixture.metrics.render().contains(&format!("{gauge} 1\n")));
+    // Discovery and watches do not count in this limit.
+    assert_eq!(code(&fixture, "/apis", &[]).await, 200);
+    assert_eq!(code(&fixture, &format!("{ALL}?watch=1"), &[]).await, 200);
+    text(first).await;
+    assert_eq!(code(&fixture, ALL, &[]).await, 200);
+    assert!(fixture.metrics.render().contains(&format!("{gauge} 0\n")));
+}
+
+#[tokio::test]
+async fn one_user_has_no_more_than_half_of_the_requests() {
+    let fixture = Fixture::limited(4, 1);
+    let list = async |user| fixture.send(request("GET", ALL, &[("x-user", user)])).await;
+    let open = [list("a").await, list("a").await];
+    assert_eq!(list("a").await.status(), 429);
+    let others = [list("b").await, list("c").await];
+    assert_eq!(list("d").await.status(), 429);
+    let all = open.iter().chain(&others);
+    assert!(all.into_iter().all(|answer| answer.status() == 200));
+    assert_eq!(
+        code(&fixture, ALL, &[("x-user", "a"), ADMINISTRATOR]).await,
+        200
+    );
+}
+
+#[tokio::test]
+async fn token_verifications_are_limited_and_do_not_delay_requests_without_tokens() {
+    let fixture = Fixture::filled();
+    let slow = [("authorization", "Bearer slow")];
+    let mut waiting = Vec::new();
+    for _ in 0..aggregated_apiserver::serve::MAX_AUTHENTICATING {
+        let mut asked = Box::pin(fixture.send(request("GET", ALL, &slow)));
+        assert!(futures::poll!(&mut asked).is_pending());
+        waiting.push(asked);
+    }
+    assert_eq!(code(&fixture, ALL, &slow).await, 429);
+    // Requests through the front proxy and requests with a client certificate have no token, so
+    // this limit does not apply to them.
+    assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
+    assert_eq!(code(&fixture, "/apis", &[]).await, 200);
+    drop(waiting.pop());
+    let known = [("authorization", "Bearer good")];
+    assert_eq!(code(&fixture, ALL, &known).await, 200);
+}
+
+#[tokio::test]
+async fn error_responses_quote_little_of_the_request() {
+    let fixture = Fixture::filled();
+    let long = "&".repeat(60_000);
+    let nobody = [("x-user", "nobody")];
+    for path in [
+        format!("/apis/g/v1/{long}"),
+        format!("{BASE}/namespaces/n1/inflightoperations/{long}"),
+        format!("/apis/g/v1/things/%25{long}"),
+        format!("{ALL}?resourceVersion={}", "9".repeat(60_000)),
+        format!("{ALL}?fieldSelector=x{}", "=".repeat(15_000)),
+        format!("{ALL}?labelSelector=a,,{}", "!".repeat(15_000)),
+        format!("/readyz?verbose&exclude={}", "%00".repeat(20_000)),
+    ] {
+        for headers in [&nobody[..], &[]] {
+            let answer = fixture.send(request("GET", &path, headers)).await;
+            let size = text(answer).await.len();
+            assert!(size < 24 << 10, "{size} bytes for {}", &path[..60]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn concurrent_error_responses_are_limited_and_beyond_that_have_no_body() {
+    let fixture = Fixture::filled();
+    let nobody = [("x-user", "nobody")];
+    let refused = async || fixture.send(request("GET", ALL, &nobody)).await;
+    let mut waiting = Vec::new();
+    for _ in 0..aggregated_apiserver::serve::MAX_REFUSALS {
+        let answer = refused().await;
+        assert!(answer.headers().contains_key("content-type"));
+        waiting.push(answer);
+    }
+    let more = refused().await;
+    assert_eq!(more.status(), StatusCode::FORBIDDEN);
+    assert!(!more.headers().contains_key("content-type"));
+    assert_eq!(text(more).await, "");
+    // Other requests are not affected.
+    assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
+    assert_eq!(code(&fixture, "/readyz", &[]).await, 200);
+    text(waiting.remove(0)).await;
+    assert!(!text(refused().await).await.is_empty());
+}
+
+#[tokio::test]
+async fn public_paths_are_limited_without_delaying_other_requests() {
+    let fixture = Fixture::filled();
+    let mut waiting = Vec::new();
+    for _ in 0..aggregated_apiserver::serve::MAX_PUBLIC {
+        waiting.push(fixture.send(request("GET", "/version", &[])).await);
+    }
+    let more = fixture.send(request("GET", "/apis", &[])).await;
+    assert_eq!(more.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(more.headers()["retry-after"], "1");
+    assert_eq!(text(more).await, "");
+    assert_eq!(code(&fixture, ALL, &[]).await, 200);
+    waiting.pop();
+    assert_eq!(code(&fixture, "/apis", &[]).await, 200);
+}

@@ -1,0 +1,404 @@
+//! Tests of the HTTP API. The tests send requests to the router of a server with a real index.
+//! Authentication and authorization are simulated. This file has the fixture that all tests use.
+
+mod completeness;
+mod compression;
+mod connection_limit;
+mod connection_timeouts;
+mod discovery;
+mod get_and_list;
+mod large_watches;
+mod limits;
+mod list_options;
+mod list_syntaxes;
+mod openapi;
+mod pauses;
+mod refusals;
+mod replicas;
+mod request_log;
+mod tables;
+mod tls_listener;
+mod watches;
+mod websockets;
+
+use super::{OperationHooks, activities, gate_webhook, inflight_operations, operation_rule_sets};
+use crate::demo::kinds;
+use crate::index::{
+    Bounds, Key, Resource, Rv, VersionAssignment, Write, Writer, index_from, index_key,
+};
+use crate::replicate::peer_requests;
+use crate::replicate::{LeaderQueries, Leadership, ReplicaRole, ReplicaStatus, replica_status};
+use crate::telemetry::Metrics;
+use aggregated_apiserver::auth::{
+    AccessDecision, Attributes, Authenticate, Authorize, CertificateHolder, PeerCertificates,
+    Unauthenticated, Undecided, User,
+};
+use aggregated_apiserver::serve::{Limits, Readiness, ServerParameters, VersionInfo, router};
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::Body;
+use futures::future::BoxFuture;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use ifo_api::completeness::{Gaps, GapsObject};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
+pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+/// A simulated authenticator:
+///
+/// - The header `x-user` contains the name of the user.
+/// - The header `x-group` contains a group of the user.
+/// - A client certificate that contains the text `front-proxy` belongs to the front proxy (the
+///   kube-apiserver that forwards requests).
+/// - The bearer token `bad` is invalid.
+/// - The verification of the bearer token `slow` never ends.
+struct HeaderAuthenticator;
+
+impl Authenticate for HeaderAuthenticator {
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a PeerCertificates,
+        headers: &'a HeaderMap,
+    ) -> BoxFuture<'a, Result<User, Unauthenticated>> {
+        let text = |name| headers.get(name).map(|value| value.to_str().unwrap());
+        let answer = if text("authorization") == Some("Bearer bad") {
+            Err(Unauthenticated)
+        } else {
+            Ok(User {
+                name: text("x-user").unwrap_or("system:anonymous").to_owned(),
+                groups: text("x-group").map(str::to_owned).into_iter().collect(),
+                ..User::default()
+            })
+        };
+        let is_slow = text("authorization") == Some("Bearer slow");
+        Box::pin(async move {
+            if is_slow {
+                std::future::pending::<()>().await;
+            }
+            answer
+        })
+    }
+
+    fn certificate_holder(&self, peer: &PeerCertificates) -> CertificateHolder {
+        let name = b"front-proxy";
+        let names = |der: &[u8]| der.windows(name.len()).any(|part| part == name);
+        if peer.0.iter().any(|certificate| names(certificate)) {
+            CertificateHolder::FrontProxy
+        } else {
+            CertificateHolder::Unknown
+        }
+    }
+}
+
+/// Returns the gaps if all three rule sets work.
+pub fn no_gaps() -> Gaps {
+    Gaps {
+        rule_sets_are_read: true,
+        total: 3,
+        ..Gaps::default()
+    }
+}
+
+/// A simulated authorizer, which records the attributes of all requests. Its answer
+/// depends on the user:
+///
+/// - The user `nobody` is denied all access.
+/// - The user `tenant` is denied access to rule sets.
+/// - The answer for the user `unsure` is an error.
+///
+/// All other requests are allowed.
+#[derive(Default)]
+pub struct RecordingAuthorizer(Mutex<Vec<Attributes>>);
+
+impl RecordingAuthorizer {
+    pub fn last(&self) -> Attributes {
+        self.0.lock().unwrap().last().unwrap().clone()
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+impl Authorize for RecordingAuthorizer {
+    fn authorize<'a>(
+        &'a self,
+        user: &'a User,
+        attributes: &'a Attributes,
+    ) -> BoxFuture<'a, Result<AccessDecision, Undecided>> {
+        self.0.lock().unwrap().push(attributes.clone());
+        let answer = match user.name.as_str() {
+            "nobody" => Ok(AccessDecision::Deny {
+                reason: String::new(),
+            }),
+            "tenant" if is_for_rule_sets(attributes) => Ok(AccessDecision::Deny {
+                reason: String::new(),
+            }),
+            "unsure" => Err(Undecided("no connection".to_owned())),
+            _ => Ok(AccessDecision::Allow),
+        };
+        Box::pin(async { answer })
+    }
+}
+
+fn is_for_rule_sets(attributes: &Attributes) -> bool {
+    matches!(attributes, Attributes::Resource { resource, .. } if resource == "operationrulesets")
+}
+
+/// A server with an index of operations and an index of rule sets. A server from
+/// [`Fixture::unsynced`] refuses get, list and watch, because its indexes do not count as complete.
+pub struct Fixture {
+    pub live: Writer,
+    pub rule_sets: Writer,
+    pub router: Router,
+    pub readiness: Arc<Readiness>,
+    /// The rule sets that may miss operations, and that the index does not have yet.
+    pub unwritten_gaps: Arc<Mutex<Gaps>>,
+    pub authorizer: Arc<RecordingAuthorizer>,
+    pub shutdown: CancellationToken,
+    pub metrics: Arc<Metrics>,
+    pub replica_status: ReplicaStatus,
+    /// The role of the replica. At first, the replica is the leader.
+    pub role: watch::Sender<ReplicaRole>,
+    /// The receiver of the request handlers' queries to the leader. The tests keep the receiver
+    /// open, but nothing answers the queries.
+    pub leader_queries: LeaderQueries,
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        Self::bounded(1 << 20)
+    }
+
+    /// Creates a server whose ring buffer of changes has at most this size in bytes.
+    pub fn bounded(bytes: usize) -> Self {
+        let fixture = Self::build(bytes, Limits::default());
+        fixture.readiness.set_synced();
+        fixture
+    }
+
+    pub fn unsynced() -> Self {
+        Self::build(1 << 20, Limits::default())
+    }
+
+    pub fn limited(requests: usize, watches: usize) -> Self {
+        Self::within(Limits {
+            requests,
+            watches,
+            ..Limits::default()
+        })
+    }
+
+    pub fn within(limits: Limits) -> Self {
+        let mut fixture = Self::build(1 << 20, limits);
+        fixture.readiness.set_synced();
+        fixture.fill();
+        fixture
+    }
+
+    fn build(bytes: usize, limits: Limits) -> Self {
+        let bounds = Bounds {
+            bytes,
+            age: Duration::from_mins(10),
+        };
+        let (mut live, reader) = index_from(bounds, Rv(99));
+        commit_gaps(&mut live, no_gaps(), 100);
+        let unwritten_gaps = Arc::new(Mutex::new(Gaps::default()));
+        let newest_gaps = unwritten_gaps.clone();
+        let (rule_sets, rule_sets_reader) = index_from(bounds, Rv(100));
+        let readiness = Arc::new(Readiness::new());
+        readiness.set_has_joined();
+        let authorizer = Arc::new(RecordingAuthorizer::default());
+        let shutdown = CancellationToken::new();
+        let metrics = Arc::new(Metrics::new());
+        let alone = Leadership::alone(reader.head());
+        let role = watch::Sender::new(ReplicaRole::Leading(alone));
+        let (replica_status, leader_queries) = replica_status(reader.clone(), role.subscribe());
+        let short_names = kinds::short_names(kinds::KINDS);
+        let hooks = Arc::new(OperationHooks {
+            reader: reader.clone(),
+            replica_status: replica_status.clone(),
+            read_gaps: Arc::new(move || newest_gaps.lock().unwrap().clone()),
+            cluster_namespace: "ifo-system".into(),
+            readiness: readiness.clone(),
+            authorize: authorizer.clone(),
+        });
+        let server = ServerParameters {
+            title: "ifo",
+            authenticate: Arc::new(HeaderAuthenticator),
+            authorize: authorizer.clone(),
+            public_routes: gate_webhook::routes(hooks.clone()),
+            routes: peer_requests::routes(replica_status.clone()),
+            hooks,
+            readiness: readiness.clone(),
+            metrics: metrics.api(),
+            render_metrics: {
+                let metrics = metrics.clone();
+                Arc::new(move || metrics.render())
+            },
+            version: VersionInfo {
+                version: "0.1.0".to_owned(),
+                ..VersionInfo::default()
+            },
+            served_by_other_router: None,
+            shutdown: shutdown.clone(),
+            limits,
+        };
+        let resources = vec![
+            Resource {
+                context: Arc::new(ArcSwap::from_pointee(short_names)),
+                ..inflight_operations(reader.clone())
+            },
+            activities(reader),
+            operation_rule_sets(rule_sets_reader),
+        ];
+        let router = router(server, resources);
+        Self {
+            live,
+            rule_sets,
+            router,
+            readiness,
+            unwritten_gaps,
+            authorizer,
+            shutdown,
+            metrics,
+            replica_status,
+            role,
+            leader_queries,
+        }
+    }
+
+    /// Creates a server with five operations in the namespaces `a`, `a-b` and `b`. The operations
+    /// have the versions 101 to 105.
+    pub fn filled() -> Self {
+        let mut fixture = Self::new();
+        fixture.fill();
+        fixture
+    }
+
+    pub fn fill(&mut self) {
+        for (number, (namespace, name)) in
+            [("b", "x"), ("a", "y"), ("a-b", "z"), ("a", "x"), ("b", "w")]
+                .into_iter()
+                .enumerate()
+        {
+            self.put(101 + number as u64, namespace, name, |_| {});
+        }
+    }
+
+    /// Writes an operation to the index at version `rv`, after `edit` has changed it.
+    pub fn put(&mut self, rv: u64, namespace: &str, name: &str, edit: impl Fn(&mut Value)) {
+        let mut object = operation(namespace, name);
+        edit(&mut object);
+        let put = Write::Put {
+            key: Key::new(namespace, name),
+            object: ifo_api::example::object(&object),
+        };
+        self.live
+            .commit(vec![put], VersionAssignment::Exact(Rv(rv)))
+            .unwrap();
+    }
+
+    /// Writes the rule sets that may miss operations to the index, at the next version.
+    pub fn set_gaps(&mut self, gaps: Gaps) {
+        let next = self.live.head().0 + 1;
+        commit_gaps(&mut self.live, gaps, next);
+    }
+
+    pub fn delete(&mut self, rv: u64, namespace: &str, name: &str) {
+        let delete = Write::Delete {
+            key: Key::new(namespace, name),
+        };
+        self.live
+            .commit(vec![delete], VersionAssignment::Exact(Rv(rv)))
+            .unwrap();
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Response<Body> {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    pub async fn get(&self, path: &str) -> (StatusCode, String) {
+        self.ask(path, &[]).await
+    }
+
+    pub async fn ask(&self, path: &str, headers: &[(&str, &str)]) -> (StatusCode, String) {
+        let response = self.send(request("GET", path, headers)).await;
+        (response.status(), text(response).await)
+    }
+
+    /// Sends a get request and returns the body as JSON. The status code must be 200.
+    pub async fn json(&self, path: &str, headers: &[(&str, &str)]) -> Value {
+        let (code, body) = self.ask(path, headers).await;
+        assert_eq!(code, StatusCode::OK, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+}
+
+fn commit_gaps(writer: &mut Writer, gaps: Gaps, rv: u64) {
+    let put = Write::Put {
+        key: index_key(GapsObject::key()),
+        object: ifo_api::Object::Gaps(Arc::new(GapsObject::new(gaps))),
+    };
+    let committed = writer.commit(vec![put], VersionAssignment::Exact(Rv(rv)));
+    committed.unwrap();
+}
+
+pub fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> Request<Body> {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(Body::empty()).unwrap()
+}
+
+pub async fn text(response: Response<Body>) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Returns `namespace/name` of each item of a list.
+pub fn names(list: &Value) -> Vec<String> {
+    let names = list["items"].as_array().unwrap().iter().map(|item| {
+        format!(
+            "{}/{}",
+            item["metadata"]["namespace"].as_str().unwrap(),
+            item["metadata"]["name"].as_str().unwrap()
+        )
+    });
+    names.collect()
+}
+
+pub fn operation(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1",
+        "kind": "InFlightOperation",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": format!("uid-{namespace}-{name}"),
+            "creationTimestamp": "2020-01-01T00:00:00Z",
+            "labels": { "ifo.kubevirt.io/operation": "Migrating", "name": name },
+        },
+        "spec": {
+            "operation": "Migrating",
+            "ruleSet": "rules",
+            "component": "kubevirt",
+            "subject": { "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm" },
+        },
+        "status": {
+            "phase": "Active",
+            "state": "Progressing",
+            "reason": "Migrating",
+            "message": "<moving>",
+            "progress": 45,
+        },
+    })
+}

@@ -1,0 +1,339 @@
+//! Tests of the `OpenAPI` documents: their paths, their schemas, caching and compression.
+
+use crate::index::{self, Resource};
+use crate::resources::{inflight_operations, operation_rule_sets};
+use aggregated_apiserver::serve::VersionInfo;
+use aggregated_apiserver::serve::openapi::{self, Documented};
+use axum::body::Body;
+use http::StatusCode;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tower::ServiceExt as _;
+
+const LIVE_V3: &str = "/openapi/v3/apis/live.ifo.kubevirt.io/v1alpha1";
+const LIVE_OBJECT: &str = "io.kubevirt.ifo.live.v1alpha1.InFlightOperation";
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+const LIVE_LIST_PATH: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+
+fn resources() -> Vec<Resource> {
+    let bounds = index::Bounds {
+        bytes: 1 << 20,
+        age: Duration::from_mins(1),
+    };
+    let (_, live) = index::index(bounds);
+    let (_, rules) = index::index(bounds);
+    vec![inflight_operations(live), operation_rule_sets(rules)]
+}
+
+fn router(without_cluster: bool) -> axum::Router {
+    let resources = resources();
+    let fields = |it: &Resource| it.fields.iter().map(|(path, _)| *path).collect();
+    let documented: Vec<Documented<'_>> =
+        resources.iter().map(|it| (&it.info, fields(it))).collect();
+    let version = VersionInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..VersionInfo::default()
+    };
+    openapi::routes("ifo", &version, &documented, without_cluster)
+}
+
+async fn send(path: &str, headers: &[(http::HeaderName, &str)]) -> Response<Body> {
+    let mut request = Request::get(path);
+    for (name, value) in headers {
+        request = request.header(name, *value);
+    }
+    router(false)
+        .oneshot(request.body(Body::empty()).unwrap())
+        .await
+        .unwrap()
+}
+
+async fn json_of(path: &str) -> Value {
+    let response = send(path, &[]).await;
+    assert_eq!(response.status(), StatusCode::OK, "{path}");
+    assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+/// Collects every value below `value`, with its path.
+fn collect<'a>(path: &str, value: &'a Value, found: &mut Vec<(String, &'a Value)>) {
+    found.push((path.to_owned(), value));
+    match value {
+        Value::Object(object) => {
+            for (key, value) in object {
+                collect(&format!("{path}/{key}"), value, found);
+            }
+        }
+        Value::Array(items) => {
+            for (at, value) in items.iter().enumerate() {
+                collect(&format!("{path}/{at}"), value, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Returns the schema that `kubectl explain` shows for `path`, such as `spec.subject.name`.
+fn explain<'a>(schemas: &'a Value, root: &str, path: &str) -> &'a Value {
+    let resolve = |mut schema: &'a Value| loop {
+        let inner = [&schema["allOf"][0], &schema["items"], schema]
+            .into_iter()
+            .find_map(|schema| schema["$ref"].as_str());
+        match inner {
+            Some(target) => schema = &schemas[target.rsplit('/').next().unwrap()],
+            None => return schema,
+        }
+    };
+    let mut schema = &schemas[root];
+    for name in path.split('.') {
+        schema = &resolve(schema)["properties"][name];
+        assert!(schema.is_object(), "{path}: no {name}");
+    }
+    schema
+}
+
+#[tokio::test]
+async fn the_index_leads_to_the_document_of_each_group_version() {
+    let index = json_of("/openapi/v3").await;
+    let paths = index["paths"].as_object().unwrap();
+    assert_eq!(paths.len(), 2);
+    for (name, entry) in paths {
+        let url = entry["serverRelativeURL"].as_str().unwrap();
+        assert!(url.starts_with(&format!("/openapi/v3/{name}?hash=")));
+        let response = send(url, &[]).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(
+            response.headers()[CACHE_CONTROL],
+            "public, immutable, max-age=31536000"
+        );
+        assert_eq!(
+            response.headers()[ETAG],
+            format!("\"{}\"", url.split_once('=').unwrap().1)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_a_wrong_hash_is_served_without_caching_headers() {
+    for query in ["", "?hash=00", "?hash", "?x=%zz&hash=%"] {
+        let response = send(&format!("{LIVE_V3}{query}"), &[]).await;
+        assert_eq!(response.status(), StatusCode::OK, "{query}");
+        assert!(response.headers().get(CACHE_CONTROL).is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_client_with_a_current_openapi_document_gets_304() {
+    for path in ["/openapi/v2", "/openapi/v3", LIVE_V3] {
+        let first = send(path, &[(ACCEPT, "application/json")]).await;
+        let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
+        let again = send(path, &[(IF_NONE_MATCH, &etag)]).await;
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path}");
+        assert_eq!(again.headers()[ETAG], etag);
+        let other = send(path, &[(IF_NONE_MATCH, "\"0\"")]).await;
+        assert_eq!(other.status(), StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn a_media_type_other_than_json_is_406_without_a_body() {
+    let protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    for path in ["/openapi/v2", "/openapi/v3", LIVE_V3] {
+        let response = send(path, &[(ACCEPT, protobuf)]).await;
+        assert_eq!(response.status(), StatusCode::NOT_ACCEPTABLE);
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(bytes.is_empty());
+        for accept in [
+            format!("{protobuf}, application/json"),
+            "application/json;as=Table;g=meta.k8s.io;v=v1".to_owned(),
+            "application / *;q=0.1".to_owned(),
+        ] {
+            let response = send(path, &[(ACCEPT, &accept)]).await;
+            assert_eq!(response.status(), StatusCode::OK, "{accept}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn explain_finds_the_kind_by_the_list_path() {
+    let document = json_of(LIVE_V3).await;
+    let kind = json!({
+        "group": "live.ifo.kubevirt.io",
+        "version": "v1alpha1",
+        "kind": "InFlightOperation",
+    });
+    let list = &document["paths"][LIVE_LIST_PATH]["get"];
+    assert_eq!(list["x-kubernetes-group-version-kind"], kind);
+    assert_eq!(list["x-kubernetes-action"], "list");
+    let object = &document["components"]["schemas"][LIVE_OBJECT];
+    assert_eq!(object["x-kubernetes-group-version-kind"], json!([kind]));
+    assert_eq!(document["paths"].as_object().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn every_field_has_a_type_and_a_description() {
+    for (document, root) in [
+        (LIVE_V3, LIVE_OBJECT),
+        (
+            "/openapi/v3/apis/ifo.kubevirt.io/v1alpha1",
+            "io.kubevirt.ifo.v1alpha1.OperationRuleSet",
+        ),
+    ] {
+        let document = json_of(document).await;
+        let schemas = &document["components"]["schemas"];
+        for (name, schema) in schemas.as_object().unwrap() {
+            assert!(schema["description"].is_string(), "{name}");
+        }
+        let mut found = Vec::new();
+        collect("", schemas, &mut found);
+        let mut fields = 0;
+        for (path, value) in found.iter().filter(|(path, _)| {
+            path.rsplit('/').nth(1) == Some("properties") && !path.contains("FieldsV1")
+        }) {
+            fields += 1;
+            assert!(
+                value["description"].is_string(),
+                "{path} has no description"
+            );
+            assert!(
+                value["type"].is_string() || value["allOf"][0]["$ref"].is_string(),
+                "{path} has no type: {value}"
+            );
+        }
+        assert!(fields > 40, "{fields}");
+        for path in [
+            "metadata.creationTimestamp",
+            "metadata.labels",
+            "spec",
+            "status.conditions.type",
+        ] {
+            explain(schemas, root, path);
+        }
+    }
+}
+
+#[tokio::test]
+async fn schemas_use_only_keywords_of_kubernetes() {
+    for path in [
+        LIVE_V3,
+        "/openapi/v3/apis/ifo.kubevirt.io/v1alpha1",
+        "/openapi/v2",
+    ] {
+        let document = json_of(path).await;
+        let mut found = Vec::new();
+        collect("", &document, &mut found);
+        for (at, value) in found {
+            let key = at.rsplit('/').next().unwrap();
+            assert!(
+                ![
+                    "oneOf", "anyOf", "const", "$defs", "$schema", "nullable", "title"
+                ]
+                .contains(&key)
+                    || at == "/info/title",
+                "{path}{at}"
+            );
+            if key == "type" && value.is_string() {
+                let types = ["object", "array", "string", "integer", "boolean"];
+                assert!(types.contains(&value.as_str().unwrap()), "{at}: {value}");
+            }
+            if key == "format" {
+                let formats = ["int32", "int64", "date-time"];
+                assert!(formats.contains(&value.as_str().unwrap()), "{at}: {value}");
+            }
+            if key == "$ref" {
+                let target = value.as_str().unwrap().strip_prefix('#').unwrap();
+                assert!(document.pointer(target).is_some(), "{at}: {target}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn enums_are_inlined_with_the_meaning_of_each_value() {
+    let document = json_of(LIVE_V3).await;
+    let schemas = &document["components"]["schemas"];
+    let state = explain(schemas, LIVE_OBJECT, "status.state");
+    assert_eq!(state["type"], "string");
+    assert_eq!(state["enum"].as_array().unwrap().len(), 9);
+    let text = state["description"].as_str().unwrap();
+    assert!(text.starts_with("While Active: `Progressing`"), "{text}");
+    assert!(text.contains("\n - `\"Settling\"` Active"), "{text}");
+    assert_eq!(text.matches("Possible enum values:").count(), 1);
+}
+
+#[tokio::test]
+async fn the_fields_of_a_live_operation_can_be_explained() {
+    let document = json_of(LIVE_V3).await;
+    let schemas = &document["components"]["schemas"];
+    let progress = explain(schemas, LIVE_OBJECT, "status.progress");
+    assert_eq!(progress["type"], "integer");
+    assert_eq!(progress["format"], "int32");
+    for path in ["spec.operation", "spec.subject.ownerReferences.uid"] {
+        let text = explain(schemas, LIVE_OBJECT, path);
+        assert_eq!(text["type"], "string", "{path}");
+    }
+    let object = &schemas[LIVE_OBJECT];
+    assert!(
+        object["x-kubernetes-selectable-fields"]
+            .as_array()
+            .unwrap()
+            .contains(&json!({"fieldPath": "spec.operation"}))
+    );
+    assert!(schemas[OBJECT_META]["description"].is_string());
+}
+
+#[tokio::test]
+async fn version_2_has_all_paths_and_definitions() {
+    let document = json_of("/openapi/v2").await;
+    assert_eq!(document["swagger"], "2.0");
+    let list = &document["paths"][LIVE_LIST_PATH];
+    assert_eq!(
+        list["get"]["responses"]["200"]["schema"]["$ref"],
+        format!("#/definitions/{LIVE_OBJECT}List")
+    );
+    assert!(
+        list["get"]["produces"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("application/json"))
+    );
+    let watch = list["parameters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|parameter| parameter["name"] == "watch")
+        .unwrap();
+    assert_eq!(watch["type"], "boolean");
+    let object = &document["definitions"][LIVE_OBJECT];
+    assert_eq!(
+        object["properties"]["status"]["$ref"],
+        "#/definitions/io.kubevirt.ifo.live.v1alpha1.InFlightOperationStatus"
+    );
+    assert!(document["definitions"]["io.kubevirt.ifo.v1alpha1.OperationRuleSet"].is_object());
+}
+
+#[tokio::test]
+async fn documents_are_compressed_for_clients_that_accept_gzip() {
+    use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
+    use std::io::Read as _;
+    for path in ["/openapi/v2", LIVE_V3] {
+        let plain = send(path, &[]).await;
+        let compressed = send(path, &[(ACCEPT_ENCODING, "gzip")]).await;
+        assert!(!plain.headers().contains_key(CONTENT_ENCODING));
+        assert_eq!(compressed.headers()[CONTENT_ENCODING], "gzip");
+        let vary: Vec<_> = compressed.headers().get_all(VARY).iter().collect();
+        assert_eq!(vary, ["Accept-Encoding", "Accept"]);
+        assert_eq!(plain.headers()[ETAG], compressed.headers()[ETAG]);
+        let plain = plain.into_body().collect().await.unwrap().to_bytes();
+        let compressed = compressed.into_body().collect().await.unwrap().to_bytes();
+        let mut decoded = Vec::new();
+        flate2::read::GzDecoder::new(&*compressed)
+            .read_to_end(&mut decoded)
+            .unwrap();
+        assert_eq!(decoded, plain);
+    }
+}

@@ -1,0 +1,160 @@
+//! Tests of the log lines of requests.
+
+use super::{BASE, Fixture};
+use aggregated_apiserver::serve::{ACCESS_LOG, ClientAddress};
+use axum::body::Body;
+use http::Request;
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use std::io;
+use std::sync::{Arc, Mutex};
+use tower::ServiceExt as _;
+use tracing::subscriber::DefaultGuard;
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Starts to log the events of this thread in JSON. `filter` selects the events. The log ends
+    /// when the guard is dropped.
+    fn start(filter: &str) -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .json()
+            .flatten_event(true)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// Returns the log lines of requests so far.
+    fn lines(&self) -> Vec<Value> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines
+            .filter(|line: &Value| line["target"] == ACCESS_LOG)
+            .collect()
+    }
+}
+
+fn request(uri: &str, headers: &[(&str, &str)]) -> Request<Body> {
+    let address = ClientAddress("192.0.2.1:5000".parse().unwrap());
+    let request = headers.iter().fold(Request::get(uri), |request, header| {
+        request.header(header.0, header.1)
+    });
+    let request = request.header("audit-id", "a-1").extension(address);
+    request.body(Body::empty()).unwrap()
+}
+
+#[tokio::test]
+async fn each_request_is_one_log_line_with_user_request_and_response() {
+    let (log, _guard) = Log::start("access=debug");
+    let fixture = Fixture::new();
+    let cases = [
+        (
+            format!("{BASE}/namespaces/shop/inflightoperations?labelSelector=a%3Dsecret"),
+            &[("x-user", "jane")][..],
+            ["jane", "list", "inflightoperations", "shop"],
+            200,
+        ),
+        (
+            format!("{BASE}/namespaces/shop/inflightoperations/x"),
+            &[("x-user", "nobody")],
+            ["nobody", "get", "inflightoperations", "shop"],
+            403,
+        ),
+        (
+            format!("{BASE}/inflightoperations"),
+            &[("authorization", "Bearer bad")],
+            ["", "list", "inflightoperations", ""],
+            401,
+        ),
+        ("/version".to_owned(), &[], ["", "get", "", ""], 200),
+        ("/%ff".to_owned(), &[], ["", "get", "", ""], 400),
+    ];
+    for (n, (uri, headers, [user, verb, resource, namespace], code)) in
+        cases.into_iter().enumerate()
+    {
+        let path = uri.split('?').next().unwrap().to_owned();
+        let answer = fixture.router.clone().oneshot(request(&uri, headers)).await;
+        let answer = answer.unwrap();
+        assert_eq!(answer.status(), code, "{uri}");
+        assert_eq!(
+            log.lines().len(),
+            n,
+            "{uri}: logged before the answer was read"
+        );
+        answer.into_body().collect().await.unwrap();
+        let lines = log.lines();
+        assert_eq!(lines.len(), n + 1, "{uri}");
+        let line = &lines[n];
+        let expected = [
+            ("user", user),
+            ("verb", verb),
+            ("resource", resource),
+            ("namespace", namespace),
+            ("path", &path),
+            ("audit_id", "a-1"),
+            ("client", "192.0.2.1:5000"),
+        ];
+        for (field, value) in expected {
+            assert_eq!(line[field], value, "{field}: {line}");
+        }
+        assert_eq!(line["code"], code, "{line}");
+        assert!(line["latency_ms"].is_u64(), "{line}");
+        for secret in ["secret", "bad", "Bearer"] {
+            assert!(!line.to_string().contains(secret), "{line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watch_is_logged_when_it_ends() {
+    let (log, _guard) = Log::start("access=debug");
+    let fixture = Fixture::new();
+    let uri = format!("{BASE}/inflightoperations?watch=1");
+    let asked = request(&uri, &[("x-user", "jane")]);
+    let answer = fixture.router.clone().oneshot(asked).await.unwrap();
+    assert!(log.lines().is_empty());
+    fixture.shutdown.cancel();
+    answer.into_body().collect().await.unwrap();
+    let lines = log.lines();
+    assert_eq!(lines.len(), 1);
+    assert_eq!(
+        (&lines[0]["verb"], &lines[0]["code"]),
+        (&"watch".into(), &200.into())
+    );
+}
+
+#[tokio::test]
+async fn a_request_cancelled_before_the_response_is_logged_without_a_code() {
+    let (log, _guard) = Log::start("access=debug");
+    let fixture = Fixture::new();
+    let asked = request(BASE, &[("authorization", "Bearer slow")]);
+    let mut answer = Box::pin(fixture.router.clone().oneshot(asked));
+    assert!(futures::poll!(&mut answer).is_pending());
+    drop(answer);
+    assert_eq!(log.lines()[0]["code"], 0);
+}
+
+#[tokio::test]
+async fn requests_are_not_logged_at_the_default_level() {
+    let (log, _guard) = Log::start("info");
+    let fixture = Fixture::new();
+    let answer = fixture.router.clone().oneshot(request(BASE, &[])).await;
+    answer.unwrap().into_body().collect().await.unwrap();
+    assert!(log.lines().is_empty());
+}
