@@ -44,6 +44,7 @@ mod durations;
 mod gate_webhook;
 mod helm;
 mod hostile;
+mod impact;
 mod informers;
 mod installation;
 mod kubectl;

@@ -1,12 +1,14 @@
-//! Sends GET requests to the kube-apiserver of a cluster. With the flag `--from`, the requests are
-//! answered from files, without a cluster.
+//! Sends requests to the kube-apiserver of a cluster. With the flag `--from`, lists come from files,
+//! and no request is sent.
 //!
 //! If the answer is 429, the client retries the request up to 20 times, every 0.5 s. The flag
 //! `--request-timeout` sets a time limit for each answer. The result is the answer, or a
 //! [`Problem`]: an error message for the user.
 
-use super::from_files::ClusterFromFiles;
-use super::operation_source::combined;
+pub(super) use super::completeness::ListCompleteness;
+
+use super::completeness::combined;
+use super::from_files::FileContents;
 use super::problem::Problem;
 use http_body_util::BodyExt as _;
 use ifo_api::completeness::{COMPLETE_HEADER, IGNORED_HEADER, Incomplete, SELECTOR_HEADER};
@@ -28,11 +30,11 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_RETRIES: usize = 20;
 
 /// A client for the kube-apiserver of a cluster, with the settings of the kubeconfig and of the
-/// connection flags. With `--from`, files answer the requests of the client.
+/// connection flags. With `--from`, the contents of files.
 #[derive(Clone)]
 pub(super) struct ApiClient {
     /// The client of the kube crate. Other modules use this client for watches, because
-    /// [`ApiClient::get`] supports single requests only.
+    /// [`ApiClient::get`] supports single requests only. With `--from`, each of its requests fails.
     pub(super) client: Client,
     /// Address of the kube-apiserver. With `--from`, the path of the files.
     pub(super) address: String,
@@ -40,8 +42,8 @@ pub(super) struct ApiClient {
     pub(super) default_namespace: String,
     /// Time limit for each answer (`--request-timeout`). None for no limit.
     pub(super) timeout: Option<Duration>,
-    /// The files that answer the requests instead of a cluster (`--from`). None for a cluster.
-    pub(super) from_files: Option<Arc<ClusterFromFiles>>,
+    /// The files that lists come from instead of a cluster (`--from`). None for a cluster.
+    pub(super) from_files: Option<Arc<FileContents>>,
     /// The rule sets that `ifo-apiserver` leaves out when it states whether a list is complete
     /// (`wait --ignore-rule-set`).
     pub(super) ignored_rule_sets: Vec<String>,
@@ -57,28 +59,6 @@ pub(super) struct ServerAnswer {
     /// The completeness of the list, if the answer is a list of operations.
     /// [`ListCompleteness::NotStated`] for all other answers.
     pub(super) completeness: ListCompleteness,
-}
-
-/// The completeness of a list of operations, as the headers of the answer state it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ListCompleteness {
-    /// No operation is missing.
-    Complete,
-    /// Operations may be missing for this reason.
-    Incomplete(Incomplete),
-    /// The headers do not state whether the list is complete. The answer comes from an older
-    /// release of `ifo-apiserver`, or is not a list of operations from `ifo-apiserver`.
-    NotStated,
-}
-
-impl ListCompleteness {
-    /// Returns the reason why operations may be missing. None if no reason is known.
-    pub(super) fn incomplete(self) -> Option<Incomplete> {
-        match self {
-            Self::Incomplete(incomplete) => Some(incomplete),
-            Self::Complete | Self::NotStated => None,
-        }
-    }
 }
 
 /// Reads from the headers of an answer whether the list is complete. A `Warning` header counts only
@@ -150,6 +130,9 @@ impl ApiClient {
         resource: &str,
         namespace: Option<&str>,
     ) -> Result<ServerAnswer, Problem> {
+        if let Some(files) = &self.from_files {
+            return Err(files.lacks(resource));
+        }
         for _ in 0..MAX_RETRIES {
             match self.send_once(uri, resource, namespace).await {
                 Err(Problem::NotSynced | Problem::Busy(_)) => {
@@ -164,6 +147,9 @@ impl ApiClient {
     /// Reads a list page by page, so that only one page is in memory. Calls `take` with the JSON of
     /// each object. Returns whether the list is complete. The list is complete only if each page
     /// states this.
+    ///
+    /// With `--from`, the objects of `resource` come from the files. The field selector then has no
+    /// effect, so callers also compare the fields themselves.
     pub(super) async fn list(
         &self,
         path: &str,
@@ -172,6 +158,12 @@ impl ApiClient {
         namespace: Option<&str>,
         mut take: impl FnMut(&str) -> Result<(), serde_json::Error>,
     ) -> Result<ListCompleteness, Problem> {
+        if let Some(files) = &self.from_files {
+            for object in files.objects(resource, namespace, options.label_selector)? {
+                take(&object.to_string()).map_err(|error| unreadable(path, &error))?;
+            }
+            return Ok(ListCompleteness::of_files(files.incomplete.as_ref()));
+        }
         let limit = options.limit.map(|it| it.to_string()).unwrap_or_default();
         let mut token = String::new();
         let mut completeness = ListCompleteness::Complete;
@@ -215,6 +207,21 @@ impl ApiClient {
             .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
         let answer = self.within(self.exchange(request)).await?;
         answer.map_err(|error| self.problem(&error, "list", resource, namespace))
+    }
+
+    /// Sends a POST request once. The outer error is the time limit, and the inner error is the
+    /// answer of the server.
+    pub(super) async fn create(
+        &self,
+        uri: &str,
+        object: &serde_json::Value,
+    ) -> Result<Result<(), kube::Error>, Problem> {
+        let request = http::Request::post(uri)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(Body::from(object.to_string().into_bytes()))
+            .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
+        self.within(async { self.exchange(request).await.map(|_| ()) })
+            .await
     }
 
     /// Sends a request, and returns the body of the answer and the completeness that its headers

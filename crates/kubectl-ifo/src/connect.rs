@@ -8,19 +8,23 @@ mod tests;
 
 use super::address::{is_unencrypted, with_scheme};
 use super::api_client::ApiClient;
-use super::from_files;
+use super::from_files::FileContents;
+use super::output::complain;
 use super::problem::Problem;
+use crate::clock;
 use ifo_api::duration;
 use ifo_client::error_text::chain;
 use ifo_client::proxy::proxy;
-use kube::client::AuthError;
+use kube::client::{AuthError, Body};
 use kube::config::{
     AuthInfo, Cluster, Context, ExecConfig, KubeConfigOptions, Kubeconfig, KubeconfigError,
     NamedAuthInfo, NamedCluster, NamedContext,
 };
 use kube::{Client, Config};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The flags that choose a cluster or a user. `--from` reads files instead of a cluster, so these
@@ -151,6 +155,15 @@ fn namespace(text: &str) -> Result<String, String> {
     }
 }
 
+/// Returns the error for a command or a flag that needs a cluster, such as `wait` and `--watch`.
+/// `what` is the name of the command or the flag.
+pub(super) fn needs_cluster(what: &str) -> Problem {
+    Problem::Usage(format!(
+        "{what} cannot be used with --from: the operations in files do not change, and files \
+         do not show the present state of the cluster"
+    ))
+}
+
 impl Connect {
     /// Returns true if the command reads files instead of a cluster.
     pub(super) fn reads_files(&self) -> bool {
@@ -169,7 +182,7 @@ impl Connect {
     /// With `--from`, the client reads files instead of a cluster.
     pub(super) async fn open(&self) -> Result<ApiClient, Problem> {
         if let Some(path) = &self.from {
-            return from_files::open(path);
+            return open_files(path);
         }
         let config = self.without_empty_values().config().await?;
         let address = config.cluster_url.to_string();
@@ -372,6 +385,26 @@ impl Connect {
             auth.impersonate_user_extra = Some(extras);
         }
     }
+}
+
+/// Reads the files at `path`, and returns a client whose lists come from these files. Prints a note
+/// about the files. After this call, `clock::now` returns the time at which the files were recorded.
+fn open_files(path: &Path) -> Result<ApiClient, Problem> {
+    let contents = FileContents::read(path)?;
+    complain("note", contents.introduction());
+    clock::set_time_of_files(contents.time);
+    let no_cluster = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(io::Error::other("files answer no requests"))
+    });
+    Ok(ApiClient {
+        client: Client::new(no_cluster, "default"),
+        address: contents.path.clone(),
+        default_namespace: "default".to_owned(),
+        timeout: None,
+        from_files: Some(Arc::new(contents)),
+        ignored_rule_sets: Vec::new(),
+        relevant_operations: String::new(),
+    })
 }
 
 /// Overrides a value of the kubeconfig with the value of a flag. Returns true if the flag was set.

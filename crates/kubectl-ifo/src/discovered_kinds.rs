@@ -234,6 +234,9 @@ impl Kinds {
     }
 
     async fn read_discovery(&self) -> Option<ServedKinds> {
+        if self.server.from_files.is_some() {
+            return None;
+        }
         let client = &self.server.client;
         let core = self
             .server

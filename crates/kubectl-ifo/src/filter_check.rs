@@ -275,24 +275,8 @@ impl FilterCheck<'_> {
         value: FilterValue<'_>,
         name: &str,
     ) -> Result<Option<FilterWarning>, Problem> {
-        let server = &self.source.server;
-        let path = format!("/api/v1/nodes/{}", escape(name));
-        let why = match server.answer(&path, "nodes", None).await {
-            Ok(_) => return Ok(None),
-            // For a missing node, the message is `nodes "a" not found`. A server that serves no
-            // nodes also answers 404, but with another message.
-            Err(Problem::NotFound(message)) if message.starts_with("nodes \"") => {
-                let all = names(server, "/api/v1/nodes", "nodes").await;
-                let all = all.unwrap_or_default();
-                let suggestion = nearest(name, all.iter().map(String::as_str));
-                return Err(Problem::Usage(format!(
-                    "there is no node {name:?}{}",
-                    hint(suggestion, "see: kubectl get nodes")
-                )));
-            }
-            Err(Problem::NotFound(_)) => "the cluster serves no nodes".to_owned(),
-            Err(Problem::Forbidden { .. }) => "you may not get nodes".to_owned(),
-            Err(problem) => short_reason(&problem),
+        let Some(why) = self.why_unknown("node", name).await? else {
+            return Ok(None);
         };
         if self.has_operation(value).await {
             return Ok(None);
@@ -305,23 +289,15 @@ impl FilterCheck<'_> {
         value: FilterValue<'_>,
         name: &str,
     ) -> Result<Option<FilterWarning>, Problem> {
-        let server = &self.source.server;
-        let path = format!("/api/v1/namespaces/{}", escape(name));
-        let why = match server.answer(&path, "namespaces", None).await {
-            Ok(_) => return Ok(None),
-            // For a missing namespace, the message is `namespaces "a" not found`. A server that
-            // serves no namespaces also answers 404, but with another message.
-            Err(Problem::NotFound(message)) if message.starts_with("namespaces \"") => {
-                let all = namespaces(server).await;
-                let suggestion = nearest(name, all.iter().map(String::as_str));
-                return Err(Problem::Usage(format!(
-                    "there is no namespace {name:?}{}",
-                    hint(suggestion, "see: kubectl get namespaces")
-                )));
-            }
-            Err(Problem::NotFound(_)) => "the cluster serves no namespaces".to_owned(),
-            Err(Problem::Forbidden { .. }) => "you may not get namespaces".to_owned(),
-            Err(problem) => short_reason(&problem),
+        let files = &self.source.server.from_files;
+        if files
+            .as_ref()
+            .is_some_and(|it| it.known_namespaces().contains(name))
+        {
+            return Ok(None);
+        }
+        let Some(why) = self.why_unknown("namespace", name).await? else {
+            return Ok(None);
         };
         // The command has already listed the operations in this namespace, so the user may list
         // them. If the user may not list operations in all namespaces, a RoleBinding in this
@@ -332,6 +308,35 @@ impl FilterCheck<'_> {
             return Ok(None);
         }
         Ok(Some(unchecked(value, &why)))
+    }
+
+    /// Returns the reason why it is unknown whether the cluster has this node or namespace. `kind`
+    /// is `node` or `namespace`. None if the cluster has it. If the cluster does not have it,
+    /// returns an error.
+    async fn why_unknown(&self, kind: &str, name: &str) -> Result<Option<String>, Problem> {
+        let server = &self.source.server;
+        let plural = format!("{kind}s");
+        let path = format!("/api/v1/{plural}/{}", escape(name));
+        Ok(match server.answer(&path, &plural, None).await {
+            Ok(_) => None,
+            // For a missing node, the message is `nodes "a" not found`. A server that serves no
+            // nodes also answers 404, but with another message.
+            Err(Problem::NotFound(message)) if message.starts_with(&format!("{plural} \"")) => {
+                let all = match kind {
+                    "namespace" => namespaces(server).await,
+                    _ => names(server, "/api/v1/nodes", &plural)
+                        .await
+                        .unwrap_or_default(),
+                };
+                let suggestion = nearest(name, all.iter().map(String::as_str));
+                let see = format!("see: kubectl get {plural}");
+                let hint = hint(suggestion, &see);
+                return Err(Problem::Usage(format!("there is no {kind} {name:?}{hint}")));
+            }
+            Err(Problem::NotFound(_)) => Some(format!("the cluster serves no {plural}")),
+            Err(Problem::Forbidden { .. }) => Some(format!("you may not get {plural}")),
+            Err(problem) => Some(short_reason(&problem)),
+        })
     }
 }
 

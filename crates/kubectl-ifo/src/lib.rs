@@ -15,9 +15,11 @@
 mod address;
 mod api_client;
 mod arguments;
+mod bundle_index;
 mod clock;
 mod colors;
 mod columns;
+mod completeness;
 mod completion;
 mod connect;
 mod describe;
@@ -27,6 +29,7 @@ mod filter_check;
 mod from_files;
 mod history;
 mod impact;
+mod label_selector;
 mod list;
 mod listed_operation;
 mod operation_source;
@@ -117,16 +120,14 @@ Examples:
     Rules(rules::RulesCommand),
     /// Collects in one archive what is needed to find the cause of a problem
     ///
-    /// Names and messages are hidden, unless --include-text is given: a name becomes a pseudonym,
-    /// and of a message only the length is kept. Secrets are never read. A part that you may not
-    /// read is recorded as missing.
+    /// The archive contains names of objects, namespaces and nodes. Messages, expressions, settings,
+    /// addresses, annotations and logs are left out, unless --include-text is given. Secrets are
+    /// never read. A part that you may not read is recorded as missing.
     ///
     /// Limits: 30 s for each request (see --request-timeout) and 3 minutes in total, 20,000
-    /// operations, 20,000 records of completed operations, 1,000 objects and 32 MiB of any other
-    /// list, 10 Pods, the newest lines of each log (the last hour, 10,000 lines, 1 MiB), 8 MiB of
-    /// metrics for each Pod, and 1,000 checked rights. The index bundle.json records each limit that
-    /// was reached. There are two exceptions: further Pods, and log lines that are older than an
-    /// hour.
+    /// operations, 20,000 records of completed operations, 1,000 objects of any other list, and the
+    /// logs of 10 Pods (10,000 lines and 8 MiB each). The index bundle.json records each limit that
+    /// was reached, except for further Pods.
     SupportBundle(support_bundle::SupportBundleArgs),
     /// Prints the versions of the plugin and of the server
     Version(version::VersionArgs),

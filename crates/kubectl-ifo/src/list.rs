@@ -4,11 +4,10 @@ mod list_watch;
 
 use super::colors::{Colors, Paint};
 use super::columns::{Table, terminal_width};
-use super::connect::Connect;
+use super::connect::{Connect, needs_cluster};
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::from_files;
 use super::listed_operation::{ListedOperation, operation_name_in};
 use super::operation_source::{OperationSource, Served};
 use super::output::{
@@ -102,7 +101,7 @@ impl CommonArgs {
         self.states.add_to(&mut filters);
         let from_filters = filters.take_format()?;
         if self.output.watch && self.connect.reads_files() {
-            return Err(from_files::needs_cluster("--watch"));
+            return Err(needs_cluster("--watch"));
         }
         Ok((
             filters,

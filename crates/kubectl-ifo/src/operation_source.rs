@@ -5,16 +5,16 @@
 //! the user may not list the operations of all namespaces, the plugin sends one request for each
 //! namespace that the user may see.
 
-mod combined_completeness;
 mod follow;
 mod object_names;
 
-pub(super) use combined_completeness::{IncompleteJson, combined};
+pub(super) use super::completeness::IncompleteJson;
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
 pub(super) use object_names::{escape, names, namespaces};
 
-use super::api_client::{ApiClient, ListCompleteness, ListOptions};
+use super::api_client::{ApiClient, ListOptions};
+use super::completeness::{ListCompleteness, combined};
 use super::filter::Filters;
 use super::listed_operation::ListedOperation;
 use super::output::complain;
@@ -150,7 +150,7 @@ impl OperationSource {
         if let Some(from_files) = &source.server.from_files
             && source.filters.namespace.is_none()
         {
-            source.namespaces = from_files.namespaces().map(<[String]>::to_vec);
+            source.namespaces.clone_from(&from_files.namespaces);
         }
         let mut listed = source.list_readable().await;
         if let Err(Problem::NotFound(_)) = listed {
@@ -162,7 +162,7 @@ impl OperationSource {
                 Ok(_) => {
                     let why = match &source.server.from_files {
                         Some(from_files) => {
-                            format!("{} contains no objects of {LIVE_GROUP}", from_files.path())
+                            format!("{} contains no objects of {LIVE_GROUP}", from_files.path)
                         }
                         None => format!("{LIVE_GROUP} is not served"),
                     };

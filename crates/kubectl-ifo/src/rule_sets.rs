@@ -1,7 +1,7 @@
 //! Reads the rule sets (`OperationRuleSet`) of the cluster, and decides which operations they can
 //! detect. `ifo-apiserver` detects operations with rule sets.
 
-use super::api_client::ApiClient;
+use super::api_client::{ApiClient, ListOptions};
 use super::discovered_kinds::ChosenKind;
 use super::filter::{FilterValue, Filters, is_empty_or_contains};
 use super::problem::Problem;
@@ -56,8 +56,16 @@ impl RuleSets {
     /// Reads all rule sets.
     pub(super) async fn read(server: &ApiClient) -> Result<Self, Problem> {
         let plural = ruleset::PLURAL;
-        let uri = format!("/apis/{GROUP}/{VERSION}/{plural}");
-        server.get(&uri, &format!("{plural}.{GROUP}"), None).await
+        let path = format!("/apis/{GROUP}/{VERSION}/{plural}");
+        let resource = format!("{plural}.{GROUP}");
+        let mut items = Vec::new();
+        let take = |item: &str| {
+            items.push(serde_json::from_str(item)?);
+            Ok(())
+        };
+        let options = ListOptions::default();
+        server.list(&path, options, &resource, None, take).await?;
+        Ok(Self { items })
     }
 
     /// Returns true if there are no rule sets.

@@ -81,6 +81,9 @@ pub(super) async fn read_server_version(server: &ApiClient) -> Result<String, Pr
     struct Info {
         version: String,
     }
+    if let Some(files) = &server.from_files {
+        return files.server_version();
+    }
     let uri = format!("/openapi/v3/apis/{LIVE_GROUP}/{VERSION}");
     match server
         .get::<OpenApiDocument>(&uri, "/openapi/v3", None)

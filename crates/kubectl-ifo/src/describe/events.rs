@@ -34,7 +34,9 @@ pub(super) async fn read(
     let path = format!("/api/v1/namespaces/{}/events", escape(namespace));
     let mut events: Vec<Event> = Vec::new();
     let take = |item: &str| {
-        events.push(serde_json::from_str(item)?);
+        let event: Event = serde_json::from_str(item)?;
+        events
+            .extend(Some(event).filter(|it| server.from_files.is_none() || is_about(it, subject)));
         Ok(())
     };
     server
@@ -43,6 +45,15 @@ pub(super) async fn read(
         .map_err(|problem| problem.to_string())?;
     events.sort_by_key(last_time);
     Ok(events)
+}
+
+/// Returns true if the Event is about the subject. A server selects the Events itself, but files
+/// contain all Events of the namespace.
+fn is_about(event: &Event, subject: &ListedSubject) -> bool {
+    let object = &event.involved_object;
+    object.kind.as_ref() == Some(&subject.kind)
+        && object.name.as_ref() == Some(&subject.name)
+        && (subject.uid.is_none() || object.uid == subject.uid)
 }
 
 fn last_time(event: &Event) -> Option<Timestamp> {

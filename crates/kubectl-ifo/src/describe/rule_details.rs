@@ -27,7 +27,10 @@ pub(super) async fn read_rule_set(server: &ApiClient, name: &str) -> Result<Valu
     let plural = ruleset::PLURAL;
     let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
     let resource = format!("{plural}.{GROUP}");
-    let rule_set = server.get(&path, &resource, None).await;
+    let rule_set = match &server.from_files {
+        Some(files) => files.rule_set(name),
+        None => server.get(&path, &resource, None).await,
+    };
     rule_set.map_err(|problem| match problem {
         Problem::Forbidden { user, .. } => {
             let advice = grant_advice(&resource, None, user.as_deref());

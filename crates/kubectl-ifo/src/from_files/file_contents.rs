@@ -2,12 +2,12 @@
 //! completed operations, rule sets and Events. Also finds the time at which these objects were read
 //! from the cluster.
 
-use super::super::output::complain;
-use super::super::plain_text::first_names;
-use super::super::problem::Problem;
-use super::super::support_bundle::{BundleIndex, INDEX_FILE, PartResult};
 use super::read_files::{self, FoundFile, base_name, is_events_file};
+use crate::bundle_index::{BundleIndex, INDEX_FILE, PartResult};
 use crate::clock;
+use crate::output::complain;
+use crate::plain_text::first_names;
+use crate::problem::Problem;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
 use ifo_api::ruleset::{self, GROUP_NOT_SERVED, NOT_INSTALLED};
 use ifo_api::{GROUP, LIVE_GROUP, live, record};
@@ -39,14 +39,14 @@ enum TimeOrigin {
 
 /// The objects and the time that commands read from the files of `--from`.
 #[derive(Debug)]
-pub(super) struct FileContents {
+pub(crate) struct FileContents {
     /// The path that the user has given.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// The recording time (see [`TimeOrigin`]). If an operation contains a newer time, this is
     /// the newer time.
-    pub(super) time: Timestamp,
+    pub(crate) time: Timestamp,
     time_origin: TimeOrigin,
-    /// True if the names in the files are pseudonyms.
+    /// True if the support bundle has only the fields that may leave without `--include-text`.
     is_redacted: bool,
     /// The operations that `ifo-apiserver` served (the live API). None if the files contain
     /// operations only as custom resources.
@@ -62,10 +62,10 @@ pub(super) struct FileContents {
     pub(super) rule_sets: Option<Vec<Value>>,
     /// The namespaces whose operations the support bundle contains. None if it contains the
     /// operations of all namespaces, or if the files are no support bundle.
-    pub(super) namespaces: Option<Vec<String>>,
+    pub(crate) namespaces: Option<Vec<String>>,
     /// The reason why operations may be missing. None if the support bundle states that its list of
     /// operations is complete.
-    pub(super) incomplete: Option<Incomplete>,
+    pub(crate) incomplete: Option<Incomplete>,
     /// The version of `ifo-apiserver` in the support bundle. None if the files do not contain it.
     pub(super) server_version: Option<String>,
     /// The files with Events. The method `events` parses these files at its first call.
@@ -109,7 +109,7 @@ struct ObjectsByResource {
 
 impl FileContents {
     /// Reads the files at `path`.
-    pub(super) fn read(path: &Path) -> Result<Self, Problem> {
+    pub(crate) fn read(path: &Path) -> Result<Self, Problem> {
         Self::of(path.display().to_string(), read_files::read(path)?)
     }
 
@@ -223,7 +223,7 @@ impl FileContents {
     }
 
     /// Returns the note that tells the user which files the output shows, and from which time.
-    pub(super) fn introduction(&self) -> String {
+    pub(crate) fn introduction(&self) -> String {
         let origin = match self.time_origin {
             TimeOrigin::Recorded => "",
             TimeOrigin::FileChange => " (the last change of the file)",
@@ -234,7 +234,7 @@ impl FileContents {
             self.path, self.time
         );
         if self.is_redacted {
-            text += "; names are pseudonyms";
+            text += "; texts such as messages were left out";
         }
         if let Some(namespaces) = &self.namespaces {
             let named = first_names(namespaces.iter().map(String::as_str), MAX_NAMED);

@@ -11,9 +11,9 @@
 //!
 //! A single file is always kept.
 
-use super::super::problem::Problem;
-use super::super::support_bundle::INDEX_FILE;
 use super::archive::Archive;
+use crate::bundle_index::INDEX_FILE;
+use crate::problem::Problem;
 use flate2::read::MultiGzDecoder;
 use jiff::Timestamp;
 use std::fs::File;

@@ -13,7 +13,7 @@ use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::from_files::ParsedLabelSelector;
+use super::label_selector::ParsedLabelSelector;
 use super::list::{WorkArgs, objects, print_incomplete};
 use super::listed_operation::ListedOperation;
 use super::operation_source::{OperationSource, Served};

@@ -166,7 +166,7 @@ impl RecordReader<'_> {
     fn no_records(&self) -> Problem {
         let files = &self.source.server.from_files;
         Problem::NoRecords {
-            files: files.as_ref().map(|it| it.path().to_owned()),
+            files: files.as_ref().map(|it| it.path.clone()),
         }
     }
 

@@ -1,25 +1,19 @@
 //! `kubectl ifo impact NODE`: shows whether a drain of a node is safe, the operations in flight on
-//! the node, the objects that a drain would interrupt, and the objects and flags that block a drain.
-//!
-//! ```text
-//! cluster_objects (requests) ─▶ drain, verdict (decide, no I/O) ─▶ text, or JSON and YAML
-//! ```
+//! the node, the Pods that a drain would interrupt, and those whose eviction is refused.
 //!
 //! If a part of the answer cannot be read, the command names this part as missing, and shows the
 //! other parts.
 
-mod cluster_objects;
-mod drain;
+mod evictions;
 mod text;
 mod verdict;
 
 use super::colors::Colors;
 use super::columns;
-use super::connect::Connect;
+use super::connect::{Connect, needs_cluster};
 use super::discovered_kinds::Kinds;
 use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
-use super::from_files;
 use super::list::WorkArgs;
 use super::listed_operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::OperationSource;
@@ -28,11 +22,10 @@ use super::problem::Problem;
 use super::sort::SortBy;
 use super::work_groups;
 use crate::clock;
-use cluster_objects::{NodeObjectsReader, missing_reason};
-use drain::{AffectedObject, DrainBlocker, DrainImpact};
+use evictions::{AffectedPod, DrainBlocker, DrainImpact};
 use serde::Serialize;
 use std::process::ExitCode;
-use verdict::DrainVerdict;
+use verdict::{DrainVerdict, DrainedNode};
 
 /// The arguments of `impact`.
 #[derive(Debug, clap::Args)]
@@ -40,8 +33,8 @@ use verdict::DrainVerdict;
 // this flag, the command fails with this explanation.
 #[command(mut_arg("from", |it| it.hide(true)))]
 #[command(after_help = "\
-Nothing is changed: the command only reads. A drain does not interrupt DaemonSet Pods and
-mirror Pods, so the command does not list them as interrupted.
+Nothing is changed: the command requests the eviction of each Pod as a dry run. A drain does not
+interrupt DaemonSet Pods and mirror Pods, so the command does not list them as interrupted.
 
 Exit codes:
   0  a drain is safe
@@ -53,8 +46,8 @@ Examples:
   # Drain a node only if this is safe
   kubectl ifo impact node/worker-3 && kubectl drain worker-3
 
-  # The names of the objects that block a drain
-  kubectl ifo impact worker-3 -o json | jq -r '.blockers[] | .name // .flag'")]
+  # The names of the Pods that block a drain
+  kubectl ifo impact worker-3 -o json | jq -r '.blockers[].name'")]
 pub(super) struct ImpactArgs {
     /// The node, such as node/worker-3 or worker-3
     #[arg(value_name = "NODE", value_parser = node_name)]
@@ -82,9 +75,27 @@ pub(super) struct ImpactArgs {
 /// A part of the answer that is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct MissingPart {
-    /// Name of the part, such as `PodDisruptionBudgets`.
+    /// Name of the part, such as `Pods`.
     part: &'static str,
     reason: String,
+}
+
+impl MissingPart {
+    /// Returns the part with the reason why it is missing. If the problem affects all parts, returns
+    /// the problem as an error, because the command has no answer.
+    fn of(part: &'static str, problem: Problem) -> Result<Self, Problem> {
+        let reason = match problem {
+            Problem::Unauthorized
+            | Problem::Unreachable { .. }
+            | Problem::Config(_)
+            | Problem::Proxy(_)
+            | Problem::Usage(_)
+            | Problem::Closed => return Err(problem),
+            Problem::Forbidden { verb, resource, .. } => format!("you may not {verb} {resource}"),
+            problem => problem.to_string(),
+        };
+        Ok(Self { part, reason })
+    }
 }
 
 /// The answer, in the form of the JSON and YAML output.
@@ -96,7 +107,7 @@ struct NodeImpact<'a> {
     verdict: &'a DrainVerdict,
     /// The operations in flight that touch the node.
     operations: Vec<OperationJson<'a>>,
-    interrupted: &'a [AffectedObject],
+    interrupted: &'a [AffectedPod],
     blockers: &'a [DrainBlocker],
     missing: &'a [MissingPart],
 }
@@ -118,9 +129,9 @@ const FIELDS: &[JsonField] = &[
 /// Runs the command, and returns its exit code.
 pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let namespace = args.connect.namespace();
-    // The files of `--from` contain neither Pods nor disruption budgets nor virtual machines.
+    // The files of `--from` contain no Pods, and no kube-apiserver that could answer an eviction.
     if args.connect.reads_files() {
-        return Err(from_files::needs_cluster("impact"));
+        return Err(needs_cluster("impact"));
     }
     let server = args.connect.open().await?;
     let mut missing = Vec::new();
@@ -135,22 +146,18 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             listed
         }
         Err(problem) => {
-            missing.push(MissingPart {
-                part: "operations",
-                reason: missing_reason(problem)?,
-            });
+            missing.push(MissingPart::of("operations", problem)?);
             Vec::new()
         }
     };
-    let reader = NodeObjectsReader {
-        server: &server,
-        node: &args.node,
-        namespace: namespace.map(String::as_str),
-    };
-    let parts = reader.read(&mut missing).await?;
-    let impact = DrainImpact::of(&args.node, &parts);
+    let namespace = namespace.map(String::as_str);
+    let impact = DrainImpact::read(&server, &args.node, namespace, &mut missing).await?;
     let now = clock::now();
-    let verdict = DrainVerdict::of(&reader, &operations, &impact, &missing, now);
+    let drain = DrainedNode {
+        node: &args.node,
+        namespace,
+    };
+    let verdict = DrainVerdict::of(drain, &operations, &impact, &missing, now);
     if args.format == Format::Table {
         let sort = SortBy::default();
         let rows = work_groups::rows(&operations, args.work.expand, |lines| sort.sort(lines));
@@ -162,7 +169,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             short_names: Kinds::new(server.clone()).short_names(screen).await,
         };
         print(text::text(
-            &reader, &verdict, &rows, &impact, &missing, &style,
+            &args.node, &verdict, &rows, &impact, &missing, &style,
         ))?;
         for MissingPart { part, reason } in &missing {
             print_error_line(&format!("missing: {part}: {reason}"));
@@ -170,7 +177,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     } else {
         let value = NodeImpact {
             node: &args.node,
-            namespace: reader.namespace,
+            namespace,
             verdict: &verdict,
             operations: operations
                 .iter()
@@ -215,6 +222,3 @@ async fn check_operations(
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

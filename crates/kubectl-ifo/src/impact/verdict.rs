@@ -1,8 +1,7 @@
 //! Decides whether a drain of a node is safe. This module does no I/O.
 
 use super::MissingPart;
-use super::cluster_objects::NodeObjectsReader;
-use super::drain::{DrainBlocker, DrainImpact};
+use super::evictions::{DrainBlocker, DrainImpact};
 use crate::columns;
 use crate::listed_operation::ListedOperation;
 use crate::plain_text::one_line;
@@ -19,6 +18,13 @@ enum IsSafe {
     Unknown = 3,
 }
 
+/// The node, and the namespace whose objects were read. None for all namespaces.
+#[derive(Clone, Copy)]
+pub(super) struct DrainedNode<'a> {
+    pub(super) node: &'a str,
+    pub(super) namespace: Option<&'a str>,
+}
+
 /// The answer with its reasons.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct DrainVerdict {
@@ -30,12 +36,11 @@ pub(super) struct DrainVerdict {
 impl DrainVerdict {
     /// Decides whether a drain of the node is safe:
     ///
-    /// - `False` if an operation on the node is not `Progressing`, or if an object blocks a drain.
-    ///   A flag that `kubectl drain` needs does not count.
+    /// - `False` if an operation on the node is not `Progressing`, or if an eviction is refused.
     /// - Otherwise `Unknown` if a part of the answer is missing, or if only one namespace was read.
     /// - Otherwise `True`.
     pub(super) fn of(
-        reader: &NodeObjectsReader<'_>,
+        drained: DrainedNode<'_>,
         operations: &[ListedOperation],
         impact: &DrainImpact,
         missing: &[MissingPart],
@@ -43,10 +48,9 @@ impl DrainVerdict {
     ) -> Self {
         let against = operations
             .iter()
-            .filter(|it| it.active && counts_against_a_drain(it, reader.node));
+            .filter(|it| it.active && counts_against_a_drain(it, drained.node));
         let against = operations_reason(&against.collect::<Vec<_>>(), now);
-        let blockers = impact.blockers.iter().filter(|it| it.flag.is_none());
-        let blockers = blockers_reason(&blockers.collect::<Vec<_>>());
+        let blockers = blockers_reason(&impact.blockers);
         let reasons: Vec<String> = against.into_iter().chain(blockers).collect();
         if !reasons.is_empty() {
             return Self {
@@ -56,7 +60,7 @@ impl DrainVerdict {
         }
         let missing = missing.iter();
         let missing = missing.map(|it| format!("A part is missing: {}: {}", it.part, it.reason));
-        let only = reader.namespace;
+        let only = drained.namespace;
         let only = only.map(|it| format!("Only namespace {it} was read"));
         let reasons: Vec<String> = only.into_iter().chain(missing).collect();
         let safe = if reasons.is_empty() {
@@ -72,7 +76,7 @@ impl DrainVerdict {
         let (answer, reasons) = match self.safe {
             IsSafe::True => (
                 "yes",
-                "No operation on the node is in trouble, and no object blocks a drain".to_owned(),
+                "No operation on the node is in trouble, and no Pod blocks a drain".to_owned(),
             ),
             IsSafe::False => ("no", self.reasons.join("; ")),
             IsSafe::Unknown => ("unknown", self.reasons.join("; ")),
@@ -117,15 +121,12 @@ fn operations_reason(operations: &[&ListedOperation], now: Timestamp) -> Option<
     })
 }
 
-/// Formats the number of the objects and the first of them. None if there are none.
-fn blockers_reason(blockers: &[&DrainBlocker]) -> Option<String> {
+/// Formats the number of the Pods and the first of them. None if there are none.
+fn blockers_reason(blockers: &[DrainBlocker]) -> Option<String> {
     let first = blockers.first()?;
-    let kind = first.kind.unwrap_or_default();
-    let name = first.name.as_deref().unwrap_or_default();
-    let namespace = first.namespace.as_deref();
-    let within = namespace.map_or_else(String::new, |it| format!(" in {it}"));
+    let about = format!("{} in {}", first.name, first.namespace);
     Some(match blockers.len() {
-        1 => format!("1 object blocks a drain: {kind}/{name}{within}"),
-        number => format!("{number} objects block a drain, such as {kind}/{name}{within}"),
+        1 => format!("1 Pod blocks a drain: {about}"),
+        number => format!("{number} Pods block a drain, such as {about}"),
     })
 }

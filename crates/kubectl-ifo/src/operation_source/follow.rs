@@ -7,6 +7,7 @@
 use super::OperationSource;
 use crate::api_client::ApiClient;
 use crate::filter::Filters;
+use crate::from_files::FileContents;
 use crate::listed_operation::{ListedOperation, OperationKey};
 use crate::problem::Problem;
 use futures::stream::{BoxStream, SelectAll};
@@ -86,6 +87,9 @@ impl OperationSource {
         if !fields.is_empty() {
             config = config.fields(&fields);
         }
+        if let Some(files) = &self.server.from_files {
+            return self.follow_files(files, namespace_states);
+        }
         let streams = namespaces.iter().enumerate().map(|(number, namespace)| {
             let client = self.server.client.clone();
             let api: Api<DynamicObject> = match namespace {
@@ -97,15 +101,45 @@ impl OperationSource {
                 .map(move |event| (number, event))
                 .boxed()
         });
-        Ok(OperationFollower {
-            streams: streams.collect(),
+        Ok(self.follower(streams.collect(), namespace_states))
+    }
+
+    fn follower(
+        &self,
+        streams: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
+        namespace_states: Vec<FollowedNamespace>,
+    ) -> OperationFollower {
+        OperationFollower {
+            streams,
             namespace_states,
             pending: VecDeque::new(),
             server: self.server.clone(),
             resource: self.served.resource(),
             filters: self.filters.clone(),
             keep_raw: self.keep_raw,
-        })
+        }
+    }
+
+    /// Returns a follower of the operations in files: the first list, and then no change.
+    fn follow_files(
+        &self,
+        files: &FileContents,
+        namespace_states: Vec<FollowedNamespace>,
+    ) -> Result<OperationFollower, Problem> {
+        let mut streams = SelectAll::new();
+        let selector = self.filters.selector.as_deref().unwrap_or_default();
+        for (number, namespace) in self.requested_namespaces().into_iter().enumerate() {
+            let objects = files.objects(self.served.resource(), namespace, selector)?;
+            let decoded = objects
+                .into_iter()
+                .filter_map(|it| serde_json::from_value(it.clone()).ok());
+            let mut events = vec![Ok(watcher::Event::Init)];
+            events.extend(decoded.map(|it| Ok(watcher::Event::InitApply(it))));
+            events.push(Ok(watcher::Event::InitDone));
+            let events = events.into_iter().map(move |event| (number, event));
+            streams.push(futures::stream::iter(events).boxed());
+        }
+        Ok(self.follower(streams, namespace_states))
     }
 }
 

@@ -12,7 +12,12 @@ use kube::core::PartialObjectMeta;
 /// - all namespaces of the cluster
 /// - the projects of the user, in `OpenShift`
 /// - only the namespace of the kubeconfig context, which needs no request
+///
+/// With `--from`, these are the namespaces in the files.
 pub(crate) async fn namespaces(client: &ApiClient) -> Vec<String> {
+    if let Some(files) = &client.from_files {
+        return files.known_namespaces().into_iter().collect();
+    }
     for (path, resource) in [
         ("/api/v1/namespaces", "namespaces"),
         (

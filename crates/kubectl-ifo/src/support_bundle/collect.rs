@@ -2,23 +2,29 @@
 //! the rule sets or a log. The index of the bundle lists all parts, also those that could not be
 //! read.
 
-mod operations;
-mod server;
-
-use super::DEFAULT_NAMESPACE;
-use super::access;
-use super::index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResult};
-use super::limits::{LIST_BYTES, OBJECTS};
+use super::fields;
 use super::output::BundleFile;
-use super::redact::{ObjectPolicy, Redactor};
-use super::send_requests::{BundleClient, FetchFailure, parse};
+use super::server::{DEFAULT_NAMESPACE, ServerPart};
 use crate::api_client::ApiClient;
+use crate::bundle_index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResult};
 use crate::problem::Problem;
 use crate::version::read_server_version;
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// Default time limit of one request. `--request-timeout` overrides this limit.
+const REQUEST_TIME: Duration = Duration::from_secs(30);
+
+/// Time limit of the whole collection. The index of the bundle records the parts that were not read
+/// in this time as missing.
+const TOTAL_TIME: Duration = Duration::from_mins(3);
+
+/// Largest number of objects in a list, such as Events. Further objects are left out.
+const OBJECTS: usize = 1_000;
 
 /// The values of the flags that determine the content of the bundle.
 #[derive(Debug)]
@@ -27,7 +33,7 @@ pub(super) struct BundleScope {
     pub(super) namespace: Option<String>,
     /// The namespace of `ifo-apiserver`. None if the flag `--server-namespace` was not given.
     pub(super) server_namespace: Option<String>,
-    /// True if the bundle keeps names and messages. False if it hides them.
+    /// True if the bundle has whole objects and logs. False if it has only allowed fields.
     pub(super) includes_text: bool,
     /// The text of the file of `--metrics`. None if the flag was not given.
     pub(super) metrics: Option<String>,
@@ -35,180 +41,183 @@ pub(super) struct BundleScope {
 
 /// The parts that were collected so far.
 pub(super) struct BundleCollection {
-    client: BundleClient,
-    redactor: Redactor,
-    server_namespace: String,
-    parts: Vec<BundlePart>,
+    pub(super) client: ApiClient,
+    pub(super) deadline: Instant,
+    pub(super) includes_text: bool,
+    pub(super) server_namespace: String,
+    pub(super) index: BundleIndex,
     files: Vec<BundleFile>,
-    created: Timestamp,
-    server_version: Option<String>,
-    operations: OperationsPart,
-    /// The namespaces whose operations were listed, with their real names (not pseudonyms). None
-    /// for all namespaces, or if the operations could not be read.
-    listed_namespaces: Option<Vec<String>>,
 }
 
 /// The objects of a list.
-struct BundleList {
-    items: Vec<Value>,
+pub(super) struct BundleList {
+    pub(super) items: Vec<Value>,
     /// True if objects were left out because of a limit.
-    is_truncated: bool,
+    pub(super) is_truncated: bool,
 }
 
-impl BundlePart {
-    /// Returns true if the summary must name the part as missing or incomplete.
-    ///
-    /// The summary does not report missing custom resources and missing logs of previous
-    /// containers, because they usually do not exist. If a log does not exist, the kube-apiserver
-    /// answers 400, so the result of the part is `Failed`.
-    pub(super) fn is_named_in_summary(&self) -> bool {
-        let is_optional = self.what == CUSTOM_RESOURCES || self.what.starts_with(PREVIOUS_LOG);
-        match self.result {
-            PartResult::Read => false,
-            PartResult::NotFound | PartResult::Failed => !is_optional,
-            _ => true,
-        }
-    }
+/// The name, the file and the kind of a part with a list.
+#[derive(Clone, Copy)]
+pub(super) struct ListPart<'a> {
+    pub(super) what: &'a str,
+    pub(super) path: &'a str,
+    pub(super) api_version: &'a str,
+    pub(super) kind: &'a str,
 }
 
-const CUSTOM_RESOURCES: &str = "custom resources";
-const PREVIOUS_LOG: &str = "previous log";
-const RECORDS_PART: &str = "records of completed operations";
+pub(super) const CUSTOM_RESOURCES: &str = "custom resources";
 
 impl BundleCollection {
     /// Collects all parts. If a part cannot be read, records the reason and continues.
-    pub(super) async fn collect(client: ApiClient, scope: BundleScope, now: Timestamp) -> Self {
+    pub(super) async fn collect(mut client: ApiClient, scope: BundleScope, now: Timestamp) -> Self {
+        client.timeout.get_or_insert(REQUEST_TIME);
         let mut bundle = Self {
-            client: BundleClient::new(client),
-            redactor: Redactor::new(scope.includes_text),
+            client,
+            deadline: Instant::now() + TOTAL_TIME,
+            includes_text: scope.includes_text,
             server_namespace: DEFAULT_NAMESPACE.to_owned(),
-            parts: Vec::new(),
             files: Vec::new(),
-            created: now,
-            server_version: None,
-            operations: OperationsPart {
-                result: PartResult::Skipped,
-                count: 0,
-                namespaces: None,
-                is_complete: false,
-                warning: None,
+            index: BundleIndex {
+                created: now,
+                redacted: !scope.includes_text,
+                plugin_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
+                server_version: None,
+                server_namespace: String::new(),
+                operations: OperationsPart {
+                    result: PartResult::Skipped,
+                    count: 0,
+                    namespaces: None,
+                    is_complete: false,
+                    warning: None,
+                },
+                parts: Vec::new(),
             },
-            listed_namespaces: None,
         };
         bundle.collect_versions().await;
-        let service = bundle.read_api_service().await;
+        let service = bundle.collect_api_service().await;
         if let Some(namespace) = scope.server_namespace.or(service) {
             bundle.server_namespace = namespace;
         }
-        let rule_sets = bundle.collect_rule_sets().await;
+        bundle.collect_rule_sets().await;
         bundle.collect_operations(scope.namespace.as_ref()).await;
-        bundle.collect_records(scope.namespace.as_ref()).await;
         bundle.collect_custom_resources().await;
-        let account = bundle
-            .collect_server_objects(scope.metrics.as_deref())
-            .await;
+        let mut pods = Vec::new();
+        for part in ServerPart::all() {
+            let found = bundle.collect_server_part(&part).await;
+            pods = if part.kind == "Pod" { found } else { pods };
+        }
+        bundle.collect_logs(&pods).await;
         bundle.collect_crds().await;
-        bundle.collect_access(account.as_deref(), &rule_sets).await;
+        match scope.metrics {
+            Some(metrics) => bundle.add_metrics(&metrics),
+            None => bundle.record("metrics", PartResult::Skipped, ""),
+        }
         bundle
     }
 
     /// Returns the index, and all files of the bundle. The first file contains the index.
-    pub(super) fn finish(self) -> Result<(BundleIndex, Vec<BundleFile>), Problem> {
-        let index = BundleIndex {
-            created: self.created,
-            redacted: self.redactor.is_active(),
-            plugin_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
-            server_version: self.server_version,
-            server_namespace: self.redactor.name(&self.server_namespace),
-            operations: self.operations,
-            parts: self.parts,
-        };
-        let mut files = self.files;
-        let bytes = encode(&index).map_err(|error| Problem::Other(error.to_string()))?;
-        files.insert(
-            0,
-            BundleFile {
-                path: INDEX_FILE.to_owned(),
-                bytes,
-            },
-        );
-        Ok((index, files))
+    pub(super) fn finish(mut self) -> Result<(BundleIndex, Vec<BundleFile>), Problem> {
+        self.index.server_namespace = self.server_namespace;
+        let bytes = encode(&self.index).map_err(|error| Problem::Other(error.to_string()))?;
+        let path = INDEX_FILE.to_owned();
+        self.files.insert(0, BundleFile { path, bytes });
+        Ok((self.index, self.files))
     }
 
-    /// Records a part that was read, and adds its file.
-    fn add(&mut self, what: &str, path: &str, bytes: Vec<u8>, is_truncated: bool) {
-        self.parts.push(BundlePart {
+    /// Waits for an answer until the time limit of the collection is reached.
+    pub(super) async fn within<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        let late = |_| Err(Problem::TimedOut(TOTAL_TIME));
+        timeout_at(self.deadline, answer).await.unwrap_or_else(late)
+    }
+
+    /// Sends a GET request, and returns the body. `resource` names the resource in error messages.
+    pub(super) async fn get(&self, uri: &str, resource: &str) -> Result<String, Problem> {
+        let answer = self.client.answer(uri, resource, None);
+        self.within(answer).await.map(|it| it.text)
+    }
+
+    async fn get_json(&self, uri: &str, resource: &str) -> Result<Value, Problem> {
+        self.within(self.client.get(uri, resource, None)).await
+    }
+
+    /// Records a part without a file. The bundle keeps the message only with `--include-text`,
+    /// because it can contain the name of the user.
+    pub(super) fn record(&mut self, what: &str, result: PartResult, message: &str) {
+        let message = if self.includes_text { message } else { "" };
+        self.index.parts.push(BundlePart {
             what: what.to_owned(),
-            path: Some(path.to_owned()),
-            result: if is_truncated {
-                PartResult::Truncated
-            } else {
-                PartResult::Read
-            },
-            code: None,
-            message: String::new(),
-        });
-        self.files.push(BundleFile {
-            path: path.to_owned(),
-            bytes,
+            path: None,
+            result,
+            message: message.to_owned(),
         });
     }
 
     /// Records a part that could not be read.
-    fn record_failure(&mut self, what: &str, failure: &FetchFailure) {
-        self.parts.push(BundlePart {
-            what: what.to_owned(),
-            path: None,
-            result: failure.result,
-            code: failure.code,
-            message: self.redactor.text(&failure.message),
-        });
+    pub(super) fn record_problem(&mut self, what: &str, problem: &Problem) {
+        self.record(what, PartResult::of(problem), &problem.to_string());
     }
 
-    fn add_json(&mut self, what: &str, path: &str, value: &impl Serialize, is_truncated: bool) {
+    /// Records a part that was read, and adds its file.
+    pub(super) fn add(&mut self, what: &str, path: &str, bytes: Vec<u8>, is_truncated: bool) {
+        let path = path.to_owned();
+        self.index.parts.push(BundlePart {
+            what: what.to_owned(),
+            path: Some(path.clone()),
+            result: PartResult::of_read(is_truncated),
+            message: String::new(),
+        });
+        self.files.push(BundleFile { path, bytes });
+    }
+
+    fn add_json(&mut self, what: &str, path: &str, value: &Value, is_truncated: bool) {
         match encode(value) {
             Ok(bytes) => self.add(what, path, bytes, is_truncated),
-            Err(error) => {
-                let failure = FetchFailure::new(PartResult::Failed, &error);
-                self.record_failure(what, &failure);
-            }
+            Err(error) => self.record(what, PartResult::Failed, &error.to_string()),
         }
     }
 
-    /// Redacts the objects, and adds them as a list of the given kind.
-    fn add_list(
-        &mut self,
-        what: &str,
-        path: &str,
-        (api_version, kind): (&str, &str),
-        list: BundleList,
-        policy: ObjectPolicy,
-    ) {
-        let BundleList {
-            mut items,
-            is_truncated,
-        } = list;
+    /// Removes from an object what may not leave. `managedFields` is removed from whole objects too,
+    /// because it is not needed and is often larger than the rest of the object.
+    fn leave_out(&self, kind: &str, object: &mut Value) {
+        if !self.includes_text {
+            fields::keep(kind, object);
+        } else if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+    }
+
+    /// Adds objects as a list of their kind.
+    pub(super) fn add_list(&mut self, part: ListPart<'_>, list: BundleList) {
+        let mut items = list.items;
         for item in &mut items {
             // Objects in a list can lack `apiVersion` and `kind`, so both fields are set.
-            item["apiVersion"] = json!(api_version);
-            item["kind"] = json!(kind);
-            self.redactor.object(item, policy);
+            item["apiVersion"] = json!(part.api_version);
+            item["kind"] = json!(part.kind);
+            self.leave_out(part.kind, item);
         }
-        let list =
-            json!({"apiVersion": api_version, "kind": format!("{kind}List"), "items": items});
-        self.add_json(what, path, &list, is_truncated);
+        let kind = format!("{}List", part.kind);
+        let value = json!({"apiVersion": part.api_version, "kind": kind, "items": items});
+        self.add_json(part.what, part.path, &value, list.is_truncated);
     }
 
     /// Reads the first page of a list, with at most [`OBJECTS`] objects.
-    async fn list(&self, uri: &str) -> Result<BundleList, FetchFailure> {
-        self.list_at_most(uri, OBJECTS).await
+    pub(super) async fn list(&self, uri: &str, resource: &str) -> Result<BundleList, Problem> {
+        self.list_at_most(uri, resource, OBJECTS).await
     }
 
     /// Reads the first page of a list, with at most `limit` objects.
-    async fn list_at_most(&self, uri: &str, limit: usize) -> Result<BundleList, FetchFailure> {
+    pub(super) async fn list_at_most(
+        &self,
+        uri: &str,
+        resource: &str,
+        limit: usize,
+    ) -> Result<BundleList, Problem> {
         let separator = if uri.contains('?') { '&' } else { '?' };
         let uri = format!("{uri}{separator}limit={limit}");
-        let mut list = parse(&self.client.get(&uri, LIST_BYTES).await?)?;
+        let mut list = self.get_json(&uri, resource).await?;
         let next = list.pointer("/metadata/continue").and_then(Value::as_str);
         let is_truncated = next.is_some_and(|token| !token.is_empty());
         let items = match list["items"].take() {
@@ -222,143 +231,90 @@ impl BundleCollection {
     }
 
     async fn collect_versions(&mut self) {
-        let kubernetes = self
-            .client
-            .get("/version", LIST_BYTES)
-            .await
-            .and_then(|it| parse(&it));
-        let server = self
-            .client
-            .within(read_server_version(&self.client.client))
-            .await;
-        let server = match server {
-            Ok(Ok(version)) => Some(version),
-            Ok(Err(problem)) => {
-                self.record_failure("version of the server", &failure_of(&problem));
-                None
-            }
-            Err(failure) => {
-                self.record_failure("version of the server", &failure);
-                None
-            }
-        };
-        let kubernetes = match kubernetes {
-            Ok(version) => version,
-            Err(failure) => {
-                self.record_failure("version of the kube-apiserver", &failure);
-                Value::Null
-            }
-        };
-        // The other fields of `/version` are left out. They can name the machine on which the
-        // kube-apiserver was built.
-        let versions = json!({
-            "plugin": concat!("v", env!("CARGO_PKG_VERSION")),
-            "server": server.as_deref().map(|it| self.version_text(it)),
-            "kubernetes": kubernetes["gitVersion"].as_str().map(|it| self.version_text(it)),
-            "platform": kubernetes["platform"].as_str().map(|it| self.version_text(it)),
-        });
-        self.server_version = server.map(|it| self.version_text(&it));
-        self.add_json("versions", "versions.json", &versions, false);
-    }
-
-    /// Returns `version` if it has the form of a version. Otherwise returns the redacted text.
-    fn version_text(&self, version: &str) -> String {
-        let is_version = |c: char| c.is_ascii_alphanumeric() || "+-._/".contains(c);
-        if version.len() < 64 && version.chars().all(is_version) {
-            version.to_owned()
-        } else {
-            self.redactor.text(version)
+        let server = self.within(read_server_version(&self.client)).await;
+        if let Err(problem) = &server {
+            self.record_problem("version of the server", problem);
         }
+        let kubernetes = self.get_json("/version", "/version").await;
+        if let Err(problem) = &kubernetes {
+            self.record_problem("version of the kube-apiserver", problem);
+        }
+        let kubernetes = kubernetes.unwrap_or_default();
+        let mut versions = json!({
+            "plugin": self.index.plugin_version,
+            "server": server.ok(),
+            "kubernetes": kubernetes["gitVersion"],
+            "platform": kubernetes["platform"],
+        });
+        fields::keep("Versions", &mut versions);
+        self.index.server_version = versions["server"].as_str().map(str::to_owned);
+        self.add_json("versions", "versions.json", &versions, false);
     }
 
     /// Reads the APIService, which registers `ifo-apiserver` in the kube-apiserver. Returns the
     /// namespace of `ifo-apiserver`. Returns None if the APIService cannot be read or names no
     /// namespace.
-    async fn read_api_service(&mut self) -> Option<String> {
-        let what = "APIService";
+    async fn collect_api_service(&mut self) -> Option<String> {
         let name = format!("{VERSION}.{LIVE_GROUP}");
         let uri = format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}");
-        match self
-            .client
-            .get(&uri, LIST_BYTES)
-            .await
-            .and_then(|it| parse(&it))
-        {
+        let read = self.get_json(&uri, "apiservices.apiregistration.k8s.io");
+        match read.await {
             Ok(mut object) => {
                 let namespace = object.pointer("/spec/service/namespace");
                 let namespace = namespace.and_then(Value::as_str).map(str::to_owned);
-                self.redactor.object(&mut object, ObjectPolicy::Api);
-                self.add_json(what, "cluster/apiservice.json", &object, false);
+                self.leave_out("APIService", &mut object);
+                self.add_json("APIService", "cluster/apiservice.json", &object, false);
                 namespace
             }
-            Err(failure) => {
-                self.record_failure(what, &failure);
+            Err(problem) => {
+                self.record_problem("APIService", &problem);
                 None
             }
         }
     }
 
-    async fn collect_rule_sets(&mut self) -> Vec<Value> {
-        let uri = format!("/apis/{GROUP}/{VERSION}/{}", ruleset::PLURAL);
-        match self.list(&uri).await {
-            Ok(list) => {
-                let rule_sets = list.items.clone();
-                let kind = (&*format!("{GROUP}/{VERSION}"), ruleset::KIND);
-                let path = "cluster/operationrulesets.json";
-                self.add_list("rule sets", path, kind, list, ObjectPolicy::RuleSet);
-                rule_sets
-            }
-            Err(failure) => {
-                self.record_failure("rule sets", &failure);
-                Vec::new()
-            }
+    async fn collect_rule_sets(&mut self) {
+        let api_version = format!("{GROUP}/{VERSION}");
+        let uri = format!("/apis/{api_version}/{}", ruleset::PLURAL);
+        let part = ListPart {
+            what: "rule sets",
+            path: "cluster/operationrulesets.json",
+            api_version: &api_version,
+            kind: ruleset::KIND,
+        };
+        match self.list(&uri, ruleset::PLURAL).await {
+            Ok(list) => self.add_list(part, list),
+            Err(problem) => self.record_problem(part.what, &problem),
         }
     }
 
-    /// Reads the CRDs of this project, without their schemas.
+    /// Reads the CRDs of this project.
     async fn collect_crds(&mut self) {
-        let mut found = Vec::new();
+        let mut found = BundleList {
+            items: Vec::new(),
+            is_truncated: false,
+        };
+        let part = ListPart {
+            what: "CustomResourceDefinitions",
+            path: "cluster/customresourcedefinitions.json",
+            api_version: "apiextensions.k8s.io/v1",
+            kind: "CustomResourceDefinition",
+        };
         for plural in [ruleset::PLURAL, live::PLURAL] {
-            let name = format!("{plural}.{GROUP}");
-            let uri = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-            match self
-                .client
-                .get(&uri, LIST_BYTES)
-                .await
-                .and_then(|it| parse(&it))
-            {
-                Ok(definition) => {
-                    let mut definition = summary_of(&definition);
-                    self.redactor.object(&mut definition, ObjectPolicy::Api);
-                    found.push(definition);
-                }
-                // The CRD of InFlightOperations is usually missing, so its absence is no failure.
-                // In most clusters, it exists only if `ifo-apiserver` writes operations as custom
-                // resources (persistence mode).
-                Err(failure)
-                    if failure.result == PartResult::NotFound && plural == live::PLURAL => {}
-                Err(failure) => self.record_failure("CustomResourceDefinitions", &failure),
+            let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            let uri = format!("{all}/{plural}.{GROUP}");
+            let resource = "customresourcedefinitions.apiextensions.k8s.io";
+            match self.get_json(&uri, resource).await {
+                Ok(definition) => found.items.push(definition),
+                // In most clusters, the CRD of InFlightOperations exists only if `ifo-apiserver`
+                // writes operations as custom resources (persistence mode).
+                Err(Problem::NotFound(_)) if plural == live::PLURAL => {}
+                Err(problem) => self.record_problem(part.what, &problem),
             }
         }
-        if !found.is_empty() {
-            let list = json!({"apiVersion": "v1", "kind": "List", "items": found});
-            let path = "cluster/customresourcedefinitions.json";
-            self.add_json("CustomResourceDefinitions", path, &list, false);
+        if !found.items.is_empty() {
+            self.add_list(part, found);
         }
-    }
-
-    async fn collect_access(&mut self, account: Option<&str>, rule_sets: &[Value]) {
-        let namespace = self.server_namespace.clone();
-        let outcome =
-            access::review(&self.client, &self.redactor, &namespace, account, rule_sets).await;
-        if let Some(failure) = &outcome.server_failure {
-            self.record_failure("rights of the server", failure);
-        }
-        if let Some(failure) = &outcome.user_failure {
-            self.record_failure("rights of the user", failure);
-        }
-        let what = "results of access reviews";
-        self.add_json(what, "access.json", &outcome.report, outcome.is_truncated);
     }
 }
 
@@ -366,42 +322,4 @@ fn encode(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     let mut bytes = serde_json::to_vec_pretty(value)?;
     bytes.push(b'\n');
     Ok(bytes)
-}
-
-fn failure_of(problem: &Problem) -> FetchFailure {
-    FetchFailure::new(PartResult::of(problem), &problem)
-}
-
-/// Returns the names, versions and conditions of a CRD.
-fn summary_of(definition: &Value) -> Value {
-    let versions = definition
-        .pointer("/spec/versions")
-        .and_then(Value::as_array);
-    let versions = versions
-        .into_iter()
-        .flatten()
-        .map(|it| json!({"name": it["name"], "served": it["served"], "storage": it["storage"]}));
-    let conditions = definition
-        .pointer("/status/conditions")
-        .and_then(Value::as_array);
-    let conditions = conditions
-        .into_iter()
-        .flatten()
-        .map(|it| json!({"type": it["type"], "status": it["status"], "reason": it["reason"]}));
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": definition["metadata"]["name"]},
-        "spec": {
-            "group": definition["spec"]["group"],
-            "scope": definition["spec"]["scope"],
-            "names": {"plural": definition["spec"]["names"]["plural"],
-                      "kind": definition["spec"]["names"]["kind"]},
-            "versions": versions.collect::<Vec<_>>(),
-        },
-        "status": {
-            "storedVersions": definition["status"]["storedVersions"],
-            "conditions": conditions.collect::<Vec<_>>(),
-        },
-    })
 }

@@ -3,38 +3,30 @@
 //!
 //! Input: the cluster. Output: an archive or a folder, and a summary on standard error. If a part
 //! of the data cannot be read, the index of the bundle records the reason, and the collection
-//! continues. The command reads no Secret.
+//! continues. The command reads no Secret. Without `--include-text`, only the fields in `fields`
+//! leave the cluster.
 //!
 //! ```text
-//! send_requests ─▶ collect ─▶ redact ─▶ output
+//! collect (operations, server) ─▶ fields ─▶ output
 //! ```
 
-mod access;
 mod collect;
-mod index;
-mod limits;
+mod fields;
+mod operations;
 mod output;
-mod redact;
-mod send_requests;
+mod server;
 
-pub(super) use index::{BundleIndex, INDEX_FILE, PartResult};
-
-use super::connect::Connect;
-use super::from_files;
+use super::bundle_index::{BundleIndex, BundlePart, PartResult};
+use super::connect::{Connect, needs_cluster};
 use super::output::{complain, print};
 use super::problem::Problem;
 use crate::clock;
-use collect::{BundleCollection, BundleScope};
+use collect::{BundleCollection, BundleScope, CUSTOM_RESOURCES};
 use output::BundleOutput;
+use server::PREVIOUS_LOG;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// The namespace in which `deploy/` installs the server (`ifo-apiserver`).
-const DEFAULT_NAMESPACE: &str = "ifo-system";
-
-/// The name of the server's objects, such as its Deployment, its Lease and its ServiceAccount.
-const SERVER_NAME: &str = "ifo-apiserver";
 
 /// The flags of `support-bundle`.
 #[derive(Debug, clap::Args)]
@@ -55,14 +47,13 @@ pub(super) struct SupportBundleArgs {
     /// New archive (tar.gz); or a folder, which must be empty or end with a slash
     #[arg(short = 'O', short_alias = 'o', long, value_name = "FILE|DIR")]
     output: Option<PathBuf>,
-    /// Keep names and messages as they are
+    /// Also messages, expressions, settings and all other fields, and the logs
     #[arg(long)]
     include_text: bool,
     /// Namespace of the server, if it cannot be read from the APIService
     #[arg(long, value_name = "NAME", value_parser = super::connect::checked_namespace)]
     server_namespace: Option<String>,
-    /// Metrics of the server that you have read, instead of those through the proxy of the
-    /// kube-apiserver
+    /// Metrics of the server that you have read
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
     #[command(flatten)]
@@ -72,7 +63,7 @@ pub(super) struct SupportBundleArgs {
 /// Collects the bundle and writes it. Prints its path.
 pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     if args.connect.reads_files() {
-        return Err(from_files::needs_cluster("support-bundle"));
+        return Err(needs_cluster("support-bundle"));
     }
     let now = clock::now();
     let output = BundleOutput::choose(args.output.as_deref(), now)?;
@@ -99,33 +90,45 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
 /// Prints a summary to standard error: the number of files and operations, and the missing or
 /// incomplete parts.
 fn report(index: &BundleIndex, files: usize) {
-    let names = if index.redacted {
-        "names and messages are hidden"
+    let texts = if index.redacted {
+        "names are included, and texts such as messages are left out"
     } else {
-        "it contains names and messages; check it before you send it"
+        "it contains all texts; check it before you send it"
     };
     let count = index.operations.count;
     complain(
         "note",
-        format!("{files} files, {count} operations; {names}"),
+        format!("{files} files, {count} operations; {texts}"),
     );
-    let mut missing: BTreeMap<(PartResult, Option<u16>, &str), Vec<&str>> = BTreeMap::new();
-    for part in index.parts.iter().filter(|it| it.is_named_in_summary()) {
-        // Hidden messages differ only in their lengths, so they are not compared and not printed.
-        let message = if index.redacted { "" } else { &part.message };
-        let key = (part.result, part.code, message);
+    let mut missing: BTreeMap<(PartResult, &str), Vec<&str>> = BTreeMap::new();
+    for part in index.parts.iter().filter(|it| is_named(it)) {
+        let key = (part.result, part.message.as_str());
         missing.entry(key).or_default().push(&part.what);
     }
-    for ((result, code, message), parts) in missing {
-        let code = code.map(|it| format!(", {it}")).unwrap_or_default();
-        let message = Some(message).filter(|it| !it.is_empty());
-        let message = message.map(|it| format!(": {it}")).unwrap_or_default();
-        let why = format!("{}{code}{message}", result.reason());
+    for ((result, message), parts) in missing {
         let how = if result == PartResult::Truncated {
             "incomplete"
         } else {
             "missing"
         };
+        let why = match message {
+            "" => result.reason().to_owned(),
+            message => format!("{}: {message}", result.reason()),
+        };
         complain("note", format!("{how}: {} ({why})", parts.join(", ")));
+    }
+}
+
+/// Returns true if the summary must name the part as missing or incomplete.
+///
+/// The summary does not report missing custom resources and missing logs of previous containers,
+/// because they usually do not exist. If a log does not exist, the kube-apiserver answers 400, so
+/// the result of the part is `Failed`.
+fn is_named(part: &BundlePart) -> bool {
+    let is_optional = part.what == CUSTOM_RESOURCES || part.what.starts_with(PREVIOUS_LOG);
+    match part.result {
+        PartResult::Read => false,
+        PartResult::NotFound | PartResult::Failed => !is_optional,
+        _ => true,
     }
 }

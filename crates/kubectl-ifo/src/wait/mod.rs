@@ -14,9 +14,8 @@ mod progress;
 mod wait_loop;
 mod wait_state;
 
-use super::connect::{Connect, checked_namespace};
+use super::connect::{Connect, checked_namespace, needs_cluster};
 use super::filter::Filters;
-use super::from_files;
 use super::output::{print, print_error_line};
 use super::plain_text::one_line;
 use super::problem::Problem;
@@ -105,7 +104,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.with_namespace(args.connect.namespace());
     filters.refuse_format("wait has no output format; its exit code is the result")?;
     if args.connect.reads_files() {
-        return Err(from_files::needs_cluster("wait"));
+        return Err(needs_cluster("wait"));
     }
     let settings = args.settings;
     let contradiction = match settings.goal {

@@ -1,44 +1,97 @@
 //! Tests of `kubectl ifo impact` with a fake API server. `impact` shows the operations on a node,
-//! and the objects that a drain of the node affects.
+//! and the Pods that a drain of the node affects. The fake API server fails a test if an eviction is
+//! requested that is not a dry run.
 
 use super::CommandOutput;
 use super::pieces_of_work::{answer, migration};
 use super::tests_with_fake_apiserver::{execute, json_response, plugin, serve, status_response};
 use axum::extract::Request;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
-const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
-const MACHINES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
+const PODS: &str = "/api/v1/pods";
+
+/// The refusal of an eviction because of a disruption budget.
+const BUDGET: &str = "The disruption budget api needs 2 healthy pods and has 2 currently";
+
+/// Returns a Pod on `worker-3`. `controller` is `Kind/name`, or empty.
+fn pod(name: &str, controller: &str) -> Value {
+    let mut pod = json!({
+        "metadata": {"name": name, "namespace": "shop"}, "status": {"phase": "Running"},
+    });
+    if let Some((kind, name)) = controller.split_once('/') {
+        pod["metadata"]["ownerReferences"] = json!([
+            {"apiVersion": "x/v1", "kind": kind, "name": name, "uid": "u", "controller": true},
+        ]);
+    }
+    pod
+}
+
+fn pods() -> Value {
+    let mut mirror = pod("static", "Node/worker-3");
+    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+    let mut ended = pod("ended", "Job/backup");
+    ended["status"]["phase"] = json!("Succeeded");
+    json!({"items": [
+        pod("api", "ReplicaSet/api"),
+        pod("cache", "StatefulSet/cache"),
+        pod("debug", ""),
+        pod("virt-launcher-db", "VirtualMachineInstance/db"),
+        pod("virt-launcher-web", "VirtualMachineInstance/web"),
+        pod("agent", "DaemonSet/agent"),
+        pod("gone", "ReplicaSet/gone"),
+        mirror,
+        ended,
+    ]})
+}
+
+/// Returns the name of the Pod whose eviction is requested. None for other requests.
+fn evicted(request: &Request) -> Option<&str> {
+    let path = request.uri().path().strip_suffix("/eviction")?;
+    assert_eq!(request.method(), "POST");
+    assert_eq!(request.uri().query(), Some("dryRun=All"));
+    path.strip_prefix("/api/v1/namespaces/shop/pods/")
+}
+
+/// Returns the refusal of an eviction because of a disruption budget.
+fn budget_refusal() -> Response {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "metadata": {}, "code": 429,
+        "reason": "TooManyRequests",
+        "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+        "details": {"causes": [{"reason": "DisruptionBudget", "message": BUDGET}]},
+    });
+    (
+        axum::http::StatusCode::TOO_MANY_REQUESTS,
+        status.to_string(),
+    )
+        .into_response()
+}
+
+fn migrated() -> Response {
+    let message = "admission webhook \"virt-launcher-eviction-interceptor.kubevirt.io\" denied the \
+                   request: Eviction triggered evacuation of VMI \"shop/web\"";
+    status_response(429, "TooManyRequests", message)
+}
 
 fn cluster(request: &Request) -> Response {
+    match evicted(request) {
+        Some("api") => return budget_refusal(),
+        Some("virt-launcher-web") => return migrated(),
+        Some("gone") => return status_response(404, "NotFound", "pods \"gone\" not found"),
+        Some("cache" | "debug" | "virt-launcher-db") => return json_response(&json!({})),
+        Some(other) => panic!("the eviction of {other} was requested"),
+        None => {}
+    }
     match request.uri().path() {
-        "/api/v1/pods" => {
+        PODS => {
             let query = request.uri().query().unwrap_or_default();
             assert!(
                 query.contains("fieldSelector=spec.nodeName%3Dworker-3"),
                 "{query}"
             );
-            json_response(&json!({"items": [
-                {"metadata": {"name": "api", "namespace": "shop", "labels": {"app": "api"}, "ownerReferences": [
-                    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "api", "uid": "u", "controller": true}]},
-                 "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}},
-                {"metadata": {"name": "debug", "namespace": "shop"}, "status": {"phase": "Running"}},
-            ]}))
+            json_response(&pods())
         }
-        BUDGETS => json_response(&json!({"items": [{
-            "metadata": {"name": "api", "namespace": "shop"},
-            "spec": {"selector": {"matchLabels": {"app": "api"}}},
-            "status": {"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2},
-        }]})),
-        MACHINES => json_response(&json!({"items": [
-            {"metadata": {"name": "web", "namespace": "shop"}, "spec": {},
-             "status": {"nodeName": "worker-3", "phase": "Running",
-                        "conditions": [{"type": "LiveMigratable", "status": "True"}]}},
-        ]})),
-        "/apis/kubevirt.io/v1/kubevirts" => json_response(&json!({"items": [
-            {"spec": {"configuration": {"evictionStrategy": "LiveMigrate"}}},
-        ]})),
         _ => answer(&migration(), request),
     }
 }
@@ -50,25 +103,23 @@ fn the_impact_of_a_drain_has_operations_interruptions_and_blockers() {
     for node in ["worker-3", "node/worker-3"] {
         let output = run(&[node]);
         assert_eq!((output.code, &*output.stderr), (1, ""), "{}", output.stdout);
-        let verdict = "Safe to drain worker-3: no. 1 object blocks a drain: PodDisruptionBudget/api in shop\n";
+        let verdict = "Safe to drain worker-3: no. 1 Pod blocks a drain: api in shop\n";
         assert!(output.stdout.starts_with(verdict), "{}", output.stdout);
         assert_eq!(
             output.stdout.split_once("copies memory\n").map(|it| it.1),
             Some(
                 "
 A drain affects:
-NAMESPACE   OBJECT                       EFFECT
-shop        VirtualMachineInstance/web   migrated to another node (evictionStrategy LiveMigrate)
-shop        Pod/api                      evicted and created again by ReplicaSet/api
-shop        Pod/debug                    deleted and not created again, because it has no controller
+NAMESPACE   POD                 EFFECT
+shop        api                 stays and blocks the drain
+shop        cache               evicted and created again by StatefulSet/cache
+shop        debug               deleted and not created again, because it has no controller
+shop        virt-launcher-db    VirtualMachineInstance/db is shut down
+shop        virt-launcher-web   VirtualMachineInstance/web is moved to another node
 
-These objects block a drain:
-NAMESPACE   OBJECT                    REASON
-shop        PodDisruptionBudget/api   disruptionsAllowed is 0 (healthy Pods: 2, required: 2); selects shop/api
-
-kubectl drain refuses to start without these flags:
-FLAG      PODS         REASON
---force   shop/debug   Pods without a controller are not created again
+The eviction of these Pods is refused:
+NAMESPACE   POD   REASON
+shop        api   Cannot evict pod as it would violate the pod's disruption budget. The disruption budget api needs 2 healthy pods and has 2 currently
 "
             ),
             "{}",
@@ -78,14 +129,15 @@ FLAG      PODS         REASON
     let json = run(&["worker-3", "-o", "json"]).json();
     assert_eq!(
         json["verdict"],
-        json!({
-            "safe": "False",
-            "reasons": ["1 object blocks a drain: PodDisruptionBudget/api in shop"],
-        })
+        json!({"safe": "False", "reasons": ["1 Pod blocks a drain: api in shop"]})
     );
     assert_eq!(json["operations"][0]["name"], "vm-2-migrating");
-    assert_eq!(json["interrupted"][0]["effect"], "Migrated");
-    assert_eq!(json["blockers"][1]["flag"], "--force");
+    assert_eq!(json["interrupted"][4]["effect"], "Migrated");
+    assert_eq!(
+        json["interrupted"][4]["controller"],
+        "VirtualMachineInstance/web"
+    );
+    assert_eq!(json["blockers"][0]["name"], "api");
     assert_eq!(json["missing"], json!([]));
     let yaml = run(&["worker-3", "-o", "yaml"]).stdout;
     assert!(yaml.starts_with("node: worker-3\n"), "{yaml}");
@@ -94,92 +146,74 @@ FLAG      PODS         REASON
     assert_eq!(run(&["pod/a"]).code, 2);
 }
 
-#[test]
-fn in_a_cluster_without_kubevirt_the_answer_is_complete() {
-    // To a user without rights, the kube-apiserver answers 403 even if it does not serve the
-    // resource. After a 403, the plugin reads discovery to find out whether the resource exists.
-    for list in [404, 403] {
-        for discovery in [404, 200] {
-            let (_runtime, address) = serve(move |request| match request.uri().path() {
-                MACHINES if list == 404 => status_response(404, "NotFound", "404 page not found"),
-                MACHINES => status_response(403, "Forbidden", "no"),
-                "/apis/kubevirt.io/v1" if discovery == 404 => {
-                    status_response(404, "NotFound", "404 page not found")
-                }
-                "/apis/kubevirt.io/v1" => json_response(&json!({
-                    "kind": "APIResourceList", "groupVersion": "kubevirt.io/v1", "resources": [],
-                })),
-                _ => cluster(request),
-            });
-            let output = execute(plugin(address).args(["impact", "worker-3"]));
-            assert_eq!(
-                (output.code, &*output.stderr),
-                (1, ""),
-                "{list} {discovery}"
-            );
-            assert!(output.stdout.contains("Pod/api"), "{}", output.stdout);
-            let json = execute(plugin(address).args(["impact", "worker-3", "-o", "json"])).json();
-            assert_eq!(json["missing"], json!([]), "{list} {discovery}");
-        }
-    }
+/// Runs `impact` on a node with one Pod, whose eviction gets this answer. Other requests get the
+/// answers of [`cluster`].
+fn impact_of_one_pod(
+    answer: impl Fn() -> Response + Clone + Send + Sync + 'static,
+) -> CommandOutput {
+    let (_runtime, address) = serve(move |request| match request.uri().path() {
+        path if path.ends_with("/eviction") => answer(),
+        PODS => json_response(&json!({"items": [pod("api", "ReplicaSet/api")]})),
+        _ => cluster(request),
+    });
+    execute(plugin(address).args(["impact", "worker-3"]))
 }
 
 #[test]
-fn virtual_machines_that_may_not_be_read_are_a_missing_part() {
-    let discovered = |names: &[&str]| {
-        let resources = names.iter();
-        let resources = resources.map(|name| {
-            json!({"name": name, "singularName": "", "namespaced": true, "kind": "X", "verbs": ["list"]})
-        });
-        json!({
-            "kind": "APIResourceList", "groupVersion": "kubevirt.io/v1",
-            "resources": resources.collect::<Vec<_>>(),
-        })
-    };
-    let served = discovered(&["virtualmachineinstances"]);
-    let unreadable = || status_response(500, "InternalError", "no");
-    for is_discovered in [true, false] {
-        let served = served.clone();
-        let (_runtime, address) = serve(move |request| match request.uri().path() {
-            MACHINES => status_response(403, "Forbidden", "no"),
-            BUDGETS => json_response(&json!({"items": []})),
-            "/apis/kubevirt.io/v1" if is_discovered => json_response(&served),
-            "/apis/kubevirt.io/v1" => unreadable(),
-            _ => cluster(request),
-        });
-        let output = execute(plugin(address).args(["impact", "worker-3"]));
+fn a_refused_eviction_blocks_a_drain_and_a_failed_one_is_a_missing_part() {
+    let webhook = "admission webhook \"x.example.com\" denied the request: not now";
+    let several = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+    let policy = "pods \"api\" is forbidden: ValidatingAdmissionPolicy 'ifo-eviction' with binding \
+                  'ifo-eviction-deny' denied request: an operation is in flight";
+    for (code, reason, message) in [
+        (403, "Forbidden", policy),
+        (422, "Invalid", policy),
+        (403, "Forbidden", webhook),
+        (429, "TooManyRequests", webhook),
+        (500, "InternalError", several),
+    ] {
+        let output = impact_of_one_pod(move || status_response(code, reason, message));
+        assert_eq!((output.code, &*output.stderr), (1, ""), "{message}");
+        assert!(output.stdout.contains(message), "{}", output.stdout);
+    }
+    let right = "pods \"api\" is forbidden: User \"jane\" cannot create resource \"pods/eviction\"";
+    for (code, message, missing) in [
+        (403, right, "you may not create pods/eviction"),
+        (429, "Too many requests", "Too many requests"),
+        (500, "the storage is broken", "the storage is broken"),
+    ] {
+        let output = impact_of_one_pod(move || status_response(code, "x", message));
         assert_eq!(output.code, 3, "{}", output.stdout);
-        assert_eq!(
-            output.stderr,
-            "missing: VirtualMachineInstances: you may not list virtualmachineinstances.kubevirt.io\n"
+        assert!(
+            output.stderr.starts_with("missing: evictions: "),
+            "{}",
+            output.stderr
+        );
+        assert!(output.stderr.contains(missing), "{}", output.stderr);
+        assert!(
+            output
+                .stdout
+                .contains("unknown, because a part could not be read"),
+            "{}",
+            output.stdout
         );
     }
+    let output = impact_of_one_pod(migrated);
+    assert_eq!((output.code, &*output.stderr), (0, ""), "{}", output.stdout);
 }
 
 #[test]
 fn a_missing_part_is_named_and_the_exit_code_is_3_unless_something_is_against_a_drain() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
-        BUDGETS => status_response(403, "Forbidden", "no"),
-        MACHINES => status_response(500, "InternalError", "the storage is broken"),
+        PODS => status_response(403, "Forbidden", "no"),
         _ => cluster(request),
     });
     let output = execute(plugin(address).args(["impact", "worker-3"]));
     assert_eq!(output.code, 3, "{}", output.stderr);
-    assert!(
-        output
-            .stdout
-            .contains("unknown, because a part could not be read"),
-        "{}",
-        output.stdout
-    );
-    assert_eq!(
-        output.stderr,
-        "missing: PodDisruptionBudgets: you may not list poddisruptionbudgets.policy\n\
-         missing: VirtualMachineInstances: the storage is broken\n"
-    );
+    assert_eq!(output.stderr, "missing: Pods: you may not list pods\n");
     let json = execute(plugin(address).args(["impact", "worker-3", "-o", "json"]));
     assert_eq!(json.code, 3);
-    assert_eq!(json.json()["missing"][0]["part"], "PodDisruptionBudgets");
+    assert_eq!(json.json()["missing"][0]["part"], "Pods");
 
     // Without the API of the operations, the other parts are still shown.
     let (_runtime, address) = serve(|request| match request.uri().path() {
@@ -190,11 +224,7 @@ fn a_missing_part_is_named_and_the_exit_code_is_3_unless_something_is_against_a_
     });
     let output = execute(plugin(address).args(["impact", "worker-3"]));
     assert_eq!(output.code, 1, "{}", output.stderr);
-    assert!(
-        output.stdout.contains("PodDisruptionBudget/api"),
-        "{}",
-        output.stdout
-    );
+    assert!(output.stdout.contains(BUDGET), "{}", output.stdout);
     assert!(
         output.stderr.starts_with("missing: operations: "),
         "{}",
@@ -213,12 +243,11 @@ fn on_node(kind: &str, name: &str, operation: &str, state: &str) -> Value {
     })
 }
 
-/// Runs `impact` in a cluster with these operations, in which no object blocks a drain.
+/// Runs `impact` in a cluster with these operations, in which no Pod is on the node.
 fn impact_with(operations: &[Value], args: &[&str]) -> CommandOutput {
     let operations = operations.to_vec();
-    let lists = ["/pods", "/poddisruptionbudgets", "/virtualmachineinstances"];
     let (_runtime, address) = serve(move |request| match request.uri().path() {
-        path if lists.iter().any(|it| path.ends_with(it)) => json_response(&json!({"items": []})),
+        path if path.ends_with("/pods") => json_response(&json!({"items": []})),
         "/api/v1/namespaces/shop" => json_response(&json!({})),
         _ => answer(&operations, request),
     });
@@ -250,7 +279,7 @@ fn a_drain_is_safe_if_all_operations_on_the_node_progress() {
     let output = impact_with(&[cordoned, moving], &[]);
     assert_eq!((output.code, &*output.stderr), (0, ""), "{}", output.stdout);
     let verdict = "Safe to drain worker-3: yes. No operation on the node is in trouble, \
-                   and no object blocks a drain\n";
+                   and no Pod blocks a drain\n";
     assert!(output.stdout.starts_with(verdict), "{}", output.stdout);
     for held in [
         on_node("Node", "worker-4", "Cordoned", "Held"),

@@ -1,6 +1,5 @@
 //! Tests of `kubectl ifo support-bundle`, which writes an archive (the bundle) with data for
-//! support engineers. By default, the plugin redacts the bundle: it replaces names by pseudonyms,
-//! and messages by `<redacted, N characters>`.
+//! support engineers. By default, the bundle contains only the fields that may leave the cluster.
 
 use super::tests_with_fake_apiserver::{
     LIVE, RULE_SETS, execute, json_response, list_response, not_found, plugin, serve,
@@ -13,16 +12,19 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::Path;
 
-/// The text that marks the names and messages of the simulated cluster. A redacted bundle must not
-/// contain it.
+/// The text that marks everything in the simulated cluster that may not leave it without
+/// `--include-text`.
 const MARKER: &str = "zqx";
+
+/// The text that marks the names in the simulated cluster that may leave it.
+const NAME: &str = "visible";
 
 /// Path of the records of completed operations.
 const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
 
 /// Fields whose values in this test are fixed words, such as `Pod` in `kind`, and not names that a
-/// user has chosen. These values stay in a redacted bundle.
-const PUBLIC_FIELDS: [&str; 13] = [
+/// user has chosen. These values stay in the bundle.
+const PUBLIC_FIELDS: [&str; 14] = [
     "apiVersion",
     "kind",
     "group",
@@ -35,31 +37,60 @@ const PUBLIC_FIELDS: [&str; 13] = [
     "reason",
     "type",
     "status",
-    "allowed",
+    "debounce",
+    "memory",
 ];
 
-/// Replaces each string in `value` by a unique string that contains [`MARKER`]. Keeps times and the
-/// values of the fields in [`PUBLIC_FIELDS`]. Also adds a marked entry to each map of labels or
-/// annotations.
+/// Fields with names that may leave. `metadata` stands for the name, the
+/// namespace, the UID and the version of an object.
+const NAME_FIELDS: [&str; 12] = [
+    "metadata",
+    "subject",
+    "ownerReferences",
+    "involvedObject",
+    "service",
+    "ruleSet",
+    "detectedBy",
+    "item",
+    "work",
+    "nodes",
+    "nodeName",
+    "holderIdentity",
+];
+
+/// Replaces each string in `value` by a unique string that contains [`MARKER`], or [`NAME`] if it is
+/// a name that may leave. Keeps times and the values of the fields in [`PUBLIC_FIELDS`]. Also adds a
+/// marked entry to each map of labels or annotations.
 ///
-/// `field` is the name of the field that contains `value`. `count` makes the strings unique.
-fn mark(value: &mut Value, field: &str, count: &mut usize) {
+/// `parent` and `field` are the names of the fields that contain `value`. `count` makes the strings
+/// unique.
+fn mark(value: &mut Value, parent: &str, field: &str, count: &mut usize) {
     match value {
         Value::String(text) => {
             let is_time = text.ends_with('Z') && text.starts_with("2026");
-            if !is_time && !PUBLIC_FIELDS.contains(&field) {
-                *count += 1;
-                let is_sentence = text.contains(' ');
-                *text = format!(
-                    "{MARKER}{count}{}",
-                    if is_sentence { " is broken" } else { "" }
-                );
+            let is_name = NAME_FIELDS.contains(&field)
+                || NAME_FIELDS.contains(&parent)
+                    && ["name", "namespace", "uid", "resourceVersion"].contains(&field)
+                || field == "namespaces"
+                || parent == "containers" && field == "name"
+                || parent == "containerStatuses" && field == "name"
+                || parent == "labelExpressions" && field == "key";
+            if is_time || PUBLIC_FIELDS.contains(&field) {
+                return;
             }
+            *count += 1;
+            *text = match (is_name, text.contains(' ')) {
+                (true, _) => format!("{NAME}{count}"),
+                (false, true) => format!("{MARKER}{count} is broken"),
+                (false, false) => format!("{MARKER}{count}"),
+            };
         }
-        Value::Array(items) => items.iter_mut().for_each(|it| mark(it, field, count)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|it| mark(it, parent, field, count)),
         Value::Object(fields) => {
             for (key, value) in fields.iter_mut() {
-                mark(value, key, count);
+                mark(value, field, key, count);
             }
             if ["labels", "annotations", "matchLabels"].contains(&field) {
                 *count += 1;
@@ -71,7 +102,7 @@ fn mark(value: &mut Value, field: &str, count: &mut usize) {
 }
 
 fn marked(mut value: Value) -> Value {
-    mark(&mut value, "", &mut 0);
+    mark(&mut value, "", "", &mut 0);
     value
 }
 
@@ -90,7 +121,7 @@ fn marked_operation() -> Value {
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
         "metadata": metadata(),
         "spec": {
-            "operation": "Migrating", "ruleSet": "r", "component": "kubevirt", "item": "i",
+            "operation": "Migrating", "ruleSet": "r", "component": "kubevirt", "item": "i", "future": "field",
             "subject": {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web",
                         "namespace": "ns", "uid": "u",
                         "ownerReferences": [{"apiVersion": "v1", "kind": "Pool", "name": "p", "uid": "u"}]},
@@ -107,11 +138,10 @@ fn marked_operation() -> Value {
 fn marked_record() -> Value {
     let mut record = marked_operation();
     record["kind"] = json!("OperationRecord");
-    record["spec"]["work"] = json!("zqx-work");
     record["status"] = json!({
         "outcome": "Superseded", "reason": "NotDetected", "message": "zqx is over",
         "started": "2026-01-01T00:00:00Z", "startTimeSource": "Detected",
-        "completed": "2026-01-01T00:10:00Z", "durationSeconds": 600, "nodes": ["zqx-node"],
+        "completed": "2026-01-01T00:10:00Z", "durationSeconds": 600, "nodes": ["visible-node"],
         "expected": {"typicalSeconds": 125, "runs": 37, "source": "History"},
     });
     record["metadata"]["labels"]["ifo.kubevirt.io/state"] = json!("Superseded");
@@ -122,13 +152,13 @@ fn marked_rule_set() -> Value {
     marked(json!({
         "metadata": metadata(),
         "spec": {
-            "component": "kubevirt", "namespaces": ["a"], "labels": {"k": "v"},
+            "component": "kubevirt", "namespaces": ["a"], "nodes": "[object.node]", "labels": {"k": "v"},
             "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
             "labelSelector": {"matchLabels": {}, "matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]},
             "labelExpressions": [{"key": "k", "expression": "object.metadata.name"}],
             "variables": [{"name": "v", "expression": "a + b"}],
-            "rules": [{"operation": "Migrating", "expression": "word", "message": "'a b'", "reason": "Some reason",
-                       "instance": "x", "debounce": "soon"}],
+            "rules": [{"operation": "Migrating", "expression": "word", "message": "'a b'", "reason": "object.reason",
+                       "instance": "x", "debounce": "30s"}],
         },
         "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "EvaluationFailed",
                                    "message": "on an object", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
@@ -172,7 +202,7 @@ const METRICS: &str = "\
 # HELP ifo_operations zqx
 # TYPE ifo_operations gauge
 ifo_operations{component=\"kubevirt\",state=\"zqx } zqx\",zqx=\"zqx\"} 3
-ifo_evaluation_failures_total{ruleset=\"zqx\",operation=\"Migrating\"} 1 # {trace=\"zqx\"} 1
+ifo_evaluation_failures_total{ruleset=\"visible\",operation=\"Migrating\"} 1 # {trace=\"zqx\"} 1
 zqx 1
 ifo_leader 1
 ifo_leader zqx
@@ -188,7 +218,7 @@ fn marked_cluster(request: &Request) -> Response {
         LIVE => {
             let mut response = list_response(&[marked_operation()], "");
             let warning = "299 - \"1 of 1 rule set is not working, operations may be missing: \
-                           zqx-rules (does not compile)\"";
+                           my-rules (does not compile)\"";
             response
                 .headers_mut()
                 .insert("Warning", warning.parse().expect("a header"));
@@ -219,7 +249,6 @@ fn marked_cluster(request: &Request) -> Response {
             status_response(400, "BadRequest", "previous container of zqx not found")
         }
         path if path.ends_with("/log") => LOG.into_response(),
-        path if path.ends_with("/proxy/metrics") => METRICS.into_response(),
         path if path.ends_with("/pods") => list(marked_pod()),
         path if path.ends_with("/deployments") => list(marked(json!({
             "metadata": metadata(), "spec": {"template": {"spec": marked_pod()["spec"]}},
@@ -229,10 +258,6 @@ fn marked_cluster(request: &Request) -> Response {
             "metadata": metadata(),
             "spec": {"holderIdentity": "h", "renewTime": "2026-01-01T00:00:00.000000Z", "leaseTransitions": 3},
         }))),
-        path if path.ends_with("reviews") => json_response(&json!({
-            "status": {"allowed": path.contains("self"), "reason": "allowed by zqx",
-                       "evaluationError": if path.contains("self") { "" } else { "zqx" }},
-        })),
         path if path.ends_with("/poddisruptionbudgets") => status_response(
             403,
             "Forbidden",
@@ -282,16 +307,22 @@ fn paths(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_redacted_bundle_contains_no_name_and_no_message() {
+fn a_bundle_contains_only_the_fields_that_may_leave() {
     let (_runtime, address) = serve(marked_cluster);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let archive = folder.path().join("bundle.tar.gz");
-    let output = execute(
-        plugin(address)
+    let metrics = folder.path().join("own.txt");
+    std::fs::write(&metrics, METRICS).expect("the folder is writable");
+    let bundle = |more: &[&str], archive: &Path| {
+        let mut command = plugin(address);
+        command
             .arg("support-bundle")
+            .args(more)
             .arg("-o")
-            .arg(&archive),
-    );
+            .arg(archive);
+        execute(command.arg("--metrics").arg(&metrics))
+    };
+    let output = bundle(&[], &archive);
     assert_eq!(output.code, 0, "{}", output.stderr);
     assert_eq!(output.stdout.trim(), archive.display().to_string());
     assert!(!output.stderr.contains(MARKER), "{}", output.stderr);
@@ -300,7 +331,12 @@ fn a_redacted_bundle_contains_no_name_and_no_message() {
         .find(MARKER)
         .map(|at| &redacted[at.saturating_sub(200)..at + 20]);
     assert_eq!(at, None);
+    assert!(!redacted.contains("logs/"), "{redacted}");
     for kept in [
+        "\"name\": \"visible",
+        "\"namespace\": \"visible",
+        "\"holderIdentity\": \"visible",
+        "\"nodes\": \"(left out)\"",
         "\"operation\": \"Migrating\"",
         "\"kind\": \"VirtualMachine\"",
         "\"kind\": \"OperationRecord\"",
@@ -311,51 +347,38 @@ fn a_redacted_bundle_contains_no_name_and_no_message() {
         "\"resource\": \"virtualmachines\"",
         "\"reason\": \"CrashLoopBackOff\"",
         "\"reason\": \"EvaluationFailed\"",
-        "<redacted, ",
-        "WARN ifo::observe: <redacted, ",
         "ifo_leader 1\n",
-        "\"containerPort\": 8443",
         "v1.34.0",
-        "\"allowed\": false",
-        "not working, operations may be missing: name-",
+        "not working, operations may be missing: my-rules",
     ] {
         assert!(redacted.contains(kept), "{kept}: {redacted}");
     }
-    // With `--include-text`, the plugin does not redact the bundle, and the bundle contains the
-    // marker. This shows that the redaction removed the marker from the first bundle.
-    let unredacted = folder.path().join("unredacted.tar.gz");
-    let output = execute(
-        plugin(address)
-            .args(["support-bundle", "--include-text", "-o"])
-            .arg(&unredacted),
-    );
+    // With `--include-text`, each object contains the marker. This shows that the marker did not
+    // leave in the first bundle because its field was dropped.
+    let whole = folder.path().join("whole.tar.gz");
+    let output = bundle(&["--include-text"], &whole);
     assert_eq!(output.code, 0, "{}", output.stderr);
-    let unredacted = unpacked(&unredacted);
-    let files = |text: &str| text.lines().filter(|it| it.starts_with("==> ")).count();
-    assert_eq!(files(&unredacted), files(&redacted));
-    for file in unredacted.split("==> ").filter(|it| !it.is_empty()) {
+    let whole = unpacked(&whole);
+    for file in whole.split("==> ").filter(|it| !it.is_empty()) {
         let name = file.lines().next().unwrap_or_default();
-        let is_marked = !name.ends_with("customresourcedefinitions.json");
+        let is_marked = !name.ends_with("versions.json");
         assert_eq!(file.contains(MARKER), is_marked, "{file}");
     }
+    let logs = whole
+        .lines()
+        .filter(|it| it.starts_with("==> ") && it.contains("/logs/visible"));
+    assert_eq!(logs.count(), 1);
 }
 
 #[test]
-fn a_redacted_bundle_can_be_read_with_from() {
+fn a_bundle_can_be_read_with_from() {
     let (_runtime, address) = serve(marked_cluster);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let bundle = folder.path().join("bundle/");
     let output = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
     assert_eq!(output.code, 0, "{}", output.stderr);
     let files = paths(&bundle);
-    assert!(
-        files.contains("bundle.json") && files.contains("access.json"),
-        "{files:?}"
-    );
-    assert!(
-        files.iter().any(|it| it.starts_with("logs/name-")),
-        "{files:?}"
-    );
+    assert!(files.contains("bundle.json"), "{files:?}");
     let from = |args: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
         execute(
@@ -369,13 +392,13 @@ fn a_redacted_bundle_can_be_read_with_from() {
     let list = from(&["list", "-o", "json"]);
     assert_eq!(list.code, 0, "{}", list.stderr);
     assert!(
-        list.stderr.contains("names are pseudonyms"),
+        list.stderr.contains("texts such as messages were left out"),
         "{}",
         list.stderr
     );
     assert!(
         list.stderr
-            .contains("1 of 1 rule set is not working: name-"),
+            .contains("1 of 1 rule set is not working: my-rules"),
         "{}",
         list.stderr
     );
@@ -388,7 +411,7 @@ fn a_redacted_bundle_can_be_read_with_from() {
     let description = from(&["describe", &name]);
     assert_eq!(description.code, 0, "{}", description.stderr);
     assert!(
-        description.stdout.contains("<redacted, "),
+        description.stdout.contains("Blocked"),
         "{}",
         description.stdout
     );
@@ -409,34 +432,10 @@ fn a_redacted_bundle_can_be_read_with_from() {
             .unwrap_or_default()
     };
     assert_eq!(part("PodDisruptionBudget")["result"], "Forbidden");
-    assert_eq!(part("PodDisruptionBudget")["code"], 403);
+    assert_eq!(part("logs")["result"], "Skipped");
+    assert_eq!(part("metrics")["result"], "Skipped");
     assert_eq!(part("custom resources")["result"], "NotFound");
     assert_eq!(part("rule sets")["result"], "Read");
-}
-
-#[test]
-fn failed_reviews_of_the_server_and_of_the_user_are_separate_parts() {
-    let (_runtime, address) = serve(|request| {
-        let path = request.uri().path();
-        if path.ends_with("/selfsubjectaccessreviews") {
-            return status_response(403, "Forbidden", "no");
-        }
-        marked_cluster(request)
-    });
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let bundle = folder.path().join("bundle/");
-    let output = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
-    assert_eq!(output.code, 0, "{}", output.stderr);
-    assert!(
-        output.stderr.contains("rights of the user"),
-        "{}",
-        output.stderr
-    );
-    assert!(
-        !output.stderr.contains("rights of the server"),
-        "{}",
-        output.stderr
-    );
 }
 
 #[test]
@@ -462,83 +461,36 @@ fn a_bundle_is_written_even_if_nothing_can_be_read() {
     );
 }
 
-/// Answers a request for a log. The log has 20,000 lines of 200 bytes. Like the kubelet, this
-/// function takes the newest `tailLines` lines, and returns only the first `limitBytes` bytes of them.
-fn long_log(request: &Request) -> String {
-    let query = request.uri().query().unwrap_or_default();
-    let parameter = |name: &str| -> usize {
-        let mut all = query.split('&').filter_map(|it| it.split_once('='));
-        let value = all.find(|(own, _)| *own == name).map(|(_, value)| value);
-        value.map_or(usize::MAX, |it| it.parse().expect("a number"))
-    };
-    let first = 20_000_usize.saturating_sub(parameter("tailLines"));
-    let lines = (first..20_000).map(|number| {
-        let time = format!("2026-01-01T00:00:00.{number:09}Z");
-        format!(
-            "{:199}\n",
-            format!("{time} {time}  WARN ifo::observe: it broke")
-        )
-    });
-    let mut log: String = lines.collect();
-    log.truncate(parameter("limitBytes"));
-    log
-}
-
 #[test]
-fn a_reached_limit_and_given_metrics_are_recorded() {
+fn a_reached_limit_is_recorded() {
     let (_runtime, address) = serve(|request| {
         let path = request.uri().path();
+        let query = request.uri().query().unwrap_or_default();
         if path.ends_with("/log") {
-            return long_log(request).into_response();
+            // Without `tailLines`, the kubelet would begin with the oldest lines.
+            assert!(
+                query.contains("tailLines=10000&limitBytes=8388608"),
+                "{query}"
+            );
+            return "2026-01-01T00:00:00Z line\n".repeat(10_000).into_response();
         }
         if path.ends_with("/events") {
             let first = json!({"items": [marked_event()], "metadata": {"continue": "token"}});
             return json_response(&first);
         }
-        if path.ends_with("/metrics") {
-            return status_response(403, "Forbidden", "no");
-        }
         marked_cluster(request)
     });
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let metrics = folder.path().join("own.txt");
-    std::fs::write(&metrics, METRICS).expect("the folder is writable");
     let bundle = folder.path().join("bundle/");
     let mut command = plugin(address);
-    command.arg("support-bundle").arg("-o").arg(&bundle);
-    let output = execute(command.arg("--metrics").arg(&metrics));
+    command.args(["support-bundle", "--include-text", "-o"]);
+    let output = execute(command.arg(&bundle));
     assert_eq!(output.code, 0, "{}", output.stderr);
-    // If the user gives a file with metrics, the plugin requests no metrics from the cluster. So
-    // standard error does not report that metrics are missing.
-    assert!(!output.stderr.contains("metrics"), "{}", output.stderr);
     let incomplete = output.stderr.lines().find(|it| it.contains("incomplete: "));
     let incomplete = incomplete.expect("the summary names incomplete parts");
     assert!(
-        incomplete.contains("Events") && incomplete.contains("log of name-"),
+        incomplete.contains("Events") && incomplete.contains("log of visible"),
         "{incomplete}"
-    );
-    // The bundle has the newest lines of the log.
-    let files = paths(&bundle);
-    let mut logs = files.iter().filter(|it| it.starts_with("logs/"));
-    let log = logs.next().expect("the bundle contains a log");
-    let log = std::fs::read_to_string(bundle.join(log)).expect("the log is text");
-    let lines: Vec<&str> = log.lines().collect();
-    let expected = "2026-01-01T00:00:00.000019999Z ";
-    assert!(
-        lines.last().is_some_and(|it| it.starts_with(expected)),
-        "{:?}",
-        lines.last()
-    );
-    assert!(
-        lines.len() > 4_000 && lines.len() < 10_000,
-        "{}",
-        lines.len()
-    );
-    let metrics = std::fs::read_to_string(bundle.join("metrics/metrics.txt"));
-    let metrics = metrics.expect("the bundle contains the metrics");
-    assert!(
-        metrics.contains("ifo_leader 1\n") && !metrics.contains(MARKER),
-        "{metrics}"
     );
 }
 
@@ -560,10 +512,9 @@ fn no_secret_is_requested() {
     );
     assert_eq!(output.code, 0, "{}", output.stderr);
     let asked = asked.lock().expect("no test has panicked");
-    assert!(asked.len() > 20, "{asked:?}");
+    assert!(asked.len() > 10, "{asked:?}");
     for line in asked.iter() {
-        let is_review = line.starts_with("POST ") && line.ends_with("accessreviews");
-        assert!(is_review || line.starts_with("GET "), "{line}");
+        assert!(line.starts_with("GET "), "{line}");
         assert!(!line.contains("/secrets"), "{line}");
     }
 }

@@ -161,14 +161,9 @@ pub fn hostile_cluster(request: &Request) -> Response {
                 {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "u", "controller": true}]},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         }))]),
-        "/apis/policy/v1/poddisruptionbudgets" => list(&[poisoned(json!({
-            "metadata": {"name": "b", "namespace": "n"}, "spec": {"selector": {}},
-            "status": {"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2},
-        }))]),
-        "/apis/kubevirt.io/v1/virtualmachineinstances" => list(&[poisoned(json!({
-            "metadata": {"name": "v", "namespace": "n"}, "spec": {},
-            "status": {"nodeName": "worker-3", "phase": "Running", "conditions": []},
-        }))]),
+        path if path.ends_with("/eviction") => {
+            status_response(403, "Forbidden", &format!("admission webhook {HOSTILE}"))
+        }
         path if path.ends_with("/events") => list(&[poisoned(json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "shop"},
             "involvedObject": {"kind": "VirtualMachine", "name": "vm-1", "namespace": "shop"},

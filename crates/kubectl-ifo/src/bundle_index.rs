@@ -1,7 +1,7 @@
 //! The index of a support bundle: which parts the bundle contains, and which parts could not be
 //! read. A command with `--from` reads the index first.
 
-use crate::problem::Problem;
+use super::problem::Problem;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub(crate) const INDEX_FILE: &str = "bundle.json";
 pub(crate) struct BundleIndex {
     /// Time at which the collection began.
     pub(crate) created: Timestamp,
-    /// True if names are pseudonyms and messages are hidden.
+    /// True if only allowed fields are in the bundle. False with `--include-text`.
     pub(crate) redacted: bool,
     /// Version of the plugin.
     pub(crate) plugin_version: String,
@@ -61,10 +61,7 @@ pub(crate) struct BundlePart {
     pub(crate) path: Option<String>,
     /// The result of reading the part.
     pub(crate) result: PartResult,
-    /// HTTP status code of an answer with an error. None if there was no such answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) code: Option<u16>,
-    /// The error message. Empty if the part was read.
+    /// The error message. Empty without `--include-text`, and if the part was read.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub(crate) message: String,
 }
@@ -74,21 +71,17 @@ pub(crate) struct BundlePart {
 pub(crate) enum PartResult {
     /// The part was read completely.
     Read,
-    /// A limit was reached. The bundle contains only the beginning of a list, or only the end of a
-    /// log.
+    /// A limit was reached. The bundle contains only the beginning of a list.
     Truncated,
-    /// RBAC does not allow the request, or the credentials are not accepted (403, 401).
+    /// RBAC does not allow the request, or the credentials are not accepted.
     Forbidden,
-    /// The cluster has no such object or resource (404, 405, or an empty list).
+    /// The cluster has no such object or resource, or the list is empty.
     NotFound,
-    /// The kube-apiserver or `ifo-apiserver` does not answer (no route, 502, 503, 504), or refuses
-    /// the request for now (429).
+    /// The kube-apiserver or `ifo-apiserver` does not answer, or refuses the request for now.
     Unavailable,
     /// The time limit of the request or of the whole collection was reached.
     TimedOut,
-    /// The answer is larger than the limit. The bundle does not contain the part.
-    TooLarge,
-    /// The part was not requested, because another part that is needed for the request is missing.
+    /// The part was not requested. It needs a flag or another part, which is missing.
     Skipped,
     /// Any other error.
     Failed,
@@ -104,14 +97,22 @@ impl PartResult {
             Self::NotFound => "not in the cluster",
             Self::Unavailable => "no answer, or refused because of load",
             Self::TimedOut => "no answer in time",
-            Self::TooLarge => "larger than the limit",
-            Self::Skipped => "not requested, because another part is missing",
+            Self::Skipped => "not requested, because a flag or another part is missing",
             Self::Failed => "an error",
         }
     }
 
+    /// Returns the result of a part that was read.
+    pub(crate) fn of_read(is_truncated: bool) -> Self {
+        if is_truncated {
+            Self::Truncated
+        } else {
+            Self::Read
+        }
+    }
+
     /// Classifies the problem of a request.
-    pub(super) fn of(problem: &Problem) -> Self {
+    pub(crate) fn of(problem: &Problem) -> Self {
         match problem {
             Problem::Forbidden { .. } | Problem::Unauthorized => Self::Forbidden,
             Problem::NotFound(_) | Problem::NotInstalled => Self::NotFound,
@@ -120,16 +121,6 @@ impl PartResult {
             | Problem::Unavailable(_)
             | Problem::NotSynced
             | Problem::Busy(_) => Self::Unavailable,
-            _ => Self::Failed,
-        }
-    }
-
-    /// Classifies the status code of an unsuccessful answer.
-    pub(super) fn of_code(code: u16) -> Self {
-        match code {
-            401 | 403 => Self::Forbidden,
-            404 | 405 => Self::NotFound,
-            429 | 502..=504 => Self::Unavailable,
             _ => Self::Failed,
         }
     }

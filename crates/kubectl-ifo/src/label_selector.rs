@@ -1,6 +1,6 @@
-//! Evaluates label and field selectors in the plugin, with the same rules as `ifo-apiserver`. The
-//! plugin evaluates selectors itself in two cases: for objects from files (`--from`), and in the
-//! command `history`, for the labels of completed operations.
+//! Evaluates label selectors in the plugin, with the same rules as `ifo-apiserver`. The plugin
+//! evaluates selectors itself in two cases: for objects from files (`--from`), and in the command
+//! `history`, for the labels of completed operations.
 
 use std::collections::BTreeMap;
 
@@ -121,29 +121,6 @@ fn pair<'a>(key: &'a str, value: &'a str) -> Option<(&'a str, &'a str)> {
     is_valid.then_some((key, value))
 }
 
-/// Returns true if an object matches a field selector such as `a.b=c,d!=e`. An absent field has the
-/// empty value. If a field is a list, each item counts as its value: with the nodes `a` and `b`,
-/// `status.nodes=b` matches.
-pub(super) fn fields_match(selector: &str, object: &serde_json::Value) -> bool {
-    let mut requirements = selector.split(',').filter(|it| !it.is_empty());
-    requirements.all(|requirement| {
-        let (field, wanted, equal) = match requirement.split_once("!=") {
-            Some((field, value)) => (field, value, false),
-            None => match requirement.split_once('=') {
-                Some((field, value)) => (field, value.trim_start_matches('='), true),
-                None => return false,
-            },
-        };
-        let pointer = format!("/{}", field.replace('.', "/"));
-        let has_value = match object.pointer(&pointer) {
-            Some(serde_json::Value::Array(items)) => items.iter().any(|it| it == wanted),
-            Some(serde_json::Value::String(text)) => text == wanted,
-            _ => wanted.is_empty(),
-        };
-        has_value == equal
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,17 +168,5 @@ mod tests {
         ] {
             assert!(ParsedLabelSelector::parse(invalid).is_err(), "{invalid}");
         }
-    }
-
-    #[test]
-    fn an_absent_field_has_the_empty_value() {
-        let object = serde_json::json!({"status": {"phase": "Active"}});
-        assert!(fields_match("status.phase=Active", &object));
-        assert!(!fields_match("status.phase!=Active", &object));
-        assert!(fields_match("a.b=,status.phase=Active", &object));
-        assert!(!fields_match("a.b=c", &object));
-        let object = serde_json::json!({"status": {"nodes": ["a", "b"]}});
-        assert!(fields_match("status.nodes=b", &object));
-        assert!(!fields_match("status.nodes=c", &object));
     }
 }

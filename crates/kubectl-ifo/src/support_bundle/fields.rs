@@ -1,0 +1,206 @@
+//! Drops what may not leave the cluster in a support bundle without `--include-text`.
+//!
+//! [`keep`] drops the fields that `fields.txt` does not name, and texts with a character that names,
+//! times and words of an API do not have. So a field that a later release adds stays in the cluster
+//! until a developer adds it to the list. The list has no field with a message, an expression, an
+//! address, an argument, an environment variable or an annotation.
+
+use serde_json::Value;
+use std::sync::OnceLock;
+
+/// The list of the fields that may leave.
+const FIELDS: &str = include_str!("fields.txt");
+
+/// The name in [`FIELDS`] that stands for all kinds.
+const ALL_KINDS: &str = "all";
+
+/// Expressions of a rule set whose presence matters to commands that read the bundle. The expressions
+/// may not leave, so [`LEFT_OUT`] replaces them.
+const PRESENT: [&str; 2] = ["spec.nodes", "spec.labelExpressions.expression"];
+
+/// The text that replaces an expression.
+const LEFT_OUT: &str = "(left out)";
+
+/// Label keys of a metric that may leave. A line with another label is dropped.
+const METRIC_LABELS: [&str; 15] = [
+    "code",
+    "component",
+    "group",
+    "le",
+    "operation",
+    "reason",
+    "request_kind",
+    "resource",
+    "result",
+    "ruleset",
+    "scope",
+    "state",
+    "target",
+    "verb",
+    "version",
+];
+
+/// Prefixes of the names of the metrics that may leave.
+const METRICS: [&str; 3] = ["ifo_", "apiserver_", "process_"];
+
+/// A path of [`FIELDS`], with the kinds that it applies to.
+type AllowedField = (Vec<&'static str>, &'static str);
+
+fn allowed_fields() -> &'static [AllowedField] {
+    static ALLOWED: OnceLock<Vec<AllowedField>> = OnceLock::new();
+    ALLOWED.get_or_init(|| {
+        let mut allowed = Vec::new();
+        let mut kinds = Vec::new();
+        for line in FIELDS.lines().filter(|it| !it.starts_with('#')) {
+            let words = line.split_whitespace();
+            if line.starts_with(' ') {
+                allowed.extend(words.map(|path| (kinds.clone(), path)));
+            } else {
+                kinds = words.collect();
+            }
+        }
+        allowed
+    })
+}
+
+/// Drops all fields of an object of this kind that may not leave.
+pub(super) fn keep(kind: &str, object: &mut Value) {
+    let of_kind = allowed_fields()
+        .iter()
+        .filter(|(kinds, _)| kinds.contains(&kind) || kinds.contains(&ALL_KINDS));
+    let paths: Vec<&str> = of_kind.map(|(_, path)| *path).collect();
+    keep_below(&paths, "", object);
+}
+
+/// Drops the fields below `path` that may not leave. Returns false if nothing is left.
+fn keep_below(allowed: &[&str], path: &str, value: &mut Value) -> bool {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|key, value| match path {
+                "" => keep_below(allowed, key, value),
+                path => keep_below(allowed, &format!("{path}.{key}"), value),
+            });
+            !fields.is_empty()
+        }
+        Value::Array(items) => {
+            items.retain_mut(|it| keep_below(allowed, path, it));
+            !items.is_empty()
+        }
+        Value::String(text) if PRESENT.contains(&path) => {
+            LEFT_OUT.clone_into(text);
+            true
+        }
+        Value::String(text) => is_allowed(allowed, path) && is_word(text),
+        Value::Bool(_) | Value::Number(_) => is_allowed(allowed, path),
+        Value::Null => false,
+    }
+}
+
+fn is_allowed(allowed: &[&str], path: &str) -> bool {
+    let mut allowed = allowed.iter();
+    allowed.any(|it| match it.strip_suffix('*') {
+        Some(prefix) => path.starts_with(prefix),
+        None => path == *it,
+    })
+}
+
+/// Returns true if a text has only characters of names, times and words of an API. A sentence, an
+/// expression or an address with a port and a query is no such text.
+fn is_word(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_./:+%".contains(c);
+    text.len() <= 253 && text.chars().all(is_allowed)
+}
+
+/// Returns the metrics that may leave: the lines of the server's metrics whose labels are all in
+/// [`METRIC_LABELS`]. The text after a value, an exemplar, is dropped.
+pub(super) fn kept_metrics(text: &str) -> String {
+    let kept = text.lines().filter_map(|line| {
+        let line = line.split(" # ").next()?;
+        let name = line.strip_prefix("# TYPE ").unwrap_or(line);
+        let is_kept = METRICS.iter().any(|it| name.starts_with(it));
+        let (series, value) = line.rsplit_once(' ')?;
+        let labels = series
+            .split_once('{')
+            .map_or(Some(""), |(_, labels)| labels.strip_suffix('}'))?;
+        let are_labels_kept = labels.split(',').filter(|it| !it.is_empty()).all(|label| {
+            let label = label
+                .split_once("=\"")
+                .and_then(|(key, it)| Some((key, it.strip_suffix('"')?)));
+            label.is_some_and(|(key, value)| METRIC_LABELS.contains(&key) && is_word(value))
+        });
+        let is_value = name.len() < line.len() || value.parse::<f64>().is_ok();
+        (is_kept && are_labels_kept && is_value).then(|| format!("{line}\n"))
+    });
+    kept.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_named_fields_with_a_word_are_kept() {
+        let mut operation = json!({
+            "kind": "InFlightOperation",
+            "metadata": {
+                "name": "web-1", "annotations": {"a": "b"},
+                "labels": {"ifo.kubevirt.io/component": "kubevirt", "example.com/customer": "acme"},
+            },
+            "spec": {"operation": "Migrating", "subject": {"name": "web", "address": "10.0.0.1"}},
+            "status": {
+                "progress": 7, "reason": "waits for acme", "message": "acme", "nodes": ["a", "b c"],
+                "conditions": [{"type": "Detected", "message": "acme"}, {"message": "acme"}],
+            },
+        });
+        keep("InFlightOperation", &mut operation);
+        let kept = json!({
+            "kind": "InFlightOperation",
+            "metadata": {"name": "web-1", "labels": {"ifo.kubevirt.io/component": "kubevirt"}},
+            "spec": {"operation": "Migrating", "subject": {"name": "web"}},
+            "status": {"progress": 7, "nodes": ["a"], "conditions": [{"type": "Detected"}]},
+        });
+        assert_eq!(operation, kept);
+    }
+
+    #[test]
+    fn the_list_has_no_field_that_can_have_a_private_text() {
+        let private = [
+            "message",
+            "note",
+            "expression",
+            "description",
+            "annotations",
+            "managedFields",
+            "args",
+            "command",
+            "env",
+            "value",
+            "image",
+            "podIP",
+            "hostIP",
+            "caBundle",
+            "data",
+            "stringData",
+        ];
+        assert!(allowed_fields().len() > 80);
+        for (_, path) in allowed_fields() {
+            assert!(!path.split('.').any(|it| private.contains(&it)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_metric_with_another_label_or_text_is_dropped() {
+        let metrics = "# HELP ifo_operations acme\n# TYPE ifo_operations gauge\n\
+                       ifo_operations{component=\"kubevirt\",state=\"Blocked\"} 3\n\
+                       ifo_operations{component=\"a b\"} 3\n\
+                       ifo_operations{customer=\"acme\"} 3\n\
+                       ifo_operations{state=\"acme } acme\"} 3\n\
+                       ifo_failures_total{ruleset=\"vm\"} 1 # {trace=\"acme\"} 1\n\
+                       ifo_leader 1.0\nifo_leader acme\nacme_metric 1\nnot a metric\n# EOF\n";
+        let kept = "# TYPE ifo_operations gauge\n\
+                    ifo_operations{component=\"kubevirt\",state=\"Blocked\"} 3\n\
+                    ifo_failures_total{ruleset=\"vm\"} 1\nifo_leader 1.0\n";
+        assert_eq!(kept_metrics(metrics), kept);
+    }
+}
