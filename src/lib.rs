@@ -80,6 +80,6 @@ pub mod demo;
 pub mod app;
 pub mod clock;
 pub mod config;
-#[cfg(any(fuzzing, test))]
-pub mod fuzz_targets;
+#[cfg(test)]
+mod fuzz_targets;
 pub mod telemetry;

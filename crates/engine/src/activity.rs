@@ -5,6 +5,18 @@
 //! committed together with these operations. So at every resourceVersion, the condition `Idle`
 //! agrees with the operations.
 
+/// Returns the facts of an operation on which the activities of its scopes depend.
+fn counted_facts(operation: &InFlightOperation) -> (Timestamp, &Text, State, bool, &[Text]) {
+    let status = &operation.status;
+    (
+        operation.metadata.creation_timestamp.0,
+        &operation.spec.component,
+        status.state,
+        status.is_true("Overdue"),
+        &status.nodes,
+    )
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -155,6 +167,12 @@ impl Activities {
             Some(operation) => self.in_flight.insert(key.clone(), operation.clone()),
             None => self.in_flight.remove(key),
         };
+        // Most changes, such as the progress, do not affect an activity.
+        if let (Some(before), Some(operation)) = (&before, in_flight)
+            && counted_facts(before) == counted_facts(operation)
+        {
+            return;
+        }
         if let Some(before) = before {
             self.count(key, &before, false);
         }
@@ -332,6 +350,15 @@ impl Activities {
                 if let Scope::Node(name) = &scope {
                     self.unlisted_nodes.remove(name);
                 }
+                continue;
+            }
+            // Of an activity that stays busy, only the numbers change.
+            let is_shown_busy = state.shown.iter().any(|shown| {
+                let idle = shown.idle();
+                idle.is_some_and(|idle| *idle.status == *"False")
+            });
+            if !with_numbers && is_shown_busy && !state.operations.is_empty() {
+                self.outdated.insert(scope);
                 continue;
             }
             let activity = self.build(&scope, state, &key, now);
