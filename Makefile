@@ -10,7 +10,10 @@ MANDIR ?= $(HOME)/.local/share/man
 TARGET = $$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 CONTROL_PLANE = $$(tests/control-plane/build)
 
-.PHONY: help build demo test attack simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions instructions-rules cel-answers fuzz fuzz-cel docker-build install-plugin
+# End-to-end tests wait for most of their time. So three times as many tests run as there are processors.
+export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
+
+.PHONY: help build demo test test-full monitoring attack simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions instructions-rules cel-answers fuzz fuzz-cel docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -24,6 +27,13 @@ demo: ## Run the demo: no cluster needed
 test: ## Run all tests, end-to-end ones on a real kube-apiserver included
 	$(CARGO) test --locked $(FEATURES)
 
+test-full: ## Run the end-to-end tests that have a size with their full size, and Helm's with Helm 3
+	IFO_FULL_SIZE=1 IFO_HELM=3 $(CARGO) test --locked $(FEATURES) --package ifo --test e2e -- \
+		helm:: deploy_manifests::every too_many_operations slow_rules persistence::
+
+monitoring: ## Check the alerts and the queries of the dashboard with Prometheus
+	$(CARGO) test --locked $(FEATURES) --features prometheus-tests --package ifo --test monitoring
+
 soak-memory: ## Measure the memory of 60 targets with 5,000 objects of 20 KB each (6 GB, some minutes)
 	SOAK_OBJECTS=5000 $(CARGO) test --locked $(FEATURES) --package ifo --test pipeline -- --nocapture sixty_targets
 
@@ -34,7 +44,8 @@ test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which t
 	$(CARGO) test --locked $(FEATURES) --test e2e --test replicas --test cli
 
 # The names of the tests in SECURITY.md.
-ATTACKS := hostile access:: admission:: rule_sets:: leaked_values warnings_about durations:: limits concurrency_limit front_proxy \
+ATTACKS := hostile access:: admission:: leaked_values warnings_about status_conditions baseline_store tables limits connection_limit \
+	concurrency_limit front_proxy \
 	slow_rules interruption_tests stored_objects many_operations operation_bounds operations_of_two_components compile_limits work_groups input_files
 
 attack: ## Attack a server and a real kube-apiserver, as SECURITY.md describes: minutes, not hours

@@ -1,6 +1,9 @@
 //! Tests of the monitoring component in `deploy/components/monitoring`: its alerts, their runbooks,
-//! and its dashboard. promtool checks the alerts. A real Prometheus runs the queries of the alerts
-//! and of the dashboard.
+//! and its dashboard.
+//!
+//! With the feature `prometheus-tests`, promtool checks the alerts, and a real Prometheus runs the
+//! queries of the alerts and of the dashboard. `make monitoring` sets the feature. These tests take
+//! long, and need a download. So only `.ci/nightly` runs them.
 //!
 //! The script `tests/debian-package` downloads Prometheus. To use an installed Prometheus instead,
 //! set the environment variable `IFO_PROMETHEUS` to a folder with `prometheus` and `promtool`.
@@ -11,8 +14,13 @@
 
 #[path = "monitoring/alerts.rs"]
 mod alerts;
+#[cfg_attr(
+    not(feature = "prometheus-tests"),
+    allow(dead_code, reason = "Prometheus needs the other part of it")
+)]
 #[path = "monitoring/dashboard.rs"]
 mod dashboard;
+#[cfg(feature = "prometheus-tests")]
 #[path = "demo/harness.rs"]
 #[allow(
     dead_code,
@@ -20,10 +28,13 @@ mod dashboard;
     reason = "tests/demo.rs needs the other part of it"
 )]
 mod harness;
-#[path = "monitoring/overdue_and_stalled_alerts.rs"]
-mod overdue_and_stalled_alerts;
+#[cfg(feature = "prometheus-tests")]
 #[path = "monitoring/prometheus.rs"]
 mod prometheus;
+#[cfg(feature = "prometheus-tests")]
+#[path = "monitoring/promtool.rs"]
+mod promtool;
+#[cfg(feature = "prometheus-tests")]
 #[path = "monitoring/queries.rs"]
 mod queries;
 

@@ -26,12 +26,8 @@ mod many_operations;
 mod memory_while_listing;
 #[path = "pipeline/signals_and_addresses.rs"]
 mod signals_and_addresses;
-#[path = "pipeline/slow_watch.rs"]
-mod slow_watch;
 #[path = "pipeline/start_ifo_apiserver.rs"]
 mod start_ifo_apiserver;
-#[path = "pipeline/watch_failures.rs"]
-mod watch_failures;
 
 /// Returns the peak resident memory of a process in bytes. Returns 0 if `/proc` does not report it.
 fn peak_memory(pid: u32) -> u64 {

@@ -184,3 +184,20 @@ async fn failed_reads_are_counted_and_nothing_is_written_until_a_read_succeeds()
     let (stored, _) = term.end().await;
     assert!(stored.contains("Moving"), "{stored}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_text_that_cannot_be_decoded_is_counted_and_replaced() {
+    for text in ["no baselines", r#"{"format": 99, "baselines": []}"#] {
+        let cluster = Cluster::new();
+        cluster.put(PATH, json!({"metadata": {}, "data": {DATA_KEY: text}}));
+        let term = Term::begin(&cluster);
+        tokio::time::sleep(MOMENT).await;
+        let metrics = term.metrics.render();
+        assert!(
+            metrics.contains("ifo_baselines_rejected_total 1"),
+            "{metrics}"
+        );
+        let (stored, _) = term.end().await;
+        assert!(Baselines::decode(&stored).is_ok(), "{stored}");
+    }
+}

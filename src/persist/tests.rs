@@ -172,82 +172,6 @@ async fn custom_resources_of_operations_that_ended_without_a_server_are_complete
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_outage_longer_than_the_ring_buffer_the_custom_resources_match_the_index() {
-    let mut fixture = PersistFixture::new(false);
-    let running = fixture.start_leader();
-    fixture.commit([operation("first", "Active"), operation("second", "Active")]);
-    fixture.sleep(1).await;
-    fixture
-        .fake
-        .set_failure(Some(StoreFailure::Unreachable("away".into(), None)));
-    // The test does not wait between these commits, so the leader's task cannot run and read the
-    // changes. The ring buffer (the latest changes, which the index keeps) becomes full, and drops
-    // changes that the leader has not read.
-    for number in 0..500 {
-        fixture.commit([operation(&format!("vm-{number:03}"), "Active")]);
-        if number < 490 {
-            fixture.commit([delete(&format!("vm-{number:03}"))]);
-        }
-    }
-    fixture.commit([delete("first")]);
-    fixture.sleep(300).await;
-    let attempts = fixture.fake.lock().requests.len();
-    assert!(attempts < 60, "{attempts}");
-    assert!(matches!(
-        &*running.verdict.borrow(),
-        PersistVerdict::Fails {
-            reason: "Unavailable",
-            ..
-        }
-    ));
-    fixture.fake.set_failure(None);
-    fixture.sleep(60).await;
-    let names: Vec<String> = fixture.fake.phases().into_iter().map(|it| it.0).collect();
-    let mut want: Vec<String> = (490..500).map(|number| format!("vm-{number}")).collect();
-    want.insert(0, "second".to_owned());
-    assert_eq!(names, want);
-    assert_eq!(*running.verdict.borrow(), PersistVerdict::Works);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_missing_crd_is_reported_and_checked_once_per_requeue_interval() {
-    let mut fixture = PersistFixture::new(true);
-    fixture.fake.set_failure(Some(StoreFailure::CrdMissing));
-    let running = fixture.start_leader();
-    fixture.commit([operation("a", "Active")]);
-    fixture.sleep(599).await;
-    assert!(fixture.fake.lock().requests.len() <= 10);
-    assert!(matches!(
-        &*running.verdict.borrow(),
-        PersistVerdict::Fails {
-            reason: "CustomResourceDefinitionMissing",
-            ..
-        }
-    ));
-    fixture.fake.set_failure(None);
-    fixture.sleep(61).await;
-    assert_eq!(fixture.fake.phases(), [("a".to_owned(), Phase::Active)]);
-    assert_eq!(*running.verdict.borrow(), PersistVerdict::Works);
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_shutdown_writes_are_retried_after_temporary_failures() {
-    let mut fixture = PersistFixture::new(true);
-    let running = fixture.start_leader();
-    fixture.sleep(1).await;
-    fixture
-        .fake
-        .set_failure(Some(StoreFailure::Unreachable("away".into(), None)));
-    fixture.commit([operation("late", "Active")]);
-    tokio::task::yield_now().await;
-    running.stop.cancel();
-    fixture.sleep(3).await;
-    fixture.fake.set_failure(None);
-    running.task.await.unwrap();
-    assert_eq!(fixture.fake.phases(), [("late".to_owned(), Phase::Active)]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn custom_resources_of_other_clients_are_not_changed() {
     let mut fixture = PersistFixture::new(false);
     let foreign = InFlightOperation::new(
@@ -305,31 +229,6 @@ async fn an_operation_detected_in_the_same_second_as_the_creation_of_its_namespa
     let since = "2026-01-02T03:04:05Z".parse().unwrap();
     fixture.fake.lock().namespaces = BTreeMap::from([("default".to_owned(), since)]);
     let _next = fixture.start_leader();
-    fixture.sleep(30).await;
-    assert_eq!(fixture.fake.phases(), [("a".to_owned(), Phase::Completed)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn custom_resources_of_unsynced_rule_sets_are_not_completed() {
-    let mut fixture = PersistFixture::new(true);
-    let previous = fixture.start_leader();
-    fixture.commit([operation("a", "Active")]);
-    fixture.sleep(1).await;
-    previous.task.abort();
-    fixture.commit([delete("a")]);
-    let unsynced = |names: &[&str]| {
-        let names = names.iter().map(|name| (*name).to_owned());
-        Some(Arc::new(names.collect()))
-    };
-    fixture
-        .unsynced_rule_sets
-        .send_replace(unsynced(&["others", "rules"]));
-    let _next = fixture.start_leader();
-    fixture.sleep(3_000).await;
-    assert_eq!(fixture.fake.phases(), [("a".to_owned(), Phase::Active)]);
-    fixture
-        .unsynced_rule_sets
-        .send_replace(unsynced(&["others"]));
     fixture.sleep(30).await;
     assert_eq!(fixture.fake.phases(), [("a".to_owned(), Phase::Completed)]);
 }
@@ -395,39 +294,6 @@ async fn a_settling_orphan_is_completed_with_its_last_detection_as_the_end() {
     ends.sort_by_key(|(_, end)| end.is_some());
     let end = "2026-01-02T03:04:06Z".to_owned();
     assert_eq!(ends, [(Phase::Active, None), (Phase::Completed, Some(end))]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn refused_writes_are_reported_once_and_delay_no_other_writes() {
-    for refused in ["delete", "create refused"] {
-        let mut fixture = PersistFixture::new(false);
-        let mut running = fixture.start_leader();
-        fixture.sleep(1).await;
-        fixture.commit([operation("first", "Active")]);
-        fixture.sleep(1).await;
-        fixture.fake.lock().forbidden_prefix = Some(refused);
-        fixture.commit([operation("refused", "Active"), delete("first")]);
-        let mut changes_of_verdict = 0;
-        for number in 0..100 {
-            let name = format!("vm-{number:03}");
-            fixture.commit([operation(&name, "Active")]);
-            fixture.sleep(6).await;
-            let is_written = fixture.fake.phases().iter().any(|(it, _)| *it == name);
-            assert!(is_written, "{name}");
-            changes_of_verdict += usize::from(running.verdict.has_changed().unwrap());
-            running.verdict.mark_unchanged();
-        }
-        assert!(
-            (1..=2).contains(&changes_of_verdict),
-            "the verdict may change only twice: first to Works, then to Fails"
-        );
-        let fails = matches!(&*running.verdict.borrow(), PersistVerdict::Fails { .. });
-        assert!(fails, "{refused}");
-        fixture.fake.lock().forbidden_prefix = None;
-        fixture.sleep(301).await;
-        assert_eq!(*running.verdict.borrow(), PersistVerdict::Works);
-        running.task.abort();
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -268,17 +268,6 @@ fn base64(pem: &[u8]) -> String {
     openssl::base64::encode_block(pem)
 }
 
-/// Issues a client certificate with the client CA of the cluster. Returns the certificate and its
-/// key as PEM.
-pub fn client_certificate(cluster: &TestCluster, name: &str, group: &str) -> (Vec<u8>, Vec<u8>) {
-    let addresses = &cluster.control_plane.addresses;
-    let read = |path| std::fs::read(path).expect("the control plane writes this file");
-    let ca = X509::from_pem(&read(&addresses.client_ca)).expect("the file is a certificate");
-    let key =
-        PKey::private_key_from_pem(&read(&addresses.client_ca_key)).expect("the file is a key");
-    issue(name, group, &ca, &key)
-}
-
 /// Issues a client certificate with this CA. Returns the certificate and its key as PEM.
 fn issue(name: &str, group: &str, ca: &X509, key: &PKey<Private>) -> (Vec<u8>, Vec<u8>) {
     let own = Rsa::generate(2048)

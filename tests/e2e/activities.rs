@@ -4,7 +4,6 @@
 use crate::harness::{
     CRD, Kind, RULE_SET, TestCluster, alone, condition, crd, eventually, migrating, ok_if, text,
 };
-use crate::plugin::{follow, run};
 use serde_json::{Value, json};
 
 const ACTIVITY: Kind = Kind {
@@ -110,74 +109,6 @@ fn an_activity_is_idle_exactly_while_nothing_is_in_flight() {
         // No node has the name `a`, so its activity exists only while it is busy.
         let node = format!("{}/node.a", ACTIVITY.path(Some("ifo-system")));
         assert_eq!(cluster.admin.get(&node).await.code, 404);
-    });
-}
-
-/// The user may read activities, but no operations and no rule sets. So `wait` succeeds only if it
-/// reads the activity.
-#[test]
-fn the_plugin_waits_for_the_activity_of_a_namespace() {
-    without_other_rule_sets(async |cluster| {
-        let namespace = namespace_with_rule_set(cluster, "activity-wait").await;
-        until_idle(cluster, namespace, "namespace", "True").await;
-        let user = format!("{namespace}-user");
-        let resource = "--resource=activities.live.ifo.kubevirt.io";
-        let verbs = "--verb=get,list,watch";
-        let to_user = format!("--user={user}");
-        for args in [
-            ["create", "role", "r", verbs, resource, "-n", namespace],
-            [
-                "create",
-                "rolebinding",
-                "r",
-                "--role=r",
-                &to_user,
-                "-n",
-                namespace,
-            ],
-        ] {
-            let granted = cluster.kubectl(&args).await;
-            granted.expect("an administrator may grant rights");
-        }
-        let wait = ["wait", "-n", namespace, "--as", &user];
-        let once = [&wait[..], &["--timeout=0"]].concat();
-        let idle = eventually("the user may read activities", async || {
-            let said = run(cluster, &once).await;
-            ok_if(said.code == 0, &said.err)?;
-            Ok(said.out)
-        })
-        .await;
-        assert_eq!(idle, "idle: no operation in flight\n");
-
-        cluster.machine(namespace, "a", "Migrating").await;
-        until_idle(cluster, namespace, "namespace", "False").await;
-        let busy = run(cluster, &once).await;
-        assert_eq!(busy.code, 1, "{}", busy.err);
-        assert_eq!(busy.own_err(), "not idle: 1 operation in flight\n");
-        let mut waiting = [
-            follow(cluster, &[&wait[..], &["--quiet-period=1s"]].concat()),
-            follow(cluster, &["wait", "-c", namespace]),
-            follow(cluster, &["wait"]),
-            // No node has this name, so its activity disappears when it is idle.
-            follow(cluster, &["wait", "--node", "a"]),
-        ];
-        for lines in &mut waiting {
-            let is_waiting = |line: &String| line.starts_with("waiting: ");
-            lines
-                .until("the plugin waits", |all| {
-                    all.iter().any(is_waiting).then_some(())
-                })
-                .await;
-        }
-        cluster.set_status(namespace, "a", "Running").await;
-        for lines in &mut waiting {
-            let exit = lines
-                .until("the plugin exits", |all| {
-                    all.iter().find(|line| line.starts_with("exit ")).cloned()
-                })
-                .await;
-            assert_eq!(exit, "exit 0");
-        }
     });
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the Helm charts with Helm 3 and Helm 4. The tests in this file compare the objects of
+//! Tests of the Helm charts. The tests in this file compare the objects of
 //! the charts with those of the kustomizations. The module `values` tests single values and their
 //! schema. The module `install_upgrade_remove` installs the charts.
 
@@ -7,7 +7,7 @@ mod kubelet;
 mod values;
 
 use crate::deploy_manifests::{
-    COMPONENT_OWNERS, GATE_WEBHOOK, NAMESPACE, REGISTER, choices, only_object,
+    COMPONENT_OWNERS, GATE_WEBHOOK, NAMESPACE, REGISTER, only_object, rendered_choices,
 };
 use crate::harness::{TestCluster, kubectl, shared, skip};
 use serde_json::Value;
@@ -33,9 +33,10 @@ struct Helm {
 }
 
 impl Helm {
-    /// Builds both versions of Helm. If this machine cannot build them, prints that the test is
-    /// skipped, and returns None.
-    async fn both(kubeconfig: &Path) -> Option<[Self; 2]> {
+    /// Builds Helm 3 and Helm 4, and returns the version in the environment variable `IFO_HELM`, by
+    /// default Helm 4. `.ci/nightly` runs these tests with Helm 3. If this machine cannot build Helm,
+    /// prints that the test is skipped, and returns None.
+    async fn new(kubeconfig: &Path) -> Option<Self> {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helm/build");
         let mut build = tokio::process::Command::new(build);
         let built = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
@@ -49,20 +50,14 @@ impl Helm {
             _ => panic!("tests/helm/build failed: {}", built.status),
         }
         let folder = String::from_utf8(built.stdout).expect("the build prints a path");
-        let folder = Path::new(folder.trim());
-        Some([3, 4].map(|major| Self {
-            program: folder.join(format!("helm{major}")),
+        let major = std::env::var("IFO_HELM")
+            .map_or(4, |major| major.parse().expect("IFO_HELM must be 3 or 4"));
+        Some(Self {
+            program: Path::new(folder.trim()).join(format!("helm{major}")),
             major,
             kubeconfig: kubeconfig.to_owned(),
             home: tempfile::tempdir().expect("a temporary folder"),
-        }))
-    }
-
-    /// Builds both versions of Helm, and returns the version `major`. Returns None if this machine
-    /// cannot build Helm.
-    async fn of(major: u8, kubeconfig: &Path) -> Option<Self> {
-        let both = Self::both(kubeconfig).await?;
-        both.into_iter().find(|it| it.major == major)
+        })
     }
 
     /// Runs Helm in the folder of the repository. Returns Helm's output, or an error if Helm fails.
@@ -211,27 +206,23 @@ fn value_of(component: &str) -> &'static str {
 fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
     shared(async |cluster| {
         let addresses = &cluster.control_plane.addresses;
-        let Some(both) = Helm::both(&addresses.kubeconfig).await else {
+        let Some(helm) = Helm::new(&addresses.kubeconfig).await else {
             return;
         };
         let mut crds = cluster.kustomize("deploy/crd").await;
         crds.extend(cluster.kustomize("deploy/crd-persistence").await);
-        for choice in choices() {
-            let (mut expected, registration) = choice.render(&addresses.kubectl).await;
-            expected.extend(crds.clone());
+        for (choice, server, registration) in rendered_choices(&addresses.kubectl).await {
+            let mut expected = [&server[..], &crds].concat();
             let mut values: Vec<&str> = choice.components.iter().copied().map(value_of).collect();
             if !choice.components.contains(&REGISTER) {
-                expected.extend(registration);
+                expected.extend(registration.clone());
                 values.push("apiService.createdBy=helm");
             }
             let namespace = choice.namespace.unwrap_or(DEFAULT_NAMESPACE);
-            for helm in &both {
-                let chart = helm.render(CHART, namespace, &values).await;
-                let choice = format!("helm{} {namespace} {values:?}", helm.major);
-                assert_same(chart, expected.clone(), &choice);
-            }
+            let chart = helm.render(CHART, namespace, &values).await;
+            assert_same(chart, expected, &format!("{namespace} {values:?}"));
         }
-        target_rights_and_omitted_parts(cluster, &both).await;
+        target_rights_and_omitted_parts(cluster, &helm).await;
     });
 }
 
@@ -239,50 +230,48 @@ fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
 ///
 /// - the rights to read targets, which are the resources that the server watches for rule sets
 /// - the parts that an administrator can leave out, such as the CRDs
-async fn target_rights_and_omitted_parts(cluster: &TestCluster, both: &[Helm; 2]) {
-    for helm in both {
-        let default = helm.render(CHART, NAMESPACE, &[]).await;
-        let all = ["targetsDefault.enabled=true"];
-        let all = helm.render(CHART, NAMESPACE, &all).await;
-        let mut expected = default.clone();
-        expected.extend(cluster.kustomize("deploy/targets-default").await);
-        assert_same(all, expected, "targetsDefault");
+async fn target_rights_and_omitted_parts(cluster: &TestCluster, helm: &Helm) {
+    let default = helm.render(CHART, NAMESPACE, &[]).await;
+    let all = ["targetsDefault.enabled=true"];
+    let all = helm.render(CHART, NAMESPACE, &all).await;
+    let mut expected = default.clone();
+    expected.extend(cluster.kustomize("deploy/targets-default").await);
+    assert_same(all, expected, "targetsDefault");
 
-        let default = helm
-            .render(CHART, NAMESPACE, &["apiService.createdBy=helm"])
-            .await;
-        let values = [
-            "crds.enabled=false",
-            "apiService.enabled=false",
-            "priorityClassName=other",
-            "persistence.enabled=true",
-        ];
-        let fewer = comparable(helm.render(CHART, NAMESPACE, &values).await);
-        let omitted = ["CustomResourceDefinition", "APIService", "PriorityClass"];
-        for kind in omitted {
-            let of_kind = |name: &&String| name.starts_with(kind);
-            assert_eq!(fewer.keys().find(of_kind), None);
-            assert!(comparable(default.clone()).keys().any(|it| of_kind(&it)));
-        }
-        let policy = |objects: &[Value]| {
-            let crd = only_object(
-                objects,
-                "CustomResourceDefinition",
-                "operationrulesets.ifo.kubevirt.io",
-            );
-            crd["metadata"]["annotations"]["helm.sh/resource-policy"].clone()
-        };
-        assert_eq!(policy(&default), "keep");
-        let deleted = helm.render(CHART, NAMESPACE, &["crds.keep=false"]).await;
-        assert_eq!(policy(&deleted), Value::Null);
+    let default = helm
+        .render(CHART, NAMESPACE, &["apiService.createdBy=helm"])
+        .await;
+    let values = [
+        "crds.enabled=false",
+        "apiService.enabled=false",
+        "priorityClassName=other",
+        "persistence.enabled=true",
+    ];
+    let fewer = comparable(helm.render(CHART, NAMESPACE, &values).await);
+    let omitted = ["CustomResourceDefinition", "APIService", "PriorityClass"];
+    for kind in omitted {
+        let of_kind = |name: &&String| name.starts_with(kind);
+        assert_eq!(fewer.keys().find(of_kind), None);
+        assert!(comparable(default.clone()).keys().any(|it| of_kind(&it)));
     }
+    let policy = |objects: &[Value]| {
+        let crd = only_object(
+            objects,
+            "CustomResourceDefinition",
+            "operationrulesets.ifo.kubevirt.io",
+        );
+        crd["metadata"]["annotations"]["helm.sh/resource-policy"].clone()
+    };
+    assert_eq!(policy(&default), "keep");
+    let deleted = helm.render(CHART, NAMESPACE, &["crds.keep=false"]).await;
+    assert_eq!(policy(&deleted), Value::Null);
 }
 
 #[test]
 fn the_rules_chart_has_the_rule_packs() {
     shared(async |cluster| {
         let addresses = &cluster.control_plane.addresses;
-        let Some(both) = Helm::both(&addresses.kubeconfig).await else {
+        let Some(helm) = Helm::new(&addresses.kubeconfig).await else {
             return;
         };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
@@ -295,27 +284,25 @@ fn the_rules_chart_has_the_rule_packs() {
         assert!(packs.len() > 10, "{packs:?}");
         let none: Vec<String> = packs.iter().map(|it| format!("packs.{it}=false")).collect();
         let none: Vec<&str> = none.iter().map(String::as_str).collect();
-        for helm in &both {
-            let all = helm.render(RULES_CHART, NAMESPACE, &[]).await;
-            assert_same(all, cluster.kustomize("rules").await, "all packs");
-            assert_eq!(
-                helm.render(RULES_CHART, NAMESPACE, &none).await,
-                [Value::Null; 0]
-            );
-            for pack in &packs {
-                let one = format!("packs.{pack}=true");
-                let values = [&none[..], &[one.as_str()]].concat();
-                let one = helm.render(RULES_CHART, NAMESPACE, &values).await;
-                let expected = cluster.kustomize(&format!("rules/{pack}")).await;
-                assert_same(one, expected, pack);
-            }
-            let values = [&none[..], &["optional={generic/pods}"]].concat();
-            let optional = helm.render(RULES_CHART, NAMESPACE, &values).await;
-            let file = concat!(env!("CARGO_MANIFEST_DIR"), "/rules/generic/pods.yaml");
-            let expected = std::fs::read_to_string(file).expect("the file must exist");
-            let expected = serde_saphyr::from_multiple(&expected).expect("YAML");
-            assert_same(optional, expected, "an optional rule set");
+        let all = helm.render(RULES_CHART, NAMESPACE, &[]).await;
+        assert_same(all, cluster.kustomize("rules").await, "all packs");
+        assert_eq!(
+            helm.render(RULES_CHART, NAMESPACE, &none).await,
+            [Value::Null; 0]
+        );
+        for pack in &packs {
+            let one = format!("packs.{pack}=true");
+            let values = [&none[..], &[one.as_str()]].concat();
+            let one = helm.render(RULES_CHART, NAMESPACE, &values).await;
+            let expected = cluster.kustomize(&format!("rules/{pack}")).await;
+            assert_same(one, expected, pack);
         }
+        let values = [&none[..], &["optional={generic/pods}"]].concat();
+        let optional = helm.render(RULES_CHART, NAMESPACE, &values).await;
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/rules/generic/pods.yaml");
+        let expected = std::fs::read_to_string(file).expect("the file must exist");
+        let expected = serde_saphyr::from_multiple(&expected).expect("YAML");
+        assert_same(optional, expected, "an optional rule set");
     });
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Most tests share one control plane and one server, which the first test starts. Each test has
 //! its own namespace and rule sets. If a test restarts the shared server or its kube-apiserver, no
-//! other test uses the shared server at this time. Some tests, such as the tests of the
-//! installation, start their own control plane.
+//! other test uses the shared server at this time. The tests of persistence mode share another control
+//! plane. Some tests, such as the tests of the installation, start their own control plane.
 //!
 //! If this machine cannot run a control plane, the tests are skipped with a message. With
 //! `IFO_REQUIRE_E2E=1` or `CI=true` in the environment, the tests fail instead. If `IFO_E2E_DIR` is
@@ -45,22 +45,18 @@ mod gate_webhook;
 mod helm;
 mod hostile;
 mod impact;
-mod informers;
 mod installation;
 mod kubectl;
 mod leaked_values;
 mod library;
-mod many_targets;
 mod missing_and_unreadable_targets;
 mod operation_objects;
 mod operation_records;
 mod persistence;
 mod plugin;
-mod plugin_kind_names;
 mod plugin_tree_and_describe;
 mod restarts;
 mod restore_operations;
-mod rollout;
 mod rule_language;
 mod rule_sets;
 mod rules_check;

@@ -13,12 +13,6 @@ const CLONE: Kind = Kind {
     kind: "VirtualMachineClone",
     plural: "virtualmachineclones",
 };
-/// A second kind that the server may read and that no other test installs.
-const EXPORT: Kind = Kind {
-    api_version: "export.kubevirt.io/v1beta1",
-    kind: "VirtualMachineExport",
-    plural: "virtualmachineexports",
-};
 /// A kind that the server is not allowed to read.
 const WIDGET: Kind = Kind {
     api_version: "e2e.example.com/v1",
@@ -78,75 +72,6 @@ fn a_target_installed_later_is_watched_automatically() {
         create_running(cluster, &CLONE, namespace, "a").await;
         cluster
             .until_operations(namespace, &[("a", "Running")])
-            .await;
-    });
-}
-
-#[test]
-fn removing_a_target_ends_its_operations_and_is_shown_in_status() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("gone").await;
-        cluster
-            .create(&CRD, None, &crd(&EXPORT, "Namespaced"))
-            .await;
-        cluster.ready_rule_set(&running(namespace, &EXPORT)).await;
-        create_running(cluster, &EXPORT, namespace, "a").await;
-        cluster
-            .until_operations(namespace, &[("a", "Running")])
-            .await;
-
-        let path = format!(
-            "{}/virtualmachineexports.export.kubevirt.io",
-            CRD.path(None)
-        );
-        cluster.admin.delete(&path).await.ok();
-        cluster.until_operations(namespace, &[]).await;
-        let gone = cluster
-            .rule_set_until(namespace, "NotInstalled", |it| {
-                condition(it, "NotInstalled")["status"] == "True"
-            })
-            .await;
-        assert_eq!(condition(&gone, "Ready")["status"], "False", "{gone}");
-        assert_ne!(gone["status"]["watchActive"], true, "{gone}");
-
-        // After the CRD is installed again, the server must watch the target again.
-        cluster
-            .create(&CRD, None, &crd(&EXPORT, "Namespaced"))
-            .await;
-        cluster
-            .rule_set_until(namespace, "Ready again", |it| {
-                condition(it, "Ready")["status"] == "True"
-            })
-            .await;
-        create_running(cluster, &EXPORT, namespace, "b").await;
-        cluster
-            .until_operations(namespace, &[("b", "Running")])
-            .await;
-    });
-}
-
-#[test]
-fn a_missing_target_is_explained_in_status() {
-    shared(async |cluster| {
-        let name = cluster.namespace("never").await;
-        let mut rules = running(name, &WIDGET);
-        rules["spec"]["target"] = json!({"group": "apps", "version": "v1", "resource": "ships"});
-        cluster.create(&RULE_SET, None, &rules).await;
-        let refused = cluster
-            .rule_set_until(name, "InvalidTarget", |it| {
-                condition(it, "InvalidTarget")["status"] == "True"
-            })
-            .await;
-        let message = text(condition(&refused, "InvalidTarget"), "/message");
-        assert!(message.contains("ships"), "{message}");
-        // After a change of its target to an existing resource, the rule set must become Ready.
-        let path = format!("{}/{name}", RULE_SET.path(None));
-        let correct_target = json!({"spec": {"target": {"resource": "statefulsets"}}});
-        cluster.admin.merge(&path, &correct_target).await.ok();
-        cluster
-            .rule_set_until(name, "Ready", |it| {
-                condition(it, "Ready")["status"] == "True"
-            })
             .await;
     });
 }

@@ -2,16 +2,13 @@
 //! resources that an earlier server has written, and restores the operations in them. Each test
 //! starts its own server, and connects directly to this server.
 
-use crate::harness::{TestCluster, VM, alone, condition, eventually, migrating, ok_if, text};
-use crate::persistence::{CR, Persisting, delete_custom_resources, immutable_fields, writes};
+use crate::harness::{
+    TestCluster, VM, alone_in_persistence_cluster, condition, eventually, migrating, ok_if, text,
+};
+use crate::persistence::{CR, Persisting, delete_custom_resources, immutable_fields};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-fn version(operation: &Value) -> u64 {
-    let version = text(operation, "/metadata/resourceVersion");
-    version.parse().expect("a resourceVersion must be a number")
-}
 
 /// Returns the operations in a namespace, by the name of their VirtualMachine.
 fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
@@ -46,96 +43,9 @@ fn last_change(object: &Value) -> &str {
     times.max().unwrap_or_default()
 }
 
-/// Environment variables of a server that writes no custom resources and retains no completed
-/// operations.
-const PLAIN: [(&str, &str); 2] = [("PERSISTENCE", "off"), ("RETAIN_COMPLETED_IFOS", "false")];
-
-#[test]
-fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
-    alone(async |cluster| {
-        delete_custom_resources(cluster).await;
-        let mut persisting = Persisting::start(cluster, &[]).await;
-        let namespace = cluster.namespace("followed").await;
-        cluster.ready_rule_set(&migrating(namespace)).await;
-        for name in ["a", "b", "completed"] {
-            cluster.machine(namespace, name, "Migrating").await;
-        }
-        let shown = async |server: &Persisting| of_namespace(namespace, server.live().await);
-        // The condition Ready does not show that this server has read the rule set, because the
-        // shared server may have set this condition. So the test also waits for the operations.
-        eventually("all operations are in flight", async || {
-            let shown = shown(&persisting).await;
-            ok_if(shown.len() == 3, shown.len())
-        })
-        .await;
-        cluster.set_status(namespace, "completed", "Running").await;
-        let before = eventually(
-            "two operations are in flight and one has completed",
-            async || {
-                let shown = shown(&persisting).await;
-                let phases: Vec<&str> =
-                    shown.values().map(|it| text(it, "/status/phase")).collect();
-                ok_if(phases == ["Active", "Active", "Completed"], &phases)?;
-                Ok(shown)
-            },
-        )
-        .await;
-        let crs = persisting.wait_until_equal().await;
-        let written = writes(cluster).await;
-        touch(cluster, namespace, "a", immutable_fields(&before["a"])[2]).await;
-        assert!(persisting.server.terminate().await.success());
-        persisting.start_again().await;
-
-        // The first list of the restarted server must already contain all operations.
-        let after = shown(&persisting).await;
-        assert!(after.keys().eq(before.keys()), "{after:?}");
-        for (name, operation) in &before {
-            assert_eq!(immutable_fields(&after[name]), immutable_fields(operation));
-        }
-        // `startTimeSource` says from where the server knows the start. A server that restores an
-        // operation changes `Detected` to `Restored`. Any other value stays.
-        let source = match text(&before["a"], "/status/startTimeSource") {
-            "Detected" => "Restored",
-            other => other,
-        };
-        assert_eq!(after["a"]["status"]["startTimeSource"], source);
-        assert_eq!(after["a"]["status"]["state"], "Progressing");
-        assert!(version(&after["a"]) > version(&before["a"]));
-        let after = persisting.wait_until_equal().await;
-        let uids = |crs: &BTreeMap<String, Value>| -> Vec<String> {
-            let own = crs.values().map(|cr| text(cr, "/metadata/uid").to_owned());
-            own.collect()
-        };
-        assert_eq!(
-            uids(&after),
-            uids(&crs),
-            "the custom resources must not have been created again"
-        );
-        assert!((writes(cluster).await - written).abs() < 0.5);
-
-        // A server without persistence mode does not know the earlier start. This proves that the
-        // comparison of the identities above fails if a server restores nothing.
-        let without_records = Persisting::start(cluster, &PLAIN).await;
-        let without = shown(&without_records).await;
-        assert_ne!(
-            immutable_fields(&without["a"]),
-            immutable_fields(&before["a"])
-        );
-        drop(without_records);
-
-        cluster.set_status(namespace, "a", "Running").await;
-        eventually("the restarted server writes the end", async || {
-            let crs = persisting.wait_until_equal().await;
-            let cr = &crs[immutable_fields(&before["a"])[1]];
-            ok_if(cr["status"]["phase"] == "Completed", cr)
-        })
-        .await;
-    });
-}
-
 #[test]
 fn delayed_changes_are_written_at_shutdown_and_restored() {
-    alone(async |cluster| {
+    alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
         let mut persisting = Persisting::start(cluster, &[]).await;
         let namespace = cluster.namespace("stopped").await;
@@ -195,7 +105,7 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
 
 #[test]
 fn a_killed_server_restores_everything_it_had_written() {
-    alone(async |cluster| {
+    alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
         let mut persisting = Persisting::start(cluster, &[]).await;
         let namespace = cluster.namespace("killed").await;

@@ -3,7 +3,7 @@
 //! server writes to the status.
 
 use crate::harness::{
-    RULE_SET, VM, alone, columns, condition, eventually, migrating, ok_if, rule_set, shared, text,
+    RULE_SET, alone, columns, condition, eventually, migrating, ok_if, shared, text,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -86,51 +86,6 @@ fn an_invalid_expression_is_reported_in_status_with_rule_message_line_and_column
 }
 
 #[test]
-fn operations_stay_in_flight_while_their_rule_set_does_not_compile() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("broken").await;
-        cluster.ready_rule_set(&migrating(namespace)).await;
-        cluster.machine(namespace, "a", "Migrating").await;
-        let before = cluster
-            .until_operations(namespace, &[("a", "Migrating")])
-            .await;
-
-        let path = format!("{}/{namespace}", RULE_SET.path(None));
-        let mut rule = migrating(namespace)["spec"]["rules"][0].clone();
-        rule["progress"] = json!("1 +");
-        let broken = json!({"spec": {"rules": [rule]}});
-        cluster.admin.merge(&path, &broken).await.ok();
-        let refused = cluster
-            .rule_set_until(namespace, "InvalidRule", |it| {
-                condition(it, "InvalidRule")["status"] == "True"
-            })
-            .await;
-        let message = text(condition(&refused, "InvalidRule"), "/message");
-        assert!(message.contains("progress"), "{message}");
-        assert!(message.contains("stays in use"), "{message}");
-
-        // The server still evaluates the last valid rules.
-        cluster.machine(namespace, "b", "Migrating").await;
-        let both = [("a", "Migrating"), ("b", "Migrating")];
-        let during = cluster.until_operations(namespace, &both).await;
-        assert_eq!(during[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
-        assert_eq!(during[0]["status"]["state"], "Progressing");
-
-        rule["progress"] = json!("50");
-        let repaired = json!({"spec": {"rules": [rule]}});
-        cluster.admin.merge(&path, &repaired).await.ok();
-        eventually("the operations show the progress", async || {
-            let after = cluster.until_operations(namespace, &both).await;
-            let uid = &before[0]["metadata"]["uid"];
-            assert_eq!(after[0]["metadata"]["uid"], *uid);
-            let all = after.iter().all(|it| it["status"]["progress"] == 50);
-            ok_if(all, &after)
-        })
-        .await;
-    });
-}
-
-#[test]
 fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
     alone(async |cluster| {
         let namespace = cluster.namespace("fields").await;
@@ -208,27 +163,6 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
                 kinds.iter().all(|kind| condition(it, kind).is_null())
             })
             .await;
-    });
-}
-
-#[test]
-fn a_non_boolean_expression_is_reported_in_status() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("type").await;
-        let mut rules = migrating(namespace);
-        rules["spec"]["rules"][0]["expression"] = json!("size(object.metadata.name)");
-        rules["spec"]["labelExpressions"] =
-            json!([{"key": "example.com/size", "expression": "1 + 1"}]);
-        cluster.create(&RULE_SET, None, &rules).await;
-        let refused = cluster
-            .rule_set_until(namespace, "InvalidRule", |it| {
-                condition(it, "InvalidRule")["status"] == "True"
-            })
-            .await;
-        let message = text(condition(&refused, "InvalidRule"), "/message");
-        for part in ["Migrating", "bool", "example.com/size", "string"] {
-            assert!(message.contains(part), "{part} in {message}");
-        }
     });
 }
 
@@ -328,96 +262,6 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
             ok_if(!of_them, &all)
         })
         .await;
-    });
-}
-
-#[test]
-fn an_invalid_rule_set_does_not_affect_another_one_with_the_same_target() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("beside").await;
-        cluster.ready_rule_set(&migrating(namespace)).await;
-        cluster.machine(namespace, "a", "Migrating").await;
-        let before = cluster
-            .until_operations(namespace, &[("a", "Migrating")])
-            .await;
-
-        let name = format!("{namespace}-bad");
-        let mut bad = rule_set(&name, &VM, &[("Migrating", "object.(")]);
-        bad["spec"]["namespaces"] = json!([namespace]);
-        cluster.create(&RULE_SET, None, &bad).await;
-        cluster
-            .rule_set_until(&name, "InvalidRule", |it| {
-                condition(it, "InvalidRule")["status"] == "True"
-            })
-            .await;
-        // The new rule compiles. But its evaluation fails on each VirtualMachine, because the rule
-        // compares a string with a number.
-        let failing = json!({"spec": {"rules": [
-            {"operation": "Failing", "expression": "object.status.printableStatus > 5"},
-        ]}});
-        let path = format!("{}/{name}", RULE_SET.path(None));
-        cluster.admin.merge(&path, &failing).await.ok();
-        let seen = cluster
-            .rule_set_until(&name, "a failed evaluation", |it| {
-                it["status"]["observedGeneration"] == 2
-                    && (condition(it, "EvaluationFailed")["status"] == "True"
-                        || condition(it, "InvalidRule")["status"] == "True")
-            })
-            .await;
-        let shown = seen["status"]["conditions"].to_string();
-        assert!(shown.contains("Failing"), "{shown}");
-
-        cluster.machine(namespace, "b", "Migrating").await;
-        let after = cluster
-            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
-            .await;
-        assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
-        assert_eq!(after[0]["status"]["detectedBy"], json!([namespace]));
-        cluster
-            .rule_set_until(namespace, "Ready", |it| {
-                condition(it, "Ready")["status"] == "True"
-            })
-            .await;
-    });
-}
-
-#[test]
-fn secrets_are_refused_as_a_target() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("secrets").await;
-        let mut rules = migrating(namespace);
-        rules["spec"]["target"] = json!({"group": "", "version": "v1", "resource": "secrets"});
-        rules["spec"]["rules"][0]["expression"] = json!("has(object.metadata.name)");
-        cluster.create(&RULE_SET, None, &rules).await;
-        let refused = cluster
-            .rule_set_until(namespace, "InvalidTarget", |it| {
-                condition(it, "InvalidTarget")["status"] == "True"
-            })
-            .await;
-        assert_eq!(condition(&refused, "Ready")["status"], "False");
-        let message = text(condition(&refused, "InvalidTarget"), "/message");
-        assert!(message.contains("--allow-secrets-target"), "{message}");
-    });
-}
-
-#[test]
-fn an_unchanged_status_is_not_rewritten() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("quiet").await;
-        let ready = cluster.ready_rule_set(&migrating(namespace)).await;
-        // The namespace contains no VirtualMachine, so the status of its rule set must not change.
-        // If the server wrote the status repeatedly, the resourceVersion would change while the
-        // test waits for an operation of another rule set.
-        let version = ready["metadata"]["resourceVersion"].clone();
-        let other = cluster.namespace("quiet-other").await;
-        cluster.ready_rule_set(&migrating(other)).await;
-        cluster.machine(other, "a", "Migrating").await;
-        cluster.until_operations(other, &[("a", "Migrating")]).await;
-        cluster.set_status(other, "a", "Running").await;
-        cluster.until_operations(other, &[]).await;
-        let path = format!("{}/{namespace}", RULE_SET.path(None));
-        let later = cluster.admin.get(&path).await.ok();
-        assert_eq!(later["metadata"]["resourceVersion"], version, "{later}");
     });
 }
 

@@ -3,10 +3,7 @@
 //! the plugin `kubectl ifo` must print a warning, and `kubectl ifo wait` must not report that
 //! nothing is in flight.
 
-use crate::harness::{
-    RULE_SET, TestCluster, VM, alone, condition, eventually, kubectl, migrating, rule_set, shared,
-    text,
-};
+use crate::harness::{TestCluster, VM, condition, eventually, migrating, rule_set, shared, text};
 use crate::plugin::run;
 use http::Request;
 use http_body_util::BodyExt as _;
@@ -138,97 +135,6 @@ fn wait_does_not_succeed_while_a_rule_fails() {
 }
 
 #[test]
-fn wait_ignores_twelve_broken_rule_sets_although_the_warning_names_ten() {
-    // Many broken rule sets shorten the warnings of other tests, too. So this test runs alone.
-    alone(async |cluster| {
-        let namespace = cluster.namespace("ignored").await;
-        let mut working = migrating(namespace);
-        working["spec"]["component"] = json!(namespace);
-        cluster.ready_rule_set(&working).await;
-        let names: Vec<String> = (0..12).map(|it| format!("{namespace}-{it:02}")).collect();
-        for name in &names {
-            let mut broken = rule_set(name, &VM, &[("Running", "object.status + ")]);
-            broken["spec"]["component"] = json!(namespace);
-            broken["spec"]["namespaces"] = json!([namespace]);
-            cluster.create(&RULE_SET, None, &broken).await;
-            let is_invalid = |it: &Value| condition(it, "Ready")["reason"] == "InvalidRule";
-            cluster.rule_set_until(name, "invalid", is_invalid).await;
-        }
-        let warning = kubectl_warning(cluster, namespace, None).await;
-        assert!(warning.contains(" more"), "{warning}");
-        let wait = ["wait", "-c", namespace, "-n", namespace, "--timeout=0"];
-        // The broken rule sets of this component do not matter to a wait for another component.
-        let other = format!("{namespace}-other");
-        let mut calm = migrating(&other);
-        calm["spec"]["component"] = json!(other);
-        calm["spec"]["namespaces"] = json!([namespace]);
-        cluster.ready_rule_set(&calm).await;
-        let args = ["wait", "-c", &other, "-n", namespace, "--timeout=0"];
-        eventually("the wait for another component ends", async || {
-            let said = run(cluster, &args).await;
-            (said.code == 0).then_some(()).ok_or(said.err)
-        })
-        .await;
-        let ignored = names.join(",");
-        let ignoring_all = [&wait[..], &["--ignore-rule-set", &ignored]].concat();
-        // Until the server has listed the target again, the result is unknown.
-        let said = eventually("the wait ends", async || {
-            let said = run(cluster, &ignoring_all).await;
-            if said.code == 0 {
-                Ok(said)
-            } else {
-                Err(said.err)
-            }
-        })
-        .await;
-        assert!(said.out.contains(&names[11]), "{}", said.out);
-        // One broken rule set that is not ignored is named, even if it is the last one.
-        let ignored = names[..11].join(",");
-        let said = run(
-            cluster,
-            &[&wait[..], &["--ignore-rule-set", &ignored]].concat(),
-        )
-        .await;
-        assert_eq!(said.code, 3, "{}{}", said.out, said.err);
-        assert!(said.err.contains(&names[11]), "{}", said.err);
-        for name in &names {
-            let path = format!("{}/{name}", RULE_SET.path(None));
-            cluster.admin.delete(&path).await.ok();
-        }
-        eventually("the deleted rule sets are forgotten", async || {
-            let said = run(cluster, &wait).await;
-            (said.code == 0).then_some(()).ok_or(said.err)
-        })
-        .await;
-    });
-}
-
-#[test]
-fn failing_message_expression_does_not_block_wait() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("incomplete-message").await;
-        let mut rules = migrating(namespace);
-        rules["spec"]["component"] = json!(namespace);
-        rules["spec"]["rules"][0]["message"] =
-            json!("string(1 / (size(object.metadata.name) - 1))");
-        cluster.ready_rule_set(&rules).await;
-        cluster.machine(namespace, "a", "Migrating").await;
-        cluster
-            .until_operations(namespace, &[("a", "Migrating")])
-            .await;
-        let failed = cluster
-            .rule_set_until(namespace, "the message failed", |it| {
-                condition(it, "EvaluationFailed")["status"] == "True"
-            })
-            .await;
-        assert_eq!(condition(&failed, "Ready")["status"], "True", "{failed}");
-        cluster.set_status(namespace, "a", "Running").await;
-        let said = run(cluster, &["wait", "-c", namespace, "--timeout=120s"]).await;
-        assert_eq!(said.code, 0, "{}", said.err);
-    });
-}
-
-#[test]
 fn the_warning_for_a_user_without_rights_on_rule_sets_has_no_names() {
     shared(async |cluster| {
         let namespace = cluster.namespace("incomplete-tenant").await;
@@ -293,69 +199,6 @@ fn the_warning_for_a_user_without_rights_on_rule_sets_has_no_names() {
             named.contains(&format!("{namespace} (does not compile)")),
             "{named}"
         );
-    });
-}
-
-/// Returns the column READY that kubectl prints for a rule set.
-async fn ready_column(cluster: &TestCluster, name: &str) -> String {
-    let args = ["get", "ors", name, "--no-headers"];
-    let row = kubectl(&cluster.control_plane.addresses.kubectl, &args, None).await;
-    let row = row.unwrap_or_else(|error| panic!("{error}"));
-    let cell = row.split_whitespace().nth(3);
-    cell.unwrap_or_else(|| panic!("{row}")).to_owned()
-}
-
-#[test]
-fn an_unknown_resource_in_an_installed_group_is_reported_and_a_missing_group_is_not() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("incomplete-typo").await;
-        let mut typo = migrating(namespace);
-        typo["spec"]["component"] = json!(namespace);
-        typo["spec"]["target"]["resource"] = json!("virtualmachin");
-        cluster.create(&crate::harness::RULE_SET, None, &typo).await;
-        cluster
-            .rule_set_until(namespace, "NotServed", |it| {
-                condition(it, "InvalidTarget")["reason"] == "NotServed"
-            })
-            .await;
-        let said = run(cluster, &["wait", "-c", namespace, "--timeout=0"]).await;
-        assert_eq!(said.code, 3, "{}{}", said.out, said.err);
-        let line = format!("{namespace} (target is not served)");
-        assert!(said.err.contains(&line[..line.len() - 1]), "{}", said.err);
-        let list = run(cluster, &["list", "-n", namespace]).await;
-        assert!(list.err.contains(&line), "{}", list.err);
-
-        let absent = json!({"spec": {"target": {"group": "absent.example.com"}}});
-        let path = format!("{}/{namespace}", crate::harness::RULE_SET.path(None));
-        cluster.admin.merge(&path, &absent).await.ok();
-        cluster
-            .rule_set_until(namespace, "NotInstalled", |it| {
-                condition(it, "NotInstalled")["reason"] == "GroupNotServed"
-            })
-            .await;
-        // The index learns shortly after the rule set that a gap has ended.
-        eventually("no warning about a missing group", async || {
-            let list = run(cluster, &["list", "-n", namespace]).await;
-            let warned = list.err.contains(namespace);
-            (!warned).then_some(()).ok_or(list.err)
-        })
-        .await;
-        assert_eq!(ready_column(cluster, namespace).await, "NotInstalled");
-
-        // The cluster serves kubevirt.io.
-        let misspelt = json!({"spec": {"target": {"group": "kubevrit.io"}}});
-        cluster.admin.merge(&path, &misspelt).await.ok();
-        let hinted = cluster
-            .rule_set_until(namespace, "GroupNotServed", |it| {
-                condition(it, "InvalidTarget")["reason"] == "GroupNotServed"
-            })
-            .await;
-        let message = text(condition(&hinted, "Ready"), "/message");
-        assert!(
-            message.ends_with("(hint: did you mean kubevirt.io?)"),
-            "{message}"
-        );
-        assert_eq!(ready_column(cluster, namespace).await, "False");
     });
 }
 

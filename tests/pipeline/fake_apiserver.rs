@@ -35,8 +35,6 @@ pub enum Step {
     /// Send each item of an iterator. An item is created only when it is sent, so that the fake
     /// needs little memory.
     SendEach(Box<dyn Iterator<Item = Vec<u8>> + Send>),
-    /// Send these bytes repeatedly until the connection breaks.
-    SendForever(Vec<u8>),
     /// Wait until the server has written a status that contains this text. The status must belong
     /// to the rule set whose target is the requested resource.
     WaitForStatus(&'static str),
@@ -44,8 +42,6 @@ pub enum Step {
     WaitForStage(usize),
     /// Keep the connection open until the server closes it.
     HoldOpen,
-    /// Reset the connection (TCP RST).
-    Reset,
 }
 
 impl Step {
@@ -57,8 +53,6 @@ impl Step {
 /// A list or watch request for a resource that has a script.
 #[derive(Debug)]
 pub struct ObjectRequest {
-    /// Number of earlier list and watch requests for this resource.
-    pub nth: usize,
     pub query: String,
     /// All statuses of the resource's rule set that the server has written so far. Each line is the
     /// JSON of one status.
@@ -158,10 +152,6 @@ impl FakeApiServer {
         }
     }
 
-    pub fn resources(&self) -> Vec<&'static str> {
-        self.state.scripts.keys().copied().collect()
-    }
-
     /// Returns the number of list and watch requests for a resource.
     pub fn request_count(&self, resource: &str) -> usize {
         let request_counts = self.state.request_counts.lock().unwrap();
@@ -250,14 +240,11 @@ impl FakeApiServerState {
         resource: &str,
         query: &str,
     ) -> std::io::Result<()> {
-        let nth = {
+        {
             let mut request_counts = self.request_counts.lock().unwrap();
-            let count = request_counts.entry(resource.to_owned()).or_default();
-            *count += 1;
-            *count - 1
-        };
+            *request_counts.entry(resource.to_owned()).or_default() += 1;
+        }
         let steps = self.scripts[resource](&ObjectRequest {
-            nth,
             query: query.to_owned(),
             statuses: self.statuses_of(resource),
         });
@@ -278,9 +265,6 @@ impl FakeApiServerState {
                         stream.write_all(&part).await?;
                     }
                 }
-                Step::SendForever(bytes) => loop {
-                    stream.write_all(&bytes).await?;
-                },
                 Step::WaitForStatus(text) => {
                     stream.flush().await?;
                     while !self.statuses_of(resource).contains(text) {
@@ -296,12 +280,6 @@ impl FakeApiServerState {
                 Step::HoldOpen => {
                     stream.flush().await?;
                     let _ = stream.read_u8().await;
-                }
-                Step::Reset => {
-                    stream.flush().await?;
-                    let socket = socket2::SockRef::from(stream.get_ref());
-                    socket.set_linger(Some(Duration::ZERO))?;
-                    return Ok(());
                 }
             }
         }
@@ -407,15 +385,4 @@ pub fn thing(name: &str, state: &str, padding: usize) -> String {
         r#"{{"metadata":{{"name":"{name}","namespace":"shop","resourceVersion":"6","uid":"uid-{name}"}},"padding":"{}","status":{{"state":"{state}"}}}}"#,
         "x".repeat(padding)
     )
-}
-
-/// Returns the steps of a valid answer to a watch. The initial events contain one object in the
-/// state `Busy`. The fake then sends no more events.
-pub fn watch_with_one_object(name: &str) -> Vec<Step> {
-    vec![
-        Step::send(STREAM_HEADERS),
-        Step::send(event("ADDED", &thing(name, "Busy", 0))),
-        Step::send(initial_events_end()),
-        Step::HoldOpen,
-    ]
 }

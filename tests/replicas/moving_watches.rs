@@ -4,8 +4,8 @@
 //! same events.
 
 use crate::compare_replicas::difference;
-use crate::harness::informers::{Objects, compare, key, list_operations};
 use crate::harness::{Caller, OPERATION, eventually, text};
+use crate::informers::{Objects, compare, key, list_operations};
 use crate::list_clients::{read, unless_disturbed, version};
 use crate::load_balancer::{Endpoint, Endpoints};
 use crate::report::Report;

@@ -18,18 +18,6 @@ async fn install(cluster: &Cluster<'_>) {
 }
 
 #[test]
-fn an_installation_whose_server_never_starts_blocks_no_namespace() {
-    apart("never-starts", async |control_plane| {
-        let cluster = Cluster::of(control_plane).await;
-        install(&cluster).await;
-        assert_eq!(cluster.registration().await, None);
-        cluster.a_namespace_can_be_deleted("blocked").await;
-        cluster.kubectl_on_folder("delete", SERVER).await;
-        cluster.a_namespace_can_be_deleted("blocked").await;
-    });
-}
-
-#[test]
 fn the_server_registers_and_repairs_itself_until_it_is_removed() {
     apart("register", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;

@@ -11,7 +11,6 @@
 mod api_client;
 mod control_plane;
 mod evaluate_watch_events;
-pub mod informers;
 mod objects;
 pub mod relay;
 mod server;
@@ -25,8 +24,8 @@ pub use evaluate_watch_events::{
     StateAfterEvents, event_types, is_in_gap, same_but_for_gaps, without_gaps,
 };
 pub use objects::{
-    CRD, DATA_VOLUME, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating,
-    path_of_column, rule_set, text,
+    CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, path_of_column,
+    rule_set, text,
 };
 pub use server::{ServerProcess, free_port, mounted_secret, tail};
 pub use test_cluster::{
@@ -56,12 +55,30 @@ const POLL: Duration = Duration::from_millis(100);
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Runtime::new().expect("the process must be able to start threads"));
 
-static TEST_CLUSTER: OnceLock<Setup> = OnceLock::new();
+/// A cluster that several tests share, and the lock for its use. A test of [`shared`] holds a read
+/// lock, so several of these tests run at the same time. A test of [`alone`] holds the write lock, so
+/// no other test uses the cluster meanwhile. A test of [`apart`] needs no lock.
+struct SharedCluster {
+    name: &'static str,
+    setup: OnceLock<Setup>,
+    turns: RwLock<()>,
+}
 
-/// The lock for the use of the shared cluster. A test of [`shared`] holds a read lock, so several
-/// of these tests run at the same time. A test of [`alone`] holds the write lock, so no other test
-/// uses the shared cluster meanwhile. A test of [`apart`] needs no lock.
-static TURNS: RwLock<()> = RwLock::new(());
+impl SharedCluster {
+    const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            setup: OnceLock::new(),
+            turns: RwLock::new(()),
+        }
+    }
+}
+
+static TEST_CLUSTER: SharedCluster = SharedCluster::new("shared");
+
+/// The tests of persistence mode count all custom resources of a cluster, so each of them runs alone.
+/// They have a cluster of their own, so that the other tests need not wait for them.
+static PERSISTENCE_CLUSTER: SharedCluster = SharedCluster::new("persistence");
 
 enum Setup {
     Ready(TestCluster),
@@ -71,8 +88,11 @@ enum Setup {
 
 /// Runs a test on the shared cluster, at the same time as other tests.
 pub fn shared(test: impl AsyncFnOnce(&'static TestCluster)) {
-    if let Some(cluster) = test_cluster() {
-        let _turn = TURNS.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(cluster) = TEST_CLUSTER.get() {
+        let _turn = TEST_CLUSTER
+            .turns
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         run(cluster, test);
     }
 }
@@ -81,14 +101,12 @@ pub fn shared(test: impl AsyncFnOnce(&'static TestCluster)) {
 /// server and the kube-apiserver. After the test, the harness starts them again if they are
 /// stopped.
 pub fn alone(test: impl AsyncFnOnce(&'static TestCluster)) {
-    if let Some(cluster) = test_cluster() {
-        let _turn = TURNS.write().unwrap_or_else(PoisonError::into_inner);
-        let result = catch_unwind(AssertUnwindSafe(|| run(cluster, test)));
-        RUNTIME.block_on(cluster.recover());
-        if let Err(panic) = result {
-            resume_unwind(panic);
-        }
-    }
+    TEST_CLUSTER.alone(test);
+}
+
+/// Runs a test as [`alone`] does, on the cluster of the tests of persistence mode.
+pub fn alone_in_persistence_cluster(test: impl AsyncFnOnce(&'static TestCluster)) {
+    PERSISTENCE_CLUSTER.alone(test);
 }
 
 /// Runs a test on a new control plane, on which nothing is installed. Skips the test if
@@ -111,23 +129,43 @@ fn run(cluster: &'static TestCluster, test: impl AsyncFnOnce(&'static TestCluste
     }
 }
 
-/// Returns the shared cluster. The first call starts the cluster. If this machine cannot run a
-/// control plane, skips the test and returns None.
-fn test_cluster() -> Option<&'static TestCluster> {
-    let setup = TEST_CLUSTER.get_or_init(|| {
-        catch_unwind(|| RUNTIME.block_on(TestCluster::start())).map_or_else(
-            |panic| Setup::Failed(panic_message(&*panic)),
-            |cluster| cluster.map_or_else(Setup::Skipped, Setup::Ready),
-        )
-    });
-    match setup {
-        Setup::Ready(cluster) => Some(cluster),
-        Setup::Failed(why) => panic!("the control plane and the server did not start: {why}"),
-        Setup::Skipped(why) => {
-            skip(why);
-            None
+impl SharedCluster {
+    fn alone(&'static self, test: impl AsyncFnOnce(&'static TestCluster)) {
+        if let Some(cluster) = self.get() {
+            let _turn = self.turns.write().unwrap_or_else(PoisonError::into_inner);
+            let result = catch_unwind(AssertUnwindSafe(|| run(cluster, test)));
+            RUNTIME.block_on(cluster.recover());
+            if let Err(panic) = result {
+                resume_unwind(panic);
+            }
         }
     }
+
+    /// Returns the cluster. The first call starts the cluster. If this machine cannot run a control
+    /// plane, skips the test and returns None.
+    fn get(&'static self) -> Option<&'static TestCluster> {
+        let setup = self.setup.get_or_init(|| {
+            catch_unwind(|| RUNTIME.block_on(TestCluster::start(self.name))).map_or_else(
+                |panic| Setup::Failed(panic_message(&*panic)),
+                |cluster| cluster.map_or_else(Setup::Skipped, Setup::Ready),
+            )
+        });
+        match setup {
+            Setup::Ready(cluster) => Some(cluster),
+            Setup::Failed(why) => panic!("the control plane and the server did not start: {why}"),
+            Setup::Skipped(why) => {
+                skip(why);
+                None
+            }
+        }
+    }
+}
+
+/// Returns true if tests with a size run with the full size: `make full` and `.ci/nightly` set
+/// `IFO_FULL_SIZE=1`. Otherwise, they run with a size that takes some seconds. A full size rarely finds
+/// an error that the small size does not find.
+pub fn full_size() -> bool {
+    std::env::var("IFO_FULL_SIZE").is_ok_and(|it| it == "1")
 }
 
 /// Prints that the current test is skipped. If the environment has `IFO_REQUIRE_E2E=1` or

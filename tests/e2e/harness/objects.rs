@@ -18,12 +18,6 @@ pub const VMI: Kind = kind(
     "VirtualMachineInstance",
     "virtualmachineinstances",
 );
-/// A namespaced kind that the server may watch. Each test that uses this kind installs its CRD.
-///
-/// Only one test at a time may use this kind. If a second test created a rule set for this kind,
-/// the server would list the objects again. An operation that the server detects in a list starts
-/// at the last change of the object. The tests expect the later time of the detection.
-pub const DATA_VOLUME: Kind = kind("cdi.kubevirt.io/v1beta1", "DataVolume", "datavolumes");
 /// A built-in cluster-scoped kind.
 pub const NODE: Kind = kind("v1", "Node", "nodes");
 /// The kind of rule sets. A rule set contains CEL expressions that detect operations on the objects

@@ -55,8 +55,10 @@ pub struct TestCluster {
 impl TestCluster {
     /// Starts the control plane and the server. Returns an error with the reason if this machine
     /// cannot run a control plane.
-    pub async fn start() -> Result<Self, String> {
-        let control_plane = ControlPlane::start("shared").await?;
+    ///
+    /// `name` is the name of a folder for the files of the control plane.
+    pub async fn start(name: &str) -> Result<Self, String> {
+        let control_plane = ControlPlane::start(name).await?;
         let (config, admin) = administrator(&control_plane).await;
         let addresses = &control_plane.addresses;
 
@@ -193,49 +195,6 @@ impl TestCluster {
         let patch = json!({"status": {"printableStatus": status}});
         let path = format!("{}/{name}", VM.path(Some(namespace)));
         self.admin.merge(&path, &patch).await.ok()
-    }
-
-    /// Changes the status of an object that has a status subresource.
-    pub async fn patch_status(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        name: &str,
-        status: &Value,
-    ) -> Value {
-        let path = format!("{}/{name}/status", kind.path(Some(namespace)));
-        let patch = json!({"status": status});
-        self.admin.merge(&path, &patch).await.ok()
-    }
-
-    /// Installs a CRD from `tests/e2e/fixtures`, and waits until its kind is served.
-    pub async fn install(&self, definition: &str, kind: &Kind) {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/e2e/fixtures")
-            .join(definition);
-        let file = file.to_str().expect("the path of the repository is UTF-8");
-        self.kubectl(&["apply", "-f", file])
-            .await
-            .expect("the CRD must be valid");
-        eventually(&format!("{} are served", kind.plural), async || {
-            let answer = self.admin.get(&kind.path(None)).await;
-            ok_if(answer.code == 200, answer)
-        })
-        .await;
-    }
-
-    /// Returns the shipped rule set that watches `target`, from a folder of this repository.
-    /// Changes the name of the rule set to `namespace`, and restricts the rule set to this
-    /// namespace.
-    pub async fn shipped(&self, folder: &str, target: &Kind, namespace: &str) -> Value {
-        let shipped = self.kustomize(folder).await;
-        let mut rules = shipped
-            .into_iter()
-            .find(|it| it["spec"]["target"]["resource"] == target.plural)
-            .unwrap_or_else(|| panic!("{folder} must have a rule set for {}", target.plural));
-        rules["metadata"]["name"] = json!(namespace);
-        rules["spec"]["namespaces"] = json!([namespace]);
-        rules
     }
 
     /// Creates a rule set and waits until it is Ready.

@@ -34,7 +34,7 @@ const OTHER_VALUES: [&str; 4] = [
     "--set=extraArgs={--max-watches=400}",
 ];
 
-/// An installation with one version of Helm.
+/// An installation with Helm.
 pub struct Installation<'a> {
     pub helm: Helm,
     pub cluster: Cluster<'a>,
@@ -44,11 +44,11 @@ pub struct Installation<'a> {
 }
 
 impl<'a> Installation<'a> {
-    pub async fn new(major: u8, control_plane: &'a ControlPlane) -> Option<Self> {
+    pub async fn new(control_plane: &'a ControlPlane) -> Option<Self> {
         let mut cluster = Cluster::of(control_plane).await;
         cluster.namespace = NAMESPACE;
         Some(Self {
-            helm: Helm::of(major, &control_plane.addresses.kubeconfig).await?,
+            helm: Helm::new(&control_plane.addresses.kubeconfig).await?,
             cluster,
             routed: tempfile::tempdir().expect("a temporary folder"),
         })
@@ -210,18 +210,9 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn helm_3_installs_upgrades_and_removes_everything() {
-    apart("helm3", async |control_plane| {
-        if let Some(installation) = Installation::new(3, control_plane).await {
-            whole_life(installation).await;
-        }
-    });
-}
-
-#[test]
-fn helm_4_installs_upgrades_and_removes_everything() {
-    apart("helm4", async |control_plane| {
-        if let Some(installation) = Installation::new(4, control_plane).await {
+fn helm_installs_upgrades_and_removes_everything() {
+    apart("helm", async |control_plane| {
+        if let Some(installation) = Installation::new(control_plane).await {
             whole_life(installation).await;
         }
     });
@@ -384,7 +375,7 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
 
 /// Installs the server with kustomize. Then Helm takes over this installation. The UID of the
 /// Deployment and the fields that the server has written must stay the same.
-async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) {
+async fn take_over(mut it: Installation<'_>) {
     it.cluster.namespace = "ifo-system";
     for folder in ["deploy/crd", "deploy", "rules/generic"] {
         it.cluster.kubectl_on_folder("apply", folder).await;
@@ -429,19 +420,10 @@ async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) 
 }
 
 #[test]
-fn helm_3_takes_over_an_installation_by_kustomize() {
-    apart("helm3-takes-over", async |control_plane| {
-        if let Some(installation) = Installation::new(3, control_plane).await {
-            helm_takes_over_an_installation_by_kustomize(installation).await;
-        }
-    });
-}
-
-#[test]
-fn helm_4_takes_over_an_installation_by_kustomize() {
-    apart("helm4-takes-over", async |control_plane| {
-        if let Some(installation) = Installation::new(4, control_plane).await {
-            helm_takes_over_an_installation_by_kustomize(installation).await;
+fn an_installation_by_kustomize_is_taken_over() {
+    apart("helm-takes-over", async |control_plane| {
+        if let Some(installation) = Installation::new(control_plane).await {
+            take_over(installation).await;
         }
     });
 }

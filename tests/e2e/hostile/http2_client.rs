@@ -36,10 +36,6 @@ const END_HEADERS: u8 = 4;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 /// Error code of a RST_STREAM frame with which a client cancels a request (RFC 9113, 7).
 const CANCEL: u32 = 8;
-/// The error code of the GOAWAY frame that a server sends to a client that causes too much load
-/// (RFC 9113, 7).
-pub const ENHANCE_YOUR_CALM: u32 = 11;
-
 /// Counts of the frames that a connection has received so far.
 #[derive(Clone, Debug, Default)]
 pub struct FrameCounts {
@@ -75,17 +71,6 @@ impl RawConnector {
             identity.as_ref().map(|(c, k)| (&**c, &**k)),
         )
         .await
-    }
-
-    /// Creates a connector that presents this client certificate. The certificate and its key are
-    /// PEM.
-    pub async fn presenting(
-        cluster: &TestCluster,
-        server: &ServerProcess,
-        certificate: &[u8],
-        key: &[u8],
-    ) -> Self {
-        Self::with(cluster, server, Some((certificate, key))).await
     }
 
     async fn with(
@@ -217,11 +202,6 @@ impl RawConnection {
             stream,
             &CANCEL.to_be_bytes(),
         );
-    }
-
-    /// Adds a PING frame to the bytes to send.
-    pub fn add_ping(&mut self) {
-        frame(&mut self.buffer, PING, 0, 0, &[0; 8]);
     }
 
     /// Sends all bytes that have been added.

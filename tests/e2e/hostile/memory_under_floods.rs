@@ -114,35 +114,9 @@ fn long_forbidden_paths_take_little_memory() {
 }
 
 #[test]
-fn long_unknown_paths_take_little_memory() {
-    with_flood(false, async |connector| {
-        let path = format!("/api/{}", "a".repeat(60_000));
-        send_and_wait(connector, 4, &[], |_| path.clone()).await;
-    });
-}
-
-#[test]
-fn thousands_of_query_options_take_little_memory() {
-    with_flood(true, async |connector| {
-        // 16,000 option names of three letters. With separators, they have about 64,000 bytes. The
-        // rest of the URL is short, so the URL is below the server's limit of 65,534 bytes.
-        let letters = || 'a'..='z';
-        let options = letters().flat_map(|a| letters().map(move |b| (a, b)));
-        let options = options.flat_map(|(a, b)| letters().map(move |c| format!("{a}{b}{c}")));
-        let options = options.take(16_000).collect::<Vec<_>>().join("&");
-        // Each request names another object, so each request needs its own SubjectAccessReview.
-        let path = OPERATION.path(None);
-        let path = |number| format!("{path}?fieldSelector=metadata.name%3Dn{number}&{options}");
-        send_and_wait(connector, 1, &[], path).await;
-        send_and_wait(connector, 1, &IDENTITY, path).await;
-        send_and_wait(connector, 1, &IDENTITY, |number| path(number) + "&watch=1").await;
-    });
-}
-
-#[test]
 fn cancelled_lists_with_long_selectors_release_their_memory() {
     with_flood(true, async |connector| {
-        for round in 0..5 {
+        for round in 0..2 {
             let each = |number| path_with_long_selector(round * STREAMS + number, "");
             let mut connection = send_requests(connector, &IDENTITY, each).await;
             // In these 30 ms, the server sends SubjectAccessReviews, but does not receive all

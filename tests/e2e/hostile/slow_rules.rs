@@ -1,22 +1,23 @@
 //! Tests of rules that take much time. The server evaluates the rules of all targets on one thread.
 //! So slow rules could hide the operations of other teams.
 
+use super::allow;
 use crate::harness::{
-    CRD, Kind, TestCluster, alone, condition, crd, eventually, migrating, ok_if, rule_set, text,
+    CRD, Kind, TestCluster, alone, condition, crd, eventually, full_size, migrating, ok_if,
+    rule_set, text,
 };
-use crate::many_targets::{AT_ONCE, allow};
 use crate::plugin::run;
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 const GROUP: &str = "slow.e2e.example.com";
 
-/// Number of targets with slow rules.
-const TARGETS: usize = 3;
-
 /// Number of objects of each target. In a debug build, one evaluation of a slow rule on each object
 /// takes longer than a minute.
 const OBJECTS: usize = 300;
+
+/// Number of objects that the test creates at the same time.
+const AT_ONCE: usize = 32;
 
 /// Number of elements of the list in each object. An evaluation of [`SLOW`] visits the list this
 /// many times, for each pair of elements. It needs most of the steps that are allowed for an object.
@@ -33,7 +34,8 @@ fn kinds() -> Vec<Kind> {
         kind: format!("Slow{number}").leak(),
         plural: format!("slow{number}s").leak(),
     };
-    (0..TARGETS).map(kind).collect()
+    let targets = if full_size() { 3 } else { 1 };
+    (0..targets).map(kind).collect()
 }
 
 /// Creates the objects of a target.

@@ -2,8 +2,10 @@
 //! these tests, other clients change the custom resources. The server must continue to write them,
 //! and must keep labels and annotations of other clients.
 
-use super::{CR, Persisting, crs, delete_custom_resources, writes};
-use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};
+use super::{CR, Persisting, crs, delete_custom_resources};
+use crate::harness::{
+    TestCluster, alone_in_persistence_cluster, eventually, migrating, ok_if, text,
+};
 use serde_json::{Value, json};
 
 /// Creates an operation, and waits until the server has written its custom resource. Returns the
@@ -29,7 +31,7 @@ async fn custom_resource_in(cluster: &TestCluster, namespace: &str) -> Result<Va
 
 #[test]
 fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
-    alone(async |cluster| {
+    alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
         let persisting = Persisting::start(cluster, &[]).await;
         let (namespace, cr) = create_written(cluster, &persisting).await;
@@ -67,54 +69,8 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
 }
 
 #[test]
-fn foreign_labels_and_annotations_are_preserved() {
-    alone(async |cluster| {
-        delete_custom_resources(cluster).await;
-        let mut persisting = Persisting::start(cluster, &[]).await;
-        let (namespace, cr) = create_written(cluster, &persisting).await;
-        let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
-        let theirs = json!({"metadata": {
-            "labels": {"team": "a"}, "annotations": {"note": "b"},
-        }});
-        cluster.admin.merge(&path, &theirs).await.ok();
-        persisting.server.kill().await;
-        let before = writes(cluster).await;
-        persisting.start_again().await;
-        // After the restart, the server compares the custom resources with its operations. This
-        // comparison must cause no write. When the server writes the new operation on `b`, the
-        // comparison has ended.
-        cluster.machine(namespace, "b", "Migrating").await;
-        eventually("the new operation is written", async || {
-            let count = writes(cluster).await - before;
-            ok_if(count > 0.5, count)
-        })
-        .await;
-        assert!((writes(cluster).await - before - 1.0).abs() < 0.5);
-        let live = persisting.live().await;
-        let shown = &live[text(&cr, "/status/liveUID")];
-        assert!(shown["metadata"]["labels"]["team"].is_null(), "{shown}");
-        // The server does not watch the custom resources. So it does not know the resourceVersion
-        // after this change by another client, and its next write gets a conflict.
-        let theirs = json!({"metadata": {"labels": {"late": "c"}}});
-        cluster.admin.merge(&path, &theirs).await.ok();
-        cluster.set_status(namespace, "a", "Running").await;
-        let after = eventually("the end of the operation is written", async || {
-            let after = cluster.admin.get(&path).await.ok();
-            ok_if(after["status"]["phase"] == "Completed", &after["status"])?;
-            Ok(after)
-        })
-        .await;
-        assert_eq!(after["metadata"]["labels"]["team"], "a");
-        assert_eq!(after["metadata"]["labels"]["late"], "c");
-        assert_eq!(after["metadata"]["annotations"]["note"], "b");
-        let conflicts = persisting.metric("ifo_persistence_failures_total").await;
-        assert!((conflicts - 1.0).abs() < 0.5, "{conflicts}");
-    });
-}
-
-#[test]
 fn objects_of_server_side_apply_are_updated_without_their_old_labels_and_fields() {
-    alone(async |cluster| {
+    alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
         let mut persisting = Persisting::start(cluster, &[]).await;
         let (_, cr) = create_written(cluster, &persisting).await;

@@ -6,7 +6,9 @@
 use super::{
     CR, Persisting, crs, delete_custom_resources, install, random_status_changes::Traffic, writes,
 };
-use crate::harness::{CRD, alone, condition, eventually, migrating, ok_if, text};
+use crate::harness::{
+    CRD, alone_in_persistence_cluster, condition, eventually, full_size, migrating, ok_if, text,
+};
 use std::time::Duration;
 
 const REGISTRATION: &str =
@@ -14,7 +16,7 @@ const REGISTRATION: &str =
 
 #[test]
 fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
-    alone(async |cluster| {
+    alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
         let persisting = Persisting::start(cluster, &[]).await;
         let mut traffic = Traffic::start(cluster, 20).await;
@@ -33,7 +35,9 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
             started.expect("the kube-apiserver must start");
             cluster.wait_until_served().await;
         };
-        outage(Duration::from_mins(1)).await;
+        if full_size() {
+            outage(Duration::from_mins(1)).await;
+        }
         outage(Duration::from_secs(5)).await;
         let resident = persisting.metric("process_resident_memory_bytes").await;
         #[allow(clippy::cast_precision_loss, reason = "megabytes")]
@@ -55,7 +59,7 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
 
 #[test]
 fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
-    alone(async |cluster| {
+    alone_in_persistence_cluster(async |cluster| {
         let persisting = Persisting::start(cluster, &[]).await;
         let namespace = cluster.namespace("no-crd").await;
         cluster.ready_rule_set(&migrating(namespace)).await;

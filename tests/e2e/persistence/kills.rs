@@ -5,7 +5,9 @@ use super::{
     Persisting, crs, delete_custom_resources, find_duplicate, immutable_fields,
     random_status_changes::Traffic,
 };
-use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};
+use crate::harness::{
+    TestCluster, alone_in_persistence_cluster, eventually, full_size, migrating, ok_if, text,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -45,21 +47,13 @@ fn assert_unchanged(lasting: &BTreeMap<String, Value>, listed: &BTreeMap<String,
 /// operations in the namespace of `traffic` must be its expected operations. No operation may have
 /// two custom resources.
 ///
-/// If `history` is true, custom resources of completed operations that the server does not list are
-/// allowed. Returns the custom resources by the UID of their operation.
-async fn wait_until_right(
-    persisting: &Persisting,
-    traffic: &Traffic,
-    history: bool,
-) -> BTreeMap<String, Value> {
+/// Custom resources of completed operations that the server does not list are allowed. Returns the
+/// custom resources by the UID of their operation.
+async fn wait_until_right(persisting: &Persisting, traffic: &Traffic) -> BTreeMap<String, Value> {
     eventually(
         "the custom resources equal the expected operations",
         async || {
-            let crs = if history {
-                persisting.wait_until_equal_except_history().await
-            } else {
-                persisting.wait_until_equal().await
-            };
+            let crs = persisting.wait_until_equal_except_history().await;
             let active = traffic.active(crs.values());
             ok_if(
                 active == traffic.expected_active(),
@@ -74,14 +68,15 @@ async fn wait_until_right(
 }
 
 #[test]
-fn after_20_kills_with_history_nothing_is_lost_or_duplicated() {
-    alone(async |cluster| {
+fn after_kills_with_history_nothing_is_lost_or_duplicated() {
+    alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
         let mut persisting = Persisting::start(cluster, &[]).await;
         let mut traffic = Traffic::start(cluster, 20).await;
         let lasting = create_lasting(cluster, &persisting).await;
         let mut ever: BTreeSet<String> = BTreeSet::new();
-        for _ in 0..20 {
+        let kills = if full_size() { 20 } else { 5 };
+        for _ in 0..kills {
             let wait = Duration::from_millis(fastrand::u64(..1500));
             let kill = async {
                 tokio::time::sleep(wait).await;
@@ -114,36 +109,12 @@ fn after_20_kills_with_history_nothing_is_lost_or_duplicated() {
             ever.extend(written.into_keys());
         }
         traffic.repeat().await;
-        let crs = wait_until_right(&persisting, &traffic, true).await;
+        let crs = wait_until_right(&persisting, &traffic).await;
         let lost: Vec<&String> = ever.iter().filter(|it| !crs.contains_key(*it)).collect();
         assert!(lost.is_empty(), "{lost:?} of {} were lost", ever.len());
         traffic.statuses.fill("Running");
         traffic.repeat().await;
-        let crs = wait_until_right(&persisting, &traffic, true).await;
+        let crs = wait_until_right(&persisting, &traffic).await;
         assert!(ever.iter().all(|uid| crs.contains_key(uid)));
-    });
-}
-
-#[test]
-fn after_kills_without_history_only_active_operations_are_left() {
-    alone(async |cluster| {
-        delete_custom_resources(cluster).await;
-        let env = [("RETAIN_COMPLETED_IFOS", "false")];
-        let mut persisting = Persisting::start(cluster, &env).await;
-        let mut traffic = Traffic::start(cluster, 20).await;
-        for _ in 0..10 {
-            let wait = Duration::from_millis(fastrand::u64(..1500));
-            let kill = async {
-                tokio::time::sleep(wait).await;
-                persisting.server.kill().await;
-            };
-            tokio::join!(traffic.steps(60), kill);
-            persisting.start_again().await;
-        }
-        traffic.repeat().await;
-        wait_until_right(&persisting, &traffic, false).await;
-        traffic.statuses.fill("Running");
-        traffic.repeat().await;
-        wait_until_right(&persisting, &traffic, false).await;
     });
 }

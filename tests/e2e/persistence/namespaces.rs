@@ -3,7 +3,9 @@
 //! namespace is created again.
 
 use super::{Persisting, crs, delete_custom_resources, immutable_fields};
-use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};
+use crate::harness::{
+    TestCluster, alone_in_persistence_cluster, eventually, migrating, ok_if, text,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -55,28 +57,8 @@ async fn delete(cluster: &TestCluster, namespace: &str) {
 }
 
 #[test]
-fn a_deleted_namespace_loses_its_operations_and_history() {
-    alone(async |cluster| {
-        delete_custom_resources(cluster).await;
-        let persisting = Persisting::start(cluster, &[]).await;
-        let (namespace, _) = populated(cluster, &persisting).await;
-        delete(cluster, namespace).await;
-        eventually(
-            "the operations of the deleted namespace are not listed, and have no custom resources",
-            async || {
-                let listed = within(namespace, persisting.live().await);
-                ok_if(listed.is_empty(), listed)?;
-                let written = within(namespace, crs(cluster).await);
-                ok_if(written.is_empty(), written)
-            },
-        )
-        .await;
-    });
-}
-
-#[test]
 fn a_namespace_recreated_while_no_server_runs_has_no_operations_of_the_old_namespace() {
-    alone(async |cluster| {
+    alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
         let mut persisting = Persisting::start(cluster, &[]).await;
         let (again, old) = populated(cluster, &persisting).await;

@@ -1,14 +1,16 @@
 //! Tests of the writes in persistence mode. The tests check the custom resource of an operation
 //! from the operation's start to its end, and count the writes.
 
-use super::{CR, Persisting, crs, delete_custom_resources, random_status_changes::Traffic, writes};
-use crate::harness::{NODE, alone, eventually, migrating, ok_if, rule_set, text};
+use super::{CR, Persisting, crs, delete_custom_resources, writes};
+use crate::harness::{
+    NODE, alone_in_persistence_cluster, eventually, migrating, ok_if, rule_set, text,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 #[test]
 fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
-    alone(async |cluster| {
+    alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
         let persisting = Persisting::start(cluster, &[]).await;
         let namespace = cluster.namespace("kept").await;
@@ -87,7 +89,7 @@ fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
 
 #[test]
 fn without_retention_the_deletion_is_the_second_write() {
-    alone(async |cluster| {
+    alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
         let persisting = Persisting::start(cluster, &[("RETAIN_COMPLETED_IFOS", "false")]).await;
         let namespace = cluster.namespace("not-kept").await;
@@ -131,7 +133,7 @@ fn without_retention_the_deletion_is_the_second_write() {
 
 #[test]
 fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
-    alone(async |cluster| {
+    alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
         let persisting = Persisting::start(cluster, &[]).await;
         let name = cluster.namespace("noded").await;
@@ -170,34 +172,5 @@ fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
             },
         )
         .await;
-    });
-}
-
-#[test]
-fn live_list_and_custom_resources_agree_after_5000_random_changes_and_few_writes() {
-    alone(async |cluster| {
-        delete_custom_resources(cluster).await;
-        let persisting = Persisting::start(cluster, &[]).await;
-        let mut traffic = Traffic::start(cluster, 50).await;
-        persisting.wait_until_equal().await;
-        let before = writes(cluster).await;
-        let known = persisting.live().await.len();
-        for _ in 0..10 {
-            traffic.steps(500).await;
-        }
-        eventually("exactly the expected operations are active", async || {
-            let live = persisting.live().await;
-            let active = traffic.active(live.values());
-            ok_if(active == traffic.expected_active(), active.len())
-        })
-        .await;
-        let crs = persisting.wait_until_equal().await;
-        let operations = crs.len() - known;
-        let writes = writes(cluster).await - before;
-        assert!(operations > 1000, "{operations}");
-        #[allow(clippy::cast_precision_loss, reason = "thousands")]
-        let each = writes / operations as f64;
-        assert!(each <= 2.2, "{writes} writes of {operations} operations");
-        eprintln!("{operations} operations, {writes} writes");
     });
 }

@@ -19,13 +19,6 @@ const BACKUP: Kind = Kind {
     kind: "VirtualMachineBackup",
     plural: "virtualmachinebackups",
 };
-/// Another kind that the server may read and that no other test uses.
-const SNAPSHOT: Kind = Kind {
-    api_version: "snapshot.kubevirt.io/v1beta1",
-    kind: "VirtualMachineSnapshot",
-    plural: "virtualmachinesnapshots",
-};
-
 /// The end of a line of [`event_lines`]. The operation has ended, because the labels of its subject
 /// no longer match the selector.
 const LEFT: &str =
@@ -285,74 +278,5 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             },
         )
         .await;
-    });
-}
-
-#[test]
-fn different_selectors_are_applied_by_the_server() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("differ").await;
-        let second = format!("{namespace}-2");
-        let mut rule_sets = [
-            of_tier(namespace, &SNAPSHOT, namespace, "Gilding", "gold"),
-            of_tier(&second, &SNAPSHOT, namespace, "Silvering", "silver"),
-        ];
-        // Below, the test must delete an object before the debounce period ends. A period of 1 h is
-        // long enough, even on a slow machine.
-        rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
-        install(cluster, &SNAPSHOT, &rule_sets).await;
-        let sent = requests(cluster, &SNAPSHOT);
-        let last = sent.last().expect("the server must watch the resource");
-        assert!(!last.contains("labelSelector="), "{sent:?}");
-
-        let mut events = cluster.watch(namespace).await;
-        let gold = json!({"tier": "gold"});
-        running(
-            cluster,
-            &SNAPSHOT,
-            namespace,
-            "never",
-            &json!({"tier": "gold", "ignore": ""}),
-        )
-        .await;
-        running(cluster, &SNAPSHOT, namespace, "changes", &gold).await;
-        running(cluster, &SNAPSHOT, namespace, "dies", &gold).await;
-        let gilding = [("changes", "Gilding"), ("dies", "Gilding")];
-        cluster.until_operations(namespace, &gilding).await;
-
-        label(
-            cluster,
-            &SNAPSHOT,
-            namespace,
-            "changes",
-            &json!({"tier": "silver"}),
-        )
-        .await;
-        delete(cluster, &SNAPSHOT, namespace, "dies").await;
-        let want = ended("Gilding", DELETED);
-        wait_for_life(&mut events, ("dies", "Gilding"), &want).await;
-        let want = settled("Gilding", LEFT);
-        wait_for_life(&mut events, ("changes", "Gilding"), &want).await;
-        let operations = cluster
-            .until_operations(namespace, &[("changes", "Silvering")])
-            .await;
-        assert_eq!(operations[0]["status"]["detectedBy"], json!([second]));
-
-        // The new labels match no selector, so the operation becomes `Settling`. Then the deletion
-        // of the object must end the operation at once, before the debounce period ends.
-        label(
-            cluster,
-            &SNAPSHOT,
-            namespace,
-            "changes",
-            &json!({"ignore": ""}),
-        )
-        .await;
-        let mut want = settled("Silvering", DELETED);
-        wait_for_life(&mut events, ("changes", "Silvering"), &want[..2]).await;
-        delete(cluster, &SNAPSHOT, namespace, "changes").await;
-        let all = wait_for_life(&mut events, ("changes", "Silvering"), &want).await;
-        want.clear();
-        assert_eq!(event_lines(&all, "never", "Gilding", None), want);
     });
 }

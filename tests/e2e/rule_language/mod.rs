@@ -1,13 +1,8 @@
 //! Tests of the rule language: the fields of rules and rule sets. Each test creates a rule set, and
 //! checks which operations the server detects.
 
-mod deckhouse;
 mod displayed_fields;
-mod for_each;
-mod forklift;
-mod invalid_rule_sets;
 mod label_selectors;
-mod start_and_end;
 
 use crate::harness::{text, without_gaps};
 use serde_json::Value;

@@ -36,6 +36,20 @@ fn evaluate_object(book: &RuleBook, object: &Value) -> Evaluation {
     evaluate(book, &doc, now, &()).expect("the object has a name")
 }
 
+#[test]
+fn a_rule_set_is_evaluated_only_in_its_namespaces() {
+    let rules = "rules:\n- {operation: A, expression: 'true'}";
+    for (namespaces, findings) in [
+        ("", 1),
+        ("namespaces: [ns]\n", 1),
+        ("namespaces: [other]\n", 0),
+    ] {
+        let book = book(&[("set", &format!("{namespaces}{rules}"))]);
+        let evaluation = evaluate_object(&book, &json!({}));
+        assert_eq!(evaluation.findings.len(), findings, "{namespaces}");
+    }
+}
+
 /// Otherwise an author who has rights in one namespace could choose the key of a piece of work in
 /// another namespace.
 #[test]

@@ -8,7 +8,7 @@ mod kube_rs;
 pub use client_go::ClientGo;
 pub use kube_rs::KubeRs;
 
-use super::{Caller, OPERATION, eventually, ok_if, text};
+use crate::harness::{Caller, OPERATION, eventually, ok_if, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,14 +69,7 @@ pub fn compare(what: &str, held: &Objects, listed: &Objects) -> Result<(), Strin
 }
 
 /// Waits until the store of an informer equals a list of the operations, and the objects from its
-/// events equal this list, too. Then fails if [`InformerState::violations`] is not empty.
-pub async fn wait_until_correct(admin: &Caller, informer: &mut impl Informer) -> InformerState {
-    let state = wait_until_state_correct(admin, informer).await;
-    assert_eq!(state.violations, [""; 0], "{}", informer.name());
-    state
-}
-
-/// Waits as [`wait_until_correct`] does, but ignores violations.
+/// events equal this list, too.
 pub async fn wait_until_state_correct(
     admin: &Caller,
     informer: &mut impl Informer,

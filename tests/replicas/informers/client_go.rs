@@ -31,16 +31,6 @@ struct InformerReport {
     deleted: BTreeSet<String>,
     #[serde(deserialize_with = "or_none")]
     broken: Vec<String>,
-    requests: Requests,
-}
-
-/// The number of requests of each type.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Requests {
-    /// Number of lists.
-    pub list: u32,
-    /// Number of watches that begin with the initial state (`sendInitialEvents=true`).
-    pub stream: u32,
 }
 
 /// Reads null as an empty list, because Go writes an empty list as null.
@@ -78,11 +68,6 @@ impl ClientGo {
             lines: BufReader::new(stdout).lines(),
             _child: child,
         }
-    }
-
-    /// Returns the numbers of requests that the informer has sent so far.
-    pub async fn requests(&mut self) -> Requests {
-        self.answer().await.requests
     }
 
     async fn answer(&mut self) -> InformerReport {
