@@ -21,6 +21,10 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Largest number of objects in a page of a list. kubectl uses pages of the same size. The limit
+/// keeps the memory for a page small.
+pub(super) const PAGE_OBJECTS: usize = 500;
+
 /// Time between two attempts of a request that was answered with 429. The kube-apiserver and
 /// `ifo-apiserver` answer 429 under load. `ifo-apiserver` also answers 429 after its start until it
 /// has listed all watched resources.

@@ -81,7 +81,7 @@ pub(crate) enum PartResult {
     Unavailable,
     /// The time limit of the request or of the whole collection was reached.
     TimedOut,
-    /// The part was not requested. It needs a flag or another part, which is missing.
+    /// The part was not requested, because it needs a flag, or Pods that could not be read.
     Skipped,
     /// Any other error.
     Failed,
@@ -97,7 +97,9 @@ impl PartResult {
             Self::NotFound => "not in the cluster",
             Self::Unavailable => "no answer, or refused because of load",
             Self::TimedOut => "no answer in time",
-            Self::Skipped => "not requested, because a flag or another part is missing",
+            Self::Skipped => {
+                "not requested: logs need Pods and --include-text, and metrics need --metrics FILE"
+            }
             Self::Failed => "an error",
         }
     }

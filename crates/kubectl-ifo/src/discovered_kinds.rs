@@ -16,7 +16,7 @@
 //! aggregated discovery. On such a cluster, only the requests for single API versions find kinds.
 
 use super::api_client::ApiClient;
-use super::operation_source::escape;
+use super::object_names::escape;
 use super::suggestion::nearest;
 use ifo_api::Gvr;
 use ifo_client::offline_kinds::{KindName, group, group_and_version};

@@ -32,6 +32,7 @@ mod impact;
 mod label_selector;
 mod list;
 mod listed_operation;
+mod object_names;
 mod operation_source;
 mod output;
 mod owner_lookup;

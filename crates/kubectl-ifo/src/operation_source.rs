@@ -6,12 +6,12 @@
 //! namespace that the user may see.
 
 mod follow;
-mod object_names;
 
+pub(super) use super::api_client::PAGE_OBJECTS;
 pub(super) use super::completeness::IncompleteJson;
+pub(super) use super::object_names::{escape, names, namespaces};
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
-pub(super) use object_names::{escape, names, namespaces};
 
 use super::api_client::{ApiClient, ListOptions};
 use super::completeness::{ListCompleteness, combined};
@@ -27,10 +27,6 @@ use ifo_api::{GROUP, LIVE_GROUP, VERSION, live};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-
-/// Largest number of objects in a page of a list. kubectl uses pages of the same size. The limit
-/// keeps the memory for a page small.
-pub(super) const PAGE_OBJECTS: usize = 500;
 
 /// Largest number of concurrent requests, if each request is for one namespace. The plugin sends
 /// further requests when earlier requests have been answered.

@@ -2,24 +2,22 @@
 //! completed operations, rule sets and Events. Also finds the time at which these objects were read
 //! from the cluster.
 
-use super::read_files::{self, FoundFile, base_name, is_events_file};
+use super::read_files::{
+    self, FoundFile, TIMESTAMP_FILE, base_name, is_events_file, must_gather_time,
+};
+use super::resources::FileResources;
 use crate::bundle_index::{BundleIndex, INDEX_FILE, PartResult};
 use crate::clock;
 use crate::output::complain;
 use crate::plain_text::first_names;
 use crate::problem::Problem;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
-use ifo_api::ruleset::{self, GROUP_NOT_SERVED, NOT_INSTALLED};
-use ifo_api::{GROUP, LIVE_GROUP, live, record};
-use ifo_client::manifest::{self, MemoryBudget, Object};
+use ifo_api::ruleset::{GROUP_NOT_SERVED, NOT_INSTALLED};
+use ifo_client::manifest::{self, MemoryBudget};
 use jiff::Timestamp;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
-
-/// Name of the file in which `oc adm must-gather` records when it started and ended.
-pub(super) const TIMESTAMP_FILE: &str = "timestamp";
 
 /// Largest number of namespaces that a message names. The message only counts further namespaces.
 const MAX_NAMED: usize = 5;
@@ -48,18 +46,8 @@ pub(crate) struct FileContents {
     time_origin: TimeOrigin,
     /// True if the support bundle has only the fields that may leave without `--include-text`.
     is_redacted: bool,
-    /// The operations that `ifo-apiserver` served (the live API). None if the files contain
-    /// operations only as custom resources.
-    pub(super) live: Option<Vec<Value>>,
-    /// The operations that are stored as custom resources. None if the files contain neither such
-    /// objects nor a list of them.
-    pub(super) custom: Option<Vec<Value>>,
-    /// The records of completed operations. None if the files contain neither records nor a list of
-    /// records.
-    pub(super) records: Option<Vec<Value>>,
-    /// The rule sets of the cluster. None if the files contain neither rule sets nor a list of rule
-    /// sets.
-    pub(super) rule_sets: Option<Vec<Value>>,
+    /// The operations, records and rule sets.
+    pub(super) resources: FileResources,
     /// The namespaces whose operations the support bundle contains. None if it contains the
     /// operations of all namespaces, or if the files are no support bundle.
     pub(crate) namespaces: Option<Vec<String>>,
@@ -73,38 +61,32 @@ pub(crate) struct FileContents {
     events: OnceLock<Vec<Value>>,
 }
 
-/// The objects of one resource in the files, by namespace and name.
-#[derive(Debug, Default)]
-struct ResourceObjects {
-    objects: BTreeMap<(Option<String>, String), Value>,
-    /// True if the files contain an object or a list of the resource.
-    is_listed: bool,
+/// The relevant files of `--from`, and the times that they contain.
+#[derive(Default)]
+struct SortedFiles {
+    objects: Vec<FoundFile>,
+    events: Vec<FoundFile>,
+    /// The end of the must-gather. None if the files are no must-gather.
+    gathered: Option<Timestamp>,
 }
 
-impl ResourceObjects {
-    /// Adds an object. Does nothing if there already is an object with this namespace and name.
-    fn add(&mut self, object: Object) {
-        self.is_listed = true;
-        let key = (object.namespace, object.name);
-        self.objects.entry(key).or_insert(object.json);
+impl SortedFiles {
+    fn of(found: Vec<FoundFile>, is_bundle: bool) -> Self {
+        let mut sorted = Self::default();
+        for file in found {
+            match base_name(&file.path) {
+                INDEX_FILE => {}
+                TIMESTAMP_FILE => {
+                    sorted.gathered = sorted.gathered.max(must_gather_time(&file.bytes));
+                }
+                // A support bundle also has files that no command needs, such as logs.
+                _ if is_bundle && !is_read_from_bundle(&file.path) => {}
+                _ if is_events_file(&file.path) => sorted.events.push(file),
+                _ => sorted.objects.push(file),
+            }
+        }
+        sorted
     }
-
-    /// Returns the objects. None if the files contain neither an object nor a list of the resource.
-    fn into_list(self) -> Option<Vec<Value>> {
-        self.is_listed.then(|| self.objects.into_values().collect())
-    }
-}
-
-/// The objects in all files, grouped by resource. Objects of other resources are left out.
-#[derive(Debug, Default)]
-struct ObjectsByResource {
-    live: ResourceObjects,
-    custom: ResourceObjects,
-    records: ResourceObjects,
-    rule_sets: ResourceObjects,
-    /// True if the files contain a `List` without items. `kubectl get -o yaml` prints such a list
-    /// for an empty result. The list does not name its resource.
-    has_empty_list: bool,
 }
 
 impl FileContents {
@@ -115,32 +97,15 @@ impl FileContents {
 
     fn of(path: String, found: Vec<FoundFile>) -> Result<Self, Problem> {
         let index = read_index(&path, &found)?;
-        let mut by_resource = ObjectsByResource::default();
+        let is_single = found.len() == 1;
+        let files = SortedFiles::of(found, index.is_some());
+        let mut resources = FileResources::default();
         let mut budget = MemoryBudget::default();
         let mut newest_file = None;
-        let mut gathered = None;
-        let mut event_files = Vec::new();
-        let is_single = found.len() == 1;
-        for file in found {
-            match base_name(&file.path) {
-                INDEX_FILE => continue,
-                TIMESTAMP_FILE => {
-                    gathered = gathered.max(must_gather_time(&file.bytes));
-                    continue;
-                }
-                _ => {}
-            }
-            // A support bundle also has files that no command needs, such as logs. These files are
-            // skipped.
-            if index.is_some() && !is_read_from_bundle(&file.path) {
-                continue;
-            }
-            if is_events_file(&file.path) {
-                event_files.push(file);
-                continue;
-            }
+        for file in &files.objects {
             newest_file = newest_file.max(file.modified);
-            if let Err(why) = by_resource.add(&file, &mut budget) {
+            let documents = documents(file, &mut budget);
+            if let Err(why) = documents.and_then(|it| resources.add(it)) {
                 // This file is the only input of the command, so the command fails.
                 if is_single {
                     return Err(Problem::Other(format!("{path}: {why}")));
@@ -148,43 +113,26 @@ impl FileContents {
                 complain("note", format!("{}: not read: {why}", file.path));
             }
         }
-        let recorded = index.as_ref().map(|it| it.created).or(gathered);
+        let recorded = index.as_ref().map(|it| it.created).or(files.gathered);
         let (time, time_origin) = match (recorded, newest_file) {
             (Some(time), _) => (time, TimeOrigin::Recorded),
             (None, Some(time)) => (time, TimeOrigin::FileChange),
             (None, None) => (clock::now(), TimeOrigin::CurrentTime),
         };
-        let ObjectsByResource {
-            live,
-            custom,
-            records,
-            rule_sets,
-            has_empty_list,
-        } = by_resource;
-        let (mut live, custom, records, rule_sets) = (
-            live.into_list(),
-            custom.into_list(),
-            records.into_list(),
-            rule_sets.into_list(),
-        );
-        if let Some(index) = &index {
-            check_operations_part(&path, index)?;
-        }
-        if live.is_none() && custom.is_none() {
-            // If a cluster has no operations, its must-gather has no file for operations. So files
-            // without operations are accepted if they contain rule sets, records, an empty list or
-            // the index of a support bundle.
-            let is_accepted =
-                rule_sets.is_some() || records.is_some() || has_empty_list || index.is_some();
-            if !is_accepted {
+        match &index {
+            Some(index) => check_operations_part(&path, index)?,
+            None if resources.is_empty() => {
                 return Err(Problem::Other(format!(
                     "{path}: there are no operations, no rule sets and no empty list; --from \
                      reads a support bundle, a must-gather folder, or the output of: kubectl get \
                      ifos -A -o yaml"
                 )));
             }
-            live = Some(Vec::new());
+            None => {}
         }
+        // If a cluster has no operations, its must-gather has no file for operations.
+        resources.list_operations();
+        let rule_sets = resources.rule_sets();
         let incomplete = match &index {
             Some(index) if index.operations.is_complete => None,
             Some(index) => Some(
@@ -194,13 +142,7 @@ impl FileContents {
             ),
             None => Some(incomplete_without_statement(rule_sets.as_deref())),
         };
-        let newest = live
-            .iter()
-            .chain(&custom)
-            .chain(&records)
-            .flatten()
-            .filter_map(newest_time)
-            .max();
+        let newest = resources.operations().filter_map(newest_time).max();
         Ok(Self {
             path,
             // The recording time comes from a clock that can be behind the clock of the cluster.
@@ -208,16 +150,13 @@ impl FileContents {
             time: newest.map_or(time, |newest| time.max(newest)),
             time_origin,
             is_redacted: index.as_ref().is_some_and(|it| it.redacted),
-            live,
-            custom,
-            records,
-            rule_sets,
+            resources,
             namespaces: index
                 .as_ref()
                 .and_then(|it| it.operations.namespaces.clone()),
             incomplete,
             server_version: index.and_then(|it| it.server_version),
-            event_files,
+            event_files: files.events,
             events: OnceLock::new(),
         })
     }
@@ -267,46 +206,6 @@ fn documents(file: &FoundFile, budget: &mut MemoryBudget) -> Result<Vec<Value>, 
     manifest::json_or_yaml_documents(text, budget)
 }
 
-impl ObjectsByResource {
-    fn add(&mut self, file: &FoundFile, budget: &mut MemoryBudget) -> Result<(), String> {
-        for document in documents(file, budget)? {
-            self.note_list(&document);
-            let mut objects = Vec::new();
-            // If an object is invalid, this loop still adds the objects before it.
-            let added = manifest::append_objects(document, &mut objects);
-            for object in objects {
-                match (object.group(), object.kind.as_str()) {
-                    (LIVE_GROUP, live::KIND) => self.live.add(object),
-                    (GROUP, live::KIND) => self.custom.add(object),
-                    (LIVE_GROUP, record::KIND) => self.records.add(object),
-                    (GROUP, ruleset::KIND) => self.rule_sets.add(object),
-                    _ => {}
-                }
-            }
-            added?;
-        }
-        Ok(())
-    }
-
-    /// If a document is the list of a resource, notes that the files contain such a list. Without
-    /// this note, an empty list would look as if the files did not contain the resource.
-    fn note_list(&mut self, document: &Value) {
-        let text = |field: &str| document[field].as_str().unwrap_or_default();
-        let group = ifo_client::offline_kinds::group(text("apiVersion"));
-        let kind = text("kind").strip_suffix("List");
-        match (group, kind) {
-            (LIVE_GROUP, Some(live::KIND)) => self.live.is_listed = true,
-            (GROUP, Some(live::KIND)) => self.custom.is_listed = true,
-            (LIVE_GROUP, Some(record::KIND)) => self.records.is_listed = true,
-            (GROUP, Some(ruleset::KIND)) => self.rule_sets.is_listed = true,
-            (_, Some("")) if document["items"].as_array().is_some_and(Vec::is_empty) => {
-                self.has_empty_list = true;
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Returns true if a file of a support bundle contains operations, records, rule sets or Events,
 /// according to its path.
 fn is_read_from_bundle(path: &str) -> bool {
@@ -345,14 +244,14 @@ fn check_operations_part(path: &str, index: &BundleIndex) -> Result<(), Problem>
 
 /// Returns the reason why operations may be missing from a list that does not state whether it is
 /// complete.
-fn incomplete_without_statement(rule_sets: Option<&[Value]>) -> Incomplete {
+fn incomplete_without_statement(rule_sets: Option<&[&Value]>) -> Incomplete {
     let Some(rule_sets) = rule_sets else {
         return Incomplete::NotRecorded;
     };
     if rule_sets.is_empty() {
         return Incomplete::NoRuleSets;
     }
-    let named: Vec<Named> = rule_sets.iter().filter_map(not_working).collect();
+    let named: Vec<Named> = rule_sets.iter().filter_map(|it| not_working(it)).collect();
     if named.is_empty() {
         return Incomplete::NotRecorded;
     }
@@ -386,19 +285,6 @@ fn not_working(rule_set: &Value) -> Option<Named> {
             .to_owned(),
         reason: reason.unwrap_or("no status").to_owned(),
     })
-}
-
-/// Reads the file in which a must-gather records its times: `2026-03-01 12:00:00.1 +0000 UTC
-/// m=+0.1` at the start and again at the end. Returns the last time.
-fn must_gather_time(bytes: &[u8]) -> Option<Timestamp> {
-    let text = String::from_utf8_lossy(bytes);
-    let mut times = text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let (date, time, offset) = (words.next()?, words.next()?, words.next()?);
-        let (hours, minutes) = offset.split_at_checked(3)?;
-        format!("{date}T{time}{hours}:{minutes}").parse().ok()
-    });
-    times.next_back()
 }
 
 /// Returns the newest time in an operation.
@@ -452,15 +338,6 @@ mod tests {
             let found = not_working(&rule_set(condition, reason));
             assert_eq!(found.is_some(), misses, "{condition} {reason}");
         }
-    }
-
-    #[test]
-    fn the_time_of_a_must_gather_is_its_end() {
-        let text =
-            b"2026-03-01 12:00:00.402374637 +0000 UTC m=+0.1\n2026-03-01 14:05:00 +0200 CEST\n";
-        let time = must_gather_time(text).expect("the text has times");
-        assert_eq!(time.to_string(), "2026-03-01T12:05:00Z");
-        assert_eq!(must_gather_time(b"nothing"), None);
     }
 
     #[test]

@@ -11,13 +11,14 @@
 //! do not contain the requested objects, the result is an error.
 //!
 //! ```text
-//! read_files (folder, gzip, text) · archive (tar) ─▶ file_contents (objects, time) ─▶ objects
+//! read_files (folder, gzip, text) · archive (tar) ─▶ file_contents (time), resources ─▶ objects
 //! ```
 
 mod archive;
 mod file_contents;
 mod objects;
 mod read_files;
+mod resources;
 
 pub(super) use file_contents::FileContents;
 pub(crate) use read_files::MAX_FILE_BYTES;

@@ -1,9 +1,9 @@
 //! Selects objects in the files of `--from`, as a list request selects them in a cluster.
 
 use super::file_contents::FileContents;
+use super::resources::FileResource;
 use crate::label_selector::ParsedLabelSelector;
 use crate::problem::Problem;
-use ifo_api::{GROUP, LIVE_GROUP, live, record, ruleset};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,13 +20,13 @@ impl FileContents {
         namespace: Option<&str>,
         label_selector: &str,
     ) -> Result<Vec<&Value>, Problem> {
-        let operations = match resource.split_once('.').unwrap_or((resource, "")) {
-            (live::PLURAL, LIVE_GROUP) => &self.live,
-            (live::PLURAL, GROUP) => &self.custom,
-            (record::PLURAL, LIVE_GROUP) => &self.records,
-            (ruleset::PLURAL, GROUP) => return self.rule_sets().map(|it| it.iter().collect()),
-            ("events", "") => return self.events_in(namespace),
-            _ => return Err(self.lacks(resource)),
+        if resource == "events" {
+            return self.events_in(namespace);
+        }
+        let found = FileResource::named(resource).ok_or_else(|| self.lacks(resource))?;
+        let operations = match found {
+            FileResource::RuleSets => return self.rule_sets(),
+            found => self.resources.get(found),
         };
         let Some(operations) = operations else {
             return Err(Problem::NotFound(format!(
@@ -43,20 +43,20 @@ impl FileContents {
             (namespace.is_none() || namespace == it["metadata"]["namespace"].as_str())
                 && labels.matches(&labels_of(it))
         };
-        Ok(operations.iter().filter(is_selected).collect())
+        Ok(operations.filter(is_selected).collect())
     }
 
     /// Returns the rule set with this name.
     pub(crate) fn rule_set(&self, name: &str) -> Result<Value, Problem> {
-        let mut all = self.rule_sets()?.iter();
+        let mut all = self.rule_sets()?.into_iter();
         let found = all.find(|it| it["metadata"]["name"] == name);
         found
             .cloned()
             .ok_or_else(|| Problem::NotFound("the rule set is not in the files".to_owned()))
     }
 
-    fn rule_sets(&self) -> Result<&[Value], Problem> {
-        let rule_sets = self.rule_sets.as_deref();
+    fn rule_sets(&self) -> Result<Vec<&Value>, Problem> {
+        let rule_sets = self.resources.rule_sets();
         rule_sets.ok_or_else(|| self.lacks("the rule sets"))
     }
 
@@ -76,7 +76,7 @@ impl FileContents {
 
     /// Returns the namespaces of the subjects, and those whose operations were recorded.
     pub(crate) fn known_namespaces(&self) -> BTreeSet<String> {
-        let operations = self.live.iter().chain(&self.custom).flatten();
+        let operations = self.resources.operations();
         let subjects = operations.filter_map(|it| it.pointer("/spec/subject/namespace")?.as_str());
         let recorded = self.namespaces.iter().flatten().map(String::as_str);
         subjects.chain(recorded).map(str::to_owned).collect()

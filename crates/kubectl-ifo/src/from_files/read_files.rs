@@ -35,6 +35,9 @@ const FILE_BYTES: usize = 128;
 /// must-gather are up to ten levels deep.
 const MAX_DEPTH: usize = 32;
 
+/// Name of the file in which `oc adm must-gather` records when it started and ended.
+pub(super) const TIMESTAMP_FILE: &str = "timestamp";
+
 /// The magic number of a tar archive: its offset in bytes, and its text.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
@@ -233,13 +236,13 @@ fn is_candidate(path: &str) -> bool {
     let is_manifest = [".json", ".yaml", ".yml"]
         .iter()
         .any(|it| name.ends_with(it));
-    is_manifest || name == super::file_contents::TIMESTAMP_FILE
+    is_manifest || name == TIMESTAMP_FILE
 }
 
 /// Returns true if commands need a file, according to its name and its content.
 fn is_relevant(path: &str, bytes: &[u8]) -> bool {
     let name = base_name(path);
-    name == super::file_contents::TIMESTAMP_FILE
+    name == TIMESTAMP_FILE
         || name == INDEX_FILE
         || is_events_file(path)
         || contains(bytes, ifo_api::GROUP.as_bytes())
@@ -250,6 +253,19 @@ fn is_relevant(path: &str, bytes: &[u8]) -> bool {
 pub(super) fn is_events_file(path: &str) -> bool {
     let name = base_name(path);
     name.split('.').next() == Some("events") || path.contains("/events/")
+}
+
+/// Reads the file in which a must-gather records its times: `2026-03-01 12:00:00.1 +0000 UTC
+/// m=+0.1` at the start and again at the end. Returns the last time.
+pub(super) fn must_gather_time(bytes: &[u8]) -> Option<Timestamp> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut times = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (date, time, offset) = (words.next()?, words.next()?, words.next()?);
+        let (hours, minutes) = offset.split_at_checked(3)?;
+        format!("{date}T{time}{hours}:{minutes}").parse().ok()
+    });
+    times.next_back()
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
@@ -271,5 +287,14 @@ mod tests {
         assert!(!is_relevant("a/pods.yaml", b"kind: Pod"));
         assert!(is_candidate("quay-io/timestamp"));
         assert!(!is_candidate("namespaces/a/pods/b/current.log"));
+    }
+
+    #[test]
+    fn the_time_of_a_must_gather_is_its_end() {
+        let text =
+            b"2026-03-01 12:00:00.402374637 +0000 UTC m=+0.1\n2026-03-01 14:05:00 +0200 CEST\n";
+        let time = must_gather_time(text).expect("the text has times");
+        assert_eq!(time.to_string(), "2026-03-01T12:05:00Z");
+        assert_eq!(must_gather_time(b"nothing"), None);
     }
 }

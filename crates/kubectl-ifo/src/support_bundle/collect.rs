@@ -4,7 +4,6 @@
 
 use super::fields;
 use super::output::BundleFile;
-use super::server::{DEFAULT_NAMESPACE, ServerPart};
 use crate::api_client::ApiClient;
 use crate::bundle_index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResult};
 use crate::problem::Problem;
@@ -26,18 +25,8 @@ const TOTAL_TIME: Duration = Duration::from_mins(3);
 /// Largest number of objects in a list, such as Events. Further objects are left out.
 const OBJECTS: usize = 1_000;
 
-/// The values of the flags that determine the content of the bundle.
-#[derive(Debug)]
-pub(super) struct BundleScope {
-    /// The namespace of `-n`. None for all namespaces.
-    pub(super) namespace: Option<String>,
-    /// The namespace of `ifo-apiserver`. None if the flag `--server-namespace` was not given.
-    pub(super) server_namespace: Option<String>,
-    /// True if the bundle has whole objects and logs. False if it has only allowed fields.
-    pub(super) includes_text: bool,
-    /// The text of the file of `--metrics`. None if the flag was not given.
-    pub(super) metrics: Option<String>,
-}
+/// The namespace in which `deploy/` installs the server (`ifo-apiserver`).
+const DEFAULT_NAMESPACE: &str = "ifo-system";
 
 /// The parts that were collected so far.
 pub(super) struct BundleCollection {
@@ -68,18 +57,18 @@ pub(super) struct ListPart<'a> {
 pub(super) const CUSTOM_RESOURCES: &str = "custom resources";
 
 impl BundleCollection {
-    /// Collects all parts. If a part cannot be read, records the reason and continues.
-    pub(super) async fn collect(mut client: ApiClient, scope: BundleScope, now: Timestamp) -> Self {
+    /// Creates an empty collection. The time limit begins now.
+    pub(super) fn new(mut client: ApiClient, includes_text: bool, now: Timestamp) -> Self {
         client.timeout.get_or_insert(REQUEST_TIME);
-        let mut bundle = Self {
+        Self {
             client,
             deadline: Instant::now() + TOTAL_TIME,
-            includes_text: scope.includes_text,
+            includes_text,
             server_namespace: DEFAULT_NAMESPACE.to_owned(),
             files: Vec::new(),
             index: BundleIndex {
                 created: now,
-                redacted: !scope.includes_text,
+                redacted: !includes_text,
                 plugin_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
                 server_version: None,
                 server_namespace: String::new(),
@@ -92,27 +81,7 @@ impl BundleCollection {
                 },
                 parts: Vec::new(),
             },
-        };
-        bundle.collect_versions().await;
-        let service = bundle.collect_api_service().await;
-        if let Some(namespace) = scope.server_namespace.or(service) {
-            bundle.server_namespace = namespace;
         }
-        bundle.collect_rule_sets().await;
-        bundle.collect_operations(scope.namespace.as_ref()).await;
-        bundle.collect_custom_resources().await;
-        let mut pods = Vec::new();
-        for part in ServerPart::all() {
-            let found = bundle.collect_server_part(&part).await;
-            pods = if part.kind == "Pod" { found } else { pods };
-        }
-        bundle.collect_logs(&pods).await;
-        bundle.collect_crds().await;
-        match scope.metrics {
-            Some(metrics) => bundle.add_metrics(&metrics),
-            None => bundle.record("metrics", PartResult::Skipped, ""),
-        }
-        bundle
     }
 
     /// Returns the index, and all files of the bundle. The first file contains the index.
@@ -230,7 +199,7 @@ impl BundleCollection {
         })
     }
 
-    async fn collect_versions(&mut self) {
+    pub(super) async fn collect_versions(&mut self) {
         let server = self.within(read_server_version(&self.client)).await;
         if let Err(problem) = &server {
             self.record_problem("version of the server", problem);
@@ -254,7 +223,7 @@ impl BundleCollection {
     /// Reads the APIService, which registers `ifo-apiserver` in the kube-apiserver. Returns the
     /// namespace of `ifo-apiserver`. Returns None if the APIService cannot be read or names no
     /// namespace.
-    async fn collect_api_service(&mut self) -> Option<String> {
+    pub(super) async fn collect_api_service(&mut self) -> Option<String> {
         let name = format!("{VERSION}.{LIVE_GROUP}");
         let uri = format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}");
         let read = self.get_json(&uri, "apiservices.apiregistration.k8s.io");
@@ -273,7 +242,7 @@ impl BundleCollection {
         }
     }
 
-    async fn collect_rule_sets(&mut self) {
+    pub(super) async fn collect_rule_sets(&mut self) {
         let api_version = format!("{GROUP}/{VERSION}");
         let uri = format!("/apis/{api_version}/{}", ruleset::PLURAL);
         let part = ListPart {
@@ -289,7 +258,7 @@ impl BundleCollection {
     }
 
     /// Reads the CRDs of this project.
-    async fn collect_crds(&mut self) {
+    pub(super) async fn collect_crds(&mut self) {
         let mut found = BundleList {
             items: Vec::new(),
             is_truncated: false,

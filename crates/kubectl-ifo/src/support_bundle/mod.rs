@@ -16,14 +16,16 @@ mod operations;
 mod output;
 mod server;
 
+use super::api_client::ApiClient;
 use super::bundle_index::{BundleIndex, BundlePart, PartResult};
 use super::connect::{Connect, needs_cluster};
 use super::output::{complain, print};
 use super::problem::Problem;
 use crate::clock;
-use collect::{BundleCollection, BundleScope, CUSTOM_RESOURCES};
+use collect::{BundleCollection, CUSTOM_RESOURCES};
+use jiff::Timestamp;
 use output::BundleOutput;
-use server::PREVIOUS_LOG;
+use server::{PREVIOUS_LOG, ServerPart};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -73,18 +75,43 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     };
     let metrics = args.metrics.as_ref().map(read).transpose()?;
     let client = args.connect.open().await?;
-    let scope = BundleScope {
-        metrics,
-        namespace: args.connect.namespace().cloned(),
-        server_namespace: args.server_namespace.clone(),
-        includes_text: args.include_text,
-    };
-    let collection = BundleCollection::collect(client, scope, now).await;
+    let collection = collect_all(args, client, metrics, now).await;
     let (index, files) = collection.finish()?;
     output.write(&files, now)?;
     print(format!("{}\n", output.path().display()))?;
     report(&index, files.len());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Collects all parts. If a part cannot be read, records the reason and continues. `metrics` is the
+/// text of the file of `--metrics`.
+async fn collect_all(
+    args: &SupportBundleArgs,
+    client: ApiClient,
+    metrics: Option<String>,
+    now: Timestamp,
+) -> BundleCollection {
+    let mut bundle = BundleCollection::new(client, args.include_text, now);
+    bundle.collect_versions().await;
+    let service = bundle.collect_api_service().await;
+    if let Some(namespace) = args.server_namespace.clone().or(service) {
+        bundle.server_namespace = namespace;
+    }
+    bundle.collect_rule_sets().await;
+    bundle.collect_operations(args.connect.namespace()).await;
+    bundle.collect_custom_resources().await;
+    let mut pods = Vec::new();
+    for part in ServerPart::all() {
+        let found = bundle.collect_server_part(&part).await;
+        pods = if part.kind == "Pod" { found } else { pods };
+    }
+    bundle.collect_logs(&pods).await;
+    bundle.collect_crds().await;
+    match metrics {
+        Some(metrics) => bundle.add_metrics(&metrics),
+        None => bundle.record("metrics", PartResult::Skipped, ""),
+    }
+    bundle
 }
 
 /// Prints a summary to standard error: the number of files and operations, and the missing or

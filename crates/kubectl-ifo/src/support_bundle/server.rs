@@ -6,9 +6,6 @@ use crate::bundle_index::PartResult;
 use crate::operation_source::escape;
 use serde_json::Value;
 
-/// The namespace in which `deploy/` installs the server (`ifo-apiserver`).
-pub(super) const DEFAULT_NAMESPACE: &str = "ifo-system";
-
 /// The name of the server's Lease and of its container.
 const SERVER_NAME: &str = "ifo-apiserver";
 

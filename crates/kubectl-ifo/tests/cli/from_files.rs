@@ -106,6 +106,11 @@ fn a_must_gather_is_read_like_a_cluster() {
     assert!(!list.stderr.contains("broken.yaml"), "{}", list.stderr);
 
     assert_eq!(from(&["list", "-n", "other", "-o", "name"]).stdout, "");
+    assert_eq!(from(&["list", "-l", "team=a", "-o", "name"]).stdout, "");
+    let others = from(&["list", "-l", "team!=a", "-o", "name"]);
+    assert_eq!(others.stdout.lines().count(), 2, "{}", others.stderr);
+    let invalid = from(&["list", "-l", "a=b c"]);
+    assert_eq!(invalid.code, 2, "{}", invalid.stderr);
     let named = from(&["get", "vm-2-migrating", "-o", "yaml"]);
     assert!(
         named.stdout.contains("name: vm-2-migrating"),

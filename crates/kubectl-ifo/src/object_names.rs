@@ -1,9 +1,8 @@
 //! Lists the names of objects, such as the namespaces that the user is allowed to see. Escapes
 //! names in the paths of requests.
 
-use super::PAGE_OBJECTS;
-use crate::api_client::{ApiClient, ListOptions};
-use crate::problem::Problem;
+use super::api_client::{ApiClient, ListOptions, PAGE_OBJECTS};
+use super::problem::Problem;
 use kube::core::PartialObjectMeta;
 
 /// Returns the namespaces that the user is allowed to see. The result is the first of these lists
