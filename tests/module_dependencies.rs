@@ -3,8 +3,9 @@
 //! - `src/observe` depends neither on rule sets nor on the engine (`docs/architecture.md`).
 //! - The modules of the engine depend on each other in one direction (`docs/architecture.md`).
 //! - No two types have the same name, except types with the name `Error`.
+//! - The files of some crates import each other in one direction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use syn::{Attribute, Item};
 
@@ -146,4 +147,175 @@ fn type_names_are_unique_in_their_crate() {
     );
     defined.retain(|name, files| files.len() > 1 && !name.ends_with(": Error"));
     assert_eq!(defined, BTreeMap::new());
+}
+
+/// The folders of the crates whose files import each other in one direction only.
+const CRATES_WITHOUT_CYCLES: [&str; 1] = ["crates/cel/src"];
+
+/// The path of a module in its crate, such as `["value", "time"]`. The root has the empty path.
+type ModulePath = Vec<String>;
+
+/// Returns the path of the module that a file defines.
+fn module_of(file: &Path) -> ModulePath {
+    let path = file.with_extension("");
+    let mut parts: ModulePath = path.iter().map(|it| it.to_string_lossy().into()).collect();
+    if let Some("mod" | "lib" | "main") = parts.last().map(String::as_str) {
+        parts.pop();
+    }
+    parts
+}
+
+/// Returns the source without comments and without the tests at its end.
+fn program_text(text: &str) -> String {
+    let program = text
+        .split("#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default();
+    let lines = program
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Splits `text` after the identifier at its beginning.
+fn split_name(text: &str) -> (&str, &str) {
+    let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    text.split_at(text.find(|c| !is_part(c)).unwrap_or(text.len()))
+}
+
+/// Adds the paths at the beginning of `text` to `paths`. For `a::{b, c::d}`, these are `a::b` and
+/// `a::c::d`. Returns the rest of the text.
+fn read_paths<'t>(text: &'t str, start: &[String], paths: &mut Vec<ModulePath>) -> &'t str {
+    let mut path = start.to_vec();
+    let mut rest = text.trim_start();
+    while let (name, after) = split_name(rest)
+        && !name.is_empty()
+    {
+        path.push(name.to_owned());
+        let Some(after) = after.strip_prefix("::") else {
+            rest = after;
+            break;
+        };
+        rest = after;
+    }
+    let Some(mut group) = rest.strip_prefix('{').filter(|_| text.len() > rest.len()) else {
+        paths.push(path);
+        return rest;
+    };
+    loop {
+        group = read_paths(group, &path, paths).trim_start();
+        match group.strip_prefix(',').map(str::trim_start) {
+            Some(after) if !after.starts_with('}') => group = after,
+            after => return after.unwrap_or(group).trim_start_matches('}'),
+        }
+    }
+}
+
+/// Returns the paths in a source that begin with `crate`, `self` or `super`.
+fn relative_paths(text: &str) -> Vec<ModulePath> {
+    let mut paths = Vec::new();
+    for start in ["crate::", "self::", "super::"] {
+        for (at, _) in text.match_indices(start) {
+            let before = text[..at].chars().next_back().unwrap_or(' ');
+            if before != ':' && before != '_' && !before.is_ascii_alphanumeric() {
+                read_paths(&text[at..], &[], &mut paths);
+            }
+        }
+    }
+    paths
+}
+
+/// Returns the files that each file of a crate imports. Test files are left out.
+fn imports(folder: &Path) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
+    let mut texts = BTreeMap::new();
+    for file in files(folder) {
+        let path = file
+            .strip_prefix(folder)
+            .expect("the file is in the folder");
+        let is_test = |part: &str| {
+            let name = part.strip_suffix(".rs").unwrap_or(part);
+            ["tests", "testing"].contains(&name) || name.ends_with("_tests")
+        };
+        if !path.iter().any(|part| is_test(&part.to_string_lossy())) {
+            let text = std::fs::read_to_string(&file).expect("the file must be readable");
+            texts.insert(module_of(path), program_text(&text));
+        }
+    }
+    let resolve = |module: &ModulePath, path: ModulePath| {
+        let mut full = match path[0].as_str() {
+            "crate" => Vec::new(),
+            _ => module.clone(),
+        };
+        for name in path {
+            match name.as_str() {
+                "crate" | "self" => {}
+                "super" => drop(full.pop()),
+                _ => full.push(name),
+            }
+        }
+        while !texts.contains_key(&full) && full.pop().is_some() {}
+        full
+    };
+    let of = |(module, text): (&ModulePath, &String)| {
+        let paths = relative_paths(text).into_iter();
+        let imported = paths.map(|path| resolve(module, path));
+        let others = imported.filter(|it| it != module).collect();
+        (module.clone(), others)
+    };
+    texts.iter().map(of).collect()
+}
+
+/// Returns the files that import themselves through other files.
+fn cycle(mut imports: BTreeMap<ModulePath, BTreeSet<ModulePath>>) -> Vec<String> {
+    // A file that imports no other remaining file, or that no other remaining file imports, is in no
+    // cycle. The search removes such files until there are none.
+    loop {
+        let before = imports.len();
+        let imported: BTreeSet<_> = imports.values().flatten().cloned().collect();
+        let remaining: BTreeSet<_> = imports.keys().cloned().collect();
+        imports.retain(|module, others| {
+            others.retain(|it| remaining.contains(it));
+            imported.contains(module) && !others.is_empty()
+        });
+        if imports.len() == before {
+            break;
+        }
+    }
+    imports.keys().map(|module| module.join("::")).collect()
+}
+
+#[test]
+fn files_import_each_other_in_one_direction() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in CRATES_WITHOUT_CYCLES {
+        let imports = imports(&root.join(folder));
+        let count: usize = imports.values().map(BTreeSet::len).sum();
+        assert!(count > 20, "only {count} imports were found in {folder}");
+        assert_eq!(cycle(imports), [""; 0], "{folder}");
+    }
+}
+
+#[test]
+fn a_cycle_of_imports_is_found() {
+    let module = |name: &str| vec![name.to_owned()];
+    let source = "use super::{a::{self, X}, b::Y};\nfn f() { crate::c::g() }";
+    let paths = relative_paths(source).into_iter();
+    let paths: Vec<_> = paths.map(|path| path.join("::")).collect();
+    let expected = [
+        "crate::c::g",
+        "super::a::self",
+        "super::a::X",
+        "super::b::Y",
+    ];
+    assert_eq!(paths, expected);
+    let edge = |from: &str, to: &[&str]| (module(from), to.iter().map(|it| module(it)).collect());
+    let acyclic = [edge("a", &["b", "c"]), edge("b", &["c"]), edge("c", &[])];
+    assert_eq!(cycle(acyclic.into()), [""; 0]);
+    let cyclic = [
+        edge("a", &["b"]),
+        edge("b", &["c"]),
+        edge("c", &["b"]),
+        edge("d", &["a"]),
+    ];
+    assert_eq!(cycle(cyclic.into()), ["b", "c"]);
 }

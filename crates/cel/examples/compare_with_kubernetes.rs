@@ -21,8 +21,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use ifo_cel::fuzzing::Expression;
 use ifo_cel::fuzzing::kubernetes_comparison::{Answer, Comparison, PolicyVariable, compare};
-use ifo_cel::fuzzing::random_expressions::{Case, Expression, Generator};
+use ifo_cel::fuzzing::random_expressions::{Case, Generator};
 use serde_json::{Value, json};
 
 /// Number of expressions that are sent to `cel-oracle` at once.

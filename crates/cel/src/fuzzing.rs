@@ -5,9 +5,18 @@
 //! The modules [`random_expressions`] and [`kubernetes_comparison`] compare random expressions with
 //! Kubernetes.
 
+pub(crate) mod answers;
+pub(crate) mod differences;
+mod expression;
 pub mod kubernetes_comparison;
 mod operands;
+mod random_calls;
 pub mod random_expressions;
+mod random_macros;
+#[cfg(test)]
+mod tests;
+
+pub use self::expression::{Expression, Random};
 
 use super::{
     Budget, Doc, Environment, EvaluationFault, EvaluationScope, NameOrigins, Program, Projection,

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::type_check::Ty;
+use crate::types::Ty;
 
 /// The result that a caller requires of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum ResultKind {
 
 impl ResultKind {
     /// Returns true if an expression of the static type `ty` can have a result of this kind.
-    pub(super) fn takes(self, ty: &Ty) -> bool {
+    pub(crate) fn takes(self, ty: &Ty) -> bool {
         if matches!(ty, Ty::Schema(_)) {
             return self == Self::Any;
         }
@@ -57,7 +57,7 @@ impl ResultKind {
     }
 
     /// Returns the description of the accepted types, for error texts.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
             Self::String => "string",

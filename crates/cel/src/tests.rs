@@ -5,9 +5,17 @@ use std::thread;
 
 use serde::Deserialize;
 
-use super::compile::Compiled;
-use super::fuzzing::kubernetes_comparison::format_value;
-use super::*;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::budget::{charge, steps};
+use crate::compile::first;
+use crate::compile::program::Compiled;
+use crate::eval::Context;
+use crate::fuzzing::answers::format_value;
+use crate::value::V;
+use crate::*;
 
 mod compile_limits;
 mod costs;
@@ -15,7 +23,10 @@ mod errors_contain_no_values;
 mod evaluation;
 mod explanations;
 mod failure_places;
+mod hints;
 mod hostile_expressions;
+mod named_fields;
+mod patterns;
 mod projections;
 mod same_results_as_kubernetes;
 mod schemas;
@@ -23,7 +34,8 @@ mod variables;
 
 /// Compiles `source`, whose result can have any type.
 fn compile_any(source: &str) -> Result<Compiled, CompileError> {
-    compile::compile(source, ResultKind::Any, &Environment::default(), None).map_err(first)
+    let program = crate::compile(source, ResultKind::Any, &Environment::default())?;
+    Ok(Arc::into_inner(program.0).expect("the program is not shared"))
 }
 
 /// Compiles each of `sources`. The results can have any type. The sources are compiled on two
@@ -37,7 +49,8 @@ pub(crate) fn compile_all(
         // The sources do not belong together, so each has its own limit for regular expressions.
         let mut environment = environment.clone();
         environment.patterns = Arc::default();
-        compile::compile_on_this_thread(source, ResultKind::Any, &environment, None).map_err(first)
+        crate::compile::compile_on_this_thread(source, ResultKind::Any, &environment, None)
+            .map_err(first)
     };
     let (first, second) = sources.split_at(sources.len() / 2);
     thread::scope(|scope| {
@@ -46,7 +59,7 @@ pub(crate) fn compile_all(
                 let sources = half.iter().map(AsRef::as_ref);
                 sources.map(each).collect::<Vec<_>>()
             };
-            let thread = thread::Builder::new().stack_size(compile::STACK_BYTES);
+            let thread = thread::Builder::new().stack_size(crate::compile::parse::STACK_BYTES);
             thread.spawn_scoped(scope, compile).unwrap()
         });
         let compiled = threads.into_iter().map(|thread| {
@@ -69,17 +82,11 @@ fn evaluate<'a>(
     doc: &'a Doc<'a>,
     budget: &'a mut Budget,
 ) -> Result<String, EvaluationFault> {
-    let steps = budget.left;
     charge(budget, compiled.weight)?;
     let mut scope = EvaluationScope::new(doc, Timestamp::UNIX_EPOCH, budget);
-    match Context::new(&mut scope, ()).eval(&compiled.op) {
-        Err(Fault::Error(text)) => {
-            let taken = steps - scope.budget.left;
-            let failure = observe_evaluation::locate(compiled, text, taken, &mut scope);
-            Err(EvaluationFault::Error(Box::new(failure)))
-        }
-        outcome => Ok(format_value(&outcome?)),
-    }
+    Ok(format_value(
+        &Context::new(&mut scope, compiled).eval(&compiled.op)?,
+    ))
 }
 
 /// Returns the projection of the whole object. A document with this projection has all fields.

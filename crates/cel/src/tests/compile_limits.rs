@@ -2,9 +2,9 @@
 //! variables that make the data of the compiler grow exponentially.
 
 use super::*;
-use crate::op::Op;
-use crate::projection::{MAX_PROJECTION_PARTS, NeededPart};
-use crate::type_check::Ty;
+use crate::compile::op::Op;
+use crate::document::projection::NeededPart;
+use crate::types::Ty;
 
 /// Declares the variables `v0` to `v31`. The first variable is `first`. `next` returns the
 /// expression of each further variable from the name of the variable before it.
@@ -12,7 +12,7 @@ fn variables(first: &str, next: impl Fn(&str) -> String) -> Environment {
     let mut environment = Environment::default();
     let mut source = first.to_owned();
     for number in 0..32 {
-        let program = super::super::compile(&source, ResultKind::Any, &environment);
+        let program = crate::compile(&source, ResultKind::Any, &environment);
         let name = format!("v{number}");
         let declared = environment.declare(&name, program.expect(&source));
         declared.expect("the name is valid");
@@ -22,7 +22,7 @@ fn variables(first: &str, next: impl Fn(&str) -> String) -> Environment {
 }
 
 fn with_variables(source: &str, environment: &Environment) -> Program {
-    super::super::compile(source, ResultKind::Any, environment).expect(source)
+    crate::compile(source, ResultKind::Any, environment).expect(source)
 }
 
 /// Returns `first`, followed by `times` repetitions of `call`.
@@ -143,7 +143,7 @@ fn search(
         .into_iter()
         .map(|pattern| format!("object.a.find(r'{pattern}')"));
     let calls: Vec<_> = calls.collect();
-    super::super::compile(&calls.join(" + "), ResultKind::String, environment)
+    crate::compile(&calls.join(" + "), ResultKind::String, environment)
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //! The cost is a number of steps, which the evaluation takes from its budget. The README describes
 //! the costs in the section "Evaluate within a budget".
 
-use super::super::op::Function;
-use super::super::overloads::{Overload, ParameterType, overloads};
 use super::*;
+use crate::library::{Function, Overload};
+use crate::types::Ty;
+use crate::value::{Bytes, Text};
 
 /// The large arguments are this many times as large as the small arguments.
 const FACTOR: usize = 64;
@@ -13,51 +14,46 @@ const FACTOR: usize = 64;
 const SMALL: usize = 64;
 
 /// Returns the overloads of all functions, with the names of the functions.
-fn functions() -> Vec<(String, &'static Overload)> {
-    let names = Function::names().map(str::to_owned);
-    let names = names.chain(["format.uri".to_owned(), "format.byte".to_owned()]);
-    let with_overloads = |name: String| {
-        let all = overloads(&name).iter();
-        all.map(move |overload| (name.clone(), overload))
+fn functions() -> Vec<(&'static str, &'static Overload)> {
+    let with_overloads = |function: &'static Function| {
+        let overloads = function.overloads.iter();
+        overloads.map(|overload| (function.name, overload))
     };
-    names.flat_map(with_overloads).collect()
+    Function::all().flat_map(with_overloads).collect()
 }
 
 /// Returns an expression of the type `wanted`, for an argument of the function `name`. A text, a
 /// list, a map, a URL or a semantic version comes from a field of [`object`] and is as large as
 /// this field.
-fn argument(name: &str, wanted: ParameterType) -> String {
+fn argument(name: &str, wanted: &Ty) -> String {
     match wanted {
-        ParameterType::A | ParameterType::B | ParameterType::Dyn | ParameterType::String => {
-            text_for(name)
-        }
-        ParameterType::Bool => "true".to_owned(),
-        ParameterType::Int => "object.int".to_owned(),
-        ParameterType::Uint => "3u".to_owned(),
-        ParameterType::Double => "3.5".to_owned(),
-        ParameterType::Bytes => "bytes(object.text)".to_owned(),
-        ParameterType::Duration => "duration('1h')".to_owned(),
-        ParameterType::Timestamp => "timestamp('2024-02-29T12:00:00Z')".to_owned(),
-        ParameterType::Quantity => "quantity('1.5Gi')".to_owned(),
-        ParameterType::Url => "url(object.url)".to_owned(),
-        ParameterType::Ip => "ip('10.0.0.1')".to_owned(),
-        ParameterType::Cidr => "cidr('10.0.0.0/8')".to_owned(),
-        ParameterType::Semver => "semver(object.semver)".to_owned(),
-        ParameterType::NamedFormat => "format.byte()".to_owned(),
-        ParameterType::Type(_) => "int".to_owned(),
-        ParameterType::List(of) => match of {
-            ParameterType::String | ParameterType::A | ParameterType::Dyn => {
-                "object.texts".to_owned()
-            }
-            ParameterType::Int => "object.ints".to_owned(),
-            ParameterType::Double => "object.doubles".to_owned(),
-            ParameterType::Bool => "object.bools".to_owned(),
-            ParameterType::List(_) => "object.lists".to_owned(),
-            ParameterType::Optional(_) => "object.texts.map(x, optional.of(x))".to_owned(),
-            of => format!("object.texts.map(x, {})", argument(name, *of)),
+        Ty::A | Ty::B | Ty::Dyn | Ty::String => text_for(name),
+        Ty::Bool => "true".to_owned(),
+        Ty::Int => "object.int".to_owned(),
+        Ty::Uint => "3u".to_owned(),
+        Ty::Double => "3.5".to_owned(),
+        Ty::Bytes => "bytes(object.text)".to_owned(),
+        Ty::Duration => "duration('1h')".to_owned(),
+        Ty::Timestamp => "timestamp('2024-02-29T12:00:00Z')".to_owned(),
+        Ty::Quantity => "quantity('1.5Gi')".to_owned(),
+        Ty::Url => "url(object.url)".to_owned(),
+        Ty::Ip => "ip('10.0.0.1')".to_owned(),
+        Ty::Cidr => "cidr('10.0.0.0/8')".to_owned(),
+        Ty::Semver => "semver(object.semver)".to_owned(),
+        Ty::NamedFormat => "format.byte()".to_owned(),
+        Ty::Type(_) => "int".to_owned(),
+        Ty::List(of) => match &**of {
+            Ty::String | Ty::A | Ty::Dyn => "object.texts".to_owned(),
+            Ty::Int => "object.ints".to_owned(),
+            Ty::Double => "object.doubles".to_owned(),
+            Ty::Bool => "object.bools".to_owned(),
+            Ty::List(_) => "object.lists".to_owned(),
+            Ty::Optional(_) => "object.texts.map(x, optional.of(x))".to_owned(),
+            of => format!("object.texts.map(x, {})", argument(name, of)),
         },
-        ParameterType::Map(..) => "object.map".to_owned(),
-        ParameterType::Optional(of) => format!("optional.of({})", argument(name, *of)),
+        Ty::Map(..) => "object.map".to_owned(),
+        Ty::Optional(of) => format!("optional.of({})", argument(name, of)),
+        Ty::Error | Ty::Unknown | Ty::Null | Ty::Schema(_) => panic!("{wanted} is no parameter"),
     }
 }
 
@@ -106,13 +102,13 @@ struct Call {
 /// the cost of the arguments.
 fn call<'d>(name: &str, overload: &Overload, doc: &'d Doc<'d>) -> (String, Call) {
     let args = overload.args.iter();
-    let mut args: Vec<_> = args.map(|wanted| argument(name, *wanted)).collect();
+    let mut args: Vec<_> = args.map(|wanted| argument(name, wanted)).collect();
     if matches!(name, "matches" | "find" | "findAll") {
         // The pattern is short, so that nearly all of the cost is for the text.
         args[1] = "object.letter".to_owned();
     }
     let source = match &*args {
-        [receiver, args @ ..] if overload.member => {
+        [receiver, args @ ..] if overload.is_member => {
             format!("{receiver}.{name}({})", args.join(", "))
         }
         args => format!("{name}({})", args.join(", ")),
@@ -121,7 +117,7 @@ fn call<'d>(name: &str, overload: &Overload, doc: &'d Doc<'d>) -> (String, Call)
         let program = compile_any(source).unwrap_or_else(|error| panic!("{source}: {error}"));
         let mut budget = Budget { left: u64::MAX };
         let mut scope = EvaluationScope::new(doc, Timestamp::UNIX_EPOCH, &mut budget);
-        let value = Context::new(&mut scope, ()).eval(&program.op);
+        let value = Context::new(&mut scope, &program).eval(&program.op);
         let creation_steps = value.as_ref().map_or(0, creation_steps);
         let is_value = value.is_ok();
         (u64::MAX - budget.left, creation_steps, is_value)
@@ -140,8 +136,8 @@ fn call<'d>(name: &str, overload: &Overload, doc: &'d Doc<'d>) -> (String, Call)
 /// borrowed from the document need no steps.
 fn creation_steps(value: &V<'_>) -> u64 {
     match value {
-        V::Str(value::Text::Own(text)) => steps(text.len(), 64),
-        V::Bytes(value::Bytes::Own(bytes)) => steps(bytes.len(), 64),
+        V::Str(Text::Own(text)) => steps(text.len(), 64),
+        V::Bytes(Bytes::Own(bytes)) => steps(bytes.len(), 64),
         V::Optional(Some(value)) => creation_steps(value),
         V::List(items) => steps(items.len(), 1),
         V::Map(entries) => steps(entries.len(), 1),
@@ -177,21 +173,15 @@ fn reads_little(name: &str, overload: &Overload) -> bool {
         // The format text has no clause such as `%s`. So the function does not read the list.
         "format",
     ];
-    let is_same = matches!(
-        overload.args,
-        [ParameterType::String | ParameterType::Bytes]
-    );
+    let is_same = matches!(&*overload.args, [Ty::String | Ty::Bytes]);
     names.contains(&name) || (matches!(name, "string" | "bytes") && is_same)
 }
 
 /// Returns the least number of steps for reading an argument of `size` bytes or elements.
-fn read_steps(wanted: ParameterType, size: usize) -> u64 {
+fn read_steps(wanted: &Ty, size: usize) -> u64 {
     match wanted {
-        ParameterType::String
-        | ParameterType::Bytes
-        | ParameterType::Url
-        | ParameterType::Semver => steps(size, 1024),
-        ParameterType::List(_) => steps(size, 16),
+        Ty::String | Ty::Bytes | Ty::Url | Ty::Semver => steps(size, 1024),
+        Ty::List(_) => steps(size, 16),
         _ => 0,
     }
 }
@@ -207,12 +197,12 @@ fn the_cost_of_each_function_grows_with_its_arguments_and_its_result() {
     });
     for (name, overload) in functions() {
         for (size, doc) in &docs {
-            let (source, call) = call(&name, overload, doc);
+            let (source, call) = call(name, overload, doc);
             let args = overload.args.iter();
             // A search in a text reads both texts at the same time. So only the argument that needs
             // the most steps counts.
-            let read = args.map(|arg| read_steps(*arg, *size)).max();
-            let read = read.filter(|_| !reads_little(&name, overload));
+            let read = args.map(|arg| read_steps(arg, *size)).max();
+            let read = read.filter(|_| !reads_little(name, overload));
             let least = call.creation_steps.max(read.unwrap_or_default());
             if call.steps < least {
                 let found = call.steps;

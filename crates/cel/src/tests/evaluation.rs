@@ -58,7 +58,7 @@ fn now_is_the_evaluation_time_and_reading_it_is_recorded() {
 fn a_time_before_1970_with_a_fraction_is_formatted() {
     let time: Timestamp = "1969-12-31T23:59:58.5Z".parse().unwrap();
     assert_eq!(
-        time::CelTimestamp::from(time).to_string(),
+        crate::value::time::CelTimestamp::from(time).to_string(),
         "1969-12-31T23:59:58.5Z"
     );
 }
@@ -126,18 +126,6 @@ fn failures_other_than_a_missing_field_are_errors() {
 }
 
 #[test]
-fn either_operand_absorbs_the_failure_of_the_other() {
-    for failing in ["object.nowhere", "1 / 0 == 1", "object.status.phase"] {
-        assert_eq!(evaluate_bool(&format!("({failing}) || true")).0, Ok(true));
-        assert_eq!(evaluate_bool(&format!("true || ({failing})")).0, Ok(true));
-        assert_eq!(evaluate_bool(&format!("({failing}) && false")).0, Ok(false));
-        assert_eq!(evaluate_bool(&format!("false && ({failing})")).0, Ok(false));
-        assert!(evaluate_bool(&format!("({failing}) || false")).0.is_err());
-        assert!(evaluate_bool(&format!("({failing}) && true")).0.is_err());
-    }
-}
-
-#[test]
 fn a_result_of_the_wrong_type_is_rejected_at_compile_time() {
     assert_eq!(
         compilation_error("1", ResultKind::Bool),
@@ -182,42 +170,6 @@ fn expressions_on_one_object_share_its_budget() {
 }
 
 #[test]
-fn timestamps_are_parsed_and_printed_as_in_go() {
-    for (source, expected) in [
-        (
-            "string(timestamp('2026-11-21T07:59:46+02:00'))",
-            "2026-11-21T07:59:46+02:00",
-        ),
-        (
-            "string(timestamp('2026-11-21T07:59:46.120Z'))",
-            "2026-11-21T07:59:46.12Z",
-        ),
-        (
-            "string(timestamp('2026-11-21T7:59:46Z'))",
-            "2026-11-21T07:59:46Z",
-        ),
-        (
-            "string(timestamp('2024-02-29T00:00:00Z') + duration('24h'))",
-            "2024-03-01T00:00:00Z",
-        ),
-        (
-            "string(timestamp('2024-03-01T00:00:00Z') - duration('1ns'))",
-            "2024-02-29T23:59:59.999999999Z",
-        ),
-        ("string(timestamp(-1))", "1969-12-31T23:59:59Z"),
-        (
-            "string(timestamp('0001-01-01T00:00:00Z'))",
-            "0001-01-01T00:00:00Z",
-        ),
-        ("string(duration('1h30m'))", "5400s"),
-        ("string(duration('-1.5s'))", "-1.5s"),
-        ("string(duration('1µs'))", "0.000001s"),
-    ] {
-        assert_eq!(evaluate_string(source), Ok(expected.to_owned()), "{source}");
-    }
-}
-
-#[test]
 fn a_fraction_of_a_duration_is_computed_as_a_double_as_in_go() {
     // The expected values are results of Go's `time.ParseDuration`.
     for (text, nanoseconds) in [
@@ -234,39 +186,6 @@ fn a_fraction_of_a_duration_is_computed_as_a_double_as_in_go() {
 }
 
 #[test]
-fn timestamp_getters_count_from_the_same_number_as_in_go() {
-    let time = "timestamp('2024-12-31T23:30:15.250Z')";
-    for (call, expected) in [
-        ("getFullYear()", 2024),
-        ("getMonth()", 11),
-        ("getDate()", 31),
-        ("getDayOfMonth()", 30),
-        ("getDayOfYear()", 365),
-        ("getDayOfWeek()", 2),
-        ("getHours()", 23),
-        ("getMinutes()", 30),
-        ("getSeconds()", 15),
-        ("getMilliseconds()", 250),
-        ("getFullYear('+01:00')", 2025),
-        ("getHours('-01:30')", 22),
-        ("getHours('Europe/Berlin')", 0),
-        ("getHours('UTC')", 23),
-    ] {
-        assert_eq!(
-            evaluate_any(&format!("{time}.{call}")),
-            Ok(format!("int:{expected}")),
-            "{call}"
-        );
-    }
-    assert_eq!(
-        evaluate_any("duration('90m').getMinutes()"),
-        Ok("int:90".to_owned())
-    );
-    assert!(evaluate_any(&format!("{time}.getHours('Nowhere/Else')")).is_err());
-    assert!(evaluate_any(&format!("{time}.getHours('europe/berlin')")).is_err());
-}
-
-#[test]
 fn the_error_for_a_too_large_precision_contains_the_limit() {
     let format = |clause: &str| evaluate_string(&format!("'{clause}'.format([1.5])"));
     assert!(format("%.255f").is_ok());
@@ -274,124 +193,6 @@ fn the_error_for_a_too_large_precision_contains_the_limit() {
         let error = format(clause).unwrap_err().to_string();
         let expected = "error during formatting: the precision is more than 255";
         assert!(error.contains(expected), "{error}");
-    }
-}
-
-#[test]
-fn invalid_durations_and_timestamps_are_errors() {
-    for source in [
-        "duration('')",
-        "duration('-')",
-        "duration('.s')",
-        "duration('1 s')",
-        "duration('9223372036854775808ns')",
-        "timestamp('2026-02-29T00:00:00Z')",
-        "timestamp('2026-13-01T00:00:00Z')",
-        "timestamp('2026-11-21T24:00:00Z')",
-        "timestamp('2026-11-21T07:59:46')",
-        "timestamp('2026-11-21T07:59:46Zx')",
-        "timestamp('')",
-        "timestamp(253402300800)",
-    ] {
-        assert!(compile_any(source).is_err(), "{source}");
-        let (function, argument) = source.split_once('(').unwrap();
-        let argument = argument.trim_end_matches(')');
-        let computed = format!("{function}([{argument}][0])");
-        assert!(
-            matches!(evaluate_any(&computed), Err(EvaluationFault::Error(_))),
-            "{computed}"
-        );
-    }
-    assert_eq!(
-        evaluate_any("duration('-9223372036854775808ns')"),
-        Ok("duration:-9223372036854775808".to_owned())
-    );
-}
-
-#[test]
-fn patterns_have_the_meaning_of_re2() {
-    for (text, pattern, expected) in [
-        ("é", r"^\w$", false),
-        ("٣", r"^\d$", false),
-        ("\u{a0}", r"^\s$", false),
-        ("\u{b}", r"^\s$", false),
-        ("a-b", "[a&&b]", true),
-        ("&", "^[a&&b]$", true),
-        ("-", "^[+--]$", true),
-        ("[x]", r"^[\[a]x\]$", true),
-        ("[]", "^[a[][]]$", true),
-        ("]", "^[]a]$", true),
-        ("-", "^[a-]$", true),
-        ("-", r"^[\w-]$", true),
-        ("é", r"^[^\w]$", true),
-        ("a.b", r"^\Qa.b\E$", true),
-        ("axb", r"^\Qa.b\E$", false),
-        ("a{", "^a{$", true),
-        ("a{,2}", "^a{,2}$", true),
-        ("aa", "^a{2}$", true),
-        ("A", r"^\101$", true),
-        ("a<b", r"^a\<b$", true),
-        ("a", r"^\<a$", false),
-        ("A", r"^\x41\x{42}?$", true),
-        ("é x", r"é\b x", false),
-        ("ab", r"a\Bb", true),
-        ("K", "^(?i)k$", true),
-        ("a\nb", "a.b", false),
-        ("a\nb", "(?s:a.b)", true),
-        ("b\na", "(?m)^a$", true),
-        ("b\na", "^a$", false),
-        ("xay", r"(?P<n>a)", true),
-        ("xay", r"(?<n>a)", true),
-        ("λ", r"^\p{Greek}$", true),
-        ("λ", r"^\pL$", true),
-        ("λ", r"^[[:alpha:]]$", false),
-        ("1", r"^[^[:alpha:]]$", true),
-        ("aab", "^a+?ab$", true),
-        ("#", "^(?U)#$", true),
-    ] {
-        let matched = pattern::LiteralPatterns::default()
-            .get(pattern)
-            .map(|pattern| pattern.matches(text));
-        assert_eq!(matched, Ok(expected), "{text:?} against {pattern}");
-    }
-}
-
-#[test]
-fn patterns_that_re2_rejects_are_rejected() {
-    for pattern in [
-        "(",
-        ")",
-        "[",
-        "a)",
-        "[b-a]",
-        r"(a)\1",
-        r"\8",
-        r"\u0041",
-        "a**",
-        "*",
-        "a{1001}",
-        "a{2,1}",
-        "(a{100}){100}",
-        "(?x)a",
-        "(?=a)",
-        "(?!a)",
-        "(?<=a)",
-        r"\Z",
-        r"\",
-        r"\x{110000}",
-        r"\x4",
-        "[[:nope:]]",
-        r"\p{Nope}",
-        "(?P<>a)",
-        "(?",
-        "(?i",
-        "a{2}{3}",
-        r"[\b]",
-    ] {
-        assert!(
-            pattern::LiteralPatterns::default().get(pattern).is_err(),
-            "{pattern}"
-        );
     }
 }
 
@@ -454,19 +255,6 @@ fn the_last_of_duplicate_keys_wins_in_small_and_large_maps() {
 }
 
 #[test]
-fn lone_surrogates_are_skipped_in_unread_fields_and_replaced_in_read_fields() {
-    let json = br#"{"a":"\ud800","b":"x\udc00\ud83c\udf89\\ud800","c":"y"}"#;
-    let mut projection = Projection::default();
-    projection.add(&["c"]);
-    let doc = Doc::parse(json, &projection).unwrap();
-    assert_eq!(doc.root().get("c").and_then(Node::as_str), Some("y"));
-    let doc = Doc::parse(json, &whole_object()).unwrap();
-    assert_eq!(doc.root().get("a").and_then(Node::as_str), Some("\u{fffd}"));
-    let b = doc.root().get("b").and_then(Node::as_str);
-    assert_eq!(b, Some("x\u{fffd}🎉\\ud800"));
-}
-
-#[test]
 fn documents_that_are_no_object_or_too_large_are_rejected() {
     let refused = |json: &[u8]| Doc::parse(json, &whole_object()).unwrap_err();
     for json in [
@@ -484,6 +272,8 @@ fn documents_that_are_no_object_or_too_large_are_rejected() {
             DocError::NoJson(_) | DocError::NotAnObject
         ));
     }
+    assert_eq!(refused(b"{\"a\":\"\xff\"}"), DocError::NotUtf8);
+    assert!(matches!(refused(br#"{"a":"\ud800"}"#), DocError::NoJson(_)));
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
     assert!(matches!(refused(deep.as_bytes()), DocError::NoJson(_)));
     let many = format!("{{\"a\":[{}1]}}", "1,".repeat(100_000));
@@ -516,31 +306,31 @@ fn has_does_not_decode_the_value() {
 }
 
 #[test]
-fn maps_find_numbers_of_any_type_and_iterate_their_keys() {
-    for (source, expected) in [
-        ("{1: 'a'}[dyn(1u)]", "string:\"a\""),
-        ("{1: 'a'}[dyn(1.0)]", "string:\"a\""),
-        ("{1u: 'a'}[dyn(1)]", "string:\"a\""),
-        ("dyn(1.0) in {1: 'a'}", "bool:true"),
-        ("{'b': 1, 'a': 2}.map(k, k)", "[string:\"b\",string:\"a\"]"),
-        (
-            "object.metadata.labels.map(k, object.metadata.labels[k])",
-            "[string:\"x\"]",
-        ),
-        (
-            "object.metadata == {'name': 'vm', 'labels': {'a/b': 'x'}}",
-            "bool:true",
-        ),
-        (
-            "{'name': 'vm', 'labels': {'a/b': 'x'}} == object.metadata",
-            "bool:true",
-        ),
-        ("[1, 2] == object.spec.list", "bool:true"),
-        ("object.spec.list == [1u, 2.0]", "bool:true"),
-        ("type(now) == google.protobuf.Timestamp", "bool:true"),
-    ] {
-        assert_eq!(evaluate_any(source), Ok(expected.to_owned()), "{source}");
+fn a_prefix_can_end_with_a_dash_and_be_one_byte_longer() {
+    let is_valid = |text: &str| {
+        let source = format!("!format.dns1123LabelPrefix().validate('{text}').hasValue()");
+        evaluate_any(&source)
+    };
+    let long = format!("{}-", "a".repeat(63));
+    // As in Kubernetes, the byte before the dash is not checked.
+    for text in [&long, "a_-"] {
+        assert_eq!(is_valid(text), Ok("bool:true".to_owned()), "{text}");
     }
+    assert_eq!(is_valid("-"), Ok("bool:false".to_owned()));
+}
+
+#[test]
+fn two_unknown_types_of_one_argument_are_equal() {
+    // The elements of `[]` have an unknown type, so the result of `sortBy` is `list(A)` for keys of
+    // all types, and not `dyn`. Null fits the element type of the sum only if it is a duration.
+    assert_eq!(
+        evaluate_any("(true ? [].sortBy(x, null) : [[null]][0]).sum()"),
+        Ok("duration:0".to_owned())
+    );
+    assert_eq!(
+        evaluate_any("[].sortBy(x, null).sum()"),
+        Ok("int:0".to_owned())
+    );
 }
 
 #[test]

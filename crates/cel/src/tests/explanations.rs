@@ -11,7 +11,7 @@ fn environment() -> Environment {
         ("phase", "object.status.phase"),
         ("idle", "variables.phase == 'Idle' && object.status.n > 1"),
     ] {
-        let program = super::super::compile(source, ResultKind::Any, &environment).unwrap();
+        let program = crate::compile(source, ResultKind::Any, &environment).unwrap();
         environment.declare(name, program).unwrap();
     }
     environment
@@ -20,7 +20,7 @@ fn environment() -> Environment {
 /// Returns each clause as `text = result [operand = value; …]`.
 fn explain(source: &str) -> Vec<String> {
     let environment = environment();
-    let program = super::super::compile(source, ResultKind::Any, &environment).expect(source);
+    let program = crate::compile(source, ResultKind::Any, &environment).expect(source);
     let doc = Doc::parse(OBJECT.as_bytes(), &whole_object()).unwrap();
     let mut budget = full_budget();
     let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);

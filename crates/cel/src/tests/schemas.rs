@@ -1,7 +1,7 @@
 //! Tests of the type check with a schema.
 
-use super::super::{FieldType, ObjectSchema, PathStep, compile_with_schema};
 use super::*;
+use crate::{FieldType, ObjectSchema, PathStep, compile_with_schema};
 
 struct Pods;
 

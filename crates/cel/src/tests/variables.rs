@@ -27,7 +27,7 @@ fn now() -> Timestamp {
 fn environment(variables: &[(&str, &str)]) -> Environment {
     let mut environment = Environment::default();
     for (name, source) in variables {
-        let program = super::super::compile(source, ResultKind::Any, &environment)
+        let program = crate::compile(source, ResultKind::Any, &environment)
             .unwrap_or_else(|error| panic!("{source}: {error}"));
         environment.declare(name, program).unwrap();
     }
@@ -40,7 +40,7 @@ fn compile_with(
     kind: ResultKind,
     environment: &Environment,
 ) -> Result<Program, CompileError> {
-    super::super::compile(source, kind, environment)
+    crate::compile(source, kind, environment)
 }
 
 /// Compiles and evaluates an expression on [`JSON`]. Returns the value as JSON.

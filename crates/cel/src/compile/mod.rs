@@ -1,0 +1,155 @@
+//! Compiles the text of an expression to a tree of ops. The crate evaluates this tree.
+
+mod check;
+pub(crate) mod environment;
+pub(crate) mod hints;
+mod lower;
+mod needs;
+pub(crate) mod op;
+pub(crate) mod parse;
+pub(crate) mod program;
+pub(crate) mod spans;
+
+use std::sync::Arc;
+
+use self::environment::Environment;
+use self::hints::hint;
+use self::lower::{ErrorKind, lower};
+use self::parse::{
+    CompileError, MAX_DEPTH, NodeError, located, offset_of, parse, too_deep, with_stack,
+};
+use self::program::{Compiled, Program};
+use crate::document::projection::NeededPart;
+use crate::result_kind::ResultKind;
+use crate::types::{ObjectSchema, Ty};
+
+/// Maximum number of reported errors of one expression. Each error needs memory, and a hint takes
+/// up to a millisecond. An expression of 4,096 characters can have 2,000 errors.
+const MAX_ERRORS: usize = 16;
+
+/// Compiles and type-checks `source`. An expression has at most 4,096 characters and 250 nesting
+/// levels. It can use `object`, `now` and the names in `environment`. An [`EvaluationScope`] for
+/// the program must have the values of the names that the program uses.
+///
+/// # Errors
+/// Returns one error, even if `source` has several. The possible errors are an exceeded limit,
+/// wrong syntax, an unknown name or function, a wrong argument, and a result that is not of `kind`.
+pub fn compile(
+    source: &str,
+    kind: ResultKind,
+    environment: &Environment,
+) -> Result<Program, CompileError> {
+    compile_with_all_errors(source, kind, environment, None).map_err(first)
+}
+
+/// Compiles `source` like [`compile()`], or like [`compile_with_schema`] if there is a schema.
+///
+/// # Errors
+/// The first 16 errors of these functions, in the order of the text. If the syntax is wrong, or a
+/// macro such as `has` is used wrongly, there are no errors of other kinds.
+pub fn compile_with_all_errors(
+    source: &str,
+    kind: ResultKind,
+    environment: &Environment,
+    schema: Option<&dyn ObjectSchema>,
+) -> Result<Program, Vec<CompileError>> {
+    compile_with_hints(source, kind, environment, schema)
+        .map(|compiled| Program(Arc::new(compiled)))
+}
+
+/// Returns the first of the errors of [`compile_with_all_errors`], which are never empty.
+pub(crate) fn first(errors: Vec<CompileError>) -> CompileError {
+    let first = errors.into_iter().next();
+    first.expect("a failed compilation has at least one error")
+}
+
+/// Compiles `source` like [`compile()`]. In addition, checks that `source` uses each field of
+/// `object` with the type that `schema` gives for this field. The types of variables are known only
+/// if the variables were also compiled with `schema`. The type of `item` is known only if
+/// `environment` was returned by [`Environment::with_item_of`]. The evaluation does not depend on
+/// the schema.
+///
+/// If the objects fit the schema, each error is certainly a mistake in `source`. The type checker
+/// of cel-go also refuses some expressions that cel-go could evaluate, such as the comparison of an
+/// integer with a double. These expressions can be correct, so this function accepts them.
+///
+/// # Errors
+/// The errors of [`compile()`]. In addition, an error if `source` compares a field with a string
+/// literal that is not one of the values that the schema lists for the field.
+pub fn compile_with_schema(
+    source: &str,
+    kind: ResultKind,
+    environment: &Environment,
+    schema: &dyn ObjectSchema,
+) -> Result<Program, CompileError> {
+    compile_with_all_errors(source, kind, environment, Some(schema)).map_err(first)
+}
+
+/// Compiles `source` on a new thread. If the type of the expression does not fit `kind`, the result
+/// is an error. Each error gets a hint, if a hint is known. The list of errors is never empty.
+fn compile_with_hints(
+    source: &str,
+    kind: ResultKind,
+    environment: &Environment,
+    schema: Option<&dyn ObjectSchema>,
+) -> Result<Compiled, Vec<CompileError>> {
+    let compiled = with_stack(|| Ok(compile_on_this_thread(source, kind, environment, schema)));
+    compiled
+        .unwrap_or_else(|error| Err(vec![error]))
+        .map_err(|mut errors| {
+            for error in &mut errors {
+                error.hint = hint(source, &error.message, error.line, error.column);
+            }
+            errors
+        })
+}
+
+/// Compiles on the calling thread, which must have a stack of [`parse::STACK_BYTES`] bytes.
+pub(crate) fn compile_on_this_thread(
+    source: &str,
+    kind: ResultKind,
+    environment: &Environment,
+    schema: Option<&dyn ObjectSchema>,
+) -> Result<Compiled, Vec<CompileError>> {
+    let (root, info) = parse(source).map_err(|error| vec![error])?;
+    let mut lowered = lower(&root, &info, environment, schema);
+    if !kind.takes(&lowered.ty) {
+        let found = match lowered.ty {
+            // The schema says that the value is an object or a map.
+            Ty::Schema(_) => "map".to_owned(),
+            ref ty => ty.to_string(),
+        };
+        let message = format!("expected type '{kind}' but found '{found}'");
+        let error = NodeError {
+            node: root.id,
+            message,
+        };
+        lowered.errors.push((ErrorKind::Mistyped, error));
+    }
+    if let Some(first) = lowered.errors.iter().map(|(kind, _)| *kind).min() {
+        let errors = lowered.errors.into_iter();
+        let reported = errors.filter(|(kind, _)| *kind == first);
+        let mut errors: Vec<_> = reported.map(|(_, it)| located(it, &info)).collect();
+        errors.sort_by_key(|error| (error.line, error.column));
+        errors.dedup();
+        errors.truncate(MAX_ERRORS);
+        return Err(errors);
+    }
+    if lowered.depth > MAX_DEPTH {
+        return Err(vec![too_deep()]);
+    }
+    let (projection, item) = environment.projection(&lowered.op, NeededPart::whole());
+    Ok(Compiled {
+        source: source.to_owned(),
+        spans: lowered.spans,
+        root_at: offset_of(root.id, &info),
+        op: lowered.op,
+        ty: lowered.ty,
+        weight: lowered.weight,
+        depth: lowered.depth,
+        reads_now: lowered.reads_now,
+        reads_item: lowered.reads_item,
+        projection,
+        item,
+    })
+}

@@ -1,0 +1,78 @@
+//! The literals of an expression, as they are stored in its compiled form.
+
+use super::time::CelTimestamp;
+use super::{Bytes, Text, V};
+use crate::regex::pattern::Pattern;
+
+#[derive(Debug)]
+pub(crate) enum Const {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    Str(Box<str>),
+    Bytes(Box<[u8]>),
+    Type(&'static str),
+    /// A duration in nanoseconds.
+    Duration(i64),
+    Time(CelTimestamp),
+    /// A string that is a regular expression, compiled.
+    Pattern(Pattern),
+}
+
+impl PartialEq for Const {
+    /// Returns true if the two constants have the same effect in every expression. `0.0` and `-0.0`
+    /// are different, because `1.0 / 0.0` and `1.0 / -0.0` are different.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Null, Self::Null) => true,
+            (Self::Bool(a), Self::Bool(b)) => a == b,
+            (Self::Int(a), Self::Int(b)) | (Self::Duration(a), Self::Duration(b)) => a == b,
+            (Self::Uint(a), Self::Uint(b)) => a == b,
+            (Self::Double(a), Self::Double(b)) => a.to_bits() == b.to_bits(),
+            (Self::Str(a), Self::Str(b)) => a == b,
+            (Self::Bytes(a), Self::Bytes(b)) => a == b,
+            (Self::Type(a), Self::Type(b)) => a == b,
+            (Self::Time(a), Self::Time(b)) => a == b,
+            (Self::Pattern(a), Self::Pattern(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Const {
+    /// Returns the constant with the value `value`. Returns None for a value that is not stored in
+    /// the op tree, such as a list.
+    pub(crate) fn of(value: &V<'_>) -> Option<Self> {
+        Some(match value {
+            V::Null => Self::Null,
+            V::Bool(value) => Self::Bool(*value),
+            V::Int(value) => Self::Int(*value),
+            V::Uint(value) => Self::Uint(*value),
+            V::Double(value) => Self::Double(*value),
+            V::Str(text) => Self::Str((**text).into()),
+            V::Bytes(bytes) => Self::Bytes((**bytes).into()),
+            V::Type(name) => Self::Type(name),
+            V::Duration(nanoseconds) => Self::Duration(*nanoseconds),
+            V::Time(time) => Self::Time(*time),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn value(&self) -> V<'_> {
+        match self {
+            Self::Null => V::Null,
+            Self::Bool(value) => V::Bool(*value),
+            Self::Int(value) => V::Int(*value),
+            Self::Uint(value) => V::Uint(*value),
+            Self::Double(value) => V::Double(*value),
+            Self::Str(value) => V::Str(Text::Ref(value)),
+            Self::Bytes(value) => V::Bytes(Bytes::Ref(value)),
+            Self::Type(name) => V::Type(name),
+            Self::Duration(nanoseconds) => V::Duration(*nanoseconds),
+            Self::Time(time) => V::Time(*time),
+            Self::Pattern(pattern) => V::Pattern(pattern),
+        }
+    }
+}
