@@ -150,7 +150,7 @@ fn type_names_are_unique_in_their_crate() {
 }
 
 /// The folders of the crates whose files import each other in one direction only.
-const CRATES_WITHOUT_CYCLES: [&str; 1] = ["crates/cel/src"];
+const CRATES_WITHOUT_CYCLES: [&str; 2] = ["crates/apiserver/src", "crates/cel/src"];
 
 /// The path of a module in its crate, such as `["value", "time"]`. The root has the empty path.
 type ModulePath = Vec<String>;
@@ -225,7 +225,7 @@ fn relative_paths(text: &str) -> Vec<ModulePath> {
     paths
 }
 
-/// Returns the files that each file of a crate imports. Test files are left out.
+/// Returns the files that each file of a crate imports. Test files and fuzz targets are left out.
 fn imports(folder: &Path) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
     let mut texts = BTreeMap::new();
     for file in files(folder) {
@@ -234,7 +234,7 @@ fn imports(folder: &Path) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
             .expect("the file is in the folder");
         let is_test = |part: &str| {
             let name = part.strip_suffix(".rs").unwrap_or(part);
-            ["tests", "testing"].contains(&name) || name.ends_with("_tests")
+            ["tests", "testing", "fuzzing"].contains(&name) || name.ends_with("_tests")
         };
         if !path.iter().any(|part| is_test(&part.to_string_lossy())) {
             let text = std::fs::read_to_string(&file).expect("the file must be readable");

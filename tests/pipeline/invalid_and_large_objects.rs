@@ -36,6 +36,7 @@ fn odd() -> Vec<Vec<u8>> {
         r#"{"metadata":{"name":"a4","uid":"a4"},"status":{"state":-Infinity}}"#,
         r#"{"metadata":{"name":"a5","uid":"a5"},"status":{"state":1e999}}"#,
         r#"{"metadata":{"name":"a6","uid":"a6"},"status":{"state":"\ud800"}}"#,
+        r#"{"metadata":{"name":"s-\udc00","uid":"s"},"status":{"state":"Busy"}}"#,
         r#"{"metadata":{"name":"a7","uid":"a7","ownerReferences":{"a":1},"managedFields":"x","generation":-1e99}}"#,
         r#"{"metadata":{"name":"a8","uid":"a8"}} trailing {"}"#,
         r#"{"metadata":{"name":"a9","uid":"a9"},"status":{"state":'Busy'}}"#,
@@ -55,7 +56,7 @@ fn odd() -> Vec<Vec<u8>> {
 }
 
 /// Returns unusual objects on which the server must detect an operation. Before each object is the
-/// name that its operation must show. In this name, U+FFFD replaces an invalid character.
+/// name that its operation must show.
 fn odd_and_busy() -> Vec<(String, Vec<u8>)> {
     let busy = |name: &str, more: &str| {
         format!(
@@ -63,16 +64,11 @@ fn odd_and_busy() -> Vec<(String, Vec<u8>)> {
         )
     };
     let long = "l".repeat(10_000);
-    let mut bytes = busy("u-X", "utf8").into_bytes();
-    let at = bytes.windows(3).position(|three| three == b"u-X").unwrap() + 2;
-    bytes[at] = 0xff;
     let twice = r#"{"metadata":{"name":"no","name":"twice","namespace":"shop","uid":"uid-twice"},"status":{"state":7,"state":"Busy"},"status":{"state":"No","state":"Busy"}}"#;
     let numbers = r#"{"metadata":{"name":"numbers","namespace":"shop","uid":"uid-n","generation":99999999999999999999},"status":{"state":"Busy","more":-0.0}}"#;
     let control = r#"{"metadata":{"name":"a\u0000\n\u001b[31m/../\"b","namespace":"shop","uid":"uid-c"},"status":{"state":"Busy"}}"#;
     vec![
         (long.clone(), busy(&long, "long").into_bytes()),
-        ("s-\u{fffd}".to_owned(), busy(r"s-\udc00", "s").into_bytes()),
-        ("u-\u{fffd}".to_owned(), bytes),
         ("twice".to_owned(), twice.into()),
         ("numbers".to_owned(), numbers.into()),
         ("a\0\n\u{1b}[31m/../\"b".to_owned(), control.into()),
@@ -110,14 +106,14 @@ async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
             active == expected
         })
         .await;
-    // The server cannot parse the JSON of the objects a3, a4, a5, a8 and a9, so it must count a
+    // The server cannot parse the JSON of the objects a3, a4, a5, a6, a8 and a9, so it must count a
     // failed evaluation for each of them. The fake kube-apiserver sends each object twice.
     let failures = r#"ifo_evaluation_failures_total{ruleset="odd",operation="Busy"}"#;
     let metrics = server.text("/metrics").await.unwrap();
     let count = metrics
         .lines()
         .find_map(|line| line.strip_prefix(failures)?.trim().parse::<u64>().ok());
-    assert_eq!(count, Some(10), "{metrics}");
+    assert_eq!(count, Some(12), "{metrics}");
     server.assert_healthy_within(128);
 }
 

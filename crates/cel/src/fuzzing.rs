@@ -13,6 +13,7 @@ mod operands;
 mod random_calls;
 pub mod random_expressions;
 mod random_macros;
+mod random_paths;
 #[cfg(test)]
 mod tests;
 

@@ -7,6 +7,7 @@
 mod fuzzing;
 
 use super::accept_header::{AcceptClause, clauses};
+pub use super::create_responses::Syntax;
 use super::error_status::ErrorStatus;
 use super::quoting::Quoted;
 use super::request::Query;
@@ -55,17 +56,6 @@ pub enum Include {
     Object,
     /// No object.
     None,
-}
-
-/// The syntax of the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syntax {
-    /// Compact JSON.
-    Compact,
-    /// Indented JSON.
-    Indented,
-    /// YAML.
-    Yaml,
 }
 
 /// The negotiated form and syntax.

@@ -1,9 +1,19 @@
 //! Creates responses: bodies in JSON, indented JSON, YAML or plain text, and their headers.
 
-use super::content_negotiation::Syntax;
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
+
+/// The syntax of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    /// Compact JSON.
+    Compact,
+    /// Indented JSON.
+    Indented,
+    /// YAML.
+    Yaml,
+}
 
 /// Creates a response. Its body is `json`, converted to `syntax`.
 pub fn whole(json: Vec<u8>, syntax: Syntax) -> Response {

@@ -93,7 +93,13 @@ impl<M: Model> Encoder<'_, M> {
             ObjectForm::Whole => M::append_json(shown.entry.object(), shown.rv, out),
             ObjectForm::Metadata { version } => write_partial(shown, version, out),
             ObjectForm::Table { version, include } => {
-                table::row(self.resource, shown, version, include, self.now, out);
+                let object = shown.entry.object();
+                let append_object = |out: &mut Vec<u8>| match include {
+                    Include::Metadata => write_partial(shown, version, out),
+                    Include::Object => M::append_json(object, shown.rv, out),
+                    Include::None => out.extend_from_slice(b"null"),
+                };
+                table::row(self.resource, object, self.now, append_object, out);
             }
         }
     }

@@ -5,8 +5,7 @@
 mod body;
 
 use self::body::{StatusBody, StatusCause, StatusDetails, StatusMeta, escape_html, go_json};
-use super::content_negotiation::Syntax;
-use super::create_responses::whole;
+use super::create_responses::{Syntax, whole};
 use super::quoting::{Quoted, clip, join_errors};
 use crate::auth::{Attributes, User};
 use axum::response::{IntoResponse, Response};

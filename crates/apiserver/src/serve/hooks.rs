@@ -1,7 +1,6 @@
 //! The places at which a server takes part in the processing of requests.
 
 use super::error_status::ErrorStatus;
-use super::list::ListVersion;
 use super::request::{Query, ResourceRequest};
 use super::resource::ResourceInfo;
 use crate::auth::{Attributes, User};
@@ -105,6 +104,10 @@ pub struct Read<'a> {
     /// The result of [`Hooks::before_read`].
     pub may_be_outdated: bool,
 }
+
+/// The resourceVersion of a list. The answer has this value as an extension.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListVersion(pub Rv);
 
 /// Returns the version of the list in an answer. Returns None for a watch.
 pub fn version_of_list(response: &Response) -> Option<Rv> {

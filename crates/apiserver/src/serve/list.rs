@@ -13,7 +13,7 @@ use super::content_negotiation::{AnswerContent, ChosenClause, ObjectForm, Syntax
 use super::create_responses::{self, Indenter};
 use super::encode_objects::{Encoder, ListMeta, VersionedEntry};
 use super::error_status::ErrorStatus;
-use super::hooks::Hooks;
+use super::hooks::{Hooks, ListVersion};
 use super::list_options::Options;
 use super::request::{Query, ResourceRequest};
 use super::resource::Resource;
@@ -41,10 +41,6 @@ pub use self::fuzzing::{check as check_token, options as check_options};
 /// this time, the request gets an error. The kube-apiserver's watch cache has the same limit
 /// (`blockTimeout`).
 pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The resourceVersion of a list. The answer has this value as an extension.
-#[derive(Clone, Copy, Debug)]
-pub struct ListVersion(pub Rv);
 
 /// Size in bytes after which a chunk of the body ends. This is the size of four HTTP/2 frames, and
 /// also the size of the buffer of a TLS connection.

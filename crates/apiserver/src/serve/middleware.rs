@@ -5,9 +5,9 @@
 
 mod admit_request;
 
-use self::admit_request::{Admission, admit};
+use self::admit_request::{Admission, admit, error_response, method_name};
+pub use self::admit_request::{Admitted, WatchSlot};
 use super::concurrency_limit::RequestSlot;
-use super::content_negotiation::negotiate_error;
 use super::create_responses::{SelfDefence, overload};
 use super::delivery::Delivery;
 use super::error_status::ErrorStatus;
@@ -16,7 +16,7 @@ use super::request::{self, Query, RequestTarget};
 use super::request_log::RequestLogLine;
 use super::websocket;
 use super::{REQUEST_TIMEOUT, ServerState};
-use crate::auth::{Unauthenticated, User};
+use crate::auth::Unauthenticated;
 use crate::clock;
 use crate::metrics::{CountedInGauge, RequestLabels};
 use axum::body::Body;
@@ -26,29 +26,10 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Body as _;
-use std::any::Any;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
-
-/// A slot in the limit of watches. The stream of a watch keeps its slot until the watch ends.
-pub type WatchSlot = Arc<dyn Any + Send + Sync>;
-
-/// The properties of an admitted request. The handler gets them as an extension of the request.
-#[derive(Clone, Debug)]
-pub struct Admitted {
-    /// The target of the request: a resource with a verb, or a path that belongs to no resource.
-    pub requested: RequestTarget,
-    /// The options in the query of the request.
-    pub query: Arc<Query>,
-    /// True if the client asks for an upgrade to WebSocket. Only watches support this upgrade.
-    pub is_websocket: bool,
-    /// The slot in the limit of watches. None if the request is not a watch.
-    pub watch_slot: Option<WatchSlot>,
-    /// The authenticated user. None for public paths (paths without authentication).
-    pub user: Option<User>,
-}
 
 /// Time limit for a client to read the answer to a refused request, to a request for a public path,
 /// or to a health probe. After this time, the server aborts the answer. So a slow client cannot
@@ -179,11 +160,6 @@ fn limit_small_answer(
     HeldPermits::default()
 }
 
-/// Returns the error in a syntax that the client accepts.
-fn error_response(failure: ErrorStatus, headers: &HeaderMap, query: &Query) -> Response {
-    failure.response(negotiate_error(headers, query))
-}
-
 /// Removes the body of an answer to a HEAD request, and keeps its headers.
 fn remove_body(response: &mut Response) {
     let size = response.body().size_hint().exact();
@@ -211,20 +187,6 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
             HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
                 .expect("a UUID is a valid header value")
         })
-}
-
-/// Returns the method in lower case, or `other` for a method that Kubernetes does not use.
-fn method_name(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "get",
-        Method::HEAD => "head",
-        Method::POST => "post",
-        Method::PUT => "put",
-        Method::PATCH => "patch",
-        Method::DELETE => "delete",
-        Method::OPTIONS => "options",
-        _ => "other",
-    }
 }
 
 /// Calls the handler (`next`) if the request is admitted. Returns the answer and the running

@@ -2,8 +2,6 @@
 //! resource, and an entry of the index. Output: the JSON of the column definitions and of the rows.
 //! Ages are computed for each request.
 
-use super::content_negotiation::Include;
-use super::encode_objects::{VersionedEntry, write_partial};
 use super::resource::{CellContext, CellValue, Column, Resource};
 use crate::Model;
 use jiff::Timestamp;
@@ -34,13 +32,13 @@ pub fn definitions<M: Model>(columns: &[Column<M>], out: &mut Vec<u8>) {
     serde_json::to_writer(out, &definitions).expect("writing to a Vec cannot fail");
 }
 
-/// Writes the row of an object of `resource`. `version` is the requested version of the API group `meta.k8s.io`.
+/// Writes the row of an object of `resource`. `append_object` writes the part of the object that the
+/// client requested with the row.
 pub fn row<M: Model>(
     resource: &Resource<M>,
-    shown: VersionedEntry<'_, M>,
-    version: &str,
-    include: Include,
+    object: &M::Object,
     now: Timestamp,
+    append_object: impl FnOnce(&mut Vec<u8>),
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"{\"cells\":[");
@@ -48,7 +46,6 @@ pub fn row<M: Model>(
         now,
         of_resource: &*resource.context,
     };
-    let object = shown.entry.object();
     for (number, column) in resource.columns.iter().enumerate() {
         if number > 0 {
             out.push(b',');
@@ -60,11 +57,7 @@ pub fn row<M: Model>(
         serde_json::to_writer(&mut *out, &cell).expect("writing to a Vec cannot fail");
     }
     out.extend_from_slice(b"],\"object\":");
-    match include {
-        Include::Metadata => write_partial(shown, version, out),
-        Include::Object => M::append_json(object, shown.rv, out),
-        Include::None => out.extend_from_slice(b"null"),
-    }
+    append_object(out);
     out.push(b'}');
 }
 

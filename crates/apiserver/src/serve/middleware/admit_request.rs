@@ -3,11 +3,11 @@
 //! connection or request takes a slot. Input: a request. Output: the user and the slot of the
 //! request, or an error answer.
 
-use super::{WatchSlot, error_response, method_name};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
 use crate::serve::ServerState;
 use crate::serve::concurrency_limit::{RequestSlot, RequestingClient};
 use crate::serve::connection_limits::{self, ConnectionClass, ConnectionRefused};
+use crate::serve::content_negotiation::negotiate_error;
 use crate::serve::create_responses::{SelfDefence, plain};
 use crate::serve::error_status::ErrorStatus;
 use crate::serve::quoting::{Quoted, clip};
@@ -17,7 +17,8 @@ use crate::serve::selectors::ReviewedSelectors;
 use crate::serve::websocket;
 use axum::response::Response;
 use http::request::Parts;
-use http::{Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode, header};
+use std::any::Any;
 use std::sync::Arc;
 
 /// Largest length of a path in a message, in bytes. A longer path is cut off.
@@ -28,6 +29,24 @@ const TOO_MANY_CONNECTIONS: &str = "too many connections (--max-connections)";
 
 /// The message of a 429 if [`MAX_AUTHENTICATING`](crate::serve::MAX_AUTHENTICATING) is reached.
 const TOO_MANY_TOKENS: &str = "too many bearer tokens are being verified";
+
+/// A slot in the limit of watches. The stream of a watch keeps its slot until the watch ends.
+pub type WatchSlot = Arc<dyn Any + Send + Sync>;
+
+/// The properties of an admitted request. The handler gets them as an extension of the request.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// The target of the request: a resource with a verb, or a path that belongs to no resource.
+    pub requested: RequestTarget,
+    /// The options in the query of the request.
+    pub query: Arc<Query>,
+    /// True if the client asks for an upgrade to WebSocket. Only watches support this upgrade.
+    pub is_websocket: bool,
+    /// The slot in the limit of watches. None if the request is not a watch.
+    pub watch_slot: Option<WatchSlot>,
+    /// The authenticated user. None for public paths (paths without authentication).
+    pub user: Option<User>,
+}
 
 /// The user and the slots of an admitted request.
 #[derive(Default)]
@@ -260,5 +279,24 @@ fn resource_attributes(requested: &ResourceRequest, query: &Query) -> Attributes
         name,
         fields: reviewed.fields,
         labels: reviewed.labels,
+    }
+}
+
+/// Returns the error in a syntax that the client accepts.
+pub(super) fn error_response(failure: ErrorStatus, headers: &HeaderMap, query: &Query) -> Response {
+    failure.response(negotiate_error(headers, query))
+}
+
+/// Returns the method in lower case, or `other` for a method that Kubernetes does not use.
+pub(super) fn method_name(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        _ => "other",
     }
 }
