@@ -19,7 +19,7 @@ pub mod record;
 pub mod ruleset;
 mod text;
 
-pub use key::{Collection, Key, compare_namespaces};
+pub use key::{Collection, Key};
 pub use object::Object;
 pub use printable::{is_unprintable, printable};
 pub use text::Text;
