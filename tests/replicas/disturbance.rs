@@ -47,6 +47,9 @@ use Disturbance::{
 };
 use Role::{Follower, Leader};
 
+/// The disturbances of the test in persistence mode.
+pub const PERSISTENCE_PLAN: [Disturbance; 3] = [Kill(Leader), Pause(Leader), Update];
+
 /// The disturbances with which every plan begins. A plan is a list of disturbances. Without the
 /// variable `IFO_DISTURBANCES`, the plan contains exactly these six.
 const FIRST: [Disturbance; 6] = [
