@@ -13,7 +13,6 @@ mod operands;
 mod random_calls;
 pub mod random_expressions;
 mod random_macros;
-mod random_paths;
 #[cfg(test)]
 mod tests;
 

@@ -6,6 +6,7 @@ mod addresses;
 pub(crate) mod conversions;
 mod format;
 pub(crate) mod format_string;
+mod ip;
 pub(crate) mod lists;
 mod named_formats;
 pub(crate) mod operators;
