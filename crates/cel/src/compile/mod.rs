@@ -28,7 +28,7 @@ use crate::types::{ObjectSchema, Ty};
 const MAX_ERRORS: usize = 16;
 
 /// Compiles and type-checks `source`. An expression has at most 4,096 characters and 250 nesting
-/// levels. It can use `object`, `now` and the names in `environment`. An [`EvaluationScope`] for
+/// levels. It can use `object`, `now` and the names in `environment`. An [`EvaluationScope`](crate::EvaluationScope) for
 /// the program must have the values of the names that the program uses.
 ///
 /// # Errors
