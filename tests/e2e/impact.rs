@@ -83,15 +83,7 @@ fn the_answers_to_dry_run_evictions_are_shown_and_no_pod_is_evicted() {
 
         // A user who may only read gets no answer to an eviction.
         let user = format!("{namespace}-user");
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "viewer"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-        });
-        let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces";
-        let path = format!("{bindings}/{namespace}/rolebindings");
-        cluster.admin.post(&path, &binding).await.ok();
+        cluster.grant_view(namespace, &user).await;
         eventually("the user may list Pods", async || {
             let said = run(
                 cluster,

@@ -175,15 +175,7 @@ fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
     shared(async |cluster| {
         let namespace = prepare(cluster).await;
         let user = format!("{namespace}-user");
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "viewer"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-        });
-        let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces";
-        let path = format!("{bindings}/{namespace}/rolebindings");
-        cluster.admin.post(&path, &binding).await.ok();
+        cluster.grant_view(namespace, &user).await;
         eventually("the user may list operations", async || {
             let said = run(cluster, &["list", "-n", namespace, "--as", &user]).await;
             ok_if(said.code == 0, &said.err)

@@ -263,6 +263,19 @@ impl TestCluster {
         kubeconfig_of(&self.control_plane, &self.admin, (namespace, account), file).await;
     }
 
+    /// Binds the ClusterRole `view` to the user in the namespace.
+    pub async fn grant_view(&self, namespace: &str, user: &str) {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "viewer"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        });
+        let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces";
+        let path = format!("{bindings}/{namespace}/rolebindings");
+        self.admin.post(&path, &binding).await.ok();
+    }
+
     /// Runs kubectl until it exits. Returns its output, or an error if kubectl fails.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String, String> {
         kubectl(&self.control_plane.addresses.kubectl, args, None).await

@@ -5,8 +5,8 @@
 //! (KEP-3352), one answer of `/apis` or `/api` describes all groups, versions and resources. The
 //! client selects the type of discovery with the header `Accept`.
 //!
-//! The server computes the answers once, at the start, so discovery works before any operation is
-//! known. This is important: while the discovery of an aggregated API fails, Kubernetes cannot
+//! The server computes the answers once, at the start, so discovery works before the store has any
+//! object. This is important: while the discovery of an aggregated API fails, Kubernetes cannot
 //! delete any namespace in the cluster.
 
 use super::accept_header::{AcceptClause, clauses};

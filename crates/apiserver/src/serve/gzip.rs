@@ -31,7 +31,7 @@ const CHUNK: usize = 128 << 10;
 /// The fastest compression level. It is the kube-apiserver's constant
 /// `defaultGzipContentEncodingLevel`.
 ///
-/// With this level, a list of 10,000 operations shrinks from 17.3 MB to 2.5 MB in 20 ms. With the
+/// With this level, a list of 10,000 objects shrinks from 17.3 MB to 2.5 MB in 20 ms. With the
 /// next level, the list shrinks to 2.0 MB in 28 ms. The next level would be faster for the client
 /// only on a connection with less than 600 Mbit/s.
 const FAST_LEVEL: Compression = Compression::new(1);

@@ -104,7 +104,7 @@ fn failure_reason(shared: &ServerState) -> Option<String> {
 }
 
 /// Returns true if the check depends on the role of this replica, and on the copy of the leader's
-/// operations.
+/// objects.
 fn is_about_replica(check: &str) -> bool {
     matches!(check, "informer-sync" | "replica")
 }

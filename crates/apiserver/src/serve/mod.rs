@@ -185,7 +185,7 @@ impl Default for Limits {
         Self {
             // A request takes some milliseconds. More than 100 requests are in flight only if
             // clients read their answers slowly. Each request may have 150 KB of its answer in
-            // memory: 15 MB in total. docs/architecture.md has the sum of the server's memory.
+            // memory: 15 MB in total.
             requests: 100,
             // Each watch may have 50 KB that its client has not read: 25 MB in total.
             watches: 500,

@@ -1,6 +1,6 @@
 //! The readiness of this replica (one process of the server). Other modules report these events:
 //!
-//! - The index (the operations in memory) is complete.
+//! - The store is complete.
 //! - The replica has joined the other replicas.
 //! - The replica is impaired: it does not reach the leader or the kube-apiserver.
 //! - The server is stopping.
@@ -38,7 +38,7 @@ impl Readiness {
     }
 
     /// Records that the replica has joined the other replicas. A follower (a replica that copies
-    /// the leader's operations) joins when it has received all operations of the leader. A replica
+    /// the leader's objects) joins when it has received all objects of the leader. A replica
     /// also joins if it cannot copy from a leader, for example because it is the leader, or because
     /// the `APIService` is not registered. From now on, the check `replica` passes while the
     /// replica is not impaired.

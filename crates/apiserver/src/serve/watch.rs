@@ -1,4 +1,4 @@
-//! Answers watch requests. The index (the operations in memory) keeps the latest changes in a ring
+//! Answers watch requests. The store keeps the latest changes in a ring
 //! buffer. Each watch has a cursor, which is its position in the ring buffer. The watch sends the
 //! changes after its cursor as a streamed body.
 //!

@@ -198,7 +198,7 @@ pub struct Bounds {
 impl Bounds {
     /// Minimum age at which [`Bounds::bytes`] applies to a change. The ring buffer drops younger
     /// changes only if it has more than [`Bounds::peak_bytes`]. This age gives clients time to read
-    /// the changes. For example, when 10,000 operations end, their events have 36 MB. A client that
+    /// the changes. For example, when 10,000 objects of 3.6 KB change, their events have 36 MB. A client that
     /// reads 4 MB/s needs 9 s for these events.
     pub const MIN_AGE: Duration = Duration::from_secs(10);
 
@@ -214,9 +214,8 @@ impl Bounds {
 
     /// Maximum size of the ring buffer in bytes while it exceeds [`Bounds::bytes`].
     ///
-    /// The value is enough for the following case. A rule with 10,000 operations is renamed. So
-    /// each operation completes and is then deleted. Both changes together take about 4 KB in the
-    /// ring buffer. The sum is 40 MB. The limits of all other memory are in docs/architecture.md.
+    /// The value is enough for the following case: 10,000 objects change and are then deleted. Both
+    /// changes of an object together take about 4 KB in the ring buffer. The sum is 40 MB.
     const MAX_GROWN_BYTES: usize = 48 << 20;
 
     /// Returns the maximum number of bytes that the ring buffer ever holds.
