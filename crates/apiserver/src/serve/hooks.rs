@@ -1,4 +1,4 @@
-//! The places at which a server takes part in the processing of requests.
+//! Optional callbacks with which a program that uses this crate changes how requests are processed.
 
 use super::error_status::ErrorStatus;
 use super::request::{Query, ResourceRequest};
@@ -10,8 +10,8 @@ use futures::future::{BoxFuture, ready};
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
-/// The places at which a server takes part in the processing of requests. Every method has a default
-/// for a server with one replica. The defaults change nothing.
+/// Optional callbacks with which a program that uses this crate changes how requests are processed.
+/// Every method has a default for a server with one replica. The defaults change nothing.
 ///
 /// A server with several replicas implements the methods so that a replica that copies its objects
 /// from another replica serves no outdated answers.
@@ -27,7 +27,7 @@ pub trait Hooks: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns the answer if the resource must not be read now.
+    /// Returns the error for the client if the resource must not be read now.
     fn before_read(&self, resource: &ResourceInfo) -> Result<bool, ErrorStatus> {
         let _ = resource;
         Ok(false)
@@ -39,16 +39,17 @@ pub trait Hooks: Send + Sync + 'static {
         Box::pin(ready(()))
     }
 
-    /// Returns a future. When it completes, a new watch of the resource ends. None if the watch ends
-    /// only for other reasons.
+    /// It is called when a watch of the resource starts. This watch ends when the returned future
+    /// completes. None if the watch ends only for other reasons.
     fn watch_end(&self, resource: &ResourceInfo) -> Option<BoxFuture<'static, ()>> {
         let _ = resource;
         None
     }
 
-    /// Returns the access that the user must have if the request claims to come from another replica
-    /// of this server, and None for any other request. Requests of other replicas count in a limit of
-    /// their own.
+    /// If the headers claim that the request comes from another replica, returns the access for which
+    /// the user must be authorized before the claim is believed. Returns None for any other request.
+    /// The requests of all other replicas share a limit of their own, and do not count in the limits
+    /// of clients.
     fn required_access_of_peer(&self, headers: &HeaderMap) -> Option<Attributes> {
         let _ = headers;
         None
@@ -59,7 +60,7 @@ pub trait Hooks: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns the answer if this replica must not answer the other replica.
+    /// Returns the error for the other replica if this replica must refuse its request.
     fn peer_stream_end(
         &self,
         headers: &HeaderMap,
@@ -68,8 +69,8 @@ pub trait Hooks: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Returns the part of the store that another replica reads if it asks for `scope` of the
-    /// resource.
+    /// It is called when another replica lists or watches `scope` of the resource. Returns the scope
+    /// that the answer covers, for example all collections, so that one watch copies the whole store.
     fn scope_of_peer(&self, resource: &ResourceInfo, scope: Scope) -> Scope {
         let _ = resource;
         scope
