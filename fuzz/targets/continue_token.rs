@@ -2,4 +2,6 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| aggregated_apiserver::serve::fuzzing::continue_token(input));
+libfuzzer_sys::fuzz_target!(
+    |input: &[u8]| aggregated_apiserver::serve::fuzzing::continue_token(input)
+);

@@ -2,4 +2,6 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| aggregated_apiserver::serve::fuzzing::label_selector(input));
+libfuzzer_sys::fuzz_target!(
+    |input: &[u8]| aggregated_apiserver::serve::fuzzing::label_selector(input)
+);
