@@ -4,6 +4,8 @@
 use crate::harness::{
     CRD, Kind, RULE_SET, TestCluster, alone, condition, crd, eventually, migrating, ok_if, text,
 };
+use http::Request;
+use kube::client::Body;
 use serde_json::{Value, json};
 
 const ACTIVITY: Kind = Kind {
@@ -179,13 +181,19 @@ impl GatedPod {
         }
     }
 
-    /// Tries to evict the Pod. Returns the status code and the answer.
+    /// Tries to evict the Pod. Returns the status code and the answer. The status code is 0 if the
+    /// kube-apiserver does not answer.
     async fn evict(&self) -> (u16, String) {
         let eviction = json!({
             "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"},
         });
-        let answer = self.cluster.admin.post(&self.path, &eviction).await;
-        (answer.code, format!("{answer:?}"))
+        let request = Request::post(&self.path).header("content-type", "application/json");
+        let request = request.body(Body::from(eviction.to_string().into_bytes()));
+        let request = request.expect("the request is valid");
+        match self.cluster.admin.try_send(request).await {
+            Ok(answer) => (answer.code, format!("{answer:?}")),
+            Err(error) => (0, error),
+        }
     }
 
     async fn until_refused(&self, reason: &str) -> String {
@@ -276,6 +284,40 @@ fn a_gate_stays_closed_while_the_server_restarts_and_while_it_is_stopped() {
     });
 }
 
+#[test]
+fn a_gate_stays_closed_while_the_kube_apiserver_restarts() {
+    without_other_rule_sets(async |cluster| {
+        let namespace = namespace_with_rule_set(cluster, "gate-apiserver").await;
+        let pod = GatedPod::create(cluster, namespace).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        pod.until_refused("OperationsInFlight").await;
+
+        // A kube-apiserver that starts has not read the activities yet, and at first cannot reach the
+        // server of the aggregated API.
+        let control_plane = &cluster.control_plane;
+        let stopped = control_plane.command("kill kube-apiserver").await;
+        stopped.expect("the kube-apiserver runs");
+        let start = async {
+            let started = control_plane.command("start kube-apiserver").await;
+            started.expect("the kube-apiserver starts");
+            pod.until_refused("OperationsInFlight").await;
+        };
+        let evictions = async {
+            loop {
+                let (code, text) = pod.evict().await;
+                assert_ne!(code, 201, "{text}");
+            }
+        };
+        tokio::select! {
+            () = start => {}
+            () = evictions => {}
+        }
+        cluster.set_status(namespace, "a", "Running").await;
+        pod.until_admitted().await;
+        delete_gate(cluster, &pod.gate).await;
+    });
+}
+
 const VERSION: Kind = Kind {
     api_version: "config.openshift.io/v1",
     kind: "ClusterVersion",
@@ -288,10 +330,20 @@ const SNAPSHOT: Kind = Kind {
     plural: "virtualmachinesnapshots",
 };
 
+const MIGRATION: Kind = Kind {
+    api_version: "kubevirt.io/v1",
+    kind: "VirtualMachineInstanceMigration",
+    plural: "virtualmachineinstancemigrations",
+};
+
 #[test]
 fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() {
     without_other_rule_sets(async |cluster| {
-        let kinds = [(&VERSION, "Cluster"), (&SNAPSHOT, "Namespaced")];
+        let kinds = [
+            (&VERSION, "Cluster"),
+            (&SNAPSHOT, "Namespaced"),
+            (&MIGRATION, "Namespaced"),
+        ];
         for (kind, scope) in kinds {
             cluster.apply(&[crd(kind, scope)]).await;
             eventually("the kind is served", async || {
@@ -356,15 +408,17 @@ fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() 
         })
         .await;
 
-        let start = json!({
-            "apiVersion": SNAPSHOT.api_version, "kind": SNAPSHOT.kind,
-            "metadata": {"name": "s"}, "spec": {},
-        })
-        .to_string();
-        let start = async || {
-            let args = ["create", "--dry-run=server", "-n", namespace, "-f", "-"];
-            cluster.kubectl_with(&args, start.clone()).await
+        let start_as = async |user: &str, kind: &Kind| {
+            let object = json!({
+                "apiVersion": kind.api_version, "kind": kind.kind,
+                "metadata": {"name": "s"}, "spec": {},
+            });
+            let user = format!("--as={user}");
+            let mut args = vec!["create", "--dry-run=server", "-n", namespace, "-f", "-"];
+            args.extend([&*user, "--as-group=system:masters"]);
+            cluster.kubectl_with(&args, object.to_string()).await
         };
+        let start = async || start_as("admin", &SNAPSHOT).await;
         eventually(
             "kubectl prints a warning, and the start is admitted",
             async || {
@@ -382,6 +436,12 @@ fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() 
             ok_if(!is_admitted && text.contains(&reason), &text)
         })
         .await;
+        // KubeVirt's controller starts migrations to empty a node that is drained.
+        let kubevirt = "system:serviceaccount:kubevirt:kubevirt-controller";
+        for (user, is_exempt) in [("admin", false), (kubevirt, true)] {
+            let (is_admitted, text) = start_as(user, &MIGRATION).await;
+            assert_eq!(is_admitted, is_exempt, "{user}: {text}");
+        }
         cluster.set_status(namespace, "a", "Running").await;
         eventually("the start is admitted", async || {
             let (is_admitted, text) = start().await;
