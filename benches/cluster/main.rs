@@ -13,7 +13,7 @@
 //!
 //! | variable | default | meaning |
 //! | --- | --- | --- |
-//! | `IFO_BENCH_PARTS` | all | the measured parts: `start`, `load`, `operations`, `list`, `watchers`, `hostile`, `replicas`, `failover` |
+//! | `IFO_BENCH_PARTS` | all | the measured parts: `start`, `load`, `records`, `operations`, `list`, `watchers`, `hostile`, `replicas`, `failover` |
 //! | `IFO_BENCH_SUBJECTS` | 5000 | number of subjects. A subject has at most one operation |
 //! | `IFO_BENCH_RATE` | 300 | number of updates per second |
 //! | `IFO_BENCH_SECONDS` | 20 | duration of each load in seconds |
@@ -42,6 +42,8 @@ use std::time::{Duration, Instant};
 /// Waiting time before a measurement. In this time, the server finishes the work that earlier
 /// updates have caused, so that this work is not measured.
 const SETTLE: Duration = Duration::from_secs(4);
+/// Number of operations in flight at the end of the part `records`.
+const IN_FLIGHT: usize = 2_000;
 /// Number of measured starts. The fastest start is reported, because other processes can delay a
 /// start.
 const STARTS: usize = 5;
@@ -133,7 +135,14 @@ impl Bench {
             println!("start to serving discovery: {best:.0?}, the quickest of {STARTS}");
         }
         self.api.set_all(self.subjects, "Running").await?;
-        let single_server = ["load", "hostile", "operations", "list", "watchers"];
+        let single_server = [
+            "load",
+            "records",
+            "hostile",
+            "operations",
+            "list",
+            "watchers",
+        ];
         if single_server.into_iter().any(is_selected) {
             self.measure_single_server().await?;
         }
@@ -160,6 +169,9 @@ impl Bench {
         if is_selected("load") {
             self.measure_loads(&server).await?;
         }
+        if is_selected("records") {
+            self.measure_records(&server).await?;
+        }
         if is_selected("hostile") {
             hostile_rule_sets::measure_effect(self, &server).await?;
         }
@@ -181,7 +193,9 @@ impl Bench {
         let bare = BareWatch::start(&self.api.kubeconfig)?;
         tokio::time::sleep(SETTLE).await;
         let (before, bare_before) = (server.processor_time()?, bare.processor_time()?);
-        let events = self.load(Load::Heartbeat, None).await?;
+        let events = self
+            .load(Load::Heartbeat, self.rate * self.seconds, None)
+            .await?;
         let own = server.processor_time_since(before)?;
         let bare = bare.processor_time()?.saturating_sub(bare_before);
         let each = u32::try_from(events)?;
@@ -215,7 +229,8 @@ impl Bench {
         let watches = latencies.watch(&self.api).await?;
         tokio::time::sleep(SETTLE).await;
         latencies.reset();
-        self.load(load, Some(&latencies)).await?;
+        let updates = self.rate * self.seconds;
+        self.load(load, updates, Some(&latencies)).await?;
         tokio::time::sleep(Duration::from_secs(2)).await;
         for watch in watches {
             watch.abort();
@@ -223,10 +238,13 @@ impl Bench {
         Ok(latencies)
     }
 
-    /// Sends updates to the subjects with the configured rate and duration. Returns the number of
-    /// updates.
-    async fn load(&self, load: Load, latencies: Option<&Latencies>) -> anyhow::Result<usize> {
-        let total = self.rate * self.seconds;
+    /// Sends `total` updates to the subjects with the configured rate. Returns the number of updates.
+    async fn load(
+        &self,
+        load: Load,
+        total: usize,
+        latencies: Option<&Latencies>,
+    ) -> anyhow::Result<usize> {
         let start = Instant::now();
         let mut tick = tokio::time::interval(Duration::from_secs(1) / u32::try_from(self.rate)?);
         let mut running = tokio::task::JoinSet::new();
@@ -250,6 +268,21 @@ impl Bench {
         let rate = total as f64 / start.elapsed().as_secs_f64();
         println!("{total} updates, {rate:.0} a second");
         Ok(total)
+    }
+
+    /// Measures the memory of [`IN_FLIGHT`] operations in flight and of two records for each subject.
+    async fn measure_records(&self, server: &MeasuredServer) -> anyhow::Result<()> {
+        let updates = 4 * self.subjects + IN_FLIGHT;
+        self.load(Load::StatusChange, updates, None).await?;
+        tokio::time::sleep(2 * SETTLE).await;
+        for plural in ["inflightoperations", "operationrecords"] {
+            let path = format!("{}/{plural}?limit=1", api_client::LIVE_API_PATH);
+            let page: serde_json::Value = serde_json::from_slice(&self.api.get(&path).await?)?;
+            let remaining = page["metadata"]["remainingItemCount"].as_u64();
+            println!("{plural}: {}", remaining.unwrap_or_default() + 1);
+        }
+        println!("with these operations and records: {}", server.memory()?);
+        Ok(())
     }
 
     /// Measures the memory of operations in flight. At the end, every subject has an operation in

@@ -39,7 +39,9 @@ pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
         let before: Vec<Duration> = replicas()
             .map(MeasuredServer::processor_time)
             .collect::<Result<_, _>>()?;
-        let events = bench.load(Load::StatusChange, None).await?;
+        let events = bench
+            .load(Load::StatusChange, bench.rate * bench.seconds, None)
+            .await?;
         tokio::time::sleep(SETTLE).await;
         for (index, (replica, before)) in replicas().zip(before).enumerate() {
             let what = format!("status changes, {}", replica_name(index));

@@ -111,15 +111,3 @@ fn each_alert_has_a_runbook_and_each_runbook_an_alert() {
     });
     assert_eq!(runbooks.collect::<BTreeSet<_>>(), names());
 }
-
-#[test]
-fn the_docs_list_each_alert() {
-    let page = read("docs/monitoring.md");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| ["));
-    let listed = rows.filter_map(|row| {
-        let (name, link) = row.split_once("](")?;
-        link.starts_with(&format!("runbooks/{name}.md)"))
-            .then(|| name.to_owned())
-    });
-    assert_eq!(listed.collect::<BTreeSet<_>>(), names());
-}
