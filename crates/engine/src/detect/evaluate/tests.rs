@@ -219,6 +219,20 @@ fn unprintable_characters_of_an_object_do_not_reach_the_operation() {
 }
 
 #[test]
+fn nodes_without_a_printable_name_and_further_nodes_than_sixteen_are_left_out() {
+    let rules = "nodes: object.nodes\nrules:\n- {operation: A, expression: 'true'}";
+    let names: Vec<String> = (0..20).map(|n| format!("node-{n}")).collect();
+    let mut all: Vec<String> = ["", "node\u{202e}", "node\u{1b}", &"n".repeat(254)]
+        .map(str::to_owned)
+        .into();
+    all.extend(names.clone());
+    let evaluation = evaluate_object(&book(&[("set", rules)]), &json!({"nodes": all}));
+    let values = evaluation.findings[0].values.as_ref().unwrap();
+    let nodes: Vec<&str> = values.nodes.iter().map(|name| &**name).collect();
+    assert_eq!(nodes, names[..16]);
+}
+
+#[test]
 fn a_failed_rule_yields_an_unknown_detection() {
     let evaluation = evaluate_rule(
         "{operation: Moving, expression: object.number && true}",
