@@ -39,6 +39,11 @@ const CONVERGENCE_TIME: Duration = Duration::from_secs(150);
 /// at most until its renew deadline (5 s).
 const TWO_LEADERS_PERIOD: Duration = Duration::from_secs(5);
 
+/// The shortest age of a backup of the Lease that is restored: the lease duration. A restarted container
+/// continues a Lease that its Pod has renewed within the lease duration, because the Lease then comes from
+/// no backup. To restore etcd takes longer than that.
+const MIN_BACKUP_AGE: Duration = Duration::from_secs(8);
+
 /// The time between two checks of all indexes.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -130,7 +135,8 @@ struct SimulatedCluster {
     skew: Duration,
     /// True if the run may delete the Lease and restore older versions of the Lease.
     restores: bool,
-    backup: Option<Lease>,
+    /// The backup of the Lease, and its time.
+    backup: Option<(Lease, Instant)>,
     /// The time of the last restore of the Lease.
     restored: Option<Instant>,
 }
@@ -277,11 +283,15 @@ impl SimulatedCluster {
                 "was paused, and continues"
             }
             9 => {
-                self.backup = self.environment.leases.lease();
+                let lease = self.environment.leases.lease();
+                self.backup = lease.map(|lease| (lease, Instant::now()));
                 "runs while the Lease is backed up"
             }
             10 => {
-                self.environment.leases.restore(self.backup.clone());
+                let (backup, taken) = self.backup.clone().unzip();
+                let age = taken.map_or(MIN_BACKUP_AGE, |taken| taken.elapsed());
+                self.run_for(MIN_BACKUP_AGE.saturating_sub(age)).await;
+                self.environment.leases.restore(backup);
                 self.restored = Some(Instant::now());
                 "runs while the Lease is restored"
             }
