@@ -187,56 +187,30 @@ async fn may_list_rule_sets(hooks: &OperationHooks, user: Option<&User>) -> bool
 /// In this comparison, the operators `=` and `in` ignore case, as in `kubectl ifo`. So there can be
 /// an unnecessary warning, which does less harm than a missing warning.
 fn may_match(gap: &Gap, selectors: &ReviewedSelectors) -> bool {
-    let can_match =
-        |requirement: &SelectorRequirement, known: Option<PossibleValues<'_>>| match known {
-            Some(PossibleValues::One(value)) => admits(requirement, value),
-            Some(PossibleValues::Any(values)) => {
-                values.iter().any(|value| admits(requirement, value))
-            }
-            None => true,
-        };
-    let component = (!gap.component.is_empty()).then_some(PossibleValues::One(&gap.component));
-    let kind = gap.kind.as_deref().map(PossibleValues::One);
-    let operation = (!gap.operations.is_empty()).then_some(PossibleValues::Any(&gap.operations));
-    let label = |key: &str| match key.strip_prefix(labels::PREFIX)? {
-        "component" => component,
-        "subject-kind" => kind,
-        "operation" => operation,
-        _ => None,
+    let component = std::slice::from_ref(&gap.component);
+    // The possible values of the label or field in the operations of the rule set. Empty if they are
+    // unknown.
+    let possible = |key: &str| -> &[Text] {
+        match key.strip_prefix(labels::PREFIX).unwrap_or(key) {
+            "component" | "spec.component" if !gap.component.is_empty() => component,
+            "subject-kind" | "spec.subject.kind" => gap.kind.as_slice(),
+            "operation" | "spec.operation" => &gap.operations,
+            _ => &[],
+        }
     };
-    let field = |path: &str| match path {
-        "spec.component" => component,
-        "spec.subject.kind" => kind,
-        "spec.operation" => operation,
-        _ => None,
-    };
-    selectors
-        .labels
-        .iter()
-        .all(|it| can_match(it, label(&it.key)))
-        && selectors
-            .fields
-            .iter()
-            .all(|it| can_match(it, field(&it.key)))
-}
-
-/// The possible values of a label or a field in the operations of a rule set.
-#[derive(Clone, Copy)]
-enum PossibleValues<'a> {
-    One(&'a str),
-    Any(&'a [Text]),
+    let mut requirements = selectors.labels.iter().chain(&selectors.fields);
+    requirements.all(|requirement| {
+        let values = possible(&requirement.key);
+        values.is_empty() || values.iter().any(|value| admits(requirement, value))
+    })
 }
 
 /// Returns true if the requirement could match `value`.
 fn admits(requirement: &SelectorRequirement, value: &str) -> bool {
-    let listed = requirement
-        .values
-        .iter()
-        .any(|wanted| wanted.eq_ignore_ascii_case(value));
-    let exact = requirement.values.iter().any(|wanted| wanted == value);
+    let mut values = requirement.values.iter();
     match requirement.operator {
-        "In" => listed,
-        "NotIn" => !exact,
+        "In" => values.any(|wanted| wanted.eq_ignore_ascii_case(value)),
+        "NotIn" => values.all(|wanted| wanted != value),
         "DoesNotExist" => false,
         _ => true,
     }

@@ -2,39 +2,18 @@
 //! newest version, activities are not served without a leader, other replicas copy the whole index, and
 //! lists say if operations may be missing.
 
-use super::completeness;
-use crate::index::{self, IndexReader};
-use crate::replicate::{ReplicaStatus, peer_requests};
-use crate::tracker_task::ReadGaps;
-use aggregated_apiserver::auth::{Attributes, Authorize};
-use aggregated_apiserver::serve::{ErrorStatus, Hooks, Read, Readiness, ResourceInfo};
+use super::{OperationHooks, completeness};
+use crate::index;
+use crate::replicate::peer_requests;
+use aggregated_apiserver::auth::Attributes;
+use aggregated_apiserver::serve::{ErrorStatus, Hooks, Read, ResourceInfo};
 use aggregated_apiserver::store::Scope;
 use axum::response::Response;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::HeaderMap;
-use ifo_api::{Text, activity, live};
-use std::sync::Arc;
+use ifo_api::{activity, live};
 use tokio_util::sync::CancellationToken;
-
-/// The state on which the answers for operations, records and activities depend.
-pub struct OperationHooks {
-    /// The reader of the index with the operations.
-    pub reader: IndexReader,
-    /// The role of this replica, and the age of the data in its index. One replica, the leader,
-    /// detects operations. The other replicas, the followers, copy the leader's index.
-    pub replica_status: ReplicaStatus,
-    /// Returns the rule sets that may miss operations now, on the leader. The task that writes them
-    /// to the index runs on the thread that evaluates rules. So the index does not have them yet
-    /// while this thread is blocked. On a follower, the result has no rule sets.
-    pub read_gaps: ReadGaps,
-    /// The namespace of operations on cluster-scoped objects.
-    pub cluster_namespace: Text,
-    /// The readiness of this replica.
-    pub readiness: Arc<Readiness>,
-    /// Decides if a user may know the names of rule sets.
-    pub authorize: Arc<dyn Authorize>,
-}
 
 impl Hooks for OperationHooks {
     fn wait_until_current(&self) -> BoxFuture<'_, ()> {

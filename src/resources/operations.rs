@@ -1,8 +1,9 @@
 //! Describes the resource `inflightoperations`: its columns and selectable fields.
 
-use super::{
-    COMPLETED, COMPONENT, CellContext, Column, RULE_SET, SelectableField, SharedShortNames,
-    age_column, check_label, common_fields, name_column, spec_text, text, time_text,
+use super::cells::{
+    CellContext, Column, SharedShortNames, age, check_label, columns, common_fields, component,
+    field, kind, message, name_cell, operation, rule_set_name, state_name, status_reason, subject,
+    time_text,
 };
 use crate::index::{IndexReader, Object, Resource, collection};
 use aggregated_apiserver::serve::{CellValue, ResourceInfo};
@@ -21,83 +22,28 @@ const MAX_MESSAGE: usize = 80;
 /// - Only the wide table shows `metadata.name`, as kubectl does for Events. The column Operation
 ///   shows what the operation does, such as `Migrating`.
 /// - The cell Subject contains the kind, and the cell State contains the progress.
-pub static LIVE_COLUMNS: &[Column] = &[
-    Column {
-        priority: 1,
-        ..name_column()
-    },
-    text(
-        "Kind",
-        1,
-        |it, _| spec_text(it, |spec| &spec.subject.kind),
-        "Kind of the subject.",
-    ),
-    text(
-        "Subject",
-        0,
-        kind_and_subject,
-        "Kind and name of the subject. If the operation is about one item of the subject, such as \
-         a disk, the item follows. A kind of several words is replaced by its short name, if \
-         kubectl finds only this kind with the short name.",
-    ),
-    text(
-        "Operation",
-        0,
-        |it, _| spec_text(it, |spec| &spec.operation),
-        "Name of the operation.",
-    ),
-    text(
-        "State",
-        0,
-        state,
-        "State of an active operation, or result of a completed one. The progress follows if it \
-         is known. An operation that is suspected to be overdue or stalled has a marker.",
-    ),
-    text(
-        "Progress",
-        1,
-        progress,
-        "Progress in percent, if it is known.",
-    ),
-    age_column("Time since the operation started."),
-    text(
-        "Message",
-        0,
-        short_message,
-        "Message for people, cut to 80 characters.",
-    ),
-    text("Phase", 1, |it, _| phase(it).into(), "Active or Completed."),
-    COMPONENT,
-    RULE_SET,
-    text(
-        "Reason",
-        1,
-        |it, _| it.reason_and_message().map(|(reason, _)| &**reason).into(),
-        "Reason for the state.",
-    ),
-    text(
-        "Started",
-        1,
-        |it, _| time_text(it.created()),
-        "When the operation started.",
-    ),
-    COMPLETED,
-    text(
-        "Full Message",
-        1,
-        |it, _| message(it).into(),
-        "The whole message for people.",
-    ),
-];
-
-/// Returns the name of the subject: the object that the operation is about. If a rule yields several
-/// operations on one object (`forEach`), each operation has an item, and this function returns
-/// `name/item`.
-pub(super) fn subject(object: &Object) -> Option<String> {
-    let spec = object.spec()?;
-    let item = spec.item.iter().flat_map(|item| ["/", item]);
-    Some([&*spec.subject.name].into_iter().chain(item).collect())
-}
+pub static LIVE_COLUMNS: &[Column] = columns! {
+    "Name" name 1 "Name must be unique within a namespace. The name contains the subject's name, the operation, and a hash of the operation's identity and start."
+        name_cell;
+    "Kind" string 1 "Kind of the subject." |it, _| kind(it).into();
+    "Subject" string 0 "Kind and name of the subject. If the operation is about one item of the subject, such as a disk, the item follows. A kind of several words is replaced by its short name, if kubectl finds only this kind with the short name."
+        kind_and_subject;
+    "Operation" string 0 "Name of the operation." |it, _| operation(it).into();
+    "State" string 0 "State of an active operation, or result of a completed one. The progress follows if it is known. An operation that is suspected to be overdue or stalled has a marker."
+        state;
+    "Progress" string 1 "Progress in percent, if it is known."
+        |it, _| progress(it).map(|it| format!("{it}%")).into();
+    "Age" date 0 "Time since the operation started." age;
+    "Message" string 0 "Message for people, cut to 80 characters."
+        |it, _| message(it).map_or(CellValue::Null, |it| CellValue::Text(shortened(it)));
+    "Phase" string 1 "Active or Completed." |it, _| phase(it).into();
+    "Component" string 1 "Component that the rule set belongs to." |it, _| component(it).into();
+    "RuleSet" string 1 "Rule set that detected the operation first." |it, _| rule_set_name(it).into();
+    "Reason" string 1 "Reason for the state." |it, _| status_reason(it).into();
+    "Started" string 1 "When the operation started." |it, _| time_text(it.created());
+    "Completed" string 1 "When the operation ended." |it, _| time_text(it.completed());
+    "Full Message" string 1 "The whole message for people." |it, _| message(it).into();
+};
 
 /// Returns the short name of the subject's kind and the name of the subject, such as `vm/web` or
 /// `vm/web/item`.
@@ -115,9 +61,8 @@ fn phase(object: &Object) -> Option<&str> {
     object.operation().map(|it| it.status.phase.name())
 }
 
-fn progress<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
-    let progress = object.operation().and_then(|it| it.status.progress);
-    progress.map(|it| format!("{it}%")).into()
+fn progress(object: &Object) -> Option<u8> {
+    object.operation()?.status.progress
 }
 
 /// Returns the state, the progress, and a marker if the operation is overdue or stalled.
@@ -139,19 +84,6 @@ fn state<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
         },
     );
     CellValue::Text(text.into())
-}
-
-/// Returns the message. An operation without a message has an absent message in JSON.
-pub(super) fn message(object: &Object) -> Option<&str> {
-    let (_, message) = object.reason_and_message()?;
-    Some(&**message).filter(|message| !message.is_empty())
-}
-
-/// Returns the message. A long message is cut.
-fn short_message<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
-    message(object).map_or(CellValue::Null, |message| {
-        CellValue::Text(shortened(message))
-    })
 }
 
 /// Returns the status of a condition.
@@ -176,36 +108,24 @@ fn shortened(message: &str) -> Cow<'_, str> {
 pub fn inflight_operations(reader: IndexReader) -> Resource {
     Resource {
         info: ResourceInfo {
-            group: LIVE_GROUP,
-            version: VERSION,
-            plural: live::PLURAL,
-            kind: live::KIND,
-            list_kind: "InFlightOperationList",
-            namespaced: true,
-            verbs: &["get", "list", "watch"],
             short_names: &["ifo", "ifos"],
-            categories: &[],
-            schema: || schemars::schema_for!(live::InFlightOperation),
             check_label,
+            ..ResourceInfo::namespaced(
+                (LIVE_GROUP, VERSION),
+                live::PLURAL,
+                (live::KIND, "InFlightOperationList"),
+                || schemars::schema_for!(live::InFlightOperation),
+            )
         },
         collection: collection::OPERATIONS,
         columns: LIVE_COLUMNS,
         fields: {
             let mut fields = common_fields();
             fields.extend([
-                ("status.phase", SelectableField::Text(phase)),
-                (
-                    "status.state",
-                    SelectableField::Text(|it| it.state().map(live::State::name)),
-                ),
-                (
-                    "status.conditions.Overdue",
-                    SelectableField::Text(|it| condition(it, "Overdue")),
-                ),
-                (
-                    "status.conditions.Stalled",
-                    SelectableField::Text(|it| condition(it, "Stalled")),
-                ),
+                field("status.phase", phase),
+                field("status.state", state_name),
+                field("status.conditions.Overdue", |it| condition(it, "Overdue")),
+                field("status.conditions.Stalled", |it| condition(it, "Stalled")),
             ]);
             fields
         },

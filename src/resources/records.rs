@@ -1,83 +1,34 @@
 //! Describes the resource `operationrecords`: its columns and selectable fields. Records are in the
 //! index of the operations, under separate keys.
 
-use super::operations::{message, subject};
-use super::{
-    COMPLETED, COMPONENT, CellContext, Column, RULE_SET, SelectableField, SharedShortNames,
-    check_label, common_fields, name_column, spec_text, text, time_text,
+use super::cells::{
+    CellContext, Column, SharedShortNames, check_label, columns, common_fields, component, field,
+    kind, message, name_cell, operation, rule_set_name, state_name, status_reason, subject,
+    time_text,
 };
 use crate::index::{IndexReader, Object, Resource, collection};
 use aggregated_apiserver::serve::{CellValue, ResourceInfo};
-use ifo_api::live::{Expected, ExpectedSource, State};
+use ifo_api::live::{Expected, ExpectedSource};
 use ifo_api::{LIVE_GROUP, VERSION, duration, record};
 
-static RECORD_COLUMNS: &[Column] = &[
-    Column {
-        // The name is long and has no meaning for people, so only the wide table shows it.
-        priority: 1,
-        description: "Name of the operation.",
-        ..name_column()
-    },
-    text(
-        "Kind",
-        0,
-        |it, _| spec_text(it, |spec| &spec.subject.kind),
-        "Kind of the subject.",
-    ),
-    text(
-        "Subject",
-        0,
-        |it, _| subject(it).into(),
-        "Name of the subject. If the operation is about one item of the subject, such as a disk, \
-         the item follows.",
-    ),
-    text(
-        "Operation",
-        0,
-        |it, _| spec_text(it, |spec| &spec.operation),
-        "Name of the operation.",
-    ),
-    text(
-        "Outcome",
-        0,
-        |it, _| it.state().map(State::name).into(),
-        "Result of the operation.",
-    ),
-    text(
-        "Started",
-        0,
-        |it, _| time_text(it.created()),
-        "When the operation started.",
-    ),
-    text(
-        "Duration",
-        0,
-        duration_cell,
-        "Time from the start to the last detection.",
-    ),
-    text(
-        "Usual",
-        0,
-        usual,
-        "Usual duration of the operation, as it was known at the end. If too few earlier runs were \
-         known, the cell is the limit of the rule, such as `limit 10m`.",
-    ),
-    COMPONENT,
-    RULE_SET,
-    text(
-        "Reason",
-        1,
-        |it, _| it.reason_and_message().map(|(reason, _)| &**reason).into(),
-        "Reason for the result.",
-    ),
-    COMPLETED,
-    text(
-        "Message",
-        1,
-        |it, _| message(it).into(),
-        "Message for people.",
-    ),
-];
+/// The columns. The name is long and has no meaning for people, so only the wide table shows it.
+static RECORD_COLUMNS: &[Column] = columns! {
+    "Name" name 1 "Name of the operation." name_cell;
+    "Kind" string 0 "Kind of the subject." |it, _| kind(it).into();
+    "Subject" string 0 "Name of the subject. If the operation is about one item of the subject, such as a disk, the item follows."
+        |it, _| subject(it).into();
+    "Operation" string 0 "Name of the operation." |it, _| operation(it).into();
+    "Outcome" string 0 "Result of the operation." |it, _| state_name(it).into();
+    "Started" string 0 "When the operation started." |it, _| time_text(it.created());
+    "Duration" string 0 "Time from the start to the last detection." duration_cell;
+    "Usual" string 0 "Usual duration of the operation, as it was known at the end. If too few earlier runs were known, the cell is the limit of the rule, such as `limit 10m`."
+        usual;
+    "Component" string 1 "Component that the rule set belongs to." |it, _| component(it).into();
+    "RuleSet" string 1 "Rule set that detected the operation first." |it, _| rule_set_name(it).into();
+    "Reason" string 1 "Reason for the result." |it, _| status_reason(it).into();
+    "Completed" string 1 "When the operation ended." |it, _| time_text(it.completed());
+    "Message" string 1 "Message for people." |it, _| message(it).into();
+};
 
 /// Returns the time from the start to the last detection.
 fn duration_cell<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
@@ -107,31 +58,23 @@ fn usual_text(expected: Expected) -> String {
 pub fn operation_records(reader: IndexReader) -> Resource {
     Resource {
         info: ResourceInfo {
-            group: LIVE_GROUP,
-            version: VERSION,
-            plural: record::PLURAL,
-            kind: record::KIND,
-            list_kind: "OperationRecordList",
-            namespaced: true,
             verbs: &["get", "list"],
             short_names: &["opr"],
-            categories: &[],
-            schema: || schemars::schema_for!(record::OperationRecord),
             check_label,
+            ..ResourceInfo::namespaced(
+                (LIVE_GROUP, VERSION),
+                record::PLURAL,
+                (record::KIND, "OperationRecordList"),
+                || schemars::schema_for!(record::OperationRecord),
+            )
         },
         collection: collection::RECORDS,
         columns: RECORD_COLUMNS,
         fields: {
             let mut fields = common_fields();
             fields.extend([
-                (
-                    "status.outcome",
-                    SelectableField::Text(|it| it.state().map(State::name)),
-                ),
-                (
-                    "status.reason",
-                    SelectableField::Text(|it| Some(it.reason_and_message()?.0)),
-                ),
+                field("status.outcome", state_name),
+                field("status.reason", status_reason),
             ]);
             fields
         },
