@@ -1,16 +1,12 @@
 //! Converts live operations (the operations in memory) to custom resources, and custom resources to
 //! live operations. Every replica converts the same live operation to the same custom resource.
 
-use super::client::Revision;
-use ifo_api::live::{self, Phase, State};
-use ifo_api::metadata::Time;
+use ifo_api::live::{self, Phase, StartTimeSource};
 use ifo_api::metadata::{Metadata, OwnerReference, UnknownFields, api_version, shared_text};
 use ifo_api::persisted;
 use jiff::Timestamp;
-use kube::CustomResourceExt as _;
-use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// Maximum number of characters in the name of a Kubernetes object
 /// (validation.DNS1123SubdomainMaxLength).
@@ -31,7 +27,7 @@ const UID_CHARACTERS: usize = 8;
 ///
 /// A live name of more than 244 characters is shortened, which can remove its hash. Then only the
 /// 32 bits of the uid distinguish two operations whose shortened names are equal.
-fn cr_name(live_name: &str, live_uid: &str) -> String {
+pub(super) fn cr_name(live_name: &str, live_uid: &str) -> String {
     let tail: String = live_uid
         .chars()
         .filter(char::is_ascii_hexdigit)
@@ -105,8 +101,10 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     if cr.metadata.name.as_deref() != Some(&cr_name(name, &status.live_uid)) {
         return None;
     }
-    let labels = own_labels(cr).into_iter().flatten();
-    let labels = labels.map(|(key, value)| (shared_text(&key), value.into()));
+    // The labels of other clients stay in the operation until the next detection, because the custom
+    // resource does not show which client has set a label.
+    let labels = cr.metadata.labels.iter().flatten();
+    let labels = labels.map(|(key, value)| (shared_text(key), value.as_str().into()));
     Some(live::InFlightOperation {
         api_version: api_version(),
         kind: shared_text(live::KIND),
@@ -126,105 +124,6 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     })
 }
 
-/// The names of all fields in these parts of a custom resource, according to the schema of the CRD.
-/// Each element contains the JSON pointer of the part.
-static FIELDS: LazyLock<[(&str, Vec<String>); 4]> = LazyLock::new(|| {
-    let crd = json!(persisted::InFlightOperation::crd());
-    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    ["/spec", "/spec/subject", "/status", "/status/expected"].map(|parent| {
-        let properties = parent.replace('/', "/properties/") + "/properties";
-        let properties = schema.pointer(&properties).and_then(Value::as_object);
-        let names = properties
-            .into_iter()
-            .flat_map(|properties| properties.keys());
-        (parent, names.cloned().collect())
-    })
-});
-
-/// Returns the JSON merge patch that changes a custom resource to `cr`. The kube-apiserver refuses
-/// the patch if the custom resource does not have the state `revision`.
-///
-/// A merge patch does not change the fields that are missing in the patch. So each field of the CRD
-/// that `cr` does not have is null in the patch, which removes the field.
-///
-/// The patch removes the labels whose keys are in `obsolete`, and keeps the labels of other
-/// clients. The patch contains no owner references, because a merge patch would replace the owner
-/// references of other clients. This server sets owner references only when it creates a custom
-/// resource.
-pub(super) fn merge_patch(
-    cr: &persisted::InFlightOperation,
-    revision: &Revision,
-    obsolete: &[String],
-) -> Value {
-    let mut patch = json!({"spec": cr.spec, "status": cr.status});
-    for (parent, fields) in &*FIELDS {
-        // The parent `expected` is optional.
-        let parent = patch.pointer_mut(parent).and_then(Value::as_object_mut);
-        if let Some(parent) = parent {
-            for field in fields {
-                parent.entry(field.as_str()).or_insert(Value::Null);
-            }
-        }
-    }
-    let mut labels = json!(cr.metadata.labels.clone().unwrap_or_default());
-    for key in obsolete {
-        labels[key] = Value::Null;
-    }
-    patch["metadata"] = json!({
-        "uid": revision.uid,
-        "resourceVersion": revision.resource_version,
-        "labels": labels,
-        "annotations": cr.metadata.annotations,
-    });
-    patch
-}
-
-/// Returns the keys of the labels that must be removed from `stored`. These are the labels that
-/// this server has set and that `wanted` does not have.
-pub(super) fn obsolete_labels(
-    stored: &persisted::InFlightOperation,
-    wanted: &persisted::InFlightOperation,
-) -> Vec<String> {
-    let labels = |cr: &persisted::InFlightOperation| cr.metadata.labels.clone().unwrap_or_default();
-    let (mut obsolete, wanted) = (labels(stored), labels(wanted));
-    let managed = managed_keys(stored, "f:labels");
-    obsolete.retain(|key, _| managed.contains(key.as_str()) && !wanted.contains_key(key));
-    obsolete.into_keys().collect()
-}
-
-/// Returns the labels of `cr` that this server has set, or None if there are none. managedFields
-/// shows which client has set a label.
-///
-/// If managedFields does not show this server as the manager of [`persisted::LIVE_ANNOTATION`],
-/// returns all labels. This is the case, for example, if another client has restored the custom
-/// resource from a backup: managedFields then shows the other client as the manager.
-pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<String, String>> {
-    let mut own = cr.metadata.labels.clone()?;
-    if managed_keys(cr, "f:annotations").contains(persisted::LIVE_ANNOTATION) {
-        let managed = managed_keys(cr, "f:labels");
-        own.retain(|key, _| managed.contains(key.as_str()));
-    }
-    (!own.is_empty()).then_some(own)
-}
-
-/// Returns the keys that this server has set in one map of the metadata, according to
-/// managedFields. `map` is `f:labels` or `f:annotations`.
-///
-/// managedFields can have two entries of this server: an administrator can write a custom resource
-/// with server-side apply and our field manager.
-fn managed_keys<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet<&'a str> {
-    let entries = cr.metadata.managed_fields.iter().flatten();
-    let ours = entries.filter(|entry| {
-        entry.manager.as_deref() == Some(super::FIELD_MANAGER) && entry.subresource.is_none()
-    });
-    let fields = ours.filter_map(|entry| {
-        let metadata = entry.fields_v1.as_ref()?.0.get("f:metadata")?;
-        metadata.get(map)?.as_object()
-    });
-    let keys = fields.flat_map(|fields| fields.keys());
-    keys.filter_map(|key| key.strip_prefix("f:")).collect()
-}
-
 /// Returns the last time at which the subject of an operation is known to have existed. The
 /// namespace of the subject existed at this time, too.
 ///
@@ -242,51 +141,45 @@ pub(super) fn subject_last_seen(operation: &live::InFlightOperation) -> Option<T
     }
 }
 
-/// Returns the custom resource `cr` with the phase `Completed`. `cr` belongs to an operation that
-/// ended while no leader was detecting operations. `now` is the time at which the new leader
-/// notices the end. Returns None if another client created the custom resource.
-pub(super) fn completed_cr(
-    cr: &persisted::InFlightOperation,
-    now: Timestamp,
-) -> Option<persisted::InFlightOperation> {
-    const REASON: &str = "NotDetected";
-    const MESSAGE: &str = "The operation ended while no server was detecting operations.";
-    let mut live = from_cr(cr)?;
-    let status = &mut live.status;
-    // An operation in the state `Settling` was already undetected at the last write. So the
-    // operation ended when it was last detected.
-    let completed = match status.state {
-        State::Settling => status.last_detected.0.min(now),
-        _ => now,
+/// Returns a hash of the fields of an operation whose changes cause a write, apart from the labels.
+///
+/// These fields are not in the hash:
+///
+/// - `lastDetected` and the conditions, because an interruption of a watch changes them for all
+///   operations on the watched resource at once.
+/// - `subjectGeneration`, because it changes with each change of the subject's spec. The subject is
+///   the object on which the operation runs.
+/// - `startTimeSource`, because a restart of the server changes it.
+pub(super) fn content_hash(operation: &live::InFlightOperation) -> u64 {
+    let metadata = &operation.metadata;
+    let compared = live::Status {
+        last_detected: metadata.creation_timestamp,
+        subject_generation: None,
+        conditions: Vec::new(),
+        start_time_source: StartTimeSource::Detected,
+        unknown: UnknownFields::new(),
+        ..operation.status.clone()
     };
-    status.phase = Phase::Completed;
-    status.state = State::Ended;
-    status.reason = REASON.into();
-    status.message = MESSAGE.into();
-    status.completed = Some(Time(completed));
-    status.state_since = Some(Time(completed));
-    status.estimated_completion = None;
-    let seconds = completed.as_second() - live.metadata.creation_timestamp.0.as_second();
-    status.duration_seconds = Some(u64::try_from(seconds).unwrap_or_default());
-    // A completed operation is neither overdue nor stalled.
-    let conditions = &mut status.conditions;
-    conditions.retain(|condition| !matches!(&*condition.type_, "Overdue" | "Stalled"));
-    for condition in conditions {
-        let is_completion = *condition.type_ == *"Completed";
-        let value = shared_text(if is_completion { "True" } else { "False" });
-        if condition.status != value {
-            condition.status = value;
-            condition.last_transition_time = Time(now);
-        }
-        condition.reason = status.reason.clone();
-        // If a leader observes the end of an operation, it sets no message of the condition
-        // `Detected`. This function does the same.
-        condition.message = match &*condition.type_ {
-            "Detected" => "".into(),
-            _ => status.message.clone(),
-        };
+    let identity = (
+        &metadata.namespace,
+        &metadata.uid,
+        metadata.creation_timestamp,
+    );
+    let json = serde_json::to_vec(&(identity, &operation.spec, compared));
+    let mut hasher = DefaultHasher::new();
+    json.unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Returns a hash of the content and the labels of an operation. If the hash changes, the custom
+/// resource must be written.
+pub(super) fn write_hash(operation: &live::InFlightOperation) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    content_hash(operation).hash(&mut hasher);
+    for (key, value) in operation.metadata.labels.iter() {
+        (&**key, &**value).hash(&mut hasher);
     }
-    Some(to_cr(&live))
+    hasher.finish()
 }
 
 /// Returns the owner reference to the subject. Returns None if the uid of the subject is unknown.
@@ -305,7 +198,7 @@ fn owner_reference(subject: &live::SubjectReference) -> Option<OwnerReference> {
 mod tests {
     use super::*;
     use ifo_api::example;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+    use serde_json::json;
 
     fn live(namespace: Option<&str>, progress: Option<u8>) -> live::InFlightOperation {
         let mut fields = json!({
@@ -388,108 +281,6 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_ended_without_a_server_is_completed_in_all_fields() {
-        let now: Timestamp = "2026-02-03T04:05:06Z".parse().unwrap();
-        let mut in_flight = live(Some("default"), None);
-        in_flight.status.estimated_completion = Some(Time(now));
-        let mut overdue = in_flight.status.conditions[0].clone();
-        overdue.type_ = "Overdue".into();
-        in_flight.status.conditions.push(overdue);
-        let ended = completed_cr(&to_cr(&in_flight), now).unwrap();
-        let started = in_flight.metadata.creation_timestamp.0;
-        let status = ended.status.unwrap().live;
-        assert_eq!(status.phase, Phase::Completed);
-        assert_eq!(status.state, State::Ended);
-        assert_eq!(status.completed, Some(Time(now)));
-        let progressing = &status.conditions[0];
-        assert_eq!(progressing.status, "False");
-        assert_eq!(progressing.reason, status.reason);
-        assert_eq!(progressing.last_transition_time, Time(now));
-        assert_eq!(status.state_since, Some(Time(now)));
-        assert_eq!(status.estimated_completion, None);
-        let seconds = now.duration_since(started).as_secs();
-        assert_eq!(status.duration_seconds, u64::try_from(seconds).ok());
-        let conditions = in_flight.status.conditions.len();
-        assert_eq!(status.conditions.len(), conditions - 1);
-    }
-
-    /// Returns an entry of managedFields.
-    fn entry(manager: &str, operation: &str, metadata: &Value) -> ManagedFieldsEntry {
-        let entry = json!({
-            "manager": manager, "operation": operation, "fieldsType": "FieldsV1",
-            "apiVersion": "ifo.kubevirt.io/v1alpha1",
-            "fieldsV1": {"f:metadata": metadata, "f:status": {}},
-        });
-        serde_json::from_value(entry).unwrap()
-    }
-
-    #[test]
-    fn labels_of_other_clients_are_not_removed() {
-        let mut cr = to_cr(&live(Some("default"), None));
-        let before = own_labels(&cr);
-        assert_eq!(before, cr.metadata.labels);
-        let annotations = json!({".": {}, "f:ifo.kubevirt.io/live": {}});
-        let operation = json!({"f:annotations": annotations.clone(),
-            "f:labels": {".": {}, "f:ifo.kubevirt.io/operation": {}, "f:removed": {}}});
-        let others = entry("somebody", "Update", &json!({"f:labels": {"f:team": {}}}));
-        let labels = cr.metadata.labels.as_mut().unwrap();
-        labels.insert("team".to_owned(), "a".to_owned());
-        // One label was set with server-side apply, and the other label with an update.
-        cr.metadata.managed_fields = Some(vec![
-            others.clone(),
-            entry("ifo-persistence", "Apply", &operation),
-            entry(
-                "ifo-persistence",
-                "Update",
-                &json!({"f:labels": {"f:a": {}}}),
-            ),
-        ]);
-        assert_eq!(own_labels(&cr), before);
-        let mut wanted = to_cr(&live(Some("default"), None));
-        assert_eq!(obsolete_labels(&cr, &wanted), [""; 0]);
-        wanted.metadata.labels.as_mut().unwrap().remove("a");
-        assert_eq!(obsolete_labels(&cr, &wanted), ["a"]);
-        // Another client has changed the label `a`, so managedFields no longer shows that this
-        // server has set this label.
-        let operation = entry("ifo-persistence", "Apply", &operation);
-        cr.metadata.managed_fields = Some(vec![others.clone(), operation]);
-        assert_ne!(own_labels(&cr), before);
-        assert_eq!(obsolete_labels(&cr, &wanted), [""; 0]);
-        // managedFields shows that this server has set only the status. This is the case if another
-        // client has created the custom resource.
-        let status = entry("ifo-persistence", "Update", &json!({}));
-        cr.metadata.managed_fields = Some(vec![others, status]);
-        assert_eq!(own_labels(&cr), cr.metadata.labels);
-        assert_eq!(obsolete_labels(&cr, &wanted), [""; 0]);
-    }
-
-    #[test]
-    fn a_merge_patch_contains_every_field_of_the_crd() {
-        let minimal = example::operation(&json!({"metadata": {"labels": {"a": "b"}}}));
-        let revision = Revision {
-            uid: uuid::Uuid::from_u128(7),
-            resource_version: "42".into(),
-        };
-        let patch = merge_patch(&to_cr(&minimal), &revision, &["b".to_owned()]);
-        let crd = serde_json::to_value(persisted::InFlightOperation::crd()).unwrap();
-        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        for path in ["/spec", "/spec/subject", "/status"] {
-            let properties = path.replace('/', "/properties/") + "/properties";
-            let properties = schema.pointer(&properties).unwrap().as_object().unwrap();
-            let sent = patch.pointer(path).unwrap().as_object().unwrap();
-            assert!(properties.keys().eq(sent.keys()), "{path}: {sent:?}");
-        }
-        assert_eq!(patch["status"]["progress"], Value::Null);
-        assert_eq!(patch["metadata"]["uid"], revision.uid.to_string());
-        assert_eq!(patch["metadata"]["resourceVersion"], "42");
-        let labels = json!({"a": "b", "b": null});
-        assert_eq!(patch["metadata"]["labels"], labels);
-        // If the patch contained owner references, it would remove the owner references of other
-        // clients.
-        assert!(patch["metadata"].get("ownerReferences").is_none());
-    }
-
-    #[test]
     fn custom_resources_of_other_clients_are_ignored() {
         let ours = to_cr(&live(Some("default"), None));
         let mut without_status = ours.clone();
@@ -503,5 +294,25 @@ mod tests {
         for cr in [without_status, without_annotation, without_uid, copy] {
             assert_eq!(from_cr(&cr), None);
         }
+    }
+
+    #[test]
+    fn detections_watch_interruptions_and_restarts_do_not_change_the_content() {
+        let before = content_hash(&live(None, None));
+        let is_changed = |change: fn(&mut live::InFlightOperation)| {
+            let mut operation = live(None, None);
+            change(&mut operation);
+            content_hash(&operation) != before
+        };
+        assert!(is_changed(|it| it.status.progress = Some(6)));
+        assert!(is_changed(|it| it.status.message = "m".into()));
+        assert!(is_changed(|it| it.status.state = live::State::Settling));
+        assert!(is_changed(|it| it.spec.component = "other".into()));
+        assert!(!is_changed(|it| {
+            it.status.subject_generation = Some(9);
+            it.status.last_detected.0 += jiff::SignedDuration::from_secs(9);
+            it.status.start_time_source = StartTimeSource::Restored;
+            it.status.conditions.clear();
+        }));
     }
 }

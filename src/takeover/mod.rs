@@ -15,20 +15,17 @@
 //! is in memory at a time. This module writes nothing, so the caller can cancel the reading at any
 //! time.
 
-mod cluster_state;
-#[cfg(test)]
-mod tests;
-
 use crate::clock;
 use crate::index::{IndexEntry, engine_key};
-use crate::persist::{ClusterStore, StoreFailure};
+use crate::persist::{self, ClusterStore, Store, StoreFailure};
 use ifo_api::Text;
-use ifo_engine::track::InitialState;
+use ifo_engine::track::{InitialState, MAX_RESTORED};
 use jiff::Timestamp;
 use kube::Client;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The namespaces that exist when the new leader reads them, each with its creation time.
 ///
@@ -49,6 +46,13 @@ const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 /// The number of index entries that are decoded before other tasks run. Decoding 256 entries takes
 /// about 5 ms.
 const BATCH: usize = 256;
+
+/// The time between a failed request and the next attempt.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// The time for which a request is retried if the answer is 403. A kube-apiserver that has just
+/// started answers clients with 403, until it has read the RBAC objects.
+const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
 /// The operations in the leader's own index, and the settings that decide what else the leader
 /// reads.
@@ -84,7 +88,7 @@ pub async fn initial_state(
     let store = ClusterStore::new(client);
     let mut known = None;
     if sources.retain || sources.persistence {
-        match with_time_limit(namespaces_limit, cluster_state::namespaces(&store)).await {
+        match with_time_limit(namespaces_limit, namespaces(&store)).await {
             Ok(all) => known = Some(all),
             Err(error) => {
                 tracing::warn!(%error, "cannot read the namespaces; in persistence mode, the leader \
@@ -108,7 +112,7 @@ pub async fn initial_state(
     }
     let count_before_custom_resources = state.count();
     if sources.persistence {
-        let reading = cluster_state::custom_resources(&store, &mut state);
+        let reading = custom_resources(&store, &mut state);
         if let Err(error) = with_time_limit(CUSTOM_RESOURCES_TIMEOUT, reading).await {
             tracing::warn!(%error, "not all custom resources were read; operations that are still in flight are detected again");
         }
@@ -140,10 +144,84 @@ async fn with_time_limit<T>(
     limit: Duration,
     reading: impl Future<Output = Result<T, StoreFailure>>,
 ) -> Result<T, StoreFailure> {
-    let timed_out = StoreFailure::Unreachable(
-        "the list was not complete within the time limit".into(),
-        None,
-    );
+    let timed_out =
+        StoreFailure::Unreachable("the list was not complete within the time limit".to_owned());
     let read = tokio::time::timeout(limit, reading).await;
     read.unwrap_or(Err(timed_out))
 }
+
+/// Returns the creation time of each namespace.
+async fn namespaces(store: &impl Store) -> Result<HashMap<String, Timestamp>, StoreFailure> {
+    let mut refused_since = None;
+    loop {
+        match store.namespaces().await {
+            Ok(all) => return Ok(all),
+            Err(failure) => wait_for_retry(failure, &mut refused_since).await?,
+        }
+    }
+}
+
+/// Reads all custom resources and adds their operations to `state`. If `state` has [`MAX_RESTORED`]
+/// operations from custom resources, this function logs a warning, stops reading and returns `Ok`.
+async fn custom_resources(
+    store: &impl Store,
+    state: &mut InitialState,
+) -> Result<(), StoreFailure> {
+    let (mut refused_since, mut token) = (None, None::<String>);
+    loop {
+        let page = match store.page(token.as_deref()).await {
+            Ok(page) => page,
+            Err(failure) => {
+                if failure == StoreFailure::Conflict {
+                    // The continue token has expired.
+                    token = None;
+                }
+                wait_for_retry(failure, &mut refused_since).await?;
+                continue;
+            }
+        };
+        refused_since = None;
+        for operation in page.items.iter().filter_map(persist::from_cr) {
+            if !state.add_custom_resource(operation, clock::reading()) {
+                tracing::warn!(
+                    MAX_RESTORED,
+                    "there are too many custom resources; the remaining custom resources are not restored"
+                );
+                return Ok(());
+            }
+        }
+        if page.next.is_none() || page.next == token {
+            return Ok(());
+        }
+        token = page.next;
+    }
+}
+
+/// Waits for [`RETRY_DELAY`]. Returns `failure` at once if it is permanent, or if all answers during
+/// [`REFUSAL_PERIOD`] were 403. `refused_since` is the time of the first 403 since the latest other
+/// answer.
+async fn wait_for_retry(
+    failure: StoreFailure,
+    refused_since: &mut Option<Instant>,
+) -> Result<(), StoreFailure> {
+    let is_final = match &failure {
+        StoreFailure::CrdMissing | StoreFailure::Invalid(_) => true,
+        StoreFailure::Forbidden(_) => {
+            let since = *refused_since.get_or_insert_with(Instant::now);
+            since.elapsed() >= REFUSAL_PERIOD
+        }
+        _ => {
+            *refused_since = None;
+            false
+        }
+    };
+    if is_final {
+        return Err(failure);
+    }
+    tracing::debug!(%failure, "a list failed and is retried");
+    tokio::time::sleep(RETRY_DELAY).await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

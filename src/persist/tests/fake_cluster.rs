@@ -2,12 +2,13 @@
 //! tests of persistence mode (the leader writes each operation as a custom resource) and in the
 //! tests with simulated replicas.
 //!
-//! The fake implements uid, resourceVersion, managedFields and conflicts. It processes a request
+//! The fake implements server-side apply, uid, resourceVersion and conflicts. It processes a request
 //! even if the client has stopped waiting for the answer, as a kube-apiserver does.
 
 use super::*;
+use ifo_api::live::Phase;
+use ifo_api::persisted::InFlightOperation;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
@@ -33,6 +34,8 @@ pub struct ClusterState {
     pub latency: Option<Duration>,
     /// The creation times of the namespaces, by name.
     pub namespaces: BTreeMap<String, Timestamp>,
+    /// The keys of the labels that the server applied last to each object.
+    applied_labels: BTreeMap<String, BTreeSet<String>>,
     version: u64,
 }
 
@@ -49,57 +52,43 @@ impl ClusterState {
         revision
     }
 
-    /// Creates an object. If `ours` is true, its managedFields name this server as the manager of
-    /// the labels and of the annotation `ifo.kubevirt.io/live`. If `ours` is false, the object has
-    /// no managedFields. The server then treats the object as created by another client.
-    pub fn create(&mut self, cr: &InFlightOperation, ours: bool) -> Result<Revision, StoreFailure> {
-        if self
-            .objects
-            .contains_key(cr.metadata.name.as_ref().unwrap())
-        {
-            return Err(StoreFailure::Conflict("it exists".into()));
-        }
+    /// Creates or changes an object by server-side apply. Labels and annotations of other clients
+    /// stay. Returns the new revision, and true if the object has changed.
+    fn apply(&mut self, cr: &InFlightOperation) -> Result<(Revision, bool), StoreFailure> {
+        let name = cr.metadata.name.clone().unwrap();
         let mut new = cr.clone();
-        new.metadata.uid = None;
-        let labels = cr
-            .metadata
-            .labels
-            .iter()
-            .flat_map(|all| all.keys().cloned());
-        new.metadata.managed_fields = ours.then(|| managed(&labels.collect(), true));
-        Ok(self.put(new))
+        if let Some(stored) = self.objects.get(&name) {
+            let state = Revision::of(&stored.metadata).unwrap();
+            if Revision::of(&cr.metadata).is_some_and(|expected| expected != state) {
+                return Err(StoreFailure::Conflict);
+            }
+            let applied = self.applied_labels.get(&name).cloned().unwrap_or_default();
+            let mut labels = stored.metadata.labels.clone().unwrap_or_default();
+            labels.retain(|key, _| !applied.contains(key));
+            labels.extend(cr.metadata.labels.clone().unwrap_or_default());
+            new.metadata = stored.metadata.clone();
+            new.metadata.labels = Some(labels).filter(|labels| !labels.is_empty());
+            let annotations = new.metadata.annotations.get_or_insert_default();
+            annotations.extend(cr.metadata.annotations.clone().unwrap_or_default());
+            if new == *stored {
+                return Ok((state, false));
+            }
+        } else if cr.metadata.uid.is_some() {
+            return Err(StoreFailure::Conflict);
+        }
+        let labels = cr.metadata.labels.iter().flatten();
+        let labels = labels.map(|(key, _)| key.clone()).collect();
+        self.applied_labels.insert(name, labels);
+        Ok((self.put(new), true))
     }
 
-    fn patch(&mut self, name: &str, patch: &Value) -> Result<Option<Revision>, StoreFailure> {
-        let conflict = || StoreFailure::Conflict("another state".into());
-        let stored = self.objects.get(name).ok_or_else(conflict)?;
-        let state = Revision::of(&stored.metadata).unwrap();
-        let of = |field: &str| patch["metadata"][field].as_str().map(str::to_owned);
-        if of("uid") != Some(state.uid.to_string())
-            || of("resourceVersion").as_deref() != Some(&state.resource_version)
-        {
-            return Err(conflict());
-        }
-        let before = serde_json::to_value(stored).unwrap();
-        let mut after = before.clone();
-        merge(&mut after, patch);
-        if after == before {
-            return Ok(None);
-        }
-        // The client that changes a field becomes the manager of the field, as in Kubernetes.
-        let label = |of: &Value, key: &str| of["metadata"]["labels"].get(key).cloned();
-        let mut managed_keys = managed_labels(stored);
-        let changed = patch["metadata"]["labels"]
-            .as_object()
-            .into_iter()
-            .flatten();
-        let changed = changed.filter(|(key, _)| label(&before, key) != label(&after, key));
-        managed_keys.extend(changed.map(|(key, _)| key.clone()));
-        managed_keys.retain(|key| label(&after, key).is_some());
-        let manages_annotations = stored.metadata.managed_fields.is_some();
-        let mut after: InFlightOperation = serde_json::from_value(after).unwrap();
-        after.metadata.managed_fields = Some(managed(&managed_keys, manages_annotations));
-        Ok(Some(self.put(after)))
+    /// Creates an object, as another client would do.
+    pub fn create(&mut self, cr: &InFlightOperation) {
+        let mut new = cr.clone();
+        new.metadata.uid = None;
+        self.applied_labels
+            .remove(cr.metadata.name.as_ref().unwrap());
+        self.put(new);
     }
 
     /// Applies `change` to each object, as another client would do. The field `changes` lists only
@@ -110,54 +99,6 @@ impl ClusterState {
             self.put(cr);
         }
     }
-}
-
-/// Applies a JSON merge patch (RFC 7396) to `into`.
-fn merge(into: &mut Value, patch: &Value) {
-    let Some(patch) = patch.as_object() else {
-        into.clone_from(patch);
-        return;
-    };
-    if !into.is_object() {
-        *into = json!({});
-    }
-    let into = into.as_object_mut().unwrap();
-    for (key, value) in patch {
-        if value.is_null() {
-            into.remove(key);
-        } else {
-            merge(into.entry(key).or_insert(Value::Null), value);
-        }
-    }
-}
-
-type Managed = k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-
-/// Returns managedFields with one entry, which shows this server as the manager of `labels`. If
-/// `manages_annotations` is true, the entry also shows this server as the manager of the annotation
-/// that identifies our custom resources.
-fn managed(labels: &BTreeSet<String>, manages_annotations: bool) -> Vec<Managed> {
-    let fields: serde_json::Map<String, Value> = labels
-        .iter()
-        .map(|key| (format!("f:{key}"), json!({})))
-        .collect();
-    let mut metadata = json!({"f:labels": fields});
-    if manages_annotations {
-        metadata["f:annotations"] = json!({"f:ifo.kubevirt.io/live": {}});
-    }
-    let entry = json!({
-        "manager": FIELD_MANAGER, "operation": "Update", "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:metadata": metadata},
-    });
-    vec![serde_json::from_value(entry).unwrap()]
-}
-
-fn managed_labels(cr: &InFlightOperation) -> BTreeSet<String> {
-    let entry = cr.metadata.managed_fields.iter().flatten().next();
-    let fields = entry.and_then(|entry| entry.fields_v1.as_ref());
-    let labels = fields.and_then(|fields| fields.0["f:metadata"]["f:labels"].as_object());
-    let keys = labels.into_iter().flatten().map(|(key, _)| key);
-    keys.map(|key| key["f:".len()..].to_owned()).collect()
 }
 
 impl FakeCluster {
@@ -197,7 +138,7 @@ impl FakeCluster {
                 }
                 let answer = work(&mut cluster);
                 if cluster.answers_get_lost {
-                    return Err(StoreFailure::Unreachable("lost".into(), None));
+                    return Err(StoreFailure::Unreachable("lost".into()));
                 }
                 answer
             };
@@ -226,23 +167,19 @@ impl FakeCluster {
 }
 
 impl Store for FakeCluster {
-    fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision> {
+    fn apply<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision> {
         let (cr, name) = (cr.clone(), cr.metadata.name.clone().unwrap());
-        self.request(format!("create {name}"), move |cluster| {
-            let revision = cluster.create(&cr, true)?;
-            cluster.changes.push(format!("create {name}"));
-            Ok(revision)
-        })
-    }
-
-    fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision> {
-        let (name, patch) = (name.to_owned(), patch.clone());
-        self.request(format!("patch {name}"), move |cluster| {
-            if let Some(revision) = cluster.patch(&name, &patch)? {
-                cluster.changes.push(format!("patch {name}"));
-                return Ok(revision);
+        let verb = if cr.metadata.uid.is_none() {
+            "create"
+        } else {
+            "change"
+        };
+        self.request(format!("{verb} {name}"), move |cluster| {
+            let (revision, is_changed) = cluster.apply(&cr)?;
+            if is_changed {
+                cluster.changes.push(format!("{verb} {name}"));
             }
-            Ok(Revision::of(&cluster.objects[&name].metadata).unwrap())
+            Ok(revision)
         })
     }
 
@@ -251,7 +188,7 @@ impl Store for FakeCluster {
         self.request(format!("delete {name}"), move |cluster| {
             let stored = cluster.objects.get(&name);
             if stored.is_some_and(|cr| Revision::of(&cr.metadata).unwrap() != revision) {
-                return Err(StoreFailure::Conflict("another state".into()));
+                return Err(StoreFailure::Conflict);
             }
             if cluster.objects.remove(&name).is_some() {
                 cluster.changes.push(format!("delete {name}"));
@@ -260,14 +197,15 @@ impl Store for FakeCluster {
         })
     }
 
-    fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>> {
+    fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Revision>> {
         let name = name.to_owned();
         self.request(format!("get {name}"), move |cluster| {
-            Ok(cluster.objects.get(&name).cloned())
+            let found = cluster.objects.get(&name);
+            Ok(found.and_then(|cr| Revision::of(&cr.metadata)))
         })
     }
 
-    fn page<'a>(&'a self, _selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage> {
+    fn page<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, StoredPage> {
         let token = token.map(str::to_owned);
         self.request("list".to_owned(), move |cluster| {
             // A page has at most two objects. The continue token is the name of the last object of

@@ -336,7 +336,7 @@ impl SimulatedFeed {
         };
         let mut token: Option<String> = None;
         loop {
-            match store.page("", token.as_deref()).await {
+            match store.page(token.as_deref()).await {
                 Ok(page) => {
                     for cr in &page.items {
                         if let Some(operation) = persist::from_cr(cr) {

@@ -35,7 +35,7 @@ fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
         );
         assert_eq!(
             text(&active, "/metadata/managedFields/0/operation"),
-            "Update"
+            "Apply"
         );
         assert!(active["metadata"]["ownerReferences"].is_null(), "{active}");
         let live = persisting.live().await;
