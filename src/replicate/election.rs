@@ -47,12 +47,10 @@
 
 mod decision;
 mod lease_requests;
-mod publish_role;
-mod wait;
+mod publish;
 
 use self::decision::ElectionDecision;
 use self::lease_requests::{RESERVED_AHEAD, SeenLease, clock_version, micros};
-use self::wait::ElectionEvent;
 use super::leadership::LeadershipGrant;
 use super::lease_contents::LeaseRecord;
 use super::replica_status::ClusterContact;
@@ -65,12 +63,6 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
-
-/// The time between two reads of the Lease after an [`ElectionEvent::Woken`]. The reads are
-/// frequent, because the Lease will probably change soon. For example, the stream of changes from
-/// the leader has ended. After one retry period, the election reads the Lease at the usual interval
-/// again.
-const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The largest number of attempts to write the Lease without a pause. If another client has changed
 /// the Lease, a write fails with a conflict. Then this replica reads and writes the Lease again at
@@ -134,13 +126,8 @@ pub struct Election<S> {
     /// The last resourceVersion that this replica issued. None until another task of this replica
     /// requests the release of the Lease. After this request, this replica never leads again.
     final_version_at_stop: Option<Rv>,
-    /// Until this time, the election reads the Lease once per [`WAKE_INTERVAL`].
-    read_often_until: BootTime,
     /// The last problem with the Lease that the election logged. None if the problem is over.
     logged_problem: Option<String>,
-    /// The last reason for waiting that the election logged. None if the election logged no reason
-    /// since this replica last acquired the Lease.
-    logged_wait: Option<&'static str>,
 }
 
 /// The leadership of this replica.
@@ -148,14 +135,6 @@ struct OwnLeadership {
     leader: Leader,
     leadership: Leadership,
     grant: watch::Sender<LeadershipGrant>,
-    acquired: Acquired,
-}
-
-/// The values that stay the same during a leadership term.
-#[derive(Clone, Copy)]
-struct Acquired {
-    /// The first resourceVersion of the term.
-    start: Rv,
     /// The time of the acquisition on the wall clock.
     at: Timestamp,
     /// The time of the acquisition on the boot clock. For each later reservation, the election
@@ -197,9 +176,7 @@ impl<S: LeaseStore> Election<S> {
             last_own_term: None,
             no_other_holder_seen: true,
             final_version_at_stop: None,
-            read_often_until: clock::boot(),
             logged_problem: None,
-            logged_wait: None,
         }
     }
 
@@ -215,16 +192,10 @@ impl<S: LeaseStore> Election<S> {
         loop {
             let pause = self.turn().await;
             self.publish(&role);
-            match self.wait(pause, &mut release).await {
-                ElectionEvent::Timer => {}
-                ElectionEvent::Woken => {
-                    self.read_often_until = clock::boot() + self.timing.retry_period;
-                }
-                ElectionEvent::Release(version) => {
-                    self.end_leadership("it releases the Lease");
-                    self.final_version_at_stop = Some(version);
-                    self.publish(&role);
-                }
+            if let Some(version) = self.wait(pause, &mut release).await {
+                self.end_leadership("it releases the Lease");
+                self.final_version_at_stop = Some(version);
+                self.publish(&role);
             }
         }
     }
@@ -269,7 +240,7 @@ impl<S: LeaseStore> Election<S> {
                     self.end_leadership(reason);
                     return Ok(Duration::ZERO);
                 }
-                ElectionDecision::Wait(until, reason) => return Ok(self.pause(until, reason)),
+                ElectionDecision::Wait(until) => return Ok(self.pause(until)),
             };
             match written {
                 Ok(()) if self.leading.is_some() => {
@@ -291,52 +262,34 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Returns the time until this replica, which does not lead, reads the Lease again. `until` is
-    /// the time at which this replica may acquire the Lease. `until` is None if this time is
-    /// unknown. Logs `reason`, the reason for the wait, if it is not the last logged reason.
-    fn pause(&mut self, until: Option<BootTime>, reason: &'static str) -> Duration {
-        if self.logged_wait.replace(reason) != Some(reason) {
-            // While another replica holds the Lease, waiting is the normal state, so the level is
-            // debug.
-            if self.seen.as_ref().is_some_and(|seen| seen.record.is_held) {
-                tracing::debug!("{reason}");
-            } else {
-                tracing::info!("{reason}");
-            }
-        }
-        let is_hurried = clock::boot() < self.read_often_until;
-        let period = if is_hurried {
-            WAKE_INTERVAL
-        } else {
-            self.timing.retry_period
-        };
-        let left = until.map(|until| until.since(clock::boot()));
-        left.map_or(period, |left| left.min(period))
+    /// the time at which this replica may acquire the Lease, if this time is known.
+    fn pause(&self, until: Option<BootTime>) -> Duration {
+        let period = self.timing.retry_period;
+        until.map_or(period, |until| until.since(clock::boot()).min(period))
     }
 
     /// Renews the Lease, which this replica holds.
     async fn renew(&mut self) -> Result<(), LeaseError> {
-        let Some(leading) = &self.leading else {
+        let Some(leading) = self.leading.take() else {
             return Ok(());
         };
-        let (leader, acquired) = (leading.leader.clone(), leading.acquired);
         let before = *leading.grant.borrow();
         let sent = clock::boot();
-        let reserved = self.reservation(&acquired).max(before.reserved);
+        let reserved = self.reservation(&leading).max(before.reserved);
         let within = before.until.since(sent);
-        self.write_as_holder(&leader, &acquired, reserved, within)
-            .await?;
-        self.metrics.lease_renewed(clock::boot().since(sent));
+        let written = self.write_as_holder(&leading, reserved, within).await;
         // If the answer arrives after the leadership expired, the renewal must not extend the
         // leadership. The next turn ends the leadership.
-        if clock::boot() < before.until
-            && let Some(leading) = &self.leading
-        {
+        if written.is_ok() && clock::boot() < before.until {
             leading.grant.send_replace(LeadershipGrant {
                 reserved,
                 until: sent + self.timing.renew_deadline,
                 lost: false,
             });
         }
+        self.leading = Some(leading);
+        written?;
+        self.metrics.lease_renewed(clock::boot().since(sent));
         Ok(())
     }
 
@@ -388,10 +341,6 @@ impl<S: LeaseStore> Election<S> {
         };
         let last_leader = seen.record.last.clone();
         let term = Term::new(&format!("{}{:016x}", self.prefix, self.random.u64(..)));
-        let leader = Leader {
-            term: term.clone(),
-            address: self.inputs.address.clone(),
-        };
         let boot = clock::boot();
         let head = (self.inputs.head)();
         let mut highest = self
@@ -407,62 +356,61 @@ impl<S: LeaseStore> Election<S> {
             // resourceVersions.
             highest = highest.max(Rv(clock_version().0.saturating_add(micros(RESERVED_AHEAD))));
         }
-        let acquired = Acquired {
-            start: Rv(highest.0.saturating_add(1)),
+        let start = Rv(highest.0.saturating_add(1));
+        let until = boot + self.timing.renew_deadline;
+        let grant = LeadershipGrant {
+            reserved: start,
+            until,
+            lost: false,
+        };
+        let (grant, leadership) = Leadership::new(term.clone(), start, grant);
+        let own = OwnLeadership {
+            leader: Leader {
+                term: term.clone(),
+                address: self.inputs.address.clone(),
+            },
+            leadership,
+            grant,
             at: clock::now(),
             boot,
             transitions: seen.record.transitions.saturating_add(1),
         };
-        let reserved = self.reservation(&acquired);
+        let reserved = self.reservation(&own);
+        own.grant.send_modify(|grant| grant.reserved = reserved);
         // If the write succeeds but its answer is lost, this Pod holds the Lease, but
         // `write_as_holder` returns an error. So this flag is set before the write.
         self.no_other_holder_seen = true;
-        self.write_as_holder(&leader, &acquired, reserved, self.request_timeout())
+        self.write_as_holder(&own, reserved, self.request_timeout())
             .await?;
-        let until = boot + self.timing.renew_deadline;
         self.last_own_term = Some(term.clone());
         if clock::boot() >= until {
             return Ok(());
         }
-        let grant = LeadershipGrant {
-            reserved,
-            until,
-            lost: false,
-        };
-        let (grant, leadership) = Leadership::new(term.clone(), acquired.start, grant);
         let other_leader = last_leader.filter(|last| !self.is_own_term(&last.term));
-        if let Some(other) = &other_leader {
+        if other_leader.is_some() {
             self.metrics.failed_over();
-            tracing::info!(%term, start = %acquired.start, from = %other.term, "this replica leads");
-        } else {
-            tracing::info!(%term, start = %acquired.start, "this replica leads");
         }
-        self.logged_wait = None;
-        self.leading = Some(OwnLeadership {
-            leader,
-            leadership,
-            grant,
-            acquired,
-        });
+        let from = other_leader.map_or(String::new(), |other| other.term.to_string());
+        tracing::info!(%term, %start, from, "this replica leads");
+        self.leading = Some(own);
         Ok(())
     }
 
     /// Writes the Lease with this replica as the holder.
     async fn write_as_holder(
         &mut self,
-        leader: &Leader,
-        acquired: &Acquired,
+        own: &OwnLeadership,
         reserved: Rv,
         within: Duration,
     ) -> Result<(), LeaseError> {
         let record = LeaseRecord {
-            last: Some(leader.clone()),
+            last: Some(own.leader.clone()),
             is_held: true,
             reserved: Some(reserved),
             is_index_copied: (self.inputs.is_index_copied)(),
             duration: self.timing.lease_duration,
-            acquired: Some(acquired.at),
-            transitions: acquired.transitions,
+            acquired: Some(own.at),
+            transitions: own.transitions,
             ..LeaseRecord::default()
         };
         self.write(&record, within.min(self.request_timeout()))

@@ -15,90 +15,59 @@ use super::link::{
     self, Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::index::{Key, Rv, index_key};
-use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
+use futures::{FutureExt as _, StreamExt as _};
+use http::{HeaderName, HeaderValue, Request, StatusCode};
 use ifo_api::completeness::GAPS_KIND;
 use ifo_api::{Collection, LIVE_GROUP, VERSION, activity, live, record};
 use ifo_client::error_text::chain;
-use ifo_client::list::{ListError, ListItems, ListPager, ListRequest, ListStart};
+use ifo_client::list::{ListItems, query};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use kube::client::Body;
+use kube::api::WatchEvent;
 use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio_util::codec::{FramedRead, LinesCodec};
-use tokio_util::io::StreamReader;
 
 /// The time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The number of objects in a page of the leader's list. Such a page usually has about 1 MB.
-const PAGE_OBJECTS: usize = 500;
-
-/// The largest accepted size of a page. A page of a leader of this release has at most 500
-/// operations of 64 KiB, which is about half of this limit.
-const MAX_PAGE_BYTES: usize = 64 << 20;
-
-/// If a page has more than [`MAX_PAGE_BYTES`], the follower requests this page and all later pages
-/// with this number of objects. Only a leader of another release can send such a large page.
-const SMALL_PAGE_OBJECTS: usize = 50;
-
-/// The largest accepted size of the answer to a state query: 4 MiB. If an answer is larger than the
-/// limit, the request fails with [`LinkError::Failed`]. The limit also applies to readiness reports.
-const MAX_ANSWER: usize = 4 << 20;
-
-/// The largest accepted size of one watch event: 1 MiB. If an event is larger, the watch fails with
-/// [`LinkError::Failed`].
-const MAX_EVENT: usize = 1 << 20;
+/// The number of objects in a page of the leader's list. Such a page usually has about 1 MB. The
+/// leader limits each object to about 64 KiB, so a page has at most 32 MB.
+const PAGE_OBJECTS: &str = "500";
 
 /// The credentials with which this replica authenticates to other replicas.
 #[derive(Clone, Debug)]
-pub enum PeerCredentials {
-    /// A file with a token for the audience [`link::AUDIENCE`]. The kubelet renews
-    /// the token, so the client reads the file again at least once per minute.
-    TokenFile(PathBuf),
-    /// The client certificate of the kubeconfig.
-    ClientCertificate(Box<AuthInfo>),
-}
+pub struct PeerCredentials(Box<AuthInfo>);
 
 impl PeerCredentials {
-    /// Uses the token in `token_file`. Without such a file, uses the client certificate in
-    /// `config`. Returns None if `config` has no client certificate either. The leader would refuse
-    /// the requests of a replica without credentials.
+    /// Uses the token for the audience [`link::AUDIENCE`] in `token_file`. The kubelet renews the
+    /// token, so the client reads the file again at least once per minute. Without such a file, uses
+    /// the client certificate in `config`. Returns None if `config` has no client certificate
+    /// either, because the leader would refuse the requests.
     pub fn new(token_file: Option<PathBuf>, config: &Config) -> Option<Self> {
-        if let Some(file) = token_file {
-            return Some(Self::TokenFile(file));
-        }
         let known = &config.auth_info;
-        if known.client_certificate.is_none() && known.client_certificate_data.is_none() {
-            return None;
-        }
-        Some(Self::ClientCertificate(Box::new(AuthInfo {
-            client_certificate: known.client_certificate.clone(),
-            client_certificate_data: known.client_certificate_data.clone(),
-            client_key: known.client_key.clone(),
-            client_key_data: known.client_key_data.clone(),
-            ..AuthInfo::default()
-        })))
-    }
-
-    fn auth_info(&self) -> AuthInfo {
-        match self {
-            Self::TokenFile(file) => AuthInfo {
+        let has_certificate =
+            known.client_certificate.is_some() || known.client_certificate_data.is_some();
+        let credentials = match token_file {
+            Some(file) => AuthInfo {
                 token_file: Some(file.display().to_string()),
                 ..AuthInfo::default()
             },
-            Self::ClientCertificate(known) => (**known).clone(),
-        }
+            None if has_certificate => AuthInfo {
+                client_certificate: known.client_certificate.clone(),
+                client_certificate_data: known.client_certificate_data.clone(),
+                client_key: known.client_key.clone(),
+                client_key_data: known.client_key_data.clone(),
+                ..AuthInfo::default()
+            },
+            None => return None,
+        };
+        Some(Self(Box::new(credentials)))
     }
 }
 
@@ -132,27 +101,23 @@ impl HttpLinkFactory {
     /// Reads the CA certificates in the `caBundle` of our `APIService`, in DER encoding.
     async fn authorities(&self) -> Result<Vec<Vec<u8>>, LinkError> {
         let api: Api<APIService> = Api::all(self.client.clone());
-        let registered = api.get_opt(self.api_service).await;
-        let registered = registered.map_err(|error| failed(&error))?;
+        let registered = api.get_opt(self.api_service).await.map_err(refused)?;
         let bundle = registered
             .and_then(|registered| registered.spec?.ca_bundle)
             .ok_or(LinkError::NotRegistered)?;
-        let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bundle.0)
+        CertificateDer::pem_slice_iter(&bundle.0)
             .map(|certificate| certificate.map(|der| der.to_vec()))
-            .collect();
-        parsed.map_err(|error| {
-            LinkError::Failed(format!(
-                "the caBundle of the APIService cannot be parsed: {error}"
-            ))
-        })
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| failed("the caBundle of the APIService cannot be parsed", &error))
     }
 
-    /// Returns the client configuration for connections to `address`, without credentials.
-    async fn config(&self, address: &str) -> Result<Config, LinkError> {
-        let url = format!("https://{address}");
-        let url = url.parse::<http::Uri>();
-        let url =
-            url.map_err(|_| LinkError::Failed(format!("{address:?} is not a valid address")))?;
+    async fn link(&self, leader: &Leader) -> Result<HttpLink, LinkError> {
+        let term = HeaderValue::from_str(leader.term.as_str())
+            .map_err(|error| failed("the term is not a valid header value", &error))?;
+        let url = format!("https://{}", leader.address).parse();
+        let url = url.map_err(|error: http::uri::InvalidUri| {
+            failed("the address of the leader is not valid", &error)
+        })?;
         let mut config = Config::new(url);
         config.root_cert = Some(self.authorities().await?);
         config.tls_server_name = Some(self.server_name.clone());
@@ -162,28 +127,9 @@ impl HttpLinkFactory {
         // state queries, the caller sets a time limit.
         config.read_timeout = None;
         config.default_retry = false;
-        Ok(config)
-    }
-
-    async fn link(&self, leader: &Leader) -> Result<Box<dyn Link>, LinkError> {
-        let term = HeaderValue::from_str(leader.term.as_str())
-            .map_err(|_| LinkError::Failed("the term is not a valid header value".to_owned()))?;
-        let mut config = self.config(&leader.address).await?;
-        config.auth_info = self.credentials.auth_info();
+        config.auth_info = (*self.credentials.0).clone();
         config.headers = vec![(HeaderName::from_static(link::TERM_HEADER), term)];
-        Ok(Box::new(Self::through(client(config)?)))
-    }
-
-    /// Returns a link that sends all requests with `client`.
-    fn through(client: Client) -> HttpLink {
-        let path = format!("/apis/{LIVE_GROUP}/{VERSION}/{}", live::PLURAL);
-        HttpLink {
-            pager: ListPager::new(client.clone(), &path, Some(PAGE_OBJECTS))
-                .accepting("application/json")
-                .bounded(MAX_PAGE_BYTES, SMALL_PAGE_OBJECTS),
-            client,
-            path,
-        }
+        Ok(HttpLink(Client::try_from(config).map_err(refused)?))
     }
 }
 
@@ -192,85 +138,67 @@ impl LinkFactory for HttpLinkFactory {
         &'a self,
         leader: &'a Leader,
     ) -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>> {
-        self.link(leader).boxed()
+        async { Ok(Box::new(self.link(leader).await?) as Box<dyn Link>) }.boxed()
     }
 }
 
 /// A [`Link`] over HTTPS.
-pub(super) struct HttpLink {
-    client: Client,
-    pager: ListPager,
-    path: String,
+pub(super) struct HttpLink(pub(super) Client);
+
+/// Returns a GET of the leader's operations with these options.
+fn request(options: &[(&str, &str)]) -> Result<Request<Vec<u8>>, LinkError> {
+    let (plural, query) = (live::PLURAL, query(options));
+    get(&format!("/apis/{LIVE_GROUP}/{VERSION}/{plural}?{query}"))
+}
+
+fn get(uri: &str) -> Result<Request<Vec<u8>>, LinkError> {
+    let request = Request::get(uri).header(http::header::ACCEPT, "application/json");
+    let request = request.body(Vec::new());
+    request.map_err(|error| failed("invalid request", &error))
 }
 
 impl HttpLink {
-    /// Sends a GET for `uri`, and returns the body of a successful answer.
-    async fn get(&self, uri: &str) -> Result<Body, LinkError> {
-        let answer = send(&self.client, uri).await?;
-        if answer.status().is_success() {
-            Ok(answer.into_body())
-        } else {
-            Err(refused(answer.status()))
-        }
-    }
-
-    async fn answer(&self) -> Result<PeerAnswer, LinkError> {
-        let answer = read(self.get(link::PEER_PATH).await?).await?;
-        serde_json::from_slice(&answer).map_err(|error| failed(&error))
-    }
-
     async fn objects(&self, start: PageStart) -> Result<ObjectPage, LinkError> {
-        let version;
-        let start = match &start {
-            PageStart::Exact(rv) => {
-                version = rv.to_string();
-                ListStart::Exact(&version)
-            }
-            PageStart::Latest => ListStart::First,
-            PageStart::Continue(token) => ListStart::Continue(token),
+        let limit = ("limit", PAGE_OBJECTS);
+        let request = match start {
+            PageStart::Exact(rv) => request(&[
+                limit,
+                ("resourceVersionMatch", "Exact"),
+                ("resourceVersion", &rv.to_string()),
+            ]),
+            PageStart::Latest => request(&[limit]),
+            PageStart::Continue(token) => request(&[limit, ("continue", &token)]),
         };
-        let request = ListRequest {
-            start,
-            ..ListRequest::default()
-        };
-        let page = self
-            .pager
-            .page(request)
-            .await
-            .map_err(|error| match error {
-                ListError::Refused(answer) => refused(answer.status()),
-                error => failed(&error),
-            })?;
-        let list = ListItems::<&RawValue>::read(&page.body).map_err(|error| failed(&error))?;
-        let version = list.version.and_then(|text| text.parse().ok());
-        let rv = version.ok_or_else(|| malformed("the list has no valid resourceVersion"))?;
-        let objects = list.items.into_iter().map(object);
+        let page = self.0.request_text(request?).await.map_err(refused)?;
+        let list = ListItems::<&RawValue>::read(page.as_bytes()).map_err(undecodable)?;
+        let rv = list.version.and_then(|text| text.parse().ok());
+        let missing = || LinkError::Failed("the list has no valid resourceVersion".to_owned());
+        let objects = list.items.into_iter().map(|json| {
+            let (key, rv) = key_and_version(json)?;
+            Ok((key, rv, json.get().into()))
+        });
         Ok(ObjectPage {
-            rv: Rv(rv),
-            objects: objects.collect::<Result<_, _>>()?,
+            rv: Rv(rv.ok_or_else(missing)?),
+            objects: objects.collect::<Result<_, LinkError>>()?,
             next: list.next,
         })
     }
 
     async fn events(&self, after: Rv) -> Result<Events, LinkError> {
-        let uri = format!(
-            "{}?watch=1&allowWatchBookmarks=true&resourceVersion={after}",
-            self.path
-        );
-        let body = self.get(&uri).await?;
-        let bytes = body.into_data_stream().map_err(std::io::Error::other);
-        let lines = FramedRead::new(
-            StreamReader::new(bytes),
-            LinesCodec::new_with_max_length(MAX_EVENT),
-        );
-        let events = lines.map(|line| event(&line.map_err(|error| failed(&error))?));
-        Ok(events.boxed())
+        let request = request(&[
+            ("watch", "1"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", &after.to_string()),
+        ]);
+        let events = self.0.request_events::<Box<RawValue>>(request?).await;
+        let events = events.map_err(refused)?;
+        Ok(events.map(|it| event(it.map_err(refused)?)).boxed())
     }
 }
 
 impl Link for HttpLink {
     fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>> {
-        self.answer().boxed()
+        async { self.0.request(get(link::PEER_PATH)?).await.map_err(refused) }.boxed()
     }
 
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {
@@ -282,33 +210,32 @@ impl Link for HttpLink {
     }
 }
 
-fn client(config: Config) -> Result<Client, LinkError> {
-    Client::try_from(config).map_err(|error| failed(&error))
+fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> LinkError {
+    LinkError::Failed(format!("{what}: {}", chain(error)))
 }
 
-/// Sends a GET for `uri`, and returns the answer with any status code.
-async fn send(client: &Client, uri: &str) -> Result<Response<Body>, LinkError> {
-    let request = Request::get(uri).body(Body::empty());
-    let request = request.map_err(|error| failed(&error))?;
-    client.send(request).await.map_err(|error| failed(&error))
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "the signature that `map_err` needs"
+)]
+fn undecodable(error: serde_json::Error) -> LinkError {
+    failed("the answer of the leader cannot be decoded", &error)
 }
 
-/// Reads a body of at most [`MAX_ANSWER`] bytes.
-async fn read(body: Body) -> Result<Bytes, LinkError> {
-    let read = Limited::new(body, MAX_ANSWER).collect().await;
-    let read = read.map_err(|error| LinkError::Failed(chain(&*error)))?;
-    Ok(read.to_bytes())
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "the signature that `map_err` needs"
+)]
+fn refused(error: kube::Error) -> LinkError {
+    match &error {
+        kube::Error::Api(status) => of_code(status.code),
+        _ => LinkError::Failed(chain(&error)),
+    }
 }
 
-fn failed(error: &(dyn std::error::Error + 'static)) -> LinkError {
-    LinkError::Failed(chain(error))
-}
-
-fn malformed(reason: &str) -> LinkError {
-    LinkError::Failed(reason.to_owned())
-}
-
-fn refused(status: StatusCode) -> LinkError {
+/// Returns the error for an answer with this status code.
+fn of_code(code: u16) -> LinkError {
+    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     match status {
         StatusCode::GONE => LinkError::Gone,
         StatusCode::MISDIRECTED_REQUEST => LinkError::AnotherTerm,
@@ -319,103 +246,64 @@ fn refused(status: StatusCode) -> LinkError {
     }
 }
 
-#[derive(Deserialize)]
-struct VersionedObject<'a> {
-    #[serde(borrow, default)]
-    kind: Cow<'a, str>,
-    #[serde(borrow)]
-    metadata: Metadata<'a>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
-    #[serde(borrow, default)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    namespace: Cow<'a, str>,
-    #[serde(borrow)]
-    resource_version: Cow<'a, str>,
-    /// The collection of the index that contains the object.
-    #[serde(skip)]
-    collection: Option<Collection>,
-}
-
-impl Metadata<'_> {
-    fn key(&self) -> Key {
-        let collection = self.collection.unwrap_or(Collection::Operations);
-        index_key(collection.key(&self.namespace, &*self.name))
+/// Returns the key and the resourceVersion of an object.
+fn key_and_version(json: &RawValue) -> Result<(Key, Rv), LinkError> {
+    #[derive(Deserialize)]
+    struct VersionedObject {
+        #[serde(default)]
+        kind: String,
+        metadata: Metadata,
     }
-
-    fn rv(&self) -> Result<Rv, LinkError> {
-        let parsed = self.resource_version.parse();
-        parsed
-            .map(Rv)
-            .map_err(|_| malformed("an object has no valid resourceVersion"))
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        name: String,
+        #[serde(default)]
+        namespace: String,
+        resource_version: String,
     }
+    let VersionedObject { kind, metadata } =
+        serde_json::from_str(json.get()).map_err(undecodable)?;
+    let collection = match &*kind {
+        record::KIND => Collection::Records,
+        activity::KIND => Collection::Activities,
+        GAPS_KIND => Collection::Gaps,
+        _ => Collection::Operations,
+    };
+    let key = index_key(collection.key(&metadata.namespace, &*metadata.name));
+    Ok((key, version(&metadata.resource_version)?))
 }
 
-fn metadata(json: &RawValue) -> Result<Metadata<'_>, LinkError> {
-    let object: VersionedObject<'_> =
-        serde_json::from_str(json.get()).map_err(|error| failed(&error))?;
-    Ok(Metadata {
-        collection: match &*object.kind {
-            record::KIND => Some(Collection::Records),
-            activity::KIND => Some(Collection::Activities),
-            GAPS_KIND => Some(Collection::Gaps),
-            _ => None,
-        },
-        ..object.metadata
+fn version(text: &str) -> Result<Rv, LinkError> {
+    let version = text.parse().map(Rv);
+    version.map_err(|error| failed("an object has no valid resourceVersion", &error))
+}
+
+fn event(event: WatchEvent<Box<RawValue>>) -> Result<LeaderEvent, LinkError> {
+    Ok(match event {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+            let (key, rv) = key_and_version(&object)?;
+            let json = object.get().into();
+            LeaderEvent::Put { rv, key, json }
+        }
+        WatchEvent::Deleted(object) => {
+            let (key, rv) = key_and_version(&object)?;
+            LeaderEvent::Delete { rv, key }
+        }
+        WatchEvent::Bookmark(bookmark) => {
+            LeaderEvent::Bookmark(version(&bookmark.metadata.resource_version)?)
+        }
+        WatchEvent::Error(status) => return Err(of_code(status.code)),
     })
-}
-
-fn object(json: &RawValue) -> Result<(Key, Rv, Vec<u8>), LinkError> {
-    let metadata = metadata(json)?;
-    Ok((metadata.key(), metadata.rv()?, json.get().into()))
-}
-
-/// Parses one line of a watch.
-fn event(line: &str) -> Result<LeaderEvent, LinkError> {
-    #[derive(Deserialize)]
-    struct WatchLine<'a> {
-        #[serde(borrow, rename = "type")]
-        kind: Cow<'a, str>,
-        #[serde(borrow)]
-        object: &'a RawValue,
-    }
-    #[derive(Deserialize)]
-    struct WatchErrorObject {
-        code: u16,
-    }
-    let line: WatchLine<'_> = serde_json::from_str(line).map_err(|error| failed(&error))?;
-    if line.kind == "ERROR" {
-        let status: WatchErrorObject =
-            serde_json::from_str(line.object.get()).map_err(|error| failed(&error))?;
-        let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        return Err(refused(code));
-    }
-    let metadata = metadata(line.object)?;
-    let rv = metadata.rv()?;
-    match &*line.kind {
-        "ADDED" | "MODIFIED" => Ok(LeaderEvent::Put {
-            rv,
-            key: metadata.key(),
-            json: line.object.get().into(),
-        }),
-        "DELETED" => Ok(LeaderEvent::Delete {
-            rv,
-            key: metadata.key(),
-        }),
-        "BOOKMARK" => Ok(LeaderEvent::Bookmark(rv)),
-        other => Err(LinkError::Failed(format!(
-            "{other:?} is not a known type of watch event"
-        ))),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn line_event(line: &str) -> Result<LeaderEvent, LinkError> {
+        event(serde_json::from_str(line).map_err(undecodable)?)
+    }
 
     #[test]
     fn events_keep_the_bytes_of_the_leader() {
@@ -426,26 +314,28 @@ mod tests {
             key: Key::new("n", "a"),
             json: object.into(),
         };
-        assert_eq!(event(&line("ADDED")), Ok(put.clone()));
-        assert_eq!(event(&line("MODIFIED")), Ok(put));
+        assert_eq!(line_event(&line("ADDED")), Ok(put.clone()));
+        assert_eq!(line_event(&line("MODIFIED")), Ok(put));
         let delete = LeaderEvent::Delete {
             rv: Rv(7),
             key: Key::new("n", "a"),
         };
-        assert_eq!(event(&line("DELETED")), Ok(delete));
-        let bookmark =
-            r#"{"type":"BOOKMARK","object":{"kind":"X","metadata":{"resourceVersion":"9"}}}"#;
-        assert_eq!(event(bookmark), Ok(LeaderEvent::Bookmark(Rv(9))));
+        assert_eq!(line_event(&line("DELETED")), Ok(delete));
+        let bookmark = r#"{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"X","metadata":{"resourceVersion":"9"}}}"#;
+        assert_eq!(line_event(bookmark), Ok(LeaderEvent::Bookmark(Rv(9))));
     }
 
     #[test]
     fn error_events_and_malformed_events_are_errors() {
         let error = |code: u16| format!(r#"{{"type":"ERROR","object":{{"code":{code}}}}}"#);
-        assert_eq!(event(&error(410)), Err(LinkError::Gone));
-        assert_eq!(event(&error(421)), Err(LinkError::AnotherTerm));
-        assert!(matches!(event(&error(500)), Err(LinkError::Refused(_))));
+        assert_eq!(line_event(&error(410)), Err(LinkError::Gone));
+        assert_eq!(line_event(&error(421)), Err(LinkError::AnotherTerm));
+        assert!(matches!(
+            line_event(&error(500)),
+            Err(LinkError::Refused(_))
+        ));
         for code in [401, 403] {
-            let refused = event(&error(code));
+            let refused = line_event(&error(code));
             assert!(
                 matches!(refused, Err(LinkError::NotAuthorized(_))),
                 "{refused:?}"
@@ -457,7 +347,7 @@ mod tests {
             r#"{"type":"ADDED","object":{"metadata":{}}}"#,
             &error(0),
         ] {
-            assert!(event(broken).is_err(), "{broken}");
+            assert!(line_event(broken).is_err(), "{broken}");
         }
     }
 }

@@ -1,30 +1,32 @@
 //! The contents of the Lease with which the replicas elect their leader. This module converts
 //! between the Kubernetes object and a [`LeaseRecord`]. The values for which a Lease has no field
-//! are in annotations.
+//! are in an annotation.
 
 use super::{Leader, Term};
 use crate::clock;
 use crate::index::Rv;
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Annotation with the `HOST:PORT` of the holder. The annotation stays after the holder has
-/// released the Lease, because followers may still copy the holder's last changes.
-const ADDRESS: &str = "ifo.kubevirt.io/leader-address";
-/// Annotation with the highest resourceVersion that the holder may issue.
-const RESERVED: &str = "ifo.kubevirt.io/reserved-version";
-/// Annotation with the last resourceVersion that the last holder issued. The holder writes this
-/// annotation when it releases the Lease.
-const FINAL: &str = "ifo.kubevirt.io/final-version";
-/// Annotation with the previous holder. The annotation exists only while the Lease has no holder.
-const LAST: &str = "ifo.kubevirt.io/last-holder";
+/// Annotation with an [`ElectionNote`] as JSON.
+const NOTE: &str = "ifo.kubevirt.io/election";
 
-/// Annotation that is `true` if another replica copies the holder's index (the operations in
-/// memory). Otherwise, the annotation does not exist.
-const MIRRORED: &str = "ifo.kubevirt.io/mirrored";
+/// The values for which a Lease has no field.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ElectionNote {
+    /// The `HOST:PORT` of the holder. It stays after the holder has released the Lease, because
+    /// followers may still copy the holder's last changes.
+    leader_address: String,
+    /// The holder, or the previous holder if the Lease has none.
+    last_holder: String,
+    reserved_version: Option<u64>,
+    final_version: Option<u64>,
+    mirrored: bool,
+}
 
 /// The shortest and the longest accepted lease duration. A user may write a wrong duration into the
 /// Lease, such as one year. If the leader then crashed, no replica would lead for a year. So
@@ -64,56 +66,42 @@ pub(super) struct LeaseRecord {
     /// True if another replica was copying the index of the last holder at the time of the holder's
     /// last write to the Lease.
     pub is_index_copied: bool,
-    /// The names of annotations with invalid values. [`LeaseRecord::read`] ignores these values.
-    pub unusable: Vec<&'static str>,
+    /// True if the annotation has invalid values, because a user has edited it. Its values are then
+    /// ignored.
+    pub is_note_invalid: bool,
 }
 
 impl LeaseRecord {
     /// Reads a Lease. Ignores or replaces invalid values, because users may have edited the Lease.
     pub fn read(lease: &Lease) -> Self {
-        let empty = (LeaseSpec::default(), BTreeMap::new());
-        let spec = lease.spec.as_ref().unwrap_or(&empty.0);
-        let annotations = lease.metadata.annotations.as_ref().unwrap_or(&empty.1);
-        let mut unusable = Vec::new();
-        let mut version = |name: &'static str| {
-            let version = annotations.get(name)?.parse().map(Rv);
-            version.map_err(|_| unusable.push(name)).ok()
-        };
-        let (reserved, final_version) = (version(RESERVED), version(FINAL));
-        let term = |name: &String| Some(Term::new(name)).filter(|_| !name.is_empty());
-        let holder = spec.holder_identity.as_ref().and_then(term);
-        let last = holder
-            .clone()
-            .or_else(|| annotations.get(LAST).and_then(term));
-        let address = annotations.get(ADDRESS).cloned().unwrap_or_default();
-        let is_address = |it: &str| {
-            let parts = it.rsplit_once(':');
-            parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-        };
-        let address = if is_address(&address) {
-            address
-        } else {
-            if last.is_some() {
-                unusable.push(ADDRESS);
-            }
-            String::new()
-        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        let annotations = lease.metadata.annotations.as_ref();
+        let text = annotations.and_then(|annotations| annotations.get(NOTE));
+        let note = text.map(|text| serde_json::from_str::<ElectionNote>(text));
+        let is_note_invalid = note.as_ref().is_some_and(Result::is_err);
+        let note = note.and_then(Result::ok).unwrap_or_default();
+        let holder = spec.holder_identity.filter(|name| !name.is_empty());
+        let is_held = holder.is_some();
+        let last = holder.unwrap_or(note.last_holder);
         let seconds = spec.lease_duration_seconds.map(u64::try_from);
         let duration = seconds.and_then(Result::ok).map(Duration::from_secs);
         Self {
             uid: lease.metadata.uid.clone(),
-            renewed: spec.renew_time.as_ref().map(|time| time.0),
-            final_version: final_version.filter(|_| holder.is_none()),
-            is_held: holder.is_some(),
-            acquired: spec.acquire_time.as_ref().map(|time| time.0),
-            last: last.map(|term| Leader { term, address }),
+            renewed: spec.renew_time.map(|time| time.0),
+            final_version: note.final_version.map(Rv).filter(|_| !is_held),
+            is_held,
+            acquired: spec.acquire_time.map(|time| time.0),
+            last: (!last.is_empty()).then(|| Leader {
+                term: Term::new(&last),
+                address: note.leader_address,
+            }),
             duration: duration
                 .unwrap_or(MIN_LEASE_DURATION)
                 .clamp(MIN_LEASE_DURATION, MAX_LEASE_DURATION),
             transitions: spec.lease_transitions.unwrap_or(0),
-            reserved,
-            is_index_copied: annotations.get(MIRRORED).is_some_and(|it| it == "true"),
-            unusable,
+            reserved: note.reserved_version.map(Rv),
+            is_index_copied: note.mirrored,
+            is_note_invalid,
         }
     }
 
@@ -145,20 +133,18 @@ impl LeaseRecord {
         spec.acquire_time = self.acquired.map(MicroTime);
         spec.lease_transitions = Some(self.transitions);
 
+        let note = ElectionNote {
+            leader_address: last
+                .map(|leader| leader.address.clone())
+                .unwrap_or_default(),
+            last_holder: name.unwrap_or_default(),
+            reserved_version: self.reserved.map(|rv| rv.0),
+            final_version: self.final_version.map(|rv| rv.0),
+            mirrored: self.is_index_copied,
+        };
+        let note = serde_json::to_string(&note).expect("the note is JSON");
         let annotations = lease.metadata.annotations.get_or_insert_default();
-        let values = [
-            (ADDRESS, last.map(|leader| leader.address.clone())),
-            (RESERVED, self.reserved.map(|rv| rv.to_string())),
-            (FINAL, self.final_version.map(|rv| rv.to_string())),
-            (MIRRORED, self.is_index_copied.then(|| "true".to_owned())),
-            (LAST, name.filter(|_| !self.is_held)),
-        ];
-        for (key, value) in values {
-            match value {
-                Some(value) => annotations.insert(key.to_owned(), value),
-                None => annotations.remove(key),
-            };
-        }
+        annotations.insert(NOTE.to_owned(), note);
         lease
     }
 }

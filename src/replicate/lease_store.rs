@@ -2,14 +2,13 @@
 //! also has the time settings of the election, and checks them.
 
 use super::lease_contents::{MAX_LEASE_DURATION, MIN_LEASE_DURATION};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, TryFutureExt as _};
 use ifo_client::error_text::chain;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PostParams;
-use kube::core::response::reason;
 use kube::{Api, Client};
 use std::time::Duration;
 
@@ -68,16 +67,13 @@ impl Timing {
 /// The reason why a request for the Lease failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// Another client has changed the Lease since this replica last read or wrote it. The write had
-    /// no effect.
+    /// Another client has created or changed the Lease since this replica last read or wrote it. The
+    /// write had no effect.
     #[error("the Lease has changed")]
     Conflict,
     /// The Lease does not exist.
     #[error("the Lease does not exist")]
     NotFound,
-    /// The Lease exists already. The write had no effect.
-    #[error("the Lease exists already")]
-    Exists,
     /// The kube-apiserver refused the request.
     #[error("{0}")]
     Refused(String),
@@ -94,17 +90,22 @@ pub enum LeaseError {
 /// The owner of an `APIService` must be cluster-scoped, so the owner is a `ClusterRole`.
 pub const OWNER: &str = "ifo-apiserver-registration";
 
+/// A request for the Lease.
+#[derive(Clone, Debug)]
+pub enum LeaseRequest {
+    /// Reads the Lease.
+    Get,
+    /// Creates the Lease. Fails with [`LeaseError::Conflict`] if it exists.
+    Create(Lease),
+    /// Replaces the Lease. Fails with [`LeaseError::Conflict`] if the stored Lease has another UID or
+    /// another `metadata.resourceVersion`.
+    Update(Lease),
+}
+
 /// Reads and writes the Lease. Tests implement this trait with a simulated kube-apiserver.
 pub trait LeaseStore: Send + Sync + 'static {
-    /// Reads the Lease.
-    fn get(&self) -> BoxFuture<'_, Result<Lease, LeaseError>>;
-
-    /// Creates the Lease, and returns the stored object.
-    fn create<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>>;
-
-    /// Replaces the Lease, and returns the stored object. Fails with [`LeaseError::Conflict`] if
-    /// the stored Lease has another UID or another `metadata.resourceVersion` than `lease`.
-    fn update<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>>;
+    /// Sends a request, and returns the stored Lease.
+    fn send(&self, request: LeaseRequest) -> BoxFuture<'_, Result<Lease, LeaseError>>;
 }
 
 /// Reads and writes the Lease through a kube-apiserver.
@@ -146,24 +147,20 @@ impl ClusterLeases {
 }
 
 impl LeaseStore for ClusterLeases {
-    fn get(&self) -> BoxFuture<'_, Result<Lease, LeaseError>> {
-        self.api.get(&self.name).map_err(LeaseError::from).boxed()
-    }
-
-    fn create<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>> {
-        async {
-            let mut lease = lease.clone();
-            lease.metadata.name = Some(self.name.clone());
-            lease.metadata.owner_references = self.owner().await?.map(|owner| vec![owner]);
-            Ok(self.api.create(&PostParams::default(), &lease).await?)
-        }
-        .boxed()
-    }
-
-    fn update<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>> {
+    fn send(&self, request: LeaseRequest) -> BoxFuture<'_, Result<Lease, LeaseError>> {
         async {
             let params = PostParams::default();
-            Ok(self.api.replace(&self.name, &params, lease).await?)
+            Ok(match request {
+                LeaseRequest::Get => self.api.get(&self.name).await?,
+                LeaseRequest::Create(mut lease) => {
+                    lease.metadata.name = Some(self.name.clone());
+                    lease.metadata.owner_references = self.owner().await?.map(|owner| vec![owner]);
+                    self.api.create(&params, &lease).await?
+                }
+                LeaseRequest::Update(lease) => {
+                    self.api.replace(&self.name, &params, &lease).await?
+                }
+            })
         }
         .boxed()
     }
@@ -172,7 +169,6 @@ impl LeaseStore for ClusterLeases {
 impl From<kube::Error> for LeaseError {
     fn from(error: kube::Error) -> Self {
         match &error {
-            kube::Error::Api(status) if status.reason == reason::ALREADY_EXISTS => Self::Exists,
             kube::Error::Api(status) if status.code == 409 => Self::Conflict,
             kube::Error::Api(status) if status.code == 404 => Self::NotFound,
             kube::Error::Api(_) => Self::Refused(chain(&error)),

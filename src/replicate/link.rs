@@ -38,10 +38,10 @@ pub struct PeerAnswer {
     /// True if the answering replica leads and its Lease is valid.
     pub leading: bool,
     /// The newest resourceVersion of the answering replica's index.
-    #[serde(with = "rv_as_string")]
+    #[serde(with = "VersionNumber")]
     pub head: Rv,
     /// The oldest resourceVersion at which the answering replica can serve lists and watches.
-    #[serde(with = "rv_as_string")]
+    #[serde(with = "VersionNumber")]
     pub oldest: Rv,
     /// Milliseconds since the kube-apiserver last answered a Lease request of the answering
     /// replica. None if the kube-apiserver never answered such a request.
@@ -49,25 +49,10 @@ pub struct PeerAnswer {
     pub cluster_answered: Option<u64>,
 }
 
-/// Represents resourceVersions as JSON strings, as Kubernetes does. Some JSON parsers cannot
-/// represent all 64-bit numbers.
-mod rv_as_string {
-    use crate::index::Rv;
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    #[expect(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "serde hands over a reference"
-    )]
-    pub fn serialize<S: Serializer>(rv: &Rv, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(rv)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rv, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Rv).map_err(de::Error::custom)
-    }
-}
+/// The JSON of a resourceVersion: a number.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Rv")]
+struct VersionNumber(u64);
 
 /// The reason why a request to the leader failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

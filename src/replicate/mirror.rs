@@ -12,7 +12,7 @@
 //! the follower replaces its index by the whole state of the next leader, and these changes are
 //! lost.
 
-use super::link::{Events, LeaderEvent, Link, LinkError, LinkFactory, PageStart};
+use super::link::{LeaderEvent, Link, LinkError, LinkFactory, PageStart};
 use super::replica_status::LeaderQueries;
 use super::{Leader, Term};
 use crate::index::{Error, Key, Object, Rv, VersionAssignment, Write, Writer};
@@ -112,104 +112,81 @@ impl Mirror {
                 logged_reason.clone_from(&reason);
             }
             self.leader_queries.set_interruption(Some(reason));
-            self.leader_queries
-                .without_queries(tokio::time::sleep(RETRY_DELAY))
-                .await;
+            self.leader_queries.set_asking(false);
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 
     /// Copies the index until the copy is interrupted, for example because a request fails. Returns
     /// the reason.
     async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> MirrorError {
-        let connecting = self.links.connect(leader);
-        let link = match self.leader_queries.without_queries(connecting).await {
+        let link = match self.links.connect(leader).await {
             Ok(link) => link,
             Err(error) => return error.into(),
         };
         self.leader_queries.set_unregistered(false);
-        let link = &*link;
-        let first = match self.leader_queries.first_answer(link, &leader.term).await {
+        let first = match self.leader_queries.first_answer(&*link, &leader.term).await {
             Ok(answer) => answer,
             Err(error) => return error.into(),
         };
-        let reader = self.leader_queries.reader.clone();
+        let start = self.next_start;
+        let queries = self.leader_queries.send_queries(&*link, &leader.term);
         let (in_sync, next_start) = (&self.in_sync, &mut self.next_start);
-        let (confirmed, mut is_confirmed) = watch::channel(false);
-        let report_sync = async {
-            // This replica may have received changes of a crashed leader that the new leader never
-            // received. Then this replica is not in sync, even if its own resourceVersion is higher
-            // than the leader's. So this future first waits until the leader confirms that it knows
-            // the resourceVersion of this replica's index.
-            let _ = is_confirmed.wait_for(|is_confirmed| *is_confirmed).await;
-            // This loop also ends if the stream of changes ends, because `select!` then drops this
-            // future.
-            while !reader
-                .wait_until_reached(first.head, Duration::from_mins(1))
-                .await
-            {}
-            in_sync.send_replace(Some(leader.term.clone()));
-            std::future::pending().await
+        let copied = async {
+            load(writer, &*link, start, first.oldest).await?;
+            // The index now has a whole state. If the watch is interrupted, the next copy can resume
+            // at the resourceVersion of the index.
+            *next_start = CopyStart::Resume;
+            let mut events = link.watch(writer.head()).await?;
+            while let Some(event) = events.next().await {
+                apply(writer, event?)?;
+                // This replica may have received changes of a crashed leader that the new leader
+                // never received. Then this replica is not in sync, even if its own resourceVersion
+                // is higher than the leader's. With the first event, the leader confirms that it
+                // knows the resourceVersion of this replica's index.
+                if writer.head() >= first.head && in_sync.borrow().as_ref() != Some(&leader.term) {
+                    in_sync.send_replace(Some(leader.term.clone()));
+                }
+            }
+            Ok(())
         };
-        tokio::select! {
+        let copied: Result<(), MirrorError> = tokio::select! {
             biased;
-            ended = stream(writer, link, first.oldest, next_start, &confirmed) => ended,
-            error = self.leader_queries.send_queries(link, &leader.term) => error.into(),
-            never = report_sync => never,
+            copied = copied => copied,
+            error = queries => Err(error.into()),
+        };
+        let ended = LinkError::Failed("the leader ended the stream".to_owned());
+        let interruption = copied.err().unwrap_or(ended.into());
+        match (&interruption, start) {
+            (MirrorError::Link(LinkError::Gone), CopyStart::Resume)
+            | (MirrorError::Diverged(_), _) => self.next_start = CopyStart::Oldest,
+            // The copy of a whole state has failed. While this replica was reading the state, the
+            // leader dropped changes that the copy still needed. The leader drops the oldest changes
+            // first. So the next copy starts from the newest state, which needs only newer changes.
+            (MirrorError::Link(LinkError::Gone), _) => self.next_start = CopyStart::Latest,
+            _ => {}
         }
+        interruption
     }
 }
 
-/// Copies the leader's whole state, if `next_start` requires a whole state. Then applies each
-/// change. Returns the reason why the copy was interrupted, and sets `next_start` for the next
-/// attempt.
-///
-/// Sets `confirmed` to true at the first event of the watch. With this event, the leader confirms
-/// that it knows the resourceVersion of this replica's index.
-async fn stream(
+/// Replaces the contents of the index by the leader's state, if `start` requires this. `oldest` is the
+/// oldest resourceVersion of the leader.
+async fn load(
     writer: &mut Writer,
     link: &dyn Link,
+    start: CopyStart,
     oldest: Rv,
-    next_start: &mut CopyStart,
-    confirmed: &watch::Sender<bool>,
-) -> MirrorError {
-    let from = *next_start;
-    let copied = async {
-        match from {
-            // The index was filled before, so only the later changes are needed. An index that was
-            // never filled has the resourceVersion 0.
-            CopyStart::Resume if writer.head() > Rv(0) => {}
-            // Start at the oldest resourceVersion of the leader. Then this replica can serve lists
-            // and watches at the same past resourceVersions as the leader.
-            CopyStart::Resume | CopyStart::Oldest => {
-                load(writer, link, PageStart::Exact(oldest)).await?;
-            }
-            CopyStart::Latest => load(writer, link, PageStart::Latest).await?,
-        }
-        // The index now has a whole state. If the watch is interrupted, the next copy can resume at
-        // the resourceVersion of the index.
-        *next_start = CopyStart::Resume;
-        let events = link.watch(writer.head()).await?;
-        apply(writer, events, confirmed).await
+) -> Result<(), MirrorError> {
+    let start = match start {
+        // The index was filled before, so only the later changes are needed. An index that was never
+        // filled has the resourceVersion 0.
+        CopyStart::Resume if writer.head() > Rv(0) => return Ok(()),
+        // Start at the oldest resourceVersion of the leader. Then this replica can serve lists and
+        // watches at the same past resourceVersions as the leader.
+        CopyStart::Resume | CopyStart::Oldest => PageStart::Exact(oldest),
+        CopyStart::Latest => PageStart::Latest,
     };
-    let interruption = match copied.await {
-        Ok(()) => LinkError::Failed("the leader ended the stream".to_owned()).into(),
-        Err(interruption) => interruption,
-    };
-    match (&interruption, from) {
-        (MirrorError::Link(LinkError::Gone), CopyStart::Resume) | (MirrorError::Diverged(_), _) => {
-            *next_start = CopyStart::Oldest;
-        }
-        // The copy of a whole state has failed. While this replica was reading the state, the
-        // leader dropped changes that the copy still needed. The leader drops the oldest changes
-        // first. So the next copy starts from the newest state, which needs only newer changes.
-        (MirrorError::Link(LinkError::Gone), _) => *next_start = CopyStart::Latest,
-        _ => {}
-    }
-    interruption
-}
-
-/// Replaces the contents of the index by the leader's state at the resourceVersion of `start`.
-async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<(), MirrorError> {
     let mut page = link.page(start).await?;
     let mut replacement = writer.replacement(page.rv);
     loop {
@@ -232,37 +209,25 @@ fn decode(key: &Key, json: &[u8]) -> Result<Object, LinkError> {
         .map_err(|error| LinkError::Failed(format!("cannot decode {key}: {error}")))
 }
 
-/// Applies the changes of the leader until their stream ends.
-async fn apply(
-    writer: &mut Writer,
-    mut events: Events,
-    confirmed: &watch::Sender<bool>,
-) -> Result<(), MirrorError> {
-    while let Some(event) = events.next().await {
-        let event = event?;
-        confirmed.send_replace(true);
-        match event {
-            LeaderEvent::Put { rv, key, json } => {
-                let object = decode(&key, &json)?;
-                writer.commit(
-                    vec![Write::Put { key, object }],
-                    VersionAssignment::Exact(rv),
-                )?;
-            }
-            LeaderEvent::Delete { rv, key } => {
-                if writer.get(&key).is_none() {
-                    return Err(MirrorError::Diverged(format!(
-                        "{key} was deleted, but does not exist in the copy"
-                    )));
-                }
-                writer.commit(vec![Write::Delete { key }], VersionAssignment::Exact(rv))?;
-            }
-            // At the start of a leadership term, the leader's index gets a new resourceVersion
-            // without a changed object. This resourceVersion arrives in a bookmark. Every other
-            // bookmark has a resourceVersion that this index has already reached.
-            LeaderEvent::Bookmark(rv) if rv > writer.head() => writer.mark(rv)?,
-            LeaderEvent::Bookmark(_) => {}
+/// Applies one change of the leader.
+fn apply(writer: &mut Writer, event: LeaderEvent) -> Result<(), MirrorError> {
+    let (rv, write) = match event {
+        LeaderEvent::Put { rv, key, json } => {
+            let object = decode(&key, &json)?;
+            (rv, Write::Put { key, object })
         }
-    }
+        LeaderEvent::Delete { key, .. } if writer.get(&key).is_none() => {
+            return Err(MirrorError::Diverged(format!(
+                "{key} was deleted, but does not exist in the copy"
+            )));
+        }
+        LeaderEvent::Delete { rv, key } => (rv, Write::Delete { key }),
+        // At the start of a leadership term, the leader's index gets a new resourceVersion without a
+        // changed object. This resourceVersion arrives in a bookmark. Every other bookmark has a
+        // resourceVersion that this index has already reached.
+        LeaderEvent::Bookmark(rv) if rv > writer.head() => return Ok(writer.mark(rv)?),
+        LeaderEvent::Bookmark(_) => return Ok(()),
+    };
+    writer.commit(vec![write], VersionAssignment::Exact(rv))?;
     Ok(())
 }

@@ -33,7 +33,7 @@ mod tests;
 pub use election::{Election, ElectionInputs};
 pub use https_link::{HttpLinkFactory, PeerCredentials};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};
-pub use lease_store::{ClusterLeases, LeaseError, LeaseStore, OWNER, Timing};
+pub use lease_store::{ClusterLeases, LeaseError, LeaseRequest, LeaseStore, OWNER, Timing};
 pub use mirror::Mirror;
 pub use replica_status::{ClusterContact, LeaderQueries, ReplicaStatus, replica_status};
 pub use run_role::{Pipeline, ReplicaTask};

@@ -17,10 +17,9 @@ use super::link::{Link, LinkError, PeerAnswer};
 use super::{Leadership, ReplicaRole, Term};
 use crate::index::{IndexReader, Rv};
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -51,10 +50,6 @@ const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time for which a read waits until this replica has the leader's newest resourceVersion.
 /// After this time, this replica answers the read from its own index.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The largest number of reads that wait for one state query. This replica answers further reads
-/// from its own index at once.
-const MAX_WAITING_READS: usize = 1024;
 
 /// If this replica's index has not been up to date for longer than this time, this replica adds a
 /// `Warning` header to lists and new watches.
@@ -89,32 +84,14 @@ pub struct ReplicaStatus(Arc<SharedReplicaStatus>);
 struct SharedReplicaStatus {
     reader: IndexReader,
     role: watch::Receiver<ReplicaRole>,
-    /// The reads that wait for a state query. Each read receives the leader's newest
-    /// resourceVersion on its channel.
-    query_requests: mpsc::Sender<oneshot::Sender<Rv>>,
-    /// The last time at which this replica's index certainly had all changes of the leader.
-    up_to_date_at: watch::Sender<Instant>,
-    /// The start of the time limit [`UNREADY_WITHOUT_LEADER`]. Each of these events starts the time
-    /// limit again:
-    ///
-    /// - The leader answers a state query.
-    /// - This replica begins to follow a leader.
-    /// - An attempt to connect to the leader fails, because our `APIService` is not registered.
-    leader_reached_at: watch::Sender<Instant>,
-    /// True if our `APIService` is not registered. This replica takes the CA certificate of the
-    /// leader from the `APIService`, so without it, this replica cannot connect to the leader.
-    unregistered: AtomicBool,
-    /// The reason why this replica does not copy the operations of the leader. None while it copies
-    /// them, or while it does not follow a leader.
-    interruption: watch::Sender<Option<String>>,
+    /// Notified when a read waits for the next state query.
+    query_wanted: Notify,
+    /// The last answer of the leader. None while this replica sends no state queries, so that reads
+    /// do not wait.
+    answer: watch::Sender<Option<LastAnswer>>,
+    state: Mutex<FollowerState>,
     /// The times at which the kube-apiserver answered this replica.
     cluster_contact: watch::Sender<ClusterContact>,
-    /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
-    /// None if the leader has reported no answer.
-    cluster_answered_leader_at: watch::Sender<Option<Instant>>,
-    /// The time of the last state query that this replica received from another replica. None if
-    /// this replica has received no state query.
-    last_peer_query: watch::Sender<Option<Instant>>,
     /// The last leadership term in which this replica led. A leadership term is the time for which
     /// one leader holds the Lease. This replica sends the changes of this term to followers. The
     /// streams of changes to the followers end when the token is cancelled.
@@ -122,6 +99,40 @@ struct SharedReplicaStatus {
     /// None if this replica has not led yet, has stopped leading without releasing the Lease, or is
     /// shutting down.
     served: watch::Sender<Option<(Term, CancellationToken)>>,
+}
+
+/// The number and the time of a state query, and the leader's newest resourceVersion in its answer.
+#[derive(Clone, Copy)]
+struct LastAnswer {
+    query: u64,
+    asked: Instant,
+    head: Rv,
+}
+
+struct FollowerState {
+    /// The number of state queries that this replica has sent.
+    queries: u64,
+    /// The last time at which this replica's index certainly had all changes of the leader.
+    up_to_date_at: Instant,
+    /// The start of the time limit [`UNREADY_WITHOUT_LEADER`]. Each of these events starts the time
+    /// limit again:
+    ///
+    /// - The leader answers a state query.
+    /// - This replica begins to follow a leader.
+    /// - An attempt to connect to the leader fails, because our `APIService` is not registered.
+    leader_reached_at: Instant,
+    /// True if our `APIService` is not registered. This replica takes the CA certificate of the
+    /// leader from the `APIService`, so without it, this replica cannot connect to the leader.
+    is_unregistered: bool,
+    /// The reason why this replica does not copy the operations of the leader. None while it copies
+    /// them, or while it does not follow a leader.
+    interruption: Option<String>,
+    /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
+    /// None if the leader has reported no answer.
+    cluster_answered_leader_at: Option<Instant>,
+    /// The time of the last state query that this replica received from another replica. None if
+    /// this replica has received no state query.
+    last_peer_query: Option<Instant>,
 }
 
 impl fmt::Debug for ReplicaStatus {
@@ -136,26 +147,25 @@ pub fn replica_status(
     reader: IndexReader,
     role: watch::Receiver<ReplicaRole>,
 ) -> (ReplicaStatus, LeaderQueries) {
-    let (query_requests, waiting_reads) = mpsc::channel(MAX_WAITING_READS);
-    let state = Arc::new(SharedReplicaStatus {
-        reader: reader.clone(),
-        role,
-        query_requests,
-        up_to_date_at: watch::Sender::new(Instant::now()),
-        leader_reached_at: watch::Sender::new(Instant::now()),
-        unregistered: AtomicBool::new(false),
-        interruption: watch::Sender::new(None),
-        cluster_contact: watch::Sender::default(),
-        cluster_answered_leader_at: watch::Sender::new(None),
-        last_peer_query: watch::Sender::new(None),
-        served: watch::Sender::new(None),
-    });
-    let leader_queries = LeaderQueries {
+    let now = Instant::now();
+    let status = ReplicaStatus(Arc::new(SharedReplicaStatus {
         reader,
-        waiting_reads,
-        replica_status: ReplicaStatus(Arc::clone(&state)),
-    };
-    (ReplicaStatus(state), leader_queries)
+        role,
+        query_wanted: Notify::new(),
+        answer: watch::Sender::new(None),
+        state: Mutex::new(FollowerState {
+            queries: 0,
+            up_to_date_at: now,
+            leader_reached_at: now,
+            is_unregistered: false,
+            interruption: None,
+            cluster_answered_leader_at: None,
+            last_peer_query: None,
+        }),
+        cluster_contact: watch::Sender::default(),
+        served: watch::Sender::new(None),
+    }));
+    (status.clone(), LeaderQueries(status))
 }
 
 impl ReplicaStatus {
@@ -174,33 +184,39 @@ impl ReplicaStatus {
     /// - This replica follows no leader.
     /// - The leader does not answer a state query within 1 s.
     /// - This replica does not have the changes 3 s after the answer.
-    /// - 1024 other reads are already waiting for a state query.
     pub async fn wait_until_current(&self) {
-        if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
+        if !self.is_following() {
             return;
         }
-        let (answer, head) = oneshot::channel();
-        if self.0.query_requests.try_send(answer).is_err() {
-            return;
+        let (sent, mut answer) = (self.state().queries, self.0.answer.subscribe());
+        self.0.query_wanted.notify_one();
+        // Only a query that was sent after the arrival of the read has a current answer.
+        let is_new = |it: &Option<LastAnswer>| it.is_none_or(|it| it.query > sent);
+        let answered = tokio::time::timeout(QUERY_TIMEOUT, answer.wait_for(is_new)).await;
+        if let Ok(Some(LastAnswer { head, .. })) = answered.map(|it| it.ok().and_then(|it| *it)) {
+            let reader = &self.0.reader;
+            reader.wait_until_reached(head, CATCH_UP_TIMEOUT).await;
         }
-        if let Ok(Ok(head)) = tokio::time::timeout(QUERY_TIMEOUT, head).await {
-            self.0
-                .reader
-                .wait_until_reached(head, CATCH_UP_TIMEOUT)
-                .await;
-        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, FollowerState> {
+        let state = self.0.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_following(&self) -> bool {
+        matches!(&*self.0.role.borrow(), ReplicaRole::Following(_))
     }
 
     /// Returns the time since this replica last certainly had all operations of the leader. Returns
     /// zero on the leader.
     pub fn lag(&self) -> Duration {
-        match &*self.0.role.borrow() {
-            ReplicaRole::Leading(leadership) if leadership.is_valid() => {
-                self.0.up_to_date_at.send_replace(Instant::now());
-                Duration::ZERO
-            }
-            _ => self.0.up_to_date_at.borrow().elapsed(),
+        let is_leading = self.leads();
+        let mut state = self.state();
+        if is_leading {
+            state.up_to_date_at = Instant::now();
         }
+        state.up_to_date_at.elapsed()
     }
 
     /// Returns true if this replica's index was last up to date more than 15 s ago. The index can
@@ -222,13 +238,12 @@ impl ReplicaStatus {
     /// stay ready. If no replica leads, this replica stays ready, because no other replica serves
     /// clients better.
     pub fn impairment(&self) -> Option<&'static str> {
-        if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
+        let is_following = self.is_following();
+        let state = self.state();
+        if !is_following || state.is_unregistered {
             return None;
         }
-        if self.is_unregistered() {
-            return None;
-        }
-        let since_leader_reached = self.0.leader_reached_at.borrow().elapsed();
+        let since_leader_reached = state.leader_reached_at.elapsed();
         if since_leader_reached > UNREADY_WITHOUT_LEADER {
             return Some("the leader renews its Lease, but this replica does not reach the leader");
         }
@@ -236,18 +251,15 @@ impl ReplicaStatus {
         // within 1 s. If the last answer is older than 3 s, the leader may have stopped leading.
         let is_led = since_leader_reached < QUERY_INTERVAL + QUERY_TIMEOUT;
         let since = self.0.cluster_contact.borrow().unanswered_since?;
-        let leaders = (*self.0.cluster_answered_leader_at.borrow())?;
-        let is_lost = leaders > since + UNREADY_WITHOUT_ANSWER;
+        let is_lost = state.cluster_answered_leader_at? > since + UNREADY_WITHOUT_ANSWER;
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
 
     /// Returns the reason why this replica is not ready or has no operations yet. None if no reason
     /// is known.
     pub fn unready_reason(&self) -> Option<String> {
-        let interruption = match &*self.0.role.borrow() {
-            ReplicaRole::Following(_) => self.0.interruption.borrow().clone(),
-            _ => None,
-        };
+        let interruption = self.state().interruption.clone();
+        let interruption = interruption.filter(|_| self.is_following());
         match (self.impairment(), interruption) {
             (Some(impairment), Some(cause)) => Some(format!("{impairment}: {cause}")),
             (None, Some(cause)) => Some(cause),
@@ -266,8 +278,7 @@ impl ReplicaStatus {
     ///
     /// Until this replica has filled its index, it answers requests for operations with 429.
     pub fn is_unregistered(&self) -> bool {
-        matches!(&*self.0.role.borrow(), ReplicaRole::Following(_))
-            && self.0.unregistered.load(Ordering::Relaxed)
+        self.is_following() && self.state().is_unregistered
     }
 
     /// Returns the sender with which the election reports answers of the kube-apiserver.
@@ -306,7 +317,7 @@ impl ReplicaStatus {
     /// this replica does not serve the changes of `term`.
     pub fn answer(&self, term: &str) -> Option<PeerAnswer> {
         self.end_of_streams(term)?;
-        self.0.last_peer_query.send_replace(Some(Instant::now()));
+        self.state().last_peer_query = Some(Instant::now());
         Some(PeerAnswer {
             term: term.to_owned(),
             leading: self.leads(),
@@ -322,7 +333,7 @@ impl ReplicaStatus {
     /// Returns true if another replica copies this replica's index: a state query has arrived in
     /// the last 6 s. A replica that copies the index sends a state query about every 2 s.
     pub fn is_index_copied(&self) -> bool {
-        let last = *self.0.last_peer_query.borrow();
+        let last = self.state().last_peer_query;
         last.is_some_and(|last| last.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)
     }
 
@@ -360,52 +371,46 @@ impl ReplicaStatus {
 }
 
 /// Sends state queries to the leader.
-pub struct LeaderQueries {
-    pub(super) reader: IndexReader,
-    waiting_reads: mpsc::Receiver<oneshot::Sender<Rv>>,
-    replica_status: ReplicaStatus,
-}
+pub struct LeaderQueries(ReplicaStatus);
 
 impl LeaderQueries {
-    /// Records the state of our `APIService`. If `unregistered` is true, our `APIService` is not
+    pub(super) fn reader(&self) -> &IndexReader {
+        &self.0.0.reader
+    }
+
+    /// Records the state of our `APIService`. If `is_unregistered` is true, our `APIService` is not
     /// registered, and this replica cannot connect to the leader.
-    pub fn set_unregistered(&self, unregistered: bool) {
-        let state = &self.replica_status.0;
-        state.unregistered.store(unregistered, Ordering::Relaxed);
-        if unregistered {
+    pub fn set_unregistered(&self, is_unregistered: bool) {
+        let mut state = self.0.state();
+        state.is_unregistered = is_unregistered;
+        if is_unregistered {
             // The time limit `UNREADY_WITHOUT_LEADER` counts only from the registration of our
             // `APIService`.
-            state.leader_reached_at.send_replace(Instant::now());
+            state.leader_reached_at = Instant::now();
         }
     }
 
     /// Records why the copy of the leader's index is interrupted, or None while the copy works.
     pub fn set_interruption(&self, reason: Option<String>) {
-        let interruption = &self.replica_status.0.interruption;
-        interruption.send_replace(reason);
+        self.0.state().interruption = reason;
+    }
+
+    /// Decides if reads wait for the next state query.
+    pub fn set_asking(&self, is_asking: bool) {
+        let before_all_reads = LastAnswer {
+            query: 0,
+            asked: Instant::now(),
+            head: Rv(0),
+        };
+        let answer = is_asking.then_some(before_all_reads);
+        self.0.0.answer.send_replace(answer);
     }
 
     /// Records that this replica now follows a leader.
     pub(super) fn begin(&self) {
         self.set_interruption(None);
-        self.replica_status
-            .0
-            .leader_reached_at
-            .send_replace(Instant::now());
-    }
-
-    /// Waits until `work` is done, and returns its result. Meanwhile, this replica cannot send
-    /// state queries for reads, so reads are answered from the local index at once.
-    pub(super) async fn without_queries<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let mut waiting = Vec::new();
-        let mut work = std::pin::pin!(work);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut work => return done,
-                _ = self.waiting_reads.recv_many(&mut waiting, MAX_WAITING_READS) => waiting.clear(),
-            }
-        }
+        self.set_asking(false);
+        self.0.state().leader_reached_at = Instant::now();
     }
 
     /// Sends the first state query of a connection, and returns the answer. The caller uses two
@@ -416,18 +421,16 @@ impl LeaderQueries {
     /// - [`PeerAnswer::head`]: when this replica's index has this resourceVersion, this replica is
     ///   in sync.
     pub(super) async fn first_answer(
-        &mut self,
+        &self,
         link: &dyn Link,
         term: &Term,
     ) -> Result<PeerAnswer, LinkError> {
-        let at = Instant::now();
-        let query = tokio::time::timeout(QUERY_TIMEOUT, link.ask());
-        let answer = self.without_queries(query).await;
-        let answer = answer.map_err(|_| unanswered_queries())??;
+        let asked = Instant::now();
+        let answer = self.ask(link).await?;
         if answer.term != term.as_str() {
             return Err(LinkError::AnotherTerm);
         }
-        self.replica_status.record_answer(&answer, at);
+        self.record_answer(&answer, asked);
         self.set_interruption(None);
         Ok(answer)
     }
@@ -435,91 +438,91 @@ impl LeaderQueries {
     /// Sends state queries to the leader until the connection must be closed, and returns the
     /// reason. If reads are waiting, sends a query at once. One query serves all waiting reads. If
     /// no read arrives, sends the next query after [`QUERY_INTERVAL`].
-    pub(super) async fn send_queries(&mut self, link: &dyn Link, term: &Term) -> LinkError {
-        let mut waiting = Vec::new();
+    pub(super) async fn send_queries(&self, link: &dyn Link, term: &Term) -> LinkError {
         let mut unanswered = 0;
         // The time at which the next query is sent even if no read is waiting.
         let mut next_query = Instant::now() + QUERY_INTERVAL;
-        // The time of a query, and the resourceVersion in its answer. When this replica's index
-        // reaches this resourceVersion, the variable becomes None. Until then, later answers do not
-        // replace it.
-        let mut unreached: Option<(Instant, Rv)> = None;
+        // An answer whose resourceVersion this replica's index has not reached. Until then, later
+        // answers do not replace it.
+        let mut unreached: Option<LastAnswer> = None;
         loop {
             let reached = async {
-                match unreached {
-                    Some((_, head)) => {
-                        while !self.reader.wait_until_reached(head, CATCH_UP_TIMEOUT).await {}
-                    }
-                    None => std::future::pending().await,
-                }
+                let Some(LastAnswer { head, .. }) = unreached else {
+                    return std::future::pending().await;
+                };
+                while !self
+                    .reader()
+                    .wait_until_reached(head, CATCH_UP_TIMEOUT)
+                    .await
+                {}
             };
             tokio::select! {
                 // The branches are polled in this order. If the branch for reads came first, a
                 // constant stream of reads would keep the branch `reached` from being polled.
                 biased;
                 () = reached => {
-                    if let Some((at, _)) = unreached.take() {
-                        self.replica_status.0.up_to_date_at.send_if_modified(|up_to_date_at| {
-                            let is_later = at > *up_to_date_at;
-                            *up_to_date_at = at.max(*up_to_date_at);
-                            is_later
-                        });
+                    if let Some(LastAnswer { asked, .. }) = unreached.take() {
+                        let mut state = self.0.state();
+                        state.up_to_date_at = state.up_to_date_at.max(asked);
                     }
                     continue;
                 }
-                // All reads that arrived before the query is sent share its answer.
-                _ = self.waiting_reads.recv_many(&mut waiting, MAX_WAITING_READS) => {}
+                () = self.0.0.query_wanted.notified() => {}
                 () = tokio::time::sleep_until(next_query) => {}
             }
-            let at = Instant::now();
+            let asked = Instant::now();
             // If the watch has not delivered the resourceVersion of an answer in time, the watch is
             // broken.
-            if unreached.is_some_and(|(asked, _)| at - asked > STREAM_TIMEOUT) {
+            if unreached.is_some_and(|it| asked - it.asked > STREAM_TIMEOUT) {
                 return LinkError::Failed("the leader's watch delivers no changes".to_owned());
             }
-            match tokio::time::timeout(QUERY_TIMEOUT, link.ask()).await {
-                Ok(Ok(answer)) if answer.is_of(term) => {
+            match self.ask(link).await {
+                Ok(answer) if answer.is_of(term) => {
                     unanswered = 0;
-                    next_query = at + QUERY_INTERVAL;
-                    self.replica_status.record_answer(&answer, at);
-                    if unreached.is_none() {
-                        unreached = Some((at, answer.head));
-                    }
-                    for read in waiting.drain(..) {
-                        // If the client of a read has disconnected, the receiver is dropped, and
-                        // the send fails.
-                        let _ = read.send(answer.head);
-                    }
+                    next_query = asked + QUERY_INTERVAL;
+                    unreached.get_or_insert(self.record_answer(&answer, asked));
                     continue;
                 }
                 // The other replica is reachable, but its answer is not usable.
-                Ok(Ok(_) | Err(LinkError::Refused(_) | LinkError::NotAuthorized(_))) => {
+                Ok(_) | Err(LinkError::Refused(_) | LinkError::NotAuthorized(_)) => {
                     unanswered = 0;
                 }
-                Ok(Err(LinkError::AnotherTerm)) => return LinkError::AnotherTerm,
-                Ok(Err(_)) | Err(_) => unanswered += 1,
+                Err(LinkError::AnotherTerm) => return LinkError::AnotherTerm,
+                Err(_) => unanswered += 1,
             }
             if unanswered >= MAX_UNANSWERED_QUERIES {
                 return unanswered_queries();
             }
-            waiting.clear();
-            self.without_queries(tokio::time::sleep(NO_QUERY_PERIOD))
-                .await;
+            self.set_asking(false);
+            tokio::time::sleep(NO_QUERY_PERIOD).await;
+            self.set_asking(true);
             next_query = Instant::now() + QUERY_INTERVAL;
         }
+    }
+
+    /// Sends one state query.
+    async fn ask(&self, link: &dyn Link) -> Result<PeerAnswer, LinkError> {
+        self.0.state().queries += 1;
+        let answer = tokio::time::timeout(QUERY_TIMEOUT, link.ask()).await;
+        answer.unwrap_or_else(|_| Err(unanswered_queries()))
+    }
+
+    /// Records the leader's answer to the last state query, which was sent at the time `asked`.
+    fn record_answer(&self, answer: &PeerAnswer, asked: Instant) -> LastAnswer {
+        let ago = answer.cluster_answered.map(Duration::from_millis);
+        let mut state = self.0.state();
+        state.leader_reached_at = Instant::now();
+        state.cluster_answered_leader_at = ago.and_then(|ago| asked.checked_sub(ago));
+        let answer = LastAnswer {
+            query: state.queries,
+            asked,
+            head: answer.head,
+        };
+        self.0.0.answer.send_replace(Some(answer));
+        answer
     }
 }
 
 fn unanswered_queries() -> LinkError {
     LinkError::Failed("the leader does not answer state queries".to_owned())
-}
-
-impl ReplicaStatus {
-    /// Records the leader's answer to a state query that was sent at the time `sent`.
-    fn record_answer(&self, answer: &PeerAnswer, sent: Instant) {
-        self.0.leader_reached_at.send_replace(Instant::now());
-        let ago = answer.cluster_answered.map(Duration::from_millis);
-        let answered = ago.and_then(|ago| sent.checked_sub(ago));
-        self.0.cluster_answered_leader_at.send_replace(answered);
-    }
 }

@@ -33,9 +33,9 @@ pub(super) enum ElectionDecision {
     Release(Rv),
     /// Stop leading, for this reason.
     StopLeading(&'static str),
-    /// Do not acquire the Lease yet, for this reason. The time is the earliest time at which this
-    /// replica may acquire the Lease. None if this time is unknown.
-    Wait(Option<BootTime>, &'static str),
+    /// Do not acquire the Lease yet. The time is the earliest time at which this replica may acquire
+    /// the Lease. None if this time is unknown.
+    Wait(Option<BootTime>),
 }
 
 impl<S: LeaseStore> Election<S> {
@@ -65,7 +65,8 @@ impl<S: LeaseStore> Election<S> {
         let Some(seen) = &self.seen else {
             return match self.final_version_at_stop {
                 None => ElectionDecision::Create,
-                Some(_) => ElectionDecision::Wait(None, "this replica stops, and creates no Lease"),
+                // This replica stops.
+                Some(_) => ElectionDecision::Wait(None),
             };
         };
         let record = &seen.record;
@@ -73,7 +74,7 @@ impl<S: LeaseStore> Election<S> {
             return if record.is_held && record.holder() == self.last_own_term.as_ref() {
                 ElectionDecision::Release(version)
             } else {
-                ElectionDecision::Wait(None, "this replica stops, and does not hold the Lease")
+                ElectionDecision::Wait(None)
             };
         }
         let last = record.last.as_ref().or(self.last_leader.as_ref());
@@ -107,31 +108,22 @@ impl<S: LeaseStore> Election<S> {
         } else {
             SHORT_ADDITIONAL_WAIT_PERIODS * self.timing.retry_period
         };
-        let (delay, why) = match (record.final_version, last) {
+        let delay = match (record.final_version, last) {
             (Some(version), _) if (self.inputs.head)() == version => {
                 return ElectionDecision::Acquire;
             }
-            (Some(_), _) => (
-                additional_wait,
-                "the leader has released the Lease; this replica waits for the changes that it lacks",
-            ),
-            (None, None) => (
-                self.expiry_period(record),
-                "no replica has led yet; this replica waits for one lease duration",
-            ),
-            (None, Some(last)) if self.has_all_changes_of(last) => (
-                self.expiry_period(record),
-                "this replica takes over when the Lease expires",
-            ),
-            (None, Some(_)) => (
-                self.expiry_period(record) + additional_wait,
-                "this replica takes over some time after the Lease expires, because it is not in sync with the leader",
-            ),
+            // The leader has released the Lease, and this replica lacks changes.
+            (Some(_), _) => additional_wait,
+            // No replica has led yet.
+            (None, None) => self.expiry_period(record),
+            (None, Some(last)) if self.has_all_changes_of(last) => self.expiry_period(record),
+            // This replica is not in sync with the leader.
+            (None, Some(_)) => self.expiry_period(record) + additional_wait,
         };
         if now.since(seen.since) >= delay {
             ElectionDecision::Acquire
         } else {
-            ElectionDecision::Wait(Some(seen.since + delay), why)
+            ElectionDecision::Wait(Some(seen.since + delay))
         }
     }
 

@@ -7,12 +7,11 @@
 
 use super::super::lease_contents::LeaseRecord;
 use super::super::replica_status::ClusterContact;
-use super::super::{LeaseError, LeaseStore};
-use super::{Acquired, Election};
+use super::super::{LeaseError, LeaseRequest, LeaseStore};
+use super::{Election, OwnLeadership};
 use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use std::time::Duration;
@@ -54,10 +53,10 @@ pub(super) struct SeenLease {
 
 impl<S: LeaseStore> Election<S> {
     /// Returns the highest resourceVersion that a renewal at this moment reserves.
-    pub(super) fn reservation(&self, acquired: &Acquired) -> Rv {
-        let wall = version(acquired.at);
-        let clock = wall.0 + micros(clock::boot().since(acquired.boot));
-        let head = (self.inputs.head)().max(acquired.start);
+    pub(super) fn reservation(&self, own: &OwnLeadership) -> Rv {
+        let wall = version(own.at);
+        let clock = wall.0 + micros(clock::boot().since(own.boot));
+        let head = (self.inputs.head)().max(own.leadership.start);
         let ahead = clock.saturating_add(micros(RESERVED_AHEAD));
         Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))))
     }
@@ -83,10 +82,8 @@ impl<S: LeaseStore> Election<S> {
     /// Reads the Lease.
     pub(super) async fn read(&mut self) -> Result<(), LeaseError> {
         let sent = clock::boot();
-        match self
-            .send_within(self.store.get(), self.request_timeout())
-            .await
-        {
+        let within = self.request_timeout();
+        match self.send_within(LeaseRequest::Get, within).await {
             Ok(lease) => self.record_lease(lease, sent),
             Err(LeaseError::NotFound) => self.seen = None,
             Err(error) => return Err(error),
@@ -100,14 +97,14 @@ impl<S: LeaseStore> Election<S> {
     /// [`ElectionInputs::cluster_contact`](super::ElectionInputs).
     pub(super) async fn send_within(
         &self,
-        request: BoxFuture<'_, Result<Lease, LeaseError>>,
+        request: LeaseRequest,
         within: Duration,
     ) -> Result<Lease, LeaseError> {
         let cluster_contact = &self.inputs.cluster_contact;
         cluster_contact.send_modify(|contact| {
             contact.unanswered_since.get_or_insert_with(Instant::now);
         });
-        let answer = timeout(within, request).await;
+        let answer = timeout(within, self.store.send(request)).await;
         let late = || LeaseError::Unanswered("no answer in time".to_owned());
         let answer = answer.unwrap_or_else(|_| Err(late()));
         if !matches!(answer, Err(LeaseError::Unanswered(_))) {
@@ -131,9 +128,9 @@ impl<S: LeaseStore> Election<S> {
         let is_new = before.is_none();
         let lease = record.write(before.unwrap_or_default());
         let request = if is_new {
-            self.store.create(&lease)
+            LeaseRequest::Create(lease)
         } else {
-            self.store.update(&lease)
+            LeaseRequest::Update(lease)
         };
         let written = self.send_within(request, within).await?;
         self.record_lease(written, sent);
@@ -144,12 +141,9 @@ impl<S: LeaseStore> Election<S> {
     pub(super) fn record_lease(&mut self, lease: Lease, sent: BootTime) {
         let record = LeaseRecord::read(&lease);
         let before = self.seen.take();
-        let logged_annotations = before.as_ref().map(|seen| &seen.record.unusable);
-        if !record.unusable.is_empty() && logged_annotations != Some(&record.unusable) {
-            let annotations = record.unusable.join(", ");
-            tracing::warn!(
-                "the Lease has annotations with invalid values, which are ignored: {annotations}"
-            );
+        let was_invalid = before.as_ref().is_some_and(|it| it.record.is_note_invalid);
+        if record.is_note_invalid && !was_invalid {
+            tracing::warn!("the Lease has an annotation with invalid values, which are ignored");
         }
         if let Some(reserved) = record.reserved {
             let is_new = before.as_ref().and_then(|seen| seen.record.reserved) != Some(reserved);

@@ -1,7 +1,7 @@
 //! A simulated kube-apiserver that stores the Lease of the leader election. It can delay, lose or
 //! refuse requests.
 
-use crate::replicate::{LeaseError, LeaseStore};
+use crate::replicate::{LeaseError, LeaseRequest, LeaseStore};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -126,7 +126,7 @@ impl LeaseStoreState {
     fn answer(&mut self, request: LeaseRequest) -> Result<Lease, LeaseError> {
         match request {
             LeaseRequest::Get => self.lease.clone().ok_or(LeaseError::NotFound),
-            LeaseRequest::Create(_) if self.lease.is_some() => Err(LeaseError::Exists),
+            LeaseRequest::Create(_) if self.lease.is_some() => Err(LeaseError::Conflict),
             LeaseRequest::Create(mut lease) => {
                 self.writes += 1;
                 lease.metadata.uid = Some(format!("uid-{}", self.version));
@@ -148,45 +148,11 @@ impl LeaseStoreState {
     }
 }
 
-enum LeaseRequest {
-    Get,
-    Create(Lease),
-    Update(Lease),
-}
-
 impl LeaseClient {
     /// Interrupts the connection if `is_cut` is true. Otherwise restores it. Requests and answers
     /// on an interrupted connection are lost.
     pub fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Relaxed);
-    }
-
-    /// Sends a request in a separate task. So the kube-apiserver processes the request even if the
-    /// replica stops waiting, is paused or is killed. If the request or its answer is lost, the
-    /// returned future never completes.
-    fn send(&self, request: LeaseRequest) -> BoxFuture<'_, Result<Lease, LeaseError>> {
-        let Faults { delay, .. } = self.leases.lock().faults;
-        let random_delay = || Duration::from_micros(self.random().u64(100..=200 + micros(delay)));
-        let (to_server, to_client) = (random_delay(), random_delay());
-        let (client, (answer, answered)) = (self.clone(), oneshot::channel());
-        tokio::spawn(async move {
-            sleep(to_server).await;
-            if let Some(result) = client.process(request) {
-                sleep(to_client).await;
-                if !client.is_cut.load(Relaxed) {
-                    // If the replica has stopped waiting, the receiver is dropped, and the send
-                    // fails.
-                    let _ = answer.send(result);
-                }
-            }
-        });
-        async {
-            match answered.await {
-                Ok(result) => result,
-                Err(_) => pending().await,
-            }
-        }
-        .boxed()
     }
 
     fn random(&self) -> MutexGuard<'_, fastrand::Rng> {
@@ -215,16 +181,32 @@ impl LeaseClient {
 }
 
 impl LeaseStore for LeaseClient {
-    fn get(&self) -> BoxFuture<'_, Result<Lease, LeaseError>> {
-        self.send(LeaseRequest::Get)
-    }
-
-    fn create<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>> {
-        self.send(LeaseRequest::Create(lease.clone()))
-    }
-
-    fn update<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>> {
-        self.send(LeaseRequest::Update(lease.clone()))
+    /// Sends a request in a separate task. So the kube-apiserver processes the request even if the
+    /// replica stops waiting, is paused or is killed. If the request or its answer is lost, the
+    /// returned future never completes.
+    fn send(&self, request: LeaseRequest) -> BoxFuture<'_, Result<Lease, LeaseError>> {
+        let Faults { delay, .. } = self.leases.lock().faults;
+        let random_delay = || Duration::from_micros(self.random().u64(100..=200 + micros(delay)));
+        let (to_server, to_client) = (random_delay(), random_delay());
+        let (client, (answer, answered)) = (self.clone(), oneshot::channel());
+        tokio::spawn(async move {
+            sleep(to_server).await;
+            if let Some(result) = client.process(request) {
+                sleep(to_client).await;
+                if !client.is_cut.load(Relaxed) {
+                    // If the replica has stopped waiting, the receiver is dropped, and the send
+                    // fails.
+                    let _ = answer.send(result);
+                }
+            }
+        });
+        async {
+            match answered.await {
+                Ok(result) => result,
+                Err(_) => pending().await,
+            }
+        }
+        .boxed()
     }
 }
 

@@ -373,7 +373,7 @@ async fn the_reason_to_close_a_connection_names_the_part_that_fails() {
     ] {
         pair.leader.set_latency(latency);
         let (_writer, reader) = index_from(BOUNDS, Rv(0));
-        let (_status, mut leader_queries) = replica_status(reader, pair.role.subscribe());
+        let (_status, leader_queries) = replica_status(reader, pair.role.subscribe());
         let closed = leader_queries.send_queries(&link, &pair.leader.term).await;
         assert_eq!(closed, LinkError::Failed(reason.to_owned()));
     }

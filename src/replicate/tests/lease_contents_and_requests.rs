@@ -3,7 +3,7 @@
 
 use crate::index::Rv;
 use crate::replicate::lease_contents::LeaseRecord;
-use crate::replicate::{ClusterLeases, Leader, LeaseError, LeaseStore, Term, Timing};
+use crate::replicate::{ClusterLeases, Leader, LeaseError, LeaseRequest, LeaseStore, Term, Timing};
 use http::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
@@ -19,22 +19,14 @@ fn lease(json: Value) -> Lease {
 #[test]
 fn invalid_values_in_a_lease_are_ignored() {
     let broken = lease(json!({
-        "metadata": {"annotations": {
-            "ifo.kubevirt.io/reserved-version": "-1",
-            "ifo.kubevirt.io/final-version": "tomorrow",
-            "ifo.kubevirt.io/leader-address": "nowhere",
-        }},
+        "metadata": {"annotations": {"ifo.kubevirt.io/election": "{\"reservedVersion\": -1}"}},
         "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2_000_000_000},
     }));
     let record = LeaseRecord::read(&broken);
+    assert!(record.is_note_invalid);
     assert_eq!(record.holder(), Some(&Term::new("somebody")));
-    assert_eq!(
-        record.last.map(|leader| leader.address),
-        Some(String::new())
-    );
     assert_eq!((record.reserved, record.final_version), (None, None));
     assert_eq!(record.duration, Duration::from_mins(1));
-    assert_eq!(record.unusable.len(), 3);
 
     for duration in [-5, 0] {
         let broken = lease(json!({"spec": {"leaseDurationSeconds": duration}}));
@@ -168,7 +160,10 @@ async fn owners_of_a_new_lease(code: u16) -> Value {
     };
     let client = Client::new(tower::service_fn(answer), "default");
     let leases = ClusterLeases::new(client, "ifo-system", "ifo-apiserver");
-    let created = leases.create(&Lease::default()).await.unwrap();
+    let created = leases
+        .send(LeaseRequest::Create(Lease::default()))
+        .await
+        .unwrap();
     serde_json::to_value(created.metadata.owner_references).unwrap()
 }
 
@@ -189,22 +184,31 @@ async fn answers_of_the_kube_apiserver_become_lease_errors() {
     own.metadata.name = Some("ifo-apiserver".into());
     let found = answering(200, "");
     for answer in [
-        found.get().await,
-        found.create(&own).await,
-        found.update(&own).await,
+        found.send(LeaseRequest::Get).await,
+        found.send(LeaseRequest::Create(own.clone())).await,
+        found.send(LeaseRequest::Update(own.clone())).await,
     ] {
         let version = answer.unwrap().metadata.resource_version;
         assert_eq!(version.as_deref(), Some("5"));
     }
-    let error = answering(409, "Conflict").update(&own).await.unwrap_err();
-    assert_eq!(error, LeaseError::Conflict);
-    let error = answering(409, "AlreadyExists")
-        .create(&own)
+    let error = answering(409, "Conflict")
+        .send(LeaseRequest::Update(own.clone()))
         .await
         .unwrap_err();
-    assert_eq!(error, LeaseError::Exists);
-    let error = answering(404, "NotFound").get().await.unwrap_err();
+    assert_eq!(error, LeaseError::Conflict);
+    let error = answering(409, "AlreadyExists")
+        .send(LeaseRequest::Create(own))
+        .await
+        .unwrap_err();
+    assert_eq!(error, LeaseError::Conflict);
+    let error = answering(404, "NotFound")
+        .send(LeaseRequest::Get)
+        .await
+        .unwrap_err();
     assert_eq!(error, LeaseError::NotFound);
-    let error = answering(500, "InternalError").get().await.unwrap_err();
+    let error = answering(500, "InternalError")
+        .send(LeaseRequest::Get)
+        .await
+        .unwrap_err();
     assert!(matches!(error, LeaseError::Refused(_)), "{error:?}");
 }

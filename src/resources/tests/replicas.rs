@@ -34,7 +34,7 @@ async fn replicas_are_served_only_in_the_term_in_which_this_replica_leads() {
     assert_eq!(answer["leading"], true);
     assert_eq!(
         (&answer["head"], &answer["oldest"]),
-        (&"105".into(), &"99".into())
+        (&105.into(), &99.into())
     );
     let list = fixture.json(LIST, REPLICA).await;
     // Five operations, and the rule sets that may miss operations.
@@ -104,6 +104,7 @@ async fn requests_of_replicas_do_not_count_in_the_limits_of_users() {
 async fn only_requests_for_the_newest_state_query_the_leader() {
     let fixture = Fixture::filled();
     fixture.role.send_replace(following());
+    fixture.leader_queries.set_asking(true);
     let object = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a/inflightoperations/x";
     // In this test, the leader never answers. So a request that queries the leader takes one
     // second, which is the time limit of the query.

@@ -1,0 +1,153 @@
+//! Publishes the role of this replica as a [`ReplicaRole`], and waits until the next turn of the
+//! leader election. While no replica leads, and before the first read of the Lease, this replica is
+//! neither leader nor follower. This module also logs problems with the Lease.
+
+use super::super::lease_contents::LeaseRecord;
+use super::super::{LeaseStore, ReplicaRole};
+use super::Election;
+use crate::index::Rv;
+use std::future::pending;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
+
+/// Time between two checks of this replica's index (its copy of the served objects). Each check
+/// tests if the index has reached the final version: the last resourceVersion of the leader that
+/// released the Lease.
+const HEAD_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The shortest time between two reads of the Lease after [`super::ElectionInputs::wake`].
+const WAKE_INTERVAL: Duration = Duration::from_millis(100);
+
+impl<S: LeaseStore> Election<S> {
+    /// Returns the role of this replica.
+    fn role(&self) -> ReplicaRole {
+        if let Some(leading) = &self.leading {
+            return ReplicaRole::Leading(leading.leadership.clone());
+        }
+        if !self.has_read {
+            return ReplicaRole::Unknown;
+        }
+        let record = self.seen.as_ref().map(|seen| &seen.record);
+        let holder = record.and_then(LeaseRecord::holder);
+        let has_expired = self.seen.as_ref().is_some_and(|seen| seen.has_expired);
+        match &self.last_leader {
+            Some(last)
+                if holder == Some(&last.term) && !has_expired && !self.is_own_term(&last.term) =>
+            {
+                ReplicaRole::Following(last.clone())
+            }
+            last => ReplicaRole::Vacant {
+                last: last.clone(),
+                // If the Lease still names this replica's last term as the holder, the Lease has no
+                // final version. If this replica has already been asked to release the Lease, it
+                // knows the final version itself.
+                final_version: if holder == self.last_own_term.as_ref() && holder.is_some() {
+                    self.final_version_at_stop
+                } else {
+                    record.and_then(|record| record.final_version)
+                },
+            },
+        }
+    }
+
+    /// Publishes the role of this replica, if it has changed.
+    pub(super) fn publish(&self, role: &watch::Sender<ReplicaRole>) {
+        let now = self.role();
+        self.metrics.leader(matches!(now, ReplicaRole::Leading(_)));
+        role.send_if_modified(|before| {
+            let is_new = *before != now;
+            if is_new {
+                if let ReplicaRole::Following(leader) = &now {
+                    tracing::info!(term = %leader.term, address = %leader.address, "this replica follows a leader");
+                }
+                *before = now;
+            }
+            is_new
+        });
+    }
+
+    /// Logs `problem` if it differs from the last logged problem. If `problem` is None, logs that
+    /// the last problem is over.
+    pub(super) fn report_problem(&mut self, problem: Option<String>) {
+        if self.logged_problem != problem {
+            if let Some(problem) = &problem {
+                tracing::warn!("{problem}");
+            } else {
+                tracing::info!("the Lease can be read and written again");
+            }
+            self.logged_problem = problem;
+        }
+    }
+
+    /// Waits until the next turn of the election is due, at most for `pause`. Returns the last
+    /// resourceVersion that this replica issued, if this replica must release the Lease.
+    pub(super) async fn wait(
+        &self,
+        pause: Duration,
+        release: &mut Option<oneshot::Receiver<Rv>>,
+    ) -> Option<Rv> {
+        // The Lease will probably change soon. For example, the stream of changes from the leader has
+        // ended.
+        let woken = async {
+            if self.leading.is_some() {
+                pending::<()>().await;
+            }
+            sleep(WAKE_INTERVAL).await;
+            let mut in_sync = self.inputs.in_sync.clone();
+            tokio::select! {
+                biased;
+                () = self.inputs.wake.notified() => {}
+                () = changed(&mut in_sync) => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            version = release_requested(release) => Some(version),
+            () = self.final_version_reached() => None,
+            () = woken => None,
+            () = sleep(pause) => None,
+        }
+    }
+
+    /// Waits until this replica's index reaches the final version of the last leader. Never
+    /// completes in these cases:
+    ///
+    /// - No final version is known.
+    /// - The index already has the final version.
+    /// - This replica must release the Lease, or has released it.
+    async fn final_version_reached(&self) {
+        let seen = self
+            .seen
+            .as_ref()
+            .filter(|_| self.final_version_at_stop.is_none());
+        let final_version = seen.and_then(|seen| seen.record.final_version);
+        match final_version {
+            Some(version) if (self.inputs.head)() != version => {
+                while (self.inputs.head)() != version {
+                    sleep(HEAD_INTERVAL).await;
+                }
+            }
+            _ => pending().await,
+        }
+    }
+}
+
+/// Waits for a message on `release`. Never completes if the sender was dropped.
+async fn release_requested(release: &mut Option<oneshot::Receiver<Rv>>) -> Rv {
+    if let Some(receiver) = release {
+        let version = receiver.await;
+        *release = None;
+        if let Ok(version) = version {
+            return version;
+        }
+    }
+    pending().await
+}
+
+/// Waits for a change of the value. Never completes if the sender was dropped.
+async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
+        pending::<()>().await;
+    }
+}
