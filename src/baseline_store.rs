@@ -37,8 +37,8 @@ const READ_RETRY: Duration = Duration::from_secs(10);
 /// Time limit of one request. If the kube-apiserver does not answer in this time, the read or write
 /// fails.
 ///
-/// The last write of a term has the same time limit, for all its requests together. The leader
-/// releases the Lease only after the last write, so a slow last write delays the next leader.
+/// The leader releases the Lease only after the last write, so a slow last write delays the next
+/// leader.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Field manager of the writes.
@@ -52,9 +52,6 @@ pub struct BaselineStore {
     /// is weak, because the tracker ends only when no sender is left.
     tracker: mpsc::WeakSender<Message>,
     metrics: Arc<Metrics>,
-    /// The resourceVersion of the ConfigMap after the last read or write. `None` before the first
-    /// read and after a failed write. If it is `None`, the next write first reads the ConfigMap.
-    resource_version: Option<String>,
     /// Baselines as text, which the next check must write. If the baselines have changed before the
     /// next check, the check writes the new baselines instead. The field is set in two cases:
     ///
@@ -72,8 +69,6 @@ enum StoreError {
     Missing,
     #[error("the kube-apiserver did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
     TimedOut,
-    #[error("another client has changed the ConfigMap {CONFIG_MAP}")]
-    Changed,
     #[error("the ConfigMap {CONFIG_MAP}: {0}")]
     Request(#[source] kube::Error),
 }
@@ -82,7 +77,6 @@ impl From<kube::Error> for StoreError {
     fn from(error: kube::Error) -> Self {
         match &error {
             kube::Error::Api(status) if status.code == 404 => Self::Missing,
-            kube::Error::Api(status) if status.code == 409 => Self::Changed,
             _ => Self::Request(error),
         }
     }
@@ -103,7 +97,6 @@ impl BaselineStore {
             baselines,
             tracker,
             metrics,
-            resource_version: None,
             unwritten: None,
             logged: String::new(),
         }
@@ -130,11 +123,7 @@ impl BaselineStore {
             // A newer text contains all runs of the text that could not be written.
             let unwritten = self.unwritten.take();
             if let Some(text) = changed.or(unwritten) {
-                let written = if ends {
-                    self.write_last(&text).await
-                } else {
-                    self.write(&text).await
-                };
+                let written = self.write(&text).await;
                 let result = if written.is_ok() { "success" } else { "error" };
                 self.metrics.baselines_written(result);
                 if let Err(error) = written {
@@ -151,7 +140,7 @@ impl BaselineStore {
     /// Adds the stored runs to the baselines. If the stored text cannot be decoded, the next write
     /// replaces the text. If the ConfigMap does not exist, logs a warning and returns `Ok`.
     async fn load(&mut self) -> Result<(), StoreError> {
-        let stored = match self.get().await {
+        let stored = match with_time_limit(self.api.get(CONFIG_MAP)).await {
             Err(StoreError::Missing) => {
                 self.report("baselines are kept in memory only", &StoreError::Missing);
                 return Ok(());
@@ -182,49 +171,16 @@ impl BaselineStore {
         self.metrics.baselines_rejected();
     }
 
-    /// Reads the ConfigMap, and remembers its resourceVersion.
-    async fn get(&mut self) -> Result<ConfigMap, StoreError> {
-        let stored = with_time_limit(self.api.get(CONFIG_MAP)).await?;
-        self.resource_version
-            .clone_from(&stored.metadata.resource_version);
-        Ok(stored)
-    }
-
-    /// Writes the ConfigMap. If another client has changed the ConfigMap since the last read or
-    /// write, returns [`StoreError::Changed`] and writes nothing. The next call then replaces the
-    /// text that the other client has written.
-    async fn write(&mut self, text: &str) -> Result<(), StoreError> {
-        if self.resource_version.is_none() {
-            self.get().await?;
-        }
-        let patch = json!({
-            "metadata": {"resourceVersion": self.resource_version.take()},
-            "data": {DATA_KEY: text},
-        });
+    /// Writes the ConfigMap. A late write of a previous leader does little harm, because the next
+    /// regular write replaces it.
+    async fn write(&self, text: &str) -> Result<(), StoreError> {
+        let patch = Patch::Merge(json!({"data": {DATA_KEY: text}}));
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let patch = Patch::Merge(&patch);
-        let stored = with_time_limit(self.api.patch(CONFIG_MAP, &params, &patch)).await?;
-        self.resource_version = stored.metadata.resource_version;
+        with_time_limit(self.api.patch_metadata(CONFIG_MAP, &params, &patch)).await?;
         Ok(())
-    }
-
-    /// Writes the ConfigMap at the end of the term. If another client has changed the ConfigMap,
-    /// repeats the write once, because no regular write follows. This replica still leads, so the
-    /// repetition cannot replace the text of another leader.
-    async fn write_last(&mut self, text: &str) -> Result<(), StoreError> {
-        let write = async {
-            match self.write(text).await {
-                Err(StoreError::Changed) => self.write(text).await,
-                written => written,
-            }
-        };
-        match tokio::time::timeout(REQUEST_TIMEOUT, write).await {
-            Ok(written) => written,
-            Err(_) => Err(StoreError::TimedOut),
-        }
     }
 
     /// Logs an error if its text differs from the error that was logged last.

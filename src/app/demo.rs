@@ -54,12 +54,6 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
     else {
         return Ok(());
     };
-    if kubeconfig::is_in_use(&path) {
-        tracing::warn!(
-            "{} belongs to another running demo; this demo replaces the file",
-            path.display()
-        );
-    }
     // The demo writes the kubeconfig only after the start. So if a signal ends the start, no file
     // is left. When this function returns, the drop of `_file` removes the file.
     let _file = kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.users)?;

@@ -25,11 +25,15 @@ pub use scene::{SceneError, Scenes};
 
 use std::path::Path;
 
-/// Returns the text of a file that the build script has compressed.
-fn decompress(file: &[u8]) -> String {
+/// Returns the names and the texts of the files that the build script has put into one file.
+fn embedded(file: &[u8]) -> Vec<(String, String)> {
     let text = lz4_flex::block::decompress_size_prepended(file);
     let text = text.expect("the build script has compressed the file");
-    String::from_utf8(text).expect("the build script has compressed a text")
+    let text = String::from_utf8(text).expect("the build script has compressed a text");
+    let files = text.split('\u{1}').filter_map(|file| file.split_once('\n'));
+    files
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .collect()
 }
 
 /// Returns the introduction that the demo prints, with commands to try.
@@ -43,44 +47,31 @@ fn decompress(file: &[u8]) -> String {
 pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>) -> String {
     let file = shell_word(&kubeconfig.to_string_lossy());
     let (context, namespace) = viewer;
-    let source = match objects {
-        Some(folder) => format!(
-            "The server reads the objects in {},\nand follows changes to the files.",
-            folder.display()
-        ),
-        None => "There is no cluster: the server plays recordings of real\ncontrollers in a loop."
-            .to_owned(),
+    let (source, list, as_viewer) = if let Some(folder) = objects {
+        let source = format!("The server reads the objects in {}.", folder.display());
+        (source, String::new(), String::new())
+    } else {
+        let list = format!(
+            "\x20 kubectl get ifos -n {namespace}          # the operations in one namespace\n\
+             \x20 kubectl get vm,dv,deploy -A         # the objects that the operations are about\n"
+        );
+        let as_viewer = format!(
+            "A user who may read {namespace} and nothing else (RBAC), with the context {context}:\n\
+             \n\
+             \x20 kubectl --context {context} get ifos\n\
+             \x20 kubectl --context {context} get ifos -A   # this request is refused\n\
+             \n"
+        );
+        let source = "It plays recordings of real controllers in a loop.".to_owned();
+        (source, list, as_viewer)
     };
-    let for_scenes = |text: String| {
-        if objects.is_none() {
-            text
-        } else {
-            String::new()
-        }
-    };
-    let in_namespace = for_scenes(format!(
-        "\x20 kubectl get ifos -n {namespace}          # the operations in one namespace\n"
-    ));
-    let list_objects = for_scenes(
-        "\x20 kubectl get vm,dv,deploy -A         # the objects that the operations are about\n"
-            .to_owned(),
-    );
-    let as_viewer = for_scenes(format!(
-        "A user who may read {namespace} and nothing else (RBAC), with the context {context}:\n\
-         \n\
-         \x20 kubectl --context {context} get ifos\n\
-         \x20 kubectl --context {context} get ifos -A   # this request is refused\n\
-         \n"
-    ));
     format!(
         "The demo is running. {source} In another terminal:\n\
          \n\
          \x20 export KUBECONFIG={file}\n\
          \n\
          \x20 kubectl get ifos -A -w              # every operation, from its start to its end\n\
-         {in_namespace}\
-         \x20 kubectl get ifos -n ifo-system      # the operations on cluster-scoped objects\n\
-         {list_objects}\
+         {list}\
          \x20 kubectl get ors                     # the rule sets that detect the operations\n\
          \x20 kubectl explain ifo.status          # what the fields mean\n\
          \n\

@@ -7,11 +7,11 @@ use aggregated_apiserver::auth::{
 };
 use aggregated_apiserver::serve::{AdvertisedResource, ErrorStatus, Query, ResourceRequest, verb};
 use axum::Router;
-use axum::extract::{RawPathParams, State};
-use axum::response::{IntoResponse, Response};
-use axum::routing::any;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
+use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Method, Uri};
 use ifo_api::Gvr;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -37,138 +37,104 @@ pub struct ObjectServer {
     pub authorize: Arc<dyn Authorize>,
 }
 
-/// Serves the objects of one resource.
-#[derive(Clone)]
-struct ResourceServer {
-    server: ObjectServer,
-    kind: &'static AdvertisedResource,
-}
-
 impl ObjectServer {
     /// Returns a router that serves the objects, and passes all other requests to `router`.
     pub fn in_front_of(self, router: Router) -> Router {
-        let routes = self.objects.resources().iter().map(|kind| {
-            let resource = ResourceServer {
-                server: self.clone(),
-                kind,
-            };
-            resource.routes()
-        });
-        let routes = routes.fold(Router::new(), Router::merge);
-        routes.fallback_service(router)
+        router.layer(middleware::from_fn(move |request: Request, next: Next| {
+            let server = self.clone();
+            async move {
+                let Some((kind, target)) = server.target(&request) else {
+                    return next.run(request).await;
+                };
+                match server.answer(kind, &target, request.headers()).await {
+                    Ok(object) => {
+                        let content_type = [(CONTENT_TYPE, "application/json")];
+                        (content_type, object.to_string()).into_response()
+                    }
+                    Err(refused) => refused.into_response(),
+                }
+            }
+        }))
     }
-}
 
-impl ResourceServer {
-    fn routes(self) -> Router {
-        let plural = self.kind.plural;
-        let version = kinds::gvr(self.kind).api_version();
-        let root = if self.kind.group.is_empty() {
-            format!("/api/{version}")
-        } else {
-            format!("/apis/{version}")
+    /// Returns the kind, the namespace, the name and the verb that a request is about. Returns None
+    /// if the path is not that of an object of the demo.
+    fn target(&self, request: &Request) -> Option<(&'static AdvertisedResource, ResourceRequest)> {
+        let parts: Vec<&str> = request.uri().path().split('/').skip(1).collect();
+        let (group, version, rest) = match &*parts {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
         };
-        let mut routes = Router::new().route(&format!("{root}/{plural}"), any(answer));
-        if self.kind.namespaced {
-            let within = format!("{root}/namespaces/{{namespace}}/{plural}");
-            routes = routes
-                .route(&within, any(answer))
-                .route(&format!("{within}/{{name}}"), any(answer));
-        } else {
-            routes = routes.route(&format!("{root}/{plural}/{{name}}"), any(answer));
-        }
-        routes.with_state(self)
+        let (namespace, plural, name) = match *rest {
+            ["namespaces", namespace, plural] => (namespace, plural, ""),
+            ["namespaces", namespace, plural, name] => (namespace, plural, name),
+            [plural] => ("", plural, ""),
+            [plural, name] => ("", plural, name),
+            _ => return None,
+        };
+        let kind = self.objects.resources().iter().find(|kind| {
+            let is_in_namespace = !namespace.is_empty();
+            let has_path = kind.namespaced == is_in_namespace || kind.namespaced && name.is_empty();
+            has_path && (kind.group, kind.version, kind.plural) == (group, version, plural)
+        })?;
+        let mut target = ResourceRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ..ResourceRequest::default()
+        };
+        target.verb = verb(request.method(), &target, &Query::of(request.uri()));
+        Some((kind, target))
     }
 
-    /// Authenticates and authorizes a request. Returns the error for the client if the request is
-    /// refused.
-    async fn check_access(
+    /// Returns the object or the list that a client requests, if the client has the right.
+    async fn answer(
         &self,
+        kind: &AdvertisedResource,
         request: &ResourceRequest,
         headers: &HeaderMap,
-    ) -> Result<(), ErrorStatus> {
+    ) -> Result<Value, ErrorStatus> {
         let peer = PeerCertificates::default();
-        let Ok(user) = self.server.authenticate.authenticate(&peer, headers).await else {
+        let Ok(user) = self.authenticate.authenticate(&peer, headers).await else {
             return Err(ErrorStatus::unauthorized());
         };
         // As in a kube-apiserver, the access check for the Namespace object `a` has the namespace
         // `a`.
-        let namespace = match self.kind.kind {
+        let namespace = match kind.kind {
             "Namespace" => &request.name,
             _ => &request.namespace,
         };
         let asked = Attributes::Resource {
             verb: request.verb.to_owned(),
-            group: self.kind.group.to_owned(),
-            version: self.kind.version.to_owned(),
-            resource: self.kind.plural.to_owned(),
+            group: kind.group.to_owned(),
+            version: kind.version.to_owned(),
+            resource: kind.plural.to_owned(),
             subresource: String::new(),
             namespace: namespace.clone(),
             name: request.name.clone(),
             fields: Vec::new(),
             labels: Vec::new(),
         };
-        match self.server.authorize.authorize(&user, &asked).await {
-            Ok(AccessDecision::Allow) => Ok(()),
-            Ok(AccessDecision::Deny { reason }) => {
-                Err(ErrorStatus::forbidden(&user, &asked, &reason))
-            }
-            Err(_) => Err(ErrorStatus::forbidden(&user, &asked, "")),
+        let decision = self.authorize.authorize(&user, &asked).await;
+        if !matches!(decision, Ok(AccessDecision::Allow)) {
+            return Err(ErrorStatus::forbidden(&user, &asked, ""));
         }
-    }
-
-    /// Returns the object or the list that an authorized client requests.
-    fn read(&self, request: &ResourceRequest) -> Result<Value, ErrorStatus> {
-        let AdvertisedResource {
-            group,
-            plural,
-            kind,
-            ..
-        } = *self.kind;
-        if !self.kind.verbs.contains(&request.verb) {
+        let (group, plural, name) = (kind.group, kind.plural, &request.name);
+        if !kind.verbs.contains(&request.verb) {
             return Err(ErrorStatus::not_supported(request.verb, group, plural));
         }
-        let gvr = kinds::gvr(self.kind);
-        let (version, mut items) = self.server.objects.list(&gvr, &request.namespace);
+        let gvr = kinds::gvr(kind);
+        let (version, items) = self.objects.list(&gvr, &request.namespace);
         if request.verb == "get" {
-            let found = items
-                .iter()
-                .position(|item| item["metadata"]["name"] == *request.name);
-            return match found {
-                Some(at) => Ok(items.swap_remove(at)),
-                None => Err(ErrorStatus::no_object(group, plural, &request.name)),
-            };
+            let mut items = items.into_iter();
+            let found = items.find(|item| item["metadata"]["name"] == **name);
+            return found.ok_or_else(|| ErrorStatus::no_object(group, plural, name));
         }
         Ok(json!({
-            "kind": format!("{kind}List"),
+            "kind": format!("{}List", kind.kind),
             "apiVersion": gvr.api_version(),
             "metadata": {"resourceVersion": version.to_string()},
             "items": items,
         }))
-    }
-}
-
-async fn answer(
-    State(resource): State<ResourceServer>,
-    path: RawPathParams,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
-    let mut request = ResourceRequest::default();
-    for (parameter, value) in &path {
-        match parameter {
-            "namespace" => value.clone_into(&mut request.namespace),
-            _ => value.clone_into(&mut request.name),
-        }
-    }
-    request.verb = verb(&method, &request, &Query::of(&uri));
-    let allowed = resource.check_access(&request, &headers).await;
-    match allowed.and_then(|()| resource.read(&request)) {
-        Ok(object) => {
-            let content_type = [(CONTENT_TYPE, "application/json")];
-            (content_type, object.to_string()).into_response()
-        }
-        Err(refused) => refused.into_response(),
     }
 }

@@ -8,7 +8,6 @@
 
 use super::kinds;
 use super::object_server::ServedObjects;
-use super::scene::whole_second;
 use crate::clock;
 use crate::observe::{Feed, Raw, Resolve};
 use aggregated_apiserver::serve::AdvertisedResource;
@@ -17,6 +16,7 @@ use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use ifo_api::{Gvr, Resolution, Source};
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -202,6 +202,14 @@ impl ServedObjects for ObjectStore {
 fn stamp(objects: &mut Objects, object: &mut Value) {
     objects.resource_version += 1;
     object["metadata"]["resourceVersion"] = json!(objects.resource_version.to_string());
+}
+
+/// Rounds a time down to whole seconds, so that the result is not in the future.
+pub(super) fn whole_second(time: Timestamp) -> Timestamp {
+    let floor = TimestampRound::new()
+        .smallest(Unit::Second)
+        .mode(RoundMode::Floor);
+    time.round(floor).unwrap_or(time)
 }
 
 fn encode(object: &Value) -> Bytes {

@@ -6,22 +6,23 @@ use crate::clock;
 use crate::index::{Key, Object, VersionAssignment, Write, Writer};
 use crate::rules::{RuleSetEvent, StatusAnswer, StatusSink, StatusWrite};
 use futures::future::{BoxFuture, ready};
-use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetStatus};
+use ifo_api::ruleset::OperationRuleSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uuid::Uuid;
 
-/// The rule sets of the demo, and the writer of their index. All clones share the same rule sets.
+/// The writer of the index with the rule sets of the demo. All clones share it.
 #[derive(Clone)]
 pub struct RuleSetStore(Arc<Mutex<StoredRuleSets>>);
 
 struct StoredRuleSets {
     writer: Writer,
-    objects: BTreeMap<String, OperationRuleSet>,
-    /// The names of the rule sets that were applied since the event `Reset`. The event `Synced`
-    /// removes all other rule sets. The value is `None` before `Reset` and after `Synced`.
-    applied: Option<BTreeSet<String>>,
+    /// The names of the stored rule sets.
+    names: BTreeSet<String>,
+    /// The names of the rule sets that were not applied since the event `Reset`. The event `Synced`
+    /// removes them.
+    unapplied: BTreeSet<String>,
 }
 
 impl RuleSetStore {
@@ -29,8 +30,8 @@ impl RuleSetStore {
     pub fn new(writer: Writer) -> Self {
         Self(Arc::new(Mutex::new(StoredRuleSets {
             writer,
-            objects: BTreeMap::new(),
-            applied: None,
+            names: BTreeSet::new(),
+            unapplied: BTreeSet::new(),
         })))
     }
 
@@ -38,53 +39,44 @@ impl RuleSetStore {
     /// rule set in the returned event has a UID, its current status, and a generation that
     /// increases when the spec changes.
     pub fn store_event(&self, event: RuleSetEvent) -> RuleSetEvent {
-        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            RuleSetEvent::Applied(object) => RuleSetEvent::Applied(Box::new(stored.put(*object))),
-            RuleSetEvent::Deleted(name) => {
-                stored.remove(&name);
-                RuleSetEvent::Deleted(name)
+        let mut stored = self.lock();
+        match &event {
+            RuleSetEvent::Applied(object) => {
+                return RuleSetEvent::Applied(Box::new(stored.put((**object).clone())));
             }
-            RuleSetEvent::Unreadable(name) => {
-                stored.remove(&name);
-                RuleSetEvent::Unreadable(name)
-            }
-            event @ (RuleSetEvent::UnknownFields { .. } | RuleSetEvent::OutdatedDefinition(_)) => {
-                event
-            }
-            RuleSetEvent::Reset => {
-                stored.applied = Some(BTreeSet::new());
-                RuleSetEvent::Reset
-            }
+            RuleSetEvent::Deleted(name) | RuleSetEvent::Unreadable(name) => stored.remove(name),
+            RuleSetEvent::Reset => stored.unapplied = stored.names.clone(),
             RuleSetEvent::Synced => {
-                let applied = stored.applied.take().unwrap_or_default();
-                let gone: Vec<String> = stored
-                    .objects
-                    .keys()
-                    .filter(|name| !applied.contains(*name))
-                    .cloned()
-                    .collect();
-                for name in gone {
+                for name in std::mem::take(&mut stored.unapplied) {
                     stored.remove(&name);
                 }
-                RuleSetEvent::Synced
             }
+            RuleSetEvent::UnknownFields { .. } | RuleSetEvent::OutdatedDefinition(_) => {}
         }
+        event
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StoredRuleSets> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StoredRuleSets {
+    fn get(&self, name: &str) -> Option<Arc<OperationRuleSet>> {
+        match self.writer.get(&Key::new("", name))?.object() {
+            Object::RuleSet(rule_set) => Some(rule_set.clone()),
+            _ => None,
+        }
+    }
+
     fn put(&mut self, mut object: OperationRuleSet) -> OperationRuleSet {
         let name = object.metadata.name.clone().unwrap_or_default();
-        if let Some(applied) = &mut self.applied {
-            applied.insert(name.clone());
-        }
-        let before = self.objects.get(&name);
-        let generation = before
-            .and_then(|before| before.metadata.generation)
-            .unwrap_or(0);
-        let changed = before.is_none_or(|before| before.spec != object.spec);
-        object.metadata.generation = Some(if changed { generation + 1 } else { generation });
+        self.unapplied.remove(&name);
+        let before = self.get(&name);
+        let before = before.as_deref();
+        let generation = before.and_then(|before| before.metadata.generation);
+        let is_changed = before.is_none_or(|before| before.spec != object.spec);
+        object.metadata.generation = Some(generation.unwrap_or(0) + i64::from(is_changed));
         object.metadata.uid = Some(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).to_string());
         object.metadata.creation_timestamp = before
             .and_then(|before| before.metadata.creation_timestamp.clone())
@@ -92,30 +84,21 @@ impl StoredRuleSets {
         // The index assigns the resourceVersion. A file can contain another one.
         object.metadata.resource_version = None;
         object.status = before.and_then(|before| before.status.clone());
-        self.objects.insert(name, object.clone());
-        self.publish(&object);
+        self.publish(name, object.clone());
         object
     }
 
     fn remove(&mut self, name: &str) {
-        if self.objects.remove(name).is_some() {
-            self.write(Write::Delete {
-                key: Key::new("", name),
-            });
+        if self.names.remove(name) {
+            let key = Key::new("", name);
+            self.write(Write::Delete { key });
         }
     }
 
-    fn set_status(&mut self, name: &str, status: OperationRuleSetStatus) {
-        if let Some(object) = self.objects.get_mut(name) {
-            object.status = Some(status);
-            let object = object.clone();
-            self.publish(&object);
-        }
-    }
-
-    fn publish(&mut self, object: &OperationRuleSet) {
-        let key = Key::new("", object.metadata.name.as_deref().unwrap_or_default());
-        let object = Object::RuleSet(Arc::new(object.clone()));
+    fn publish(&mut self, name: String, object: OperationRuleSet) {
+        let key = Key::new("", name.as_str());
+        self.names.insert(name);
+        let object = Object::RuleSet(Arc::new(object));
         self.write(Write::Put { key, object });
     }
 
@@ -128,8 +111,12 @@ impl StoredRuleSets {
 
 impl StatusSink for RuleSetStore {
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
-        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stored.set_status(&write.name, write.status.clone());
+        let mut stored = self.lock();
+        if let Some(rule_set) = stored.get(&write.name) {
+            let status = Some(write.status.clone());
+            let rule_set = (*rule_set).clone();
+            stored.publish(write.name.clone(), OperationRuleSet { status, ..rule_set });
+        }
         // The result contains no resourceVersion. A resourceVersion would be needed only to detect
         // conflicts, and there are no conflicts because only this server writes the status.
         Box::pin(ready(StatusAnswer::Written(None)))

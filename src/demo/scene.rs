@@ -17,11 +17,11 @@
 //!   round, the demo returns them to their initial state.
 //! - All other objects exist only during a round, and get new UIDs in each round.
 
-use super::decompress;
-use super::object_store::{ObjectId, ObjectStore};
+use super::embedded;
+use super::object_store::{ObjectId, ObjectStore, whole_second};
 use crate::clock;
 use futures::future::join_all;
-use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -38,38 +38,14 @@ const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 /// complete before the next round begins.
 const PAUSE_BETWEEN_ROUNDS: Duration = Duration::from_secs(20);
 
-/// Lists scenes, each with the compressed text of its file.
-macro_rules! scenes {
-    ($($name:literal)*) => {
-        &[$((
-            $name,
-            include_bytes!(concat!(env!("OUT_DIR"), "/src/demo/scenes/", $name, ".jsonl.lz4")),
-        )),*]
-    };
-}
-
-const FILES: &[(&str, &[u8])] = scenes![
-    "cluster-upgrade"
-    "drain"
-    "hotplug"
-    "import"
-    "import-retries"
-    "migration"
-    "migration-fails"
-    "namespace-deletion"
-    "namespaces"
-    "rollout"
-    "rollout-stuck"
-    "snapshot"
-    "unschedulable"
-    "upgrade"
-];
+/// The files of all scenes.
+const FILES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scenes.lz4"));
 
 /// The error if the file of a scene is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line} of the scene {scene}: {problem}")]
 pub struct SceneError {
-    scene: &'static str,
+    scene: String,
     line: usize,
     problem: String,
 }
@@ -104,7 +80,7 @@ struct SceneLine {
 /// A scene. Its steps are in chronological order.
 #[derive(Debug)]
 struct Scene {
-    name: &'static str,
+    name: String,
     steps: Vec<SceneStep>,
     /// UIDs of the objects that exist before the first round. These UIDs are the same in each
     /// round.
@@ -127,9 +103,9 @@ impl Scenes {
     ///
     /// A file is invalid. The files are part of the binary, so this is a defect of the binary.
     pub fn open(own: &str) -> Result<Self, SceneError> {
-        let scenes: Vec<Scene> = FILES
-            .iter()
-            .map(|(name, file)| Scene::parse(name, &decompress(file)))
+        let files = embedded(FILES).into_iter();
+        let scenes: Vec<Scene> = files
+            .map(|(name, text)| Scene::parse(&name, &text))
             .collect::<Result<_, _>>()?;
         let store = ObjectStore::default();
         for scene in &scenes {
@@ -154,12 +130,12 @@ impl Scenes {
 }
 
 impl Scene {
-    fn parse(name: &'static str, text: &str) -> Result<Self, SceneError> {
+    fn parse(name: &str, text: &str) -> Result<Self, SceneError> {
         let mut steps = Vec::new();
         let mut lasting = BTreeSet::new();
         for (index, text) in text.lines().enumerate() {
             let problem = |problem: String| SceneError {
-                scene: name,
+                scene: name.to_owned(),
                 line: index + 1,
                 problem,
             };
@@ -188,7 +164,7 @@ impl Scene {
             });
         }
         Ok(Self {
-            name,
+            name: name.to_owned(),
             steps,
             lasting,
         })
@@ -295,14 +271,6 @@ impl RoundAdapter<'_> {
         let moved = self.begun.checked_add(time.duration_since(ORIGIN));
         moved.unwrap_or(self.begun)
     }
-}
-
-/// Rounds a time down to whole seconds, so that the result is not in the future.
-pub(super) fn whole_second(time: Timestamp) -> Timestamp {
-    let floor = TimestampRound::new()
-        .smallest(Unit::Second)
-        .mode(RoundMode::Floor);
-    time.round(floor).unwrap_or(time)
 }
 
 #[cfg(test)]

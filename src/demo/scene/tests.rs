@@ -68,11 +68,11 @@ async fn watch_events(length: Duration) -> Vec<WatchEvent> {
 
 #[test]
 fn the_scenes_are_small_and_use_every_kind() {
-    let size: usize = FILES.iter().map(|(_, file)| decompress(file).len()).sum();
+    let size: usize = embedded(FILES).iter().map(|(_, text)| text.len()).sum();
     assert!(size < 1 << 20, "{size} bytes");
     let mut used = BTreeSet::new();
-    for (name, file) in FILES {
-        let scene = Scene::parse(name, &decompress(file)).unwrap();
+    for (name, text) in &embedded(FILES) {
+        let scene = Scene::parse(name, text).unwrap();
         used.extend(scene.steps.iter().map(|step| step.id.resource.clone()));
     }
     assert_eq!(used, kinds::KINDS.iter().map(kinds::gvr).collect());
@@ -80,9 +80,9 @@ fn the_scenes_are_small_and_use_every_kind() {
 
 #[test]
 fn every_change_is_of_an_object_that_exists() {
-    for (name, file) in FILES {
+    for (name, text) in &embedded(FILES) {
         let mut existing = BTreeSet::new();
-        for step in Scene::parse(name, &decompress(file)).unwrap().steps {
+        for step in Scene::parse(name, text).unwrap().steps {
             let expected = match step.change {
                 ChangeType::Added => existing.insert(step.id.clone()),
                 ChangeType::Modified => existing.contains(&step.id),
@@ -144,9 +144,9 @@ fn each_text(value: &Value, read: &mut impl FnMut(&str)) {
 #[tokio::test(start_paused = true)]
 async fn each_round_restores_the_initial_objects() {
     let _simulated = clock::simulated::begin("2030-01-01T00:00:00Z".parse().unwrap());
-    for (name, file) in FILES {
+    for (name, text) in &embedded(FILES) {
         let store = ObjectStore::default();
-        let scene = Scene::parse(name, &decompress(file)).unwrap();
+        let scene = Scene::parse(name, text).unwrap();
         let names = || {
             let lists = kinds::KINDS
                 .iter()
