@@ -356,22 +356,6 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_patch_sets_fields_and_removes_null_fields() {
-        let store = ObjectStore::default();
-        put(
-            &store,
-            node(
-                "a",
-                &json!({"unschedulable": true, "podCIDR": "10.0.0.0/24"}),
-            ),
-        );
-        let id = ObjectId::of(&node("a", &json!({}))).unwrap();
-        store.patch(&id, &json!({"spec": {"unschedulable": null}}));
-        let spec = store.get(&id).unwrap()["spec"].clone();
-        assert_eq!(spec, json!({"podCIDR": "10.0.0.0/24"}));
-    }
-
-    #[test]
     fn a_replaced_object_keeps_its_creation_time_unless_its_uid_differs() {
         let store = ObjectStore::default();
         let created = |uid: &str, at: &str| {

@@ -45,7 +45,10 @@ impl RuleSetStore {
                 return RuleSetEvent::Applied(Box::new(stored.put((**object).clone())));
             }
             RuleSetEvent::Deleted(name) | RuleSetEvent::Unreadable(name) => stored.remove(name),
-            RuleSetEvent::Reset => stored.unapplied = stored.names.clone(),
+            RuleSetEvent::Reset => {
+                let stored = &mut *stored;
+                stored.unapplied.clone_from(&stored.names);
+            }
             RuleSetEvent::Synced => {
                 for name in std::mem::take(&mut stored.unapplied) {
                     stored.remove(&name);

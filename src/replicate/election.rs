@@ -23,9 +23,8 @@
 //!   acquires this Lease one lease duration after this replica first read the Lease.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
-//! Lease first. With each write of the Lease, the leader records whether a follower is copying its
-//! index. If a follower was copying the index at the last write, the additional time is 10 s. If no
-//! follower was copying the index, the additional time is three retry periods.
+//! Lease first. The leader records in the Lease whether a follower is copying its index. If so, the
+//! additional time is 10 s, and otherwise three retry periods.
 //!
 //! # Why two leaders never issue the same resourceVersion
 //!
@@ -34,9 +33,8 @@
 //! the next write. The next leader starts above the reserved resourceVersions. So even a leader
 //! that was paused for hours cannot issue a resourceVersion of the next leader.
 //!
-//! Two replicas may write the Lease at the same time. Each write of an existing Lease is a PUT with
-//! the `metadata.resourceVersion` of the Lease that the replica last read or wrote. So the
-//! kube-apiserver accepts one PUT, and refuses the other PUT as a conflict.
+//! Each write of an existing Lease is a PUT with the `metadata.resourceVersion` that the replica last
+//! read or wrote. So of two concurrent writes, the kube-apiserver refuses one as a conflict.
 //!
 //! # Clocks
 //!
@@ -52,7 +50,6 @@ mod publish;
 use self::decision::ElectionDecision;
 use self::lease_requests::{RESERVED_AHEAD, SeenLease, clock_version, micros};
 use super::leadership::LeadershipGrant;
-use super::lease_contents::LeaseRecord;
 use super::replica_status::ClusterContact;
 use super::{Leader, Leadership, LeaseError, LeaseStore, ReplicaRole, Term, Timing};
 use crate::clock;
@@ -119,9 +116,8 @@ pub struct Election<S> {
     /// True if each holder that this process has read from the Lease is this Pod. Holders before
     /// the last acquisition by this process do not count.
     ///
-    /// Suppose that the value is false, and a read shows this Pod as the holder. Then an
-    /// administrator has restored the Lease from a backup. The other holder may still lead, so this
-    /// replica must not acquire the Lease at once.
+    /// If the value is false and a read shows this Pod as the holder, an administrator has restored
+    /// the Lease from a backup. The other holder may still lead.
     no_other_holder_seen: bool,
     /// The last resourceVersion that this replica issued. None until another task of this replica
     /// requests the release of the Lease. After this request, this replica never leads again.
@@ -303,37 +299,6 @@ impl<S: LeaseStore> Election<S> {
         self.last_leader = Some(leading.leader);
     }
 
-    /// Creates a Lease without a holder. The Lease contains the highest resourceVersion that any
-    /// leader can have reserved, as far as this process knows. This matters if a user has deleted
-    /// the Lease: the next leader may be a replica that does not know this resourceVersion.
-    async fn create(&mut self) -> Result<(), LeaseError> {
-        let record = LeaseRecord {
-            last: self.last_leader.clone(),
-            reserved: self.reservation_floor(),
-            duration: self.timing.lease_duration,
-            ..LeaseRecord::default()
-        };
-        self.write(&record, self.request_timeout()).await
-    }
-
-    /// Removes the holder from the Lease. Writes `version` into the Lease as the final version.
-    async fn release(&mut self, version: Rv) -> Result<(), LeaseError> {
-        let Some(seen) = &self.seen else {
-            return Ok(());
-        };
-        let record = LeaseRecord {
-            is_held: false,
-            final_version: Some(version),
-            // client-go also writes a duration of one second when it releases a Lease.
-            duration: Duration::from_secs(1),
-            acquired: None,
-            ..seen.record.clone()
-        };
-        self.write(&record, self.request_timeout()).await?;
-        tracing::info!(%version, "this replica has released the Lease");
-        Ok(())
-    }
-
     /// Acquires the Lease for a new term.
     async fn acquire(&mut self) -> Result<(), LeaseError> {
         let Some(seen) = &self.seen else {
@@ -394,26 +359,5 @@ impl<S: LeaseStore> Election<S> {
         tracing::info!(%term, %start, from, "this replica leads");
         self.leading = Some(own);
         Ok(())
-    }
-
-    /// Writes the Lease with this replica as the holder.
-    async fn write_as_holder(
-        &mut self,
-        own: &OwnLeadership,
-        reserved: Rv,
-        within: Duration,
-    ) -> Result<(), LeaseError> {
-        let record = LeaseRecord {
-            last: Some(own.leader.clone()),
-            is_held: true,
-            reserved: Some(reserved),
-            is_index_copied: (self.inputs.is_index_copied)(),
-            duration: self.timing.lease_duration,
-            acquired: Some(own.at),
-            transitions: own.transitions,
-            ..LeaseRecord::default()
-        };
-        self.write(&record, within.min(self.request_timeout()))
-            .await
     }
 }

@@ -12,8 +12,8 @@
 //! the follower replaces its index by the whole state of the next leader, and these changes are
 //! lost.
 
+use super::leader_queries::LeaderQueries;
 use super::link::{LeaderEvent, Link, LinkError, LinkFactory, PageStart};
-use super::replica_status::LeaderQueries;
 use super::{Leader, Term};
 use crate::index::{Error, Key, Object, Rv, VersionAssignment, Write, Writer};
 use futures::StreamExt as _;

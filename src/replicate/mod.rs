@@ -16,6 +16,7 @@
 
 mod election;
 mod https_link;
+mod leader_queries;
 mod leadership;
 mod lease_contents;
 mod lease_store;
@@ -32,8 +33,9 @@ mod tests;
 
 pub use election::{Election, ElectionInputs};
 pub use https_link::{HttpLinkFactory, PeerCredentials};
+pub use leader_queries::{LeaderQueries, replica_status};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};
 pub use lease_store::{ClusterLeases, LeaseError, LeaseRequest, LeaseStore, OWNER, Timing};
 pub use mirror::Mirror;
-pub use replica_status::{ClusterContact, LeaderQueries, ReplicaStatus, replica_status};
+pub use replica_status::{ClusterContact, ReplicaStatus};
 pub use run_role::{Pipeline, ReplicaTask};

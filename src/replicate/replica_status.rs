@@ -10,10 +10,10 @@
 //! then answers the read. After a time limit, the follower answers the read from its index as it
 //! is.
 //!
-//! This module sends the state queries of this replica, and answers the state queries of other
-//! replicas.
+//! `leader_queries.rs` sends the state queries of this replica. This module answers the state queries
+//! of other replicas.
 
-use super::link::{Link, LinkError, PeerAnswer};
+use super::link::PeerAnswer;
 use super::{Leadership, ReplicaRole, Term};
 use crate::index::{IndexReader, Rv};
 use std::fmt;
@@ -26,30 +26,19 @@ use tokio_util::sync::CancellationToken;
 /// The interval of state queries while no reads arrive. If a read arrives earlier, the follower
 /// sends the next state query at once. If the leader of the current term does not answer a query,
 /// the interval begins when [`NO_QUERY_PERIOD`] is over.
-const QUERY_INTERVAL: Duration = Duration::from_secs(2);
+pub(super) const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time limit of a state query. If the leader does not answer within this time, the follower
 /// answers the waiting reads from its own index.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// If the leader of the current leadership term does not answer a state query, the follower sends
-/// no further query for this time. Meanwhile, the follower answers reads from its own index at
-/// once.
-const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// After this number of consecutive unanswered state queries, the follower closes the connection to
 /// the leader, and connects again.
-const MAX_UNANSWERED_QUERIES: u32 = 3;
-
-/// The time within which the watch must deliver the resourceVersion in the answer to a state query.
-/// If the watch does not deliver it in time, the watch is broken. The follower then closes the
-/// connection and connects again. For example, after a network failure, the leader may still answer
-/// state queries, but the watch delivers no changes.
-const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const MAX_UNANSWERED_QUERIES: u32 = 3;
 
 /// The time for which a read waits until this replica has the leader's newest resourceVersion.
 /// After this time, this replica answers the read from its own index.
-const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// If this replica's index has not been up to date for longer than this time, this replica adds a
 /// `Warning` header to lists and new watches.
@@ -81,14 +70,14 @@ pub struct ClusterContact {
 #[derive(Clone)]
 pub struct ReplicaStatus(Arc<SharedReplicaStatus>);
 
-struct SharedReplicaStatus {
-    reader: IndexReader,
+pub(super) struct SharedReplicaStatus {
+    pub reader: IndexReader,
     role: watch::Receiver<ReplicaRole>,
     /// Notified when a read waits for the next state query.
-    query_wanted: Notify,
+    pub query_wanted: Notify,
     /// The last answer of the leader. None while this replica sends no state queries, so that reads
     /// do not wait.
-    answer: watch::Sender<Option<LastAnswer>>,
+    pub answer: watch::Sender<Option<LastAnswer>>,
     state: Mutex<FollowerState>,
     /// The times at which the kube-apiserver answered this replica.
     cluster_contact: watch::Sender<ClusterContact>,
@@ -103,33 +92,33 @@ struct SharedReplicaStatus {
 
 /// The number and the time of a state query, and the leader's newest resourceVersion in its answer.
 #[derive(Clone, Copy)]
-struct LastAnswer {
-    query: u64,
-    asked: Instant,
-    head: Rv,
+pub(super) struct LastAnswer {
+    pub query: u64,
+    pub asked: Instant,
+    pub head: Rv,
 }
 
-struct FollowerState {
+pub(super) struct FollowerState {
     /// The number of state queries that this replica has sent.
-    queries: u64,
+    pub queries: u64,
     /// The last time at which this replica's index certainly had all changes of the leader.
-    up_to_date_at: Instant,
+    pub up_to_date_at: Instant,
     /// The start of the time limit [`UNREADY_WITHOUT_LEADER`]. Each of these events starts the time
     /// limit again:
     ///
     /// - The leader answers a state query.
     /// - This replica begins to follow a leader.
     /// - An attempt to connect to the leader fails, because our `APIService` is not registered.
-    leader_reached_at: Instant,
+    pub leader_reached_at: Instant,
     /// True if our `APIService` is not registered. This replica takes the CA certificate of the
     /// leader from the `APIService`, so without it, this replica cannot connect to the leader.
-    is_unregistered: bool,
+    pub is_unregistered: bool,
     /// The reason why this replica does not copy the operations of the leader. None while it copies
     /// them, or while it does not follow a leader.
-    interruption: Option<String>,
+    pub interruption: Option<String>,
     /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
     /// None if the leader has reported no answer.
-    cluster_answered_leader_at: Option<Instant>,
+    pub cluster_answered_leader_at: Option<Instant>,
     /// The time of the last state query that this replica received from another replica. None if
     /// this replica has received no state query.
     last_peer_query: Option<Instant>,
@@ -141,39 +130,33 @@ impl fmt::Debug for ReplicaStatus {
     }
 }
 
-/// Creates the [`ReplicaStatus`] for the request handlers, and the [`LeaderQueries`] for the
-/// mirror. The mirror is the task that copies the leader's index, and it updates the status.
-pub fn replica_status(
-    reader: IndexReader,
-    role: watch::Receiver<ReplicaRole>,
-) -> (ReplicaStatus, LeaderQueries) {
-    let now = Instant::now();
-    let status = ReplicaStatus(Arc::new(SharedReplicaStatus {
-        reader,
-        role,
-        query_wanted: Notify::new(),
-        answer: watch::Sender::new(None),
-        state: Mutex::new(FollowerState {
-            queries: 0,
-            up_to_date_at: now,
-            leader_reached_at: now,
-            is_unregistered: false,
-            interruption: None,
-            cluster_answered_leader_at: None,
-            last_peer_query: None,
-        }),
-        cluster_contact: watch::Sender::default(),
-        served: watch::Sender::new(None),
-    }));
-    (status.clone(), LeaderQueries(status))
-}
-
 impl ReplicaStatus {
+    pub(super) fn new(reader: IndexReader, role: watch::Receiver<ReplicaRole>) -> Self {
+        let now = Instant::now();
+        Self(Arc::new(SharedReplicaStatus {
+            reader,
+            role,
+            query_wanted: Notify::new(),
+            answer: watch::Sender::new(None),
+            state: Mutex::new(FollowerState {
+                queries: 0,
+                up_to_date_at: now,
+                leader_reached_at: now,
+                is_unregistered: false,
+                interruption: None,
+                cluster_answered_leader_at: None,
+                last_peer_query: None,
+            }),
+            cluster_contact: watch::Sender::default(),
+            served: watch::Sender::new(None),
+        }))
+    }
+
     /// Creates the status of a server that runs without an election. Such a server always leads.
     pub fn alone(reader: IndexReader) -> Self {
         let start = reader.head();
         let role = watch::Sender::new(ReplicaRole::Leading(Leadership::alone(start)));
-        replica_status(reader, role.subscribe()).0
+        Self::new(reader, role.subscribe())
     }
 
     /// Waits until this replica has all changes that the leader had when this method was called.
@@ -199,7 +182,11 @@ impl ReplicaStatus {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, FollowerState> {
+    pub(super) fn shared(&self) -> &SharedReplicaStatus {
+        &self.0
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, FollowerState> {
         let state = self.0.state.lock();
         state.unwrap_or_else(PoisonError::into_inner)
     }
@@ -368,161 +355,4 @@ impl ReplicaStatus {
             }
         });
     }
-}
-
-/// Sends state queries to the leader.
-pub struct LeaderQueries(ReplicaStatus);
-
-impl LeaderQueries {
-    pub(super) fn reader(&self) -> &IndexReader {
-        &self.0.0.reader
-    }
-
-    /// Records the state of our `APIService`. If `is_unregistered` is true, our `APIService` is not
-    /// registered, and this replica cannot connect to the leader.
-    pub fn set_unregistered(&self, is_unregistered: bool) {
-        let mut state = self.0.state();
-        state.is_unregistered = is_unregistered;
-        if is_unregistered {
-            // The time limit `UNREADY_WITHOUT_LEADER` counts only from the registration of our
-            // `APIService`.
-            state.leader_reached_at = Instant::now();
-        }
-    }
-
-    /// Records why the copy of the leader's index is interrupted, or None while the copy works.
-    pub fn set_interruption(&self, reason: Option<String>) {
-        self.0.state().interruption = reason;
-    }
-
-    /// Decides if reads wait for the next state query.
-    pub fn set_asking(&self, is_asking: bool) {
-        let before_all_reads = LastAnswer {
-            query: 0,
-            asked: Instant::now(),
-            head: Rv(0),
-        };
-        let answer = is_asking.then_some(before_all_reads);
-        self.0.0.answer.send_replace(answer);
-    }
-
-    /// Records that this replica now follows a leader.
-    pub(super) fn begin(&self) {
-        self.set_interruption(None);
-        self.set_asking(false);
-        self.0.state().leader_reached_at = Instant::now();
-    }
-
-    /// Sends the first state query of a connection, and returns the answer. The caller uses two
-    /// resourceVersions of the answer:
-    ///
-    /// - [`PeerAnswer::oldest`]: if this replica needs the leader's whole state, it lists the state
-    ///   at this resourceVersion, and then watches the later changes.
-    /// - [`PeerAnswer::head`]: when this replica's index has this resourceVersion, this replica is
-    ///   in sync.
-    pub(super) async fn first_answer(
-        &self,
-        link: &dyn Link,
-        term: &Term,
-    ) -> Result<PeerAnswer, LinkError> {
-        let asked = Instant::now();
-        let answer = self.ask(link).await?;
-        if answer.term != term.as_str() {
-            return Err(LinkError::AnotherTerm);
-        }
-        self.record_answer(&answer, asked);
-        self.set_interruption(None);
-        Ok(answer)
-    }
-
-    /// Sends state queries to the leader until the connection must be closed, and returns the
-    /// reason. If reads are waiting, sends a query at once. One query serves all waiting reads. If
-    /// no read arrives, sends the next query after [`QUERY_INTERVAL`].
-    pub(super) async fn send_queries(&self, link: &dyn Link, term: &Term) -> LinkError {
-        let mut unanswered = 0;
-        // The time at which the next query is sent even if no read is waiting.
-        let mut next_query = Instant::now() + QUERY_INTERVAL;
-        // An answer whose resourceVersion this replica's index has not reached. Until then, later
-        // answers do not replace it.
-        let mut unreached: Option<LastAnswer> = None;
-        loop {
-            let reached = async {
-                let Some(LastAnswer { head, .. }) = unreached else {
-                    return std::future::pending().await;
-                };
-                while !self
-                    .reader()
-                    .wait_until_reached(head, CATCH_UP_TIMEOUT)
-                    .await
-                {}
-            };
-            tokio::select! {
-                // The branches are polled in this order. If the branch for reads came first, a
-                // constant stream of reads would keep the branch `reached` from being polled.
-                biased;
-                () = reached => {
-                    if let Some(LastAnswer { asked, .. }) = unreached.take() {
-                        let mut state = self.0.state();
-                        state.up_to_date_at = state.up_to_date_at.max(asked);
-                    }
-                    continue;
-                }
-                () = self.0.0.query_wanted.notified() => {}
-                () = tokio::time::sleep_until(next_query) => {}
-            }
-            let asked = Instant::now();
-            // If the watch has not delivered the resourceVersion of an answer in time, the watch is
-            // broken.
-            if unreached.is_some_and(|it| asked - it.asked > STREAM_TIMEOUT) {
-                return LinkError::Failed("the leader's watch delivers no changes".to_owned());
-            }
-            match self.ask(link).await {
-                Ok(answer) if answer.is_of(term) => {
-                    unanswered = 0;
-                    next_query = asked + QUERY_INTERVAL;
-                    unreached.get_or_insert(self.record_answer(&answer, asked));
-                    continue;
-                }
-                // The other replica is reachable, but its answer is not usable.
-                Ok(_) | Err(LinkError::Refused(_) | LinkError::NotAuthorized(_)) => {
-                    unanswered = 0;
-                }
-                Err(LinkError::AnotherTerm) => return LinkError::AnotherTerm,
-                Err(_) => unanswered += 1,
-            }
-            if unanswered >= MAX_UNANSWERED_QUERIES {
-                return unanswered_queries();
-            }
-            self.set_asking(false);
-            tokio::time::sleep(NO_QUERY_PERIOD).await;
-            self.set_asking(true);
-            next_query = Instant::now() + QUERY_INTERVAL;
-        }
-    }
-
-    /// Sends one state query.
-    async fn ask(&self, link: &dyn Link) -> Result<PeerAnswer, LinkError> {
-        self.0.state().queries += 1;
-        let answer = tokio::time::timeout(QUERY_TIMEOUT, link.ask()).await;
-        answer.unwrap_or_else(|_| Err(unanswered_queries()))
-    }
-
-    /// Records the leader's answer to the last state query, which was sent at the time `asked`.
-    fn record_answer(&self, answer: &PeerAnswer, asked: Instant) -> LastAnswer {
-        let ago = answer.cluster_answered.map(Duration::from_millis);
-        let mut state = self.0.state();
-        state.leader_reached_at = Instant::now();
-        state.cluster_answered_leader_at = ago.and_then(|ago| asked.checked_sub(ago));
-        let answer = LastAnswer {
-            query: state.queries,
-            asked,
-            head: answer.head,
-        };
-        self.0.0.answer.send_replace(Some(answer));
-        answer
-    }
-}
-
-fn unanswered_queries() -> LinkError {
-    LinkError::Failed("the leader does not answer state queries".to_owned())
 }

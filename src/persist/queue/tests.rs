@@ -182,21 +182,6 @@ fn listed(number: usize, operation: &Operation) -> ListedResource {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operation_takes_two_writes_and_a_deletion() {
-    let mut fixture = QueueFixture::new(SETTINGS);
-    fixture.set_live(1, &active(1));
-    assert_eq!(fixture.run_for(seconds(60)), 1);
-    fixture.set_live(1, &settling(2));
-    assert_eq!(fixture.run_for(seconds(30)), 0);
-    fixture.set_live(1, &completed(3));
-    assert_eq!(fixture.run_for(seconds(1)), 1);
-    assert_eq!(fixture.actions(), ["create", "change"]);
-    fixture.set_gone(1);
-    assert_eq!(fixture.run_for(seconds(1)), 1);
-    assert!(fixture.queue.entries.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn without_retention_the_custom_resource_is_deleted_at_the_end() {
     let mut fixture = QueueFixture::new(PersistSettings {
         retain: false,
@@ -424,18 +409,6 @@ async fn failures_are_reported_after_ten_seconds_and_until_no_write_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_before_the_existing_custom_resources_are_listed() {
-    let mut fixture = QueueFixture::before_first_sync(SETTINGS);
-    fixture.set_live(1, &active(1));
-    fixture.set_live(2, &active(1));
-    assert_eq!(fixture.run_for(seconds(60)), 0);
-    // The previous leader has written `op-1` already.
-    fixture.complete_first_sync(vec![listed(1, &active(1))]);
-    assert_eq!(fixture.run_for(seconds(60)), 1);
-    assert_eq!(fixture.written[0].0, "op-2");
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_active_operation_of_the_previous_leader_is_not_written_before_its_target_has_been_read()
 {
     let over = listed(1, &completed(1));
@@ -591,18 +564,6 @@ async fn at_shutdown_delayed_changes_are_written() {
     fixture.queue.stop(AtStop::WriteAll, fixture.now);
     assert!(!fixture.queue.is_drained());
     assert_eq!(fixture.run_for(seconds(1)), 2);
-    assert!(fixture.queue.is_drained());
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_shutdown_failed_writes_are_retried() {
-    let mut fixture = QueueFixture::new(SETTINGS);
-    fixture.set_live(1, &active(1));
-    fixture.queue.stop(AtStop::WriteAll, fixture.now);
-    let job = fixture.next_job().unwrap();
-    fixture.fail(&job, &unreachable());
-    assert!(!fixture.queue.is_drained());
-    assert_eq!(fixture.run_for(seconds(1)), 1);
     assert!(fixture.queue.is_drained());
 }
 
@@ -778,24 +739,4 @@ async fn an_orphan_that_is_detected_again_stays() {
     fixture.set_live(1, &active(1));
     fixture.run_for(seconds(60));
     assert_eq!(fixture.actions(), ["change"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_handover_starts_no_writes_and_waits_for_writes_in_flight() {
-    let mut fixture = QueueFixture::new(SETTINGS);
-    for number in 0..10 {
-        fixture.set_live(number, &active(1));
-    }
-    let sent = fixture.next_job().unwrap();
-    fixture.queue.stop(AtStop::HandOver, fixture.now);
-    assert!(fixture.next_job().is_none());
-    assert!(!fixture.queue.is_drained());
-    fixture.now += COMPARE_INTERVAL;
-    assert!(
-        fixture.next_job().is_none(),
-        "no comparison must start after a handover"
-    );
-    fixture.succeed(&sent);
-    assert!(fixture.queue.is_drained());
-    assert!(fixture.next_job().is_none());
 }

@@ -95,7 +95,7 @@ impl<S: LeaseStore> Election<S> {
     /// Sends a request with the time limit `within`, and returns the Lease from the answer. Records
     /// the times of the request and of the answer in
     /// [`ElectionInputs::cluster_contact`](super::ElectionInputs).
-    pub(super) async fn send_within(
+    async fn send_within(
         &self,
         request: LeaseRequest,
         within: Duration,
@@ -116,13 +116,61 @@ impl<S: LeaseStore> Election<S> {
         answer
     }
 
-    /// Writes `record` with the time limit `within`. Replaces the Lease that this process last read
-    /// or wrote. If the Lease did not exist at the last read, creates it.
-    pub(super) async fn write(
+    /// Creates a Lease without a holder. The Lease contains the highest resourceVersion that any
+    /// leader can have reserved, as far as this process knows. This matters if a user has deleted
+    /// the Lease: the next leader may be a replica that does not know this resourceVersion.
+    pub(super) async fn create(&mut self) -> Result<(), LeaseError> {
+        let record = LeaseRecord {
+            last: self.last_leader.clone(),
+            reserved: self.reservation_floor(),
+            duration: self.timing.lease_duration,
+            ..LeaseRecord::default()
+        };
+        self.write(&record, self.request_timeout()).await
+    }
+
+    /// Removes the holder from the Lease. Writes `version` into the Lease as the final version.
+    pub(super) async fn release(&mut self, version: Rv) -> Result<(), LeaseError> {
+        let Some(seen) = &self.seen else {
+            return Ok(());
+        };
+        let record = LeaseRecord {
+            is_held: false,
+            final_version: Some(version),
+            // client-go also writes a duration of one second when it releases a Lease.
+            duration: Duration::from_secs(1),
+            acquired: None,
+            ..seen.record.clone()
+        };
+        self.write(&record, self.request_timeout()).await?;
+        tracing::info!(%version, "this replica has released the Lease");
+        Ok(())
+    }
+
+    /// Writes the Lease with this replica as the holder.
+    pub(super) async fn write_as_holder(
         &mut self,
-        record: &LeaseRecord,
+        own: &OwnLeadership,
+        reserved: Rv,
         within: Duration,
     ) -> Result<(), LeaseError> {
+        let record = LeaseRecord {
+            last: Some(own.leader.clone()),
+            is_held: true,
+            reserved: Some(reserved),
+            is_index_copied: (self.inputs.is_index_copied)(),
+            duration: self.timing.lease_duration,
+            acquired: Some(own.at),
+            transitions: own.transitions,
+            ..LeaseRecord::default()
+        };
+        self.write(&record, within.min(self.request_timeout()))
+            .await
+    }
+
+    /// Writes `record` with the time limit `within`. Replaces the Lease that this process last read
+    /// or wrote. If the Lease did not exist at the last read, creates it.
+    async fn write(&mut self, record: &LeaseRecord, within: Duration) -> Result<(), LeaseError> {
         let sent = clock::boot();
         let before = self.seen.as_ref().map(|seen| seen.lease.clone());
         let is_new = before.is_none();
@@ -138,7 +186,7 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Records the Lease from an answer. `sent` is the time at which the request was sent.
-    pub(super) fn record_lease(&mut self, lease: Lease, sent: BootTime) {
+    fn record_lease(&mut self, lease: Lease, sent: BootTime) {
         let record = LeaseRecord::read(&lease);
         let before = self.seen.take();
         let was_invalid = before.as_ref().is_some_and(|it| it.record.is_note_invalid);
@@ -175,7 +223,7 @@ impl<S: LeaseStore> Election<S> {
     /// If the reserved resourceVersion is too far ahead of the clock ([`MAX_AHEAD_OF_CLOCK`]), the
     /// method ignores it. If `is_new` is also true, the method logs a warning. `is_new` is true if
     /// the previous answer did not have this reserved resourceVersion.
-    pub(super) fn record_reservation(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
+    fn record_reservation(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
         if reserved.0 > clock_version().0.saturating_add(micros(MAX_AHEAD_OF_CLOCK)) {
             if is_new {
                 tracing::warn!(
