@@ -344,9 +344,8 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
     let trust = AuthenticationConfig::load(client, START_TIMEOUT)
         .await
         .context("cannot read the CAs that authenticate clients")?;
-    trust.report(&app.metrics.api());
     let trust = Arc::new(ArcSwap::from_pointee(trust));
-    let following = AuthenticationConfig::follow(client.clone(), trust.clone(), app.metrics.api());
+    let following = AuthenticationConfig::follow(client.clone(), trust.clone());
     app.start_task("trust", following);
     Ok(Access {
         authenticate: Arc::new(ClusterAuthenticator::new(

@@ -50,7 +50,7 @@ pub fn activities(reader: IndexReader) -> Resource {
                 (LIVE_GROUP, VERSION),
                 activity::PLURAL,
                 (activity::KIND, "ActivityList"),
-                || schemars::schema_for!(activity::Activity),
+                <activity::Activity as schemars::JsonSchema>::json_schema,
             )
         },
         collection: collection::ACTIVITIES,

@@ -114,7 +114,7 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
                 (LIVE_GROUP, VERSION),
                 live::PLURAL,
                 (live::KIND, "InFlightOperationList"),
-                || schemars::schema_for!(live::InFlightOperation),
+                <live::InFlightOperation as schemars::JsonSchema>::json_schema,
             )
         },
         collection: collection::OPERATIONS,

@@ -65,7 +65,7 @@ pub fn operation_records(reader: IndexReader) -> Resource {
                 (LIVE_GROUP, VERSION),
                 record::PLURAL,
                 (record::KIND, "OperationRecordList"),
-                || schemars::schema_for!(record::OperationRecord),
+                <record::OperationRecord as schemars::JsonSchema>::json_schema,
             )
         },
         collection: collection::RECORDS,

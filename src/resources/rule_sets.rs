@@ -55,7 +55,7 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
                 (GROUP, VERSION),
                 ruleset::PLURAL,
                 ("OperationRuleSet", "OperationRuleSetList"),
-                || schemars::schema_for!(OperationRuleSet),
+                <OperationRuleSet as schemars::JsonSchema>::json_schema,
             )
         },
         collection: collection::OPERATIONS,

@@ -16,15 +16,8 @@ async fn two_operations(cluster: &TestCluster, prefix: &str) -> (&'static str, V
 }
 
 #[test]
-fn the_openapi_of_the_cluster_has_the_live_group_in_both_versions() {
+fn the_openapi_of_the_cluster_has_the_live_group() {
     shared(async |cluster| {
-        eventually("OpenAPI v2", async || {
-            let v2 = cluster.admin.get("/openapi/v2").await.ok();
-            let path =
-                "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/{namespace}/inflightoperations";
-            ok_if(v2["paths"].get(path).is_some(), "the path is missing")
-        })
-        .await;
         let group = "apis/live.ifo.kubevirt.io/v1alpha1";
         let url = eventually("OpenAPI v3", async || {
             let v3 = cluster.admin.get("/openapi/v3").await.ok();

@@ -36,7 +36,7 @@ static COLUMNS: &[Column<Notes>] = &[
 ];
 
 fn resource(reader: store::Reader<Notes>) -> Resource<Notes> {
-    let schema = || schemars::schema_for!(Note);
+    let schema = Note::json_schema;
     let group_version = ("example.com", "v1");
     let info = ResourceInfo::namespaced(group_version, "notes", ("Note", "NoteList"), schema);
     Resource {
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let metrics = Arc::<Metrics>::default();
     let trust = AuthenticationConfig::load(&client, Duration::from_secs(30)).await?;
     let trust = Arc::new(ArcSwap::from_pointee(trust));
-    let reload = AuthenticationConfig::follow(client.clone(), trust.clone(), metrics.clone());
+    let reload = AuthenticationConfig::follow(client.clone(), trust.clone());
     tokio::spawn(reload);
     let authenticate = ClusterAuthenticator::new(client.clone(), trust, None, metrics.clone());
     let authorize = ClusterAuthorizer::new(client, metrics.clone());

@@ -40,7 +40,6 @@ pub struct Metrics {
     certificate: Gauge<f64, AtomicU64>,
     /// The expiry of the certificate in seconds since 1970. 0 before the first certificate.
     certificate_expires: AtomicI64,
-    trust_shared: Gauge,
     ca_bundle: Family<SeriesLabels, Gauge>,
 }
 
@@ -174,12 +173,6 @@ impl Metrics {
                 Gauge::default(),
             ),
             certificate_expires: AtomicI64::new(0),
-            trust_shared: add(
-                registry,
-                &own("front_proxy_trust_shared"),
-                "1 if clients and the front proxy share a CA, so that its clients can claim any user and group",
-                Gauge::default(),
-            ),
             ca_bundle: add(
                 registry,
                 &own("ca_bundle_current"),
@@ -252,14 +245,6 @@ impl Metrics {
     /// Sets the time at which the serving certificate expires, in seconds since 1970.
     pub(crate) fn certificate_expires(&self, at: i64) {
         self.certificate_expires.store(at, Relaxed);
-    }
-
-    /// Sets the gauge `front_proxy_trust_shared`. The gauge is 1 if the server trusts a CA both for
-    /// clients and for the front proxy (a kube-apiserver that forwards the requests of users), and
-    /// allows any name in a front proxy certificate. With such a configuration, each client with a
-    /// certificate of this CA can claim any user and group.
-    pub(crate) fn front_proxy_trust_shared(&self, shared: bool) {
-        self.trust_shared.set(shared.into());
     }
 
     /// Sets the gauge `ca_bundle_current`. The gauge is 1 if the `caBundle` of the `APIService`

@@ -155,7 +155,6 @@ async fn aggregated_discovery_lists_everything_in_one_response() {
 #[tokio::test]
 async fn the_media_type_that_the_client_prefers_is_served() {
     let v3 = V2.replace("v=v2", "v=v3");
-    let yaml = V2.replace("json", "yaml");
     for (accept, content_type) in [
         (format!("text/html,{v3},{V2_BETA1},{V2}"), V2_BETA1),
         (format!("{V2_BETA1};q=0.9,{V2}"), V2),
@@ -166,14 +165,9 @@ async fn the_media_type_that_the_client_prefers_is_served() {
         (format!("{v3},application/json"), JSON),
         (V2.replace("application/json", "*/*"), V2),
         (format!("{V2};profile=nopeer;stream=watch"), V2),
-        ("application / json".to_owned(), JSON),
         ("application/json;q=0".to_owned(), JSON),
         ("*".to_owned(), JSON),
-        (
-            "application/yaml,application/json".to_owned(),
-            "application/yaml",
-        ),
-        (format!("{yaml},application/json"), &yaml),
+        ("application/yaml,application/json".to_owned(), JSON),
     ] {
         let response = ask(None, "/apis", &[(ACCEPT, &accept)]).await;
         let headers = response.headers();
@@ -185,35 +179,10 @@ async fn the_media_type_that_the_client_prefers_is_served() {
 }
 
 #[tokio::test]
-async fn the_discovery_roots_are_available_as_indented_json_and_yaml() {
-    for (accept, kind) in [
-        ("application/yaml", "APIGroupList"),
-        (V2, "APIGroupDiscoveryList"),
-    ] {
-        let yaml = accept.replace("json", "yaml");
-        let yaml = ask(None, "/apis", &[(ACCEPT, &yaml)]).await;
-        let etag = yaml.headers()[ETAG].clone();
-        let yaml: Value = serde_saphyr::from_str(&text(yaml).await).unwrap();
-        let accept = accept.replace("yaml", "json");
-        let json = ask(None, "/apis", &[(ACCEPT, &accept)]).await;
-        assert_eq!(json.headers()[ETAG], etag);
-        assert_eq!(body(json).await, yaml);
-        assert_eq!(yaml["kind"], kind);
-        let pretty = ask(None, "/apis?pretty=1", &[(ACCEPT, &accept)]).await;
-        assert_eq!(pretty.headers()[ETAG], etag);
-        let pretty = text(pretty).await;
-        assert!(pretty.starts_with("{\n  \""), "{pretty}");
-        let known = [(ACCEPT, &*accept), (IF_NONE_MATCH, etag.to_str().unwrap())];
-        let known = ask(None, "/apis?pretty=1", &known).await;
-        assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
-    }
-}
-
-#[tokio::test]
 async fn a_client_with_the_current_etag_gets_304() {
     let first = ask(None, "/apis", &[(ACCEPT, V2)]).await;
     let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
-    for known in [etag.clone(), format!("\"other\", W/{etag}"), "*".to_owned()] {
+    for known in [etag.clone(), format!("\"other\", W/{etag}")] {
         let again = ask(None, "/apis", &[(ACCEPT, V2), (IF_NONE_MATCH, &known)]).await;
         assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{known}");
         assert_eq!(again.headers()[ETAG], etag);
@@ -242,24 +211,9 @@ async fn an_unsupported_media_type_is_406() {
             assert_eq!(response.status(), StatusCode::NOT_ACCEPTABLE, "{accept}");
             assert!(response.headers().get(ETAG).is_none());
             let status = text(response).await;
-            assert!(
-                status.contains("\n  \"reason\": \"NotAcceptable\","),
-                "{status}"
-            );
+            assert!(status.contains("\"reason\":\"NotAcceptable\""), "{status}");
         }
     }
-}
-
-#[tokio::test]
-async fn the_resource_list_is_available_as_indented_json_and_yaml() {
-    let path = "/apis/live.ifo.kubevirt.io/v1alpha1";
-    let yaml = ask(None, path, &[(ACCEPT, "application/yaml")]).await;
-    assert_eq!(yaml.headers()[CONTENT_TYPE], "application/yaml");
-    let yaml = text(yaml).await;
-    assert!(yaml.contains("kind: APIResourceList\n"), "{yaml}");
-    let pretty = ask(None, &format!("{path}?pretty=1"), &[]).await;
-    let pretty = text(pretty).await;
-    assert!(pretty.starts_with("{\n  \""), "{pretty}");
 }
 
 #[tokio::test]

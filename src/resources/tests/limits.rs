@@ -29,8 +29,8 @@ async fn watches_are_limited_per_user_and_in_total() {
     assert_eq!(status["reason"], "TooManyRequests");
     assert_eq!(
         status["message"],
-        "too many watches of the user \"a\": the limit for each client is 2 \
-         (--max-watches-per-user)"
+        "too many watches (--max-watches, --max-watches-per-user): 2 of 5 belong to the user \"a\", \
+         and 3 are free"
     );
     // Other users can watch, and the user with too many watches can still list.
     open.push(watch("b", &[]).await);

@@ -10,7 +10,6 @@ mod get_and_list;
 mod large_watches;
 mod limits;
 mod list_options;
-mod list_syntaxes;
 mod openapi;
 mod pauses;
 mod refusals;
@@ -30,8 +29,8 @@ use crate::replicate::peer_requests;
 use crate::replicate::{LeaderQueries, Leadership, ReplicaRole, ReplicaStatus, replica_status};
 use crate::telemetry::Metrics;
 use aggregated_apiserver::auth::{
-    AccessDecision, Attributes, Authenticate, Authorize, CertificateHolder, PeerCertificates,
-    Unauthenticated, Undecided, User,
+    AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
+    Undecided, User,
 };
 use aggregated_apiserver::serve::{Limits, Readiness, ServerParameters, VersionInfo, router};
 use arc_swap::ArcSwap;
@@ -86,14 +85,10 @@ impl Authenticate for HeaderAuthenticator {
         })
     }
 
-    fn certificate_holder(&self, peer: &PeerCertificates) -> CertificateHolder {
+    fn is_front_proxy(&self, peer: &PeerCertificates) -> bool {
         let name = b"front-proxy";
         let names = |der: &[u8]| der.windows(name.len()).any(|part| part == name);
-        if peer.0.iter().any(|certificate| names(certificate)) {
-            CertificateHolder::FrontProxy
-        } else {
-            CertificateHolder::Unknown
-        }
+        peer.0.iter().any(|certificate| names(certificate))
     }
 }
 
@@ -362,6 +357,10 @@ pub fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> Request<Bo
 pub async fn text(response: Response<Body>) -> String {
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+pub fn as_json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
 }
 
 /// Returns `namespace/name` of each item of a list.

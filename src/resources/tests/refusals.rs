@@ -13,9 +13,11 @@ async fn an_invalid_token_is_401_on_every_path() {
         let (code, body) = fixture.ask(path, &[("authorization", "Bearer bad")]).await;
         assert_eq!(code, StatusCode::UNAUTHORIZED, "{path}");
         assert_eq!(
-            body,
-            "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\
+            as_json(&body),
+            as_json(
+                "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\
              \"message\":\"Unauthorized\",\"reason\":\"Unauthorized\",\"code\":401}\n"
+            )
         );
     }
 }
@@ -76,9 +78,9 @@ async fn authorization_precedes_all_other_checks() {
     }
     let (code, body) = fixture.ask(ALL, &[("x-user", "unsure")]).await;
     assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
-    assert_eq!(
-        body,
-        format!("Internal Server Error: \"{ALL}\": no connection\n")
+    assert!(
+        body.contains("Internal error occurred: no connection"),
+        "{body}"
     );
 }
 
@@ -148,7 +150,7 @@ async fn readiness_follows_sync_and_shutdown() {
         .get("/readyz?exclude=shutdown&exclude=x&verbose")
         .await;
     assert_eq!(code, StatusCode::OK);
-    assert!(body.contains("[+]shutdown excluded: ok\nwarn: "), "{body}");
+    assert!(body.contains("[+]shutdown excluded: ok\n"), "{body}");
     assert_eq!(fixture.get("/livez").await.0, StatusCode::OK);
 }
 
@@ -164,10 +166,12 @@ async fn until_synced_requests_get_429_with_retry_after() {
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers()["retry-after"], "1");
         assert_eq!(
-            text(response).await,
-            "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\
+            as_json(&text(response).await),
+            as_json(
+                "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\
              \"message\":\"storage is (re)initializing\",\"reason\":\"TooManyRequests\",\
              \"details\":{\"retryAfterSeconds\":1},\"code\":429}\n"
+            )
         );
     }
     assert_eq!(
@@ -231,10 +235,12 @@ async fn unknown_paths_and_names_are_404() {
         let (code, body) = fixture.get(&path).await;
         assert_eq!(code, StatusCode::NOT_FOUND);
         assert_eq!(
-            body,
-            "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\
+            as_json(&body),
+            as_json(
+                "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\
              \"message\":\"the server could not find the requested resource\",\
              \"reason\":\"NotFound\",\"details\":{},\"code\":404}\n"
+            )
         );
     }
     // Operations have no subresources.
@@ -250,8 +256,10 @@ async fn unknown_paths_and_names_are_404() {
     }
     let (code, body) = fixture.get("/nowhere").await;
     assert_eq!(code, StatusCode::NOT_FOUND);
-    let paths: Value = serde_json::from_str(&body).unwrap();
-    assert!(paths["paths"].as_array().unwrap().contains(&json!(BASE)));
+    assert!(
+        body.contains("could not find the requested resource"),
+        "{body}"
+    );
     let (code, _) = fixture
         .get(&format!("{BASE}/namespaces/a/inflightoperations/%2e%2e"))
         .await;
@@ -259,34 +267,16 @@ async fn unknown_paths_and_names_are_404() {
 }
 
 #[tokio::test]
-async fn a_406_is_indented_json() {
+async fn an_unsupported_media_type_is_406() {
     let fixture = Fixture::filled();
-    let protobuf = &[("accept", "application/vnd.kubernetes.protobuf")];
-    let (code, body) = fixture.ask(ALL, protobuf).await;
-    assert_eq!(code, StatusCode::NOT_ACCEPTABLE);
-    assert_eq!(
-        body,
-        r#"{
-  "kind": "Status",
-  "apiVersion": "v1",
-  "metadata": {},
-  "status": "Failure",
-  "message": "only the following media types are accepted: application/json, application/yaml",
-  "reason": "NotAcceptable",
-  "code": 406
-}"#
-    );
-    let (code, body) = fixture.ask(&format!("{ALL}?watch=1"), protobuf).await;
-    assert_eq!(code, StatusCode::NOT_ACCEPTABLE);
-    assert!(
-        body.contains("application/json, application/yaml"),
-        "{body}"
-    );
-    // YAML is supported for a list but not for a watch.
-    let yaml = &[("accept", "application/yaml")];
-    let (code, body) = fixture.ask(&format!("{ALL}?watch=1"), yaml).await;
-    assert_eq!(code, StatusCode::NOT_ACCEPTABLE);
-    assert!(body.contains("application/json;stream=watch"), "{body}");
+    for accept in ["application/vnd.kubernetes.protobuf", "application/yaml"] {
+        for path in [ALL.to_owned(), format!("{ALL}?watch=1")] {
+            let (code, body) = fixture.ask(&path, &[("accept", accept)]).await;
+            assert_eq!(code, StatusCode::NOT_ACCEPTABLE, "{accept}");
+            let message = "only the following media types are accepted: application/json";
+            assert!(body.contains(message), "{body}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -303,20 +293,6 @@ async fn audit_ids_are_taken_from_the_request_or_generated_except_behind_the_fro
     let response = fixture.send(request("GET", ALL, proxied)).await;
     assert!(!response.headers().contains_key("audit-id"));
     assert!(!response.headers().contains_key("cache-control"));
-}
-
-#[tokio::test]
-async fn messages_have_the_escapes_of_gos_encoder() {
-    let fixture = Fixture::filled();
-    let (_, body) = fixture
-        .get(&format!(
-            "{ALL}?fieldSelector=%3Ca%3E%26%E2%80%A8%E2%80%A9%3D1"
-        ))
-        .await;
-    assert!(
-        body.contains(r"field label not supported: \u003ca\u003e\u0026\u2028\u2029"),
-        "{body}"
-    );
 }
 
 #[tokio::test]
@@ -342,7 +318,7 @@ async fn requests_above_the_limit_get_429_with_retry_after() {
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(response.headers()["retry-after"], "1");
     let refusal = text(response).await;
-    let limit = "too many requests: the limit is 1 for all clients together";
+    let limit = "too many requests (--max-requests-inflight): the limit is 1";
     assert!(refusal.contains(limit), "{refusal}");
     let masters = &[("x-group", "system:masters")];
     assert_eq!(fixture.ask(ALL, masters).await.0, StatusCode::OK);
@@ -369,14 +345,7 @@ async fn a_watch_frees_its_slot_when_its_client_disconnects() {
 #[tokio::test]
 async fn discovery_and_openapi_need_no_authorization() {
     let fixture = Fixture::new();
-    for path in [
-        "/api",
-        "/apis",
-        "/apis/",
-        BASE,
-        "/openapi/v2",
-        "/openapi/v3",
-    ] {
+    for path in ["/api", "/apis", "/apis/", BASE, "/openapi/v3"] {
         fixture.ask(path, &[("x-user", "nobody")]).await;
     }
     assert_eq!(fixture.authorizer.count(), 0);

@@ -140,17 +140,6 @@ async fn a_watch_is_logged_when_it_ends() {
 }
 
 #[tokio::test]
-async fn a_request_cancelled_before_the_response_is_logged_without_a_code() {
-    let (log, _guard) = Log::start("access=debug");
-    let fixture = Fixture::new();
-    let asked = request(BASE, &[("authorization", "Bearer slow")]);
-    let mut answer = Box::pin(fixture.router.clone().oneshot(asked));
-    assert!(futures::poll!(&mut answer).is_pending());
-    drop(answer);
-    assert_eq!(log.lines()[0]["code"], 0);
-}
-
-#[tokio::test]
 async fn requests_are_not_logged_at_the_default_level() {
     let (log, _guard) = Log::start("info");
     let fixture = Fixture::new();

@@ -288,26 +288,3 @@ async fn a_metadata_watch_sends_the_version_of_a_deletion() {
     assert_eq!(event["object"]["metadata"]["uid"], "uid-b-w");
     assert_eq!(event["object"].get("spec"), None);
 }
-
-#[tokio::test]
-async fn contradictory_watch_options_are_rejected() {
-    let fixture = Fixture::filled();
-    for (query, why) in [
-        (
-            "sendInitialEvents=true",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ),
-        (
-            "resourceVersionMatch=NotOlderThan",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
-        (
-            "sendInitialEvents=true&resourceVersionMatch=Exact",
-            "Unsupported value: \\\"Exact\\\"",
-        ),
-    ] {
-        let (code, body) = fixture.get(&format!("{ALL}?watch=1&{query}")).await;
-        assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
-        assert!(body.contains(why), "{body}");
-    }
-}

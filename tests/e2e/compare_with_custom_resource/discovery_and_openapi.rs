@@ -84,8 +84,7 @@ async fn read(twin: &Twin) -> Vec<(String, Pair)> {
     };
     let third = [document(&twin.live).await, document(&twin.custom).await];
     let third = |side: &Side| &third[usize::from(side.group == twin.custom.group)];
-    let second = twin.caller().get("/openapi/v2").await.ok();
-    let (of_third, of_second) = ("/components/schemas", "/definitions");
+    let of_third = "/components/schemas";
     vec![
         pair(twin, "aggregated discovery", groups),
         pair(twin, "hash of OpenAPI v3", has_hash),
@@ -94,12 +93,6 @@ async fn read(twin: &Twin) -> Vec<(String, Pair)> {
         }),
         pair(twin, "paths in OpenAPI v3", |side| {
             paths(third(side), of_third, side)
-        }),
-        pair(twin, "schema in OpenAPI v2", |side| {
-            schema(&second, of_second, side)
-        }),
-        pair(twin, "paths in OpenAPI v2", |side| {
-            paths(&second, of_second, side)
         }),
     ]
 }
@@ -236,7 +229,7 @@ fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
 }
 
 /// Replaces each reference to a schema by the last part of the schema's name, which is the kind.
-/// For example, `#/definitions/io.k8s.api.core.v1.Pod` becomes `Pod`.
+/// For example, `#/components/schemas/io.k8s.api.core.v1.Pod` becomes `Pod`.
 fn replace_references(value: &mut Value, schemas: &str) {
     match value {
         Value::Object(fields) => fields

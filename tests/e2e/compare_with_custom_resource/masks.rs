@@ -43,29 +43,23 @@ const AGE: usize = 6;
 const STARTED: usize = 12;
 
 /// Returns the answer with masked values, as the JSON that is compared. It contains the status
-/// code, the headers, the layout of the text and the body.
+/// code, the headers and the body.
 pub fn answer(
     request: &TableRequest,
     side: &Side,
     namespace: &str,
     answer: ExchangeAnswer,
 ) -> Value {
-    let yaml = content_type(&answer).starts_with("application/yaml");
     let json = content_type(&answer).starts_with("application/json");
     let mask = Mask {
         request,
         side,
         namespace,
     };
-    let lines = answer.text.lines().count();
     let is_watch =
         (answer.code == 101 || json && answer.code == 200) && answer.text.lines().all(is_event);
     let body = if answer.text.is_empty() {
         Value::Null
-    } else if yaml {
-        let body = serde_saphyr::from_str(&answer.text);
-        let body = body.unwrap_or_else(|_| json!({"not YAML": answer.text}));
-        mask.whole(body)
     } else if is_watch {
         let events = answer
             .text
@@ -78,18 +72,10 @@ pub fn answer(
     } else {
         Value::String(mask.text(&answer.text))
     };
-    let indent = answer.text.lines().nth(1);
-    let indent = indent.map(|line| line.len() - line.trim_start().len());
     json!({
         "code": answer.code,
         "headers": headers(answer.headers),
         "messages": answer.messages,
-        "layout": {
-            "one line": if is_watch { None } else { Some(lines == 1) },
-            "ends its last line": answer.text.is_empty() || answer.text.ends_with('\n'),
-            // YAML can be indented in several ways, so the indentation of YAML is not compared.
-            "indent": if json && !is_watch { indent } else { None },
-        },
         "body": body,
     })
 }

@@ -44,10 +44,7 @@ fn requests() -> Vec<TableRequest> {
         lines.push(format!("GET {{list}}?watch=1&{options} | {TABLE}"));
     }
     for (options, header) in [
-        (
-            format!("{start}&includeObject=Object"),
-            TABLE.replace("v1;", "v1beta1;"),
-        ),
+        (format!("{start}&includeObject=Object"), TABLE.to_owned()),
         (format!("{start}&includeObject=None"), TABLE.to_owned()),
         (start.to_owned(), METADATA.to_owned()),
         (

@@ -12,10 +12,8 @@
 //! A request without credentials is anonymous. If the client certificate is invalid and the request
 //! has no token, the authenticator refuses the request.
 
-use super::review_cache::{self, ReviewCache, digest};
-use super::{
-    Authenticate, AuthenticationConfig, CertificateHolder, PeerCertificates, Unauthenticated, User,
-};
+use super::review_cache::{Reviews, digest};
+use super::{Authenticate, AuthenticationConfig, PeerCertificates, Unauthenticated, User};
 use crate::metrics::{Metrics, ReviewKind};
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
@@ -23,21 +21,16 @@ use http::{HeaderMap, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::{Api, Client};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The user of a request without credentials.
 pub const ANONYMOUS_USER: &str = "system:anonymous";
 const AUTHENTICATED_GROUP: &str = "system:authenticated";
 const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
-/// Time for which the result of a token review is cached. The value is the default `CacheTTL` of
-/// Kubernetes' delegated authentication. A revoked token is still accepted for at most this time.
-const TOKEN_CACHE_TTL: Duration = Duration::from_secs(10);
-
 /// Maximum number of cached tokens, including invalid tokens. When the cache is full, the cache
-/// evicts the oldest token, and the server reviews this token again at its next use. Only a few
+/// evicts a token, and the server reviews this token again at its next use. Only a few
 /// clients, such as metrics scrapers, send tokens. Most requests come through the front proxy.
-const MAX_TOKENS: usize = 1024;
+const MAX_TOKENS: u64 = 1024;
 
 /// The requests of other replicas of this server. Their tokens are not valid for the kube-apiserver.
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +45,8 @@ pub struct Peers {
 #[derive(Debug)]
 pub struct ClusterAuthenticator {
     trust: Arc<ArcSwap<AuthenticationConfig>>,
-    tokens: Arc<Api<TokenReview>>,
     peers: Option<Peers>,
-    metrics: Arc<Metrics>,
-    /// The cached results of token reviews. The user is `None` if the token is invalid.
-    reviews: ReviewCache<Option<User>>,
+    reviews: Reviews<TokenReview, Option<User>>,
 }
 
 impl ClusterAuthenticator {
@@ -70,10 +60,8 @@ impl ClusterAuthenticator {
     ) -> Self {
         Self {
             trust,
-            tokens: Arc::new(Api::all(client)),
             peers,
-            metrics,
-            reviews: ReviewCache::new(TOKEN_CACHE_TTL, MAX_TOKENS),
+            reviews: Reviews::new(Api::all(client), ReviewKind::Token, metrics, MAX_TOKENS),
         }
     }
 
@@ -122,23 +110,9 @@ impl ClusterAuthenticator {
             },
             ..TokenReview::default()
         };
-        let (api, metrics) = (Arc::clone(&self.tokens), Arc::clone(&self.metrics));
-        let ask = move || {
-            let (api, metrics) = (Arc::clone(&api), Arc::clone(&metrics));
-            let request = request.clone();
-            async move {
-                let audiences = request.spec.audiences.clone();
-                let answer =
-                    review_cache::send(&api, &request, ReviewKind::Token, &metrics).await?;
-                Ok(user_of(answer, audiences.as_deref()))
-            }
-        };
-        let audience = audience.unwrap_or_default().as_bytes();
-        match self
-            .reviews
-            .ask(digest([token.as_bytes(), audience]), ask)
-            .await
-        {
+        let key = digest([token.as_bytes(), audience.unwrap_or_default().as_bytes()]);
+        let read = |answer| user_of(answer, request.spec.audiences.as_deref());
+        match self.reviews.ask(key, &request, read).await {
             Ok(user) => user.ok_or(Unauthenticated),
             Err(why) => {
                 tracing::warn!(error = %why.0, "token could not be reviewed");
@@ -160,16 +134,8 @@ impl Authenticate for ClusterAuthenticator {
         })
     }
 
-    fn certificate_holder(&self, peer: &PeerCertificates) -> CertificateHolder {
-        if peer.0.is_empty() {
-            return CertificateHolder::Unknown;
-        }
-        let verdict = self.trust.load().verdict(peer);
-        match &verdict.user {
-            _ if verdict.is_proxy => CertificateHolder::FrontProxy,
-            Some(user) => CertificateHolder::User(user.clone()),
-            None => CertificateHolder::Unknown,
-        }
+    fn is_front_proxy(&self, peer: &PeerCertificates) -> bool {
+        !peer.0.is_empty() && self.trust.load().verdict(peer).is_proxy
     }
 }
 

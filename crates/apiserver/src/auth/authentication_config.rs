@@ -12,15 +12,15 @@
 
 use super::client_certificate::{CertificateSubject, ClientCaBundle};
 use super::front_proxy::UserHeaders;
-use super::review_cache::{ExpiringCache, digest};
+use super::review_cache::{Digest, digest};
 use super::{PeerCertificates, User};
-use crate::metrics::Metrics;
 use arc_swap::ArcSwap;
 use futures::StreamExt;
 use http::HeaderName;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+use moka::sync::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ const VERDICT_CACHE_TTL: Duration = Duration::from_mins(1);
 /// Maximum number of cached verdicts. When the cache is full, the oldest verdict is evicted, and
 /// its certificate is verified again at its next use. Few clients have certificates: the
 /// kube-apiservers and a few people. 256 verdicts take about 150 KB.
-const MAX_VERDICTS: usize = 256;
+const MAX_VERDICTS: u64 = 256;
 
 /// An error in the authentication configuration of the cluster.
 #[derive(Debug, thiserror::Error)]
@@ -84,12 +84,7 @@ pub struct AuthenticationConfig {
     data: BTreeMap<String, String>,
     client: Option<ClientCaBundle>,
     proxy: Option<Proxy>,
-    /// Names of the client CAs that the server also trusts as CAs of the front proxy. With a
-    /// certificate of such a CA, any client can claim any user and group in headers, as the front
-    /// proxy does. The list is empty if the `ConfigMap` limits the common names of the front proxy,
-    /// or names no header for the user name.
-    pub(super) client_cas_trusted_as_proxy: Vec<String>,
-    verdicts: ExpiringCache<Arc<TrustVerdict>>,
+    verdicts: Cache<Digest, Arc<TrustVerdict>>,
 }
 
 #[derive(Debug)]
@@ -99,13 +94,6 @@ struct Proxy {
     /// name is allowed.
     allowed_names: Vec<String>,
     headers: UserHeaders,
-}
-
-impl Proxy {
-    /// Returns true if every client with a certificate of `authorities` can name users in headers.
-    fn accepts_any_name(&self) -> bool {
-        self.allowed_names.is_empty() && !self.headers.name.is_empty()
-    }
 }
 
 /// The verdict on a certificate chain: the result of verifying the chain with the configured CAs.
@@ -132,18 +120,14 @@ impl AuthenticationConfig {
         client: Option<ClientCaBundle>,
         proxy: Option<Proxy>,
     ) -> Self {
-        let client_cas_trusted_as_proxy = match (&client, &proxy) {
-            (Some(client), Some(proxy)) if proxy.accepts_any_name() => {
-                proxy.authorities.names_of_covered(client)
-            }
-            _ => Vec::new(),
-        };
         Self {
             data,
             client,
             proxy,
-            client_cas_trusted_as_proxy,
-            verdicts: ExpiringCache::new(VERDICT_CACHE_TTL, MAX_VERDICTS),
+            verdicts: Cache::builder()
+                .max_capacity(MAX_VERDICTS)
+                .time_to_live(VERDICT_CACHE_TTL)
+                .build(),
         }
     }
 
@@ -209,14 +193,14 @@ impl AuthenticationConfig {
 
     /// Replaces `config` when the `ConfigMap` changes. Never ends. If the `ConfigMap` is deleted,
     /// cannot be read or is invalid, the last valid configuration stays in use.
-    pub async fn follow(client: Client, config: Arc<ArcSwap<Self>>, metrics: Arc<Metrics>) {
+    pub async fn follow(client: Client, config: Arc<ArcSwap<Self>>) {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
         let mut events = watcher(api, only).default_backoff().boxed();
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                    apply(&config, found.data.unwrap_or_default(), &metrics);
+                    apply(&config, found.data.unwrap_or_default());
                 }
                 Ok(watcher::Event::Delete(_)) => {
                     tracing::warn!(
@@ -238,37 +222,10 @@ impl AuthenticationConfig {
         }
     }
 
-    /// If `client_cas_trusted_as_proxy` contains a CA, logs a warning and sets the metric
-    /// `ifo_front_proxy_trust_shared` to 1. Otherwise sets the metric to 0. Every client with a
-    /// certificate of a CA in this list can claim any user and group.
-    ///
-    /// The server accepts these claims, as every Kubernetes API server does. The cluster's
-    /// administrator has chosen this configuration.
-    pub fn report(&self, metrics: &Metrics) {
-        metrics.front_proxy_trust_shared(!self.client_cas_trusted_as_proxy.is_empty());
-        if !self.client_cas_trusted_as_proxy.is_empty() {
-            tracing::warn!(
-                namespace = NAMESPACE,
-                name = NAME,
-                authorities = self.client_cas_trusted_as_proxy.join("; "),
-                "every client certificate of these authorities can claim any user and group: \
-                 they are in the CA bundle of the front proxy, and \
-                 {ALLOWED_NAMES} is empty"
-            );
-        }
-    }
-
     /// Returns the verdict on the certificate chain of a TLS client.
     pub(super) fn verdict(&self, peer: &PeerCertificates) -> Arc<TrustVerdict> {
         let key = digest(peer.0.iter().map(|certificate| &**certificate));
-        if let Some(verdict) = self.verdicts.get(&key) {
-            return verdict;
-        }
-        // The cache is not locked while the signatures are verified. So two threads may verify the
-        // same chain at the same time.
-        let verdict = Arc::new(self.judge(peer));
-        self.verdicts.insert(key, Arc::clone(&verdict));
-        verdict
+        self.verdicts.get_with(key, || Arc::new(self.judge(peer)))
     }
 
     fn judge(&self, peer: &PeerCertificates) -> TrustVerdict {
@@ -299,11 +256,7 @@ impl AuthenticationConfig {
 }
 
 /// Replaces `config` if `data` is new and valid.
-fn apply(
-    config: &ArcSwap<AuthenticationConfig>,
-    data: BTreeMap<String, String>,
-    metrics: &Metrics,
-) {
+fn apply(config: &ArcSwap<AuthenticationConfig>, data: BTreeMap<String, String>) {
     // After a relist, the watch reports the `ConfigMap` again, even if it is unchanged. A new
     // `AuthenticationConfig` with the same data would only lose the cached verdicts.
     if config.load().data == data {
@@ -316,7 +269,6 @@ fn apply(
                 name = NAME,
                 "authentication configuration read"
             );
-            new.report(metrics);
             config.store(Arc::new(new));
         }
         Err(error) => {

@@ -10,10 +10,9 @@ use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use x509_parser::asn1_rs::{Any, Tag, oid};
-use x509_parser::objects::{oid_registry, oid2abbrev};
+use x509_parser::asn1_rs::oid;
 use x509_parser::oid_registry::Oid;
-use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
+use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
 
 /// Key of an extra attribute of a user. The value is the hash of the client certificate, such as
 /// `X509SHA256=8f43…`. The kube-apiserver adds the same attribute.
@@ -116,50 +115,6 @@ impl ClientCaBundle {
                     .is_ok()
             })
     }
-
-    /// Returns the names of the CAs in `others` that the CAs in `self` cover. A CA is covered if a
-    /// server that trusts only the CAs in `self` also accepts its client certificates ([`covers`]).
-    pub(super) fn names_of_covered(&self, others: &Self) -> Vec<String> {
-        let (own, others) = (self.parsed(), others.parsed());
-        let is_covered = |other: &&X509Certificate| own.iter().any(|own| covers(own, other));
-        let covered = others.iter().filter(is_covered);
-        covered.map(|other| name(other.subject())).collect()
-    }
-
-    fn parsed(&self) -> Vec<X509Certificate<'_>> {
-        // `from_pem` has already parsed each certificate, so none is left out.
-        let parsed = self
-            .known
-            .iter()
-            .filter_map(|it| X509Certificate::from_der(&it.der).ok());
-        parsed.map(|(_, certificate)| certificate).collect()
-    }
-}
-
-/// Returns true if a server that trusts `authority` also accepts certificates that the CA `other`
-/// has issued. There are two cases:
-///
-/// - `authority` and `other` have the same name and key.
-/// - `authority` has issued the certificate of `other`. Then a client can send the certificate of
-///   `other`, which is public, as an intermediate certificate.
-fn covers(authority: &X509Certificate<'_>, other: &X509Certificate<'_>) -> bool {
-    // Names are compared byte by byte, as in webpki.
-    let is_named = |name: &X509Name<'_>| name.as_raw() == authority.subject().as_raw();
-    let key = authority.public_key();
-    (is_named(other.subject()) && other.public_key().subject_public_key == key.subject_public_key)
-        || (is_named(other.issuer()) && other.verify_signature(Some(key)).is_ok())
-}
-
-/// Formats a name as `CN=kubernetes, O=example`.
-fn name(name: &X509Name<'_>) -> String {
-    let attributes = name.iter_attributes().map(|attribute| {
-        let kind = oid2abbrev(attribute.attr_type(), oid_registry()).unwrap_or("?");
-        format!(
-            "{kind}={}",
-            text(attribute.attr_value()).unwrap_or_default()
-        )
-    });
-    attributes.collect::<Vec<_>>().join(", ")
 }
 
 /// The values in a client certificate from which the server derives the user.
@@ -184,13 +139,13 @@ impl CertificateSubject {
         // If there are several common names, the last common name is the user, as in Go's
         // crypto/x509. So the kube-apiserver and this server derive the same user.
         if let Some(attribute) = name.iter_common_name().last() {
-            subject.common_name = text(attribute.attr_value())?;
+            subject.common_name = text(attribute)?;
         }
         for attribute in name.iter_organization() {
-            subject.organizations.push(text(attribute.attr_value())?);
+            subject.organizations.push(text(attribute)?);
         }
         for attribute in name.iter_by_oid(&UID_OID) {
-            let uid = text(attribute.attr_value())?;
+            let uid = text(attribute)?;
             if uid.is_empty() || subject.uid.replace(uid).is_some() {
                 return None;
             }
@@ -216,33 +171,9 @@ impl CertificateSubject {
     }
 }
 
-/// Decodes an ASN.1 string. Returns `None` in these cases:
-///
-/// - The type of `value` is not one of the string types below.
-/// - The bytes are invalid for this type.
-/// - The string contains NUL. Some libraries would read only the part before NUL.
-fn text(value: &Any<'_>) -> Option<String> {
-    let bytes = value.data;
-    let text = match value.tag() {
-        Tag::Utf8String => String::from_utf8(bytes.to_vec()).ok()?,
-        // A TeletexString (T.61) is read as ISO 8859-1, as in OpenSSL and Go.
-        Tag::NumericString | Tag::PrintableString | Tag::T61String | Tag::Ia5String => {
-            bytes.iter().copied().map(char::from).collect()
-        }
-        Tag::BmpString => characters(bytes, |unit: [u8; 2]| u16::from_be_bytes(unit).into())?,
-        Tag::UniversalString => characters(bytes, u32::from_be_bytes)?,
-        _ => return None,
-    };
-    (!text.contains('\0')).then_some(text)
-}
-
-/// Decodes a string whose characters have a fixed length. Returns `None` if a character is
-/// incomplete or does not exist in Unicode.
-fn characters<const LENGTH: usize>(
-    bytes: &[u8],
-    code_point: impl Fn([u8; LENGTH]) -> u32,
-) -> Option<String> {
-    let (units, rest) = bytes.as_chunks();
-    let characters = units.iter().map(|unit| char::from_u32(code_point(*unit)));
-    rest.is_empty().then(|| characters.collect())?
+/// Decodes an attribute. Returns `None` for the string types that are not compatible with UTF-8, and
+/// for a text with NUL.
+fn text(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
+    let text = attribute.as_str().ok()?;
+    (!text.contains('\0')).then(|| text.to_owned())
 }

@@ -83,13 +83,6 @@ fn text(value: &http::HeaderValue) -> Result<&str, Unauthenticated> {
 /// A key with an invalid escape is returned unchanged, as in Kubernetes' package `headerrequest`. A
 /// key that is not UTF-8 after decoding is also returned unchanged.
 fn percent_decoded(key: &str) -> String {
-    let mut rest = key.as_bytes();
-    while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
-        match rest.get(at + 1..at + 3) {
-            Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => rest = &rest[at + 3..],
-            _ => return key.to_owned(),
-        }
-    }
     percent_decode_str(key)
         .decode_utf8()
         .map_or_else(|_| key.to_owned(), std::borrow::Cow::into_owned)

@@ -84,23 +84,11 @@ pub trait Authenticate: Send + Sync + 'static {
         headers: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<User, Unauthenticated>>;
 
-    /// Returns the owner of a client certificate. Sends no request to the cluster, because the
-    /// certificate and the configured CAs are enough to find the owner.
-    fn certificate_holder(&self, _peer: &PeerCertificates) -> CertificateHolder {
-        CertificateHolder::Unknown
+    /// Returns true if the client certificate belongs to the front proxy, which names the users of its
+    /// requests in headers.
+    fn is_front_proxy(&self, _peer: &PeerCertificates) -> bool {
+        false
     }
-}
-
-/// The owner of a client certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CertificateHolder {
-    /// The front proxy, which names the users of its requests in headers.
-    FrontProxy,
-    /// The user whom the certificate names.
-    User(User),
-    /// The client has presented no certificate, no trusted CA has issued the certificate, or the
-    /// certificate names no user.
-    Unknown,
 }
 
 /// The error for invalid credentials.
@@ -144,7 +132,7 @@ pub enum Attributes {
 }
 
 /// One requirement of a selector, as in `authorization.k8s.io/v1`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct SelectorRequirement {
     /// Label key or field path.
     pub key: String,

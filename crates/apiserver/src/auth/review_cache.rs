@@ -1,20 +1,16 @@
-//! Caches the kube-apiserver's answers to reviews (`TokenReview`, `SubjectAccessReview`). If
-//! several requests need the same review at the same time, this server sends the review only once.
-//!
-//! Answers expire after a fixed time, and the number of entries is limited. If a review fails, all
-//! requests that wait for the review get the failure. The failure is not cached.
+//! Sends reviews (`TokenReview`, `SubjectAccessReview`) to the kube-apiserver and caches its
+//! answers. If several requests need the same review at the same time, this server sends the review
+//! only once. A failure is not cached.
 
 use crate::metrics::{Metrics, ReviewKind};
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared, WeakShared};
 use kube::Api;
 use kube::api::PostParams;
+use moka::future::Cache;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
-use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -37,192 +33,92 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     hash.finalize().into()
 }
 
-/// A cache with a lifetime for its entries. An insertion removes the expired entries. If the cache
-/// is full, it also removes the oldest entry. All entries have the same lifetime, so entries expire
-/// in the order of their insertion.
+/// Time for which an answer is cached, as in Kubernetes' own extension API servers. A revoked token or
+/// permission is still accepted for at most this time.
+const ANSWER_TTL: Duration = Duration::from_secs(10);
+
+/// The reason why a review has no answer.
+#[derive(Clone, Debug)]
+pub(super) struct NoAnswer(pub(super) String);
+
+/// Sends reviews of the kind `K`, and caches what the server reads from the answers.
 #[derive(Debug)]
-pub(super) struct ExpiringCache<V> {
-    lifetime: Duration,
-    capacity: usize,
-    entries: Mutex<CacheEntries<V>>,
+pub(super) struct Reviews<K, T: Clone + Send + Sync + 'static> {
+    api: Api<K>,
+    kind: ReviewKind,
+    metrics: Arc<Metrics>,
+    pub(super) answers: Cache<Digest, T>,
 }
 
-/// The content of an [`ExpiringCache`].
-#[derive(Debug)]
-struct CacheEntries<V> {
-    values: HashMap<Digest, (InsertionOrder, V)>,
-    /// The insertions, oldest first. An entry that was replaced has several insertions. After each
-    /// insertion, the length of the queue is at most `capacity`.
-    order: VecDeque<(InsertionOrder, Digest)>,
-    insertions: u64,
-}
-
-/// The time and the number of an insertion. The number distinguishes two insertions at the same
-/// time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct InsertionOrder {
-    at: Instant,
-    nth: u64,
-}
-
-impl<V: Clone> ExpiringCache<V> {
-    /// Creates an empty cache for at most `capacity` entries.
-    pub(super) fn new(lifetime: Duration, capacity: usize) -> Self {
+impl<K, T> Reviews<K, T>
+where
+    K: Clone + Debug + DeserializeOwned + Serialize,
+    T: Clone + Send + Sync + 'static,
+{
+    /// Creates an empty cache for about `capacity` answers.
+    pub(super) fn new(api: Api<K>, kind: ReviewKind, metrics: Arc<Metrics>, capacity: u64) -> Self {
+        let answers = Cache::builder()
+            .max_capacity(capacity)
+            .time_to_live(ANSWER_TTL);
         Self {
-            lifetime,
-            capacity,
-            entries: Mutex::new(CacheEntries {
-                values: HashMap::new(),
-                order: VecDeque::new(),
-                insertions: 0,
-            }),
+            api,
+            kind,
+            metrics,
+            answers: answers.build(),
         }
     }
 
-    /// Returns the value of `key`. Returns `None` if there is no value, or if the value has
-    /// expired.
-    pub(super) fn get(&self, key: &Digest) -> Option<V> {
-        self.lock().get(key, self.lifetime).cloned()
-    }
-
-    /// Inserts or replaces `value`.
-    pub(super) fn insert(&self, key: Digest, value: V) {
-        self.lock().insert(key, value, self.lifetime, self.capacity);
-    }
-
-    /// Calls `choose` with the value of `key`, or with `None` if there is no value or if the value
-    /// has expired. `choose` returns two values: the result of this function, and an optional new
-    /// value for `key`. The cache is locked while `choose` runs, so `choose` must be fast.
-    fn resolve<R>(&self, key: Digest, choose: impl FnOnce(Option<&V>) -> (R, Option<V>)) -> R {
-        let mut entries = self.lock();
-        let (chosen, replacement) = choose(entries.get(&key, self.lifetime));
-        if let Some(value) = replacement {
-            entries.insert(key, value, self.lifetime, self.capacity);
-        }
-        chosen
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CacheEntries<V>> {
-        // If a thread panics while it holds this lock, the content is still consistent. So the lock
-        // stays usable.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the number of entries.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        let entries = self.lock();
-        assert!(entries.order.len() <= self.capacity);
-        entries.values.len()
-    }
-}
-
-impl<V> CacheEntries<V> {
-    fn get(&self, key: &Digest, lifetime: Duration) -> Option<&V> {
-        let (inserted, value) = self.values.get(key)?;
-        (inserted.at.elapsed() < lifetime).then_some(value)
-    }
-
-    fn insert(&mut self, key: Digest, value: V, lifetime: Duration, capacity: usize) {
-        self.insertions += 1;
-        let inserted = InsertionOrder {
-            at: Instant::now(),
-            nth: self.insertions,
-        };
-        self.values.insert(key, (inserted, value));
-        self.order.push_back((inserted, key));
-        while let Some(&(inserted, oldest)) = self.order.front() {
-            if self.order.len() <= capacity && inserted.at.elapsed() < lifetime {
-                break;
-            }
-            self.order.pop_front();
-            // If the entry was replaced since this insertion, `order` also contains the later
-            // insertion, and the entry stays.
-            if self
-                .values
-                .get(&oldest)
-                .is_some_and(|(current, _)| *current == inserted)
-            {
-                self.values.remove(&oldest);
-            }
-        }
-    }
-}
-
-/// The reason why a review has no answer. All requests that wait for the review receive the reason.
-#[derive(Clone, Debug)]
-pub(super) struct NoAnswer(pub(super) Arc<str>);
-
-/// The future of a review. Several requests can wait for the same future.
-type Review<T> = Shared<BoxFuture<'static, Result<T, NoAnswer>>>;
-
-/// An entry of the cache.
-#[derive(Clone, Debug)]
-pub(super) enum CachedReview<T> {
-    /// A review in flight. The cache has only a weak reference to the review. When all requests
-    /// that wait for the review have been dropped, the review is cancelled and its memory is freed.
-    Asked(WeakShared<BoxFuture<'static, Result<T, NoAnswer>>>),
-    /// The answer to a review.
-    Answered(T),
-}
-
-/// The cache of reviews in flight and of answers.
-pub(super) type ReviewCache<T> = ExpiringCache<CachedReview<T>>;
-
-impl<T: Clone + Send + Sync + 'static> ReviewCache<T> {
-    /// Returns the answer to the review with the digest `key`. If the cache has neither an answer
-    /// nor a review in flight, the function calls `ask`, which sends the review.
+    /// Returns what `read` reads from the answer to `review`, whose digest is `key`.
     ///
-    /// If the kube-apiserver cannot be reached or answers 429 or 5xx, the function calls `ask`
-    /// again after a delay. Returns an error in these cases:
-    ///
-    /// - The kube-apiserver answers with another error.
-    /// - All [`MAX_ATTEMPTS`] attempts fail.
-    /// - [`REVIEW_TIMEOUT`] is over.
-    pub(super) async fn ask<F>(
+    /// If the kube-apiserver cannot be reached or answers 429 or 5xx, the function sends the review
+    /// again after a delay.
+    pub(super) async fn ask(
         &self,
         key: Digest,
-        ask: impl Fn() -> F + Send + Sync + 'static,
-    ) -> Result<T, NoAnswer>
-    where
-        F: Future<Output = Result<T, kube::Error>> + Send + 'static,
-    {
-        let lookup = self.resolve(key, |known| {
-            let in_flight = match known {
-                Some(CachedReview::Answered(answer)) => {
-                    return (ReviewLookup::Answer(answer.clone()), None);
-                }
-                Some(CachedReview::Asked(review)) => review.upgrade(),
-                None => None,
-            };
-            if let Some(review) = in_flight
-                && !matches!(review.peek(), Some(Err(_)))
-            {
-                return (ReviewLookup::Wait(review), None);
+        review: &K,
+        read: impl Fn(K) -> T,
+    ) -> Result<T, NoAnswer> {
+        let asked = async {
+            let sent = tokio::time::timeout(REVIEW_TIMEOUT, self.send_with_retries(review));
+            match sent.await {
+                Ok(Ok(answer)) => Ok(read(answer)),
+                Ok(Err(error)) => Err(NoAnswer(error.to_string())),
+                Err(_) => Err(NoAnswer(
+                    "the kube-apiserver did not answer in time".to_owned(),
+                )),
             }
-            let review = send_with_retries(ask).boxed().shared();
-            let asked = review.downgrade().map(CachedReview::Asked);
-            (ReviewLookup::Wait(review), asked)
-        });
-        let answer = match lookup {
-            ReviewLookup::Answer(answer) => return Ok(answer),
-            ReviewLookup::Wait(review) => review.await?,
         };
-        // All waiting requests receive the answer. The first of them stores it in the cache.
-        self.resolve(key, |known| match known {
-            Some(CachedReview::Answered(_)) => ((), None),
-            _ => ((), Some(CachedReview::Answered(answer.clone()))),
-        });
-        Ok(answer)
+        let answer = self.answers.try_get_with(key, asked).await;
+        answer.map_err(|why: Arc<NoAnswer>| NoAnswer::clone(&why))
     }
-}
 
-/// The result of a lookup in the cache.
-enum ReviewLookup<T> {
-    /// The cached answer.
-    Answer(T),
-    /// A review in flight, which the request must wait for.
-    Wait(Review<T>),
+    async fn send_with_retries(&self, review: &K) -> Result<K, kube::Error> {
+        let mut delay = FIRST_RETRY_DELAY;
+        for _ in 1..MAX_ATTEMPTS {
+            match self.send(review).await {
+                Err(error) if is_transient(&error) => {
+                    tracing::debug!(%error, "review failed, trying again");
+                    tokio::time::sleep(delay).await;
+                    delay = delay * 3 / 2;
+                }
+                answer => return answer,
+            }
+        }
+        self.send(review).await
+    }
+
+    /// Sends a review once. Records the status code of the answer and the duration in the metrics.
+    async fn send(&self, review: &K) -> Result<K, kube::Error> {
+        let sent = Instant::now();
+        let answer = self.api.create(&PostParams::default(), review).await;
+        let code = match &answer {
+            Ok(_) => Some(201),
+            Err(kube::Error::Api(status)) => Some(status.code),
+            Err(_) => None,
+        };
+        self.metrics.review(self.kind, code, sent.elapsed());
+        answer
+    }
 }
 
 /// Time limit of a review, including its retries. After this time, the review fails. Kubernetes'
@@ -235,53 +131,6 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ATTEMPTS: u32 = 5;
 /// Delay before the second attempt. Each further delay is 1.5 times as long.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
-
-/// Sends a review to the kube-apiserver once. Records the status code of the answer and the
-/// duration in the metrics.
-pub(super) async fn send<K>(
-    api: &Api<K>,
-    review: &K,
-    kind: ReviewKind,
-    metrics: &Metrics,
-) -> Result<K, kube::Error>
-where
-    K: Clone + Debug + DeserializeOwned + Serialize,
-{
-    let sent = Instant::now();
-    let answer = api.create(&PostParams::default(), review).await;
-    let code = match &answer {
-        Ok(_) => Some(201),
-        Err(kube::Error::Api(status)) => Some(status.code),
-        Err(_) => None,
-    };
-    metrics.review(kind, code, sent.elapsed());
-    answer
-}
-
-async fn send_with_retries<T, F>(ask: impl Fn() -> F) -> Result<T, NoAnswer>
-where
-    F: Future<Output = Result<T, kube::Error>>,
-{
-    let attempts = async {
-        let mut delay = FIRST_RETRY_DELAY;
-        for _ in 1..MAX_ATTEMPTS {
-            match ask().await {
-                Err(error) if is_transient(&error) => {
-                    tracing::debug!(%error, "review failed, trying again");
-                    tokio::time::sleep(delay).await;
-                    delay = delay * 3 / 2;
-                }
-                answer => return answer,
-            }
-        }
-        ask().await
-    };
-    match tokio::time::timeout(REVIEW_TIMEOUT, attempts).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(NoAnswer(error.to_string().into())),
-        Err(_) => Err(NoAnswer("the kube-apiserver did not answer in time".into())),
-    }
-}
 
 /// Returns true if a retry may succeed.
 fn is_transient(error: &kube::Error) -> bool {

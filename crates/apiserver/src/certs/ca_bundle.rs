@@ -19,7 +19,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -109,23 +109,20 @@ impl CaBundleHolder {
     }
 }
 
-/// Updates the CA bundles of one object.
+/// Keeps the CA bundles in one object up to date.
 #[derive(Debug)]
 pub struct CaBundleUpdater {
     api: Api<DynamicObject>,
     holder: CaBundleHolder,
-    resource: ApiResource,
     bundle: watch::Receiver<Arc<str>>,
     params: PatchParams,
     metrics: Arc<Metrics>,
-    /// The failure that was logged last for each verb, such as `patch`. A repeated failure is
-    /// logged only once.
-    logged_failures: BTreeMap<&'static str, String>,
+    /// The last failure. A failure that repeats is logged once.
+    failure: Option<String>,
 }
 
 impl CaBundleUpdater {
-    /// Creates an updater. `bundle` is the current CA bundle as PEM. The metric shows the state of
-    /// the `APIService`.
+    /// Creates an updater that writes the newest value of `bundle`.
     pub fn new(
         client: Client,
         holder: CaBundleHolder,
@@ -133,184 +130,97 @@ impl CaBundleUpdater {
         field_manager: &str,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let resource = holder.resource();
         Self {
-            api: Api::all_with(client, &resource),
+            api: Api::all_with(client, &holder.resource()),
             holder,
-            resource,
             bundle,
             params: PatchParams {
                 field_manager: Some(field_manager.to_owned()),
                 ..PatchParams::default()
             },
             metrics,
-            logged_failures: BTreeMap::new(),
+            failure: None,
         }
     }
 
-    /// Checks the field every minute, and when the object or the bundle changes. Never ends.
-    ///
-    /// The updater never creates the object. If the object does not exist, the updater waits until
-    /// another client creates it.
+    /// Updates the object until the future is dropped. Without the permission to watch the object,
+    /// the updater reads it once per minute.
     pub async fn keep_up_to_date(mut self) {
-        let only =
-            watcher::Config::default().fields(&format!("metadata.name={}", self.holder.name()));
+        let name = self.holder.name();
+        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut events = watcher(self.api.clone(), only).default_backoff().boxed();
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut bundle = self.bundle.clone();
-        let mut has_sender = true;
         loop {
-            // After the sender is dropped, the last bundle stays valid and cannot change. Each call
-            // of `bundle.changed()` would return an error immediately. So the loop no longer calls
-            // this method.
-            let changed = async {
-                if has_sender {
-                    bundle.changed().await
-                } else {
-                    std::future::pending().await
-                }
-            };
-            tokio::select! {
+            let has_new_bundle = tokio::select! {
                 Some(event) = events.next() => match event {
-                    Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                        // The check reads the object again, because the event can be older than our
-                        // own patch.
-                        if !self.is_sufficient(&found) {
-                            self.check(Self::is_sufficient).await;
-                        }
-                    }
-                    Ok(watcher::Event::InitDone) => {
-                        self.logged_failures.remove("watch");
-                    }
-                    Ok(_) => {}
-                    Err(error) => self.log_once(
-                        "watch",
-                        &match error {
-                            watcher::Error::InitialListFailed(error)
-                            | watcher::Error::WatchStartFailed(error)
-                            | watcher::Error::WatchFailed(error) => error,
-                            watcher::Error::WatchError(status) => kube::Error::Api(status),
-                            // Every list of a kube-apiserver has a resourceVersion, so this error
-                            // is not expected. The loop ignores the error, because the periodic
-                            // check also updates the field.
-                            watcher::Error::NoResourceVersion => continue,
-                        },
-                    ),
+                    Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found))
+                        if !self.is_current(&found, false) => false,
+                    _ => continue,
                 },
-                changed = changed => {
-                    has_sender = changed.is_ok();
-                    self.check(Self::is_equal).await;
-                }
-                _ = ticks.tick() => self.check(Self::is_sufficient).await,
+                Ok(()) = bundle.changed() => true,
+                _ = ticks.tick() => false,
+            };
+            let checked = tokio::time::timeout(CHECK_TIMEOUT, self.check(has_new_bundle)).await;
+            let checked = checked.unwrap_or_else(|late| Err(late.to_string()));
+            let must_wait = checked != Ok(false);
+            self.report(checked.err());
+            if must_wait {
+                tokio::time::sleep(DELAY_AFTER_WRITE).await;
             }
         }
     }
 
-    /// Returns true if all bundles in the object equal the bundle of this replica.
-    fn is_equal(&self, found: &DynamicObject) -> bool {
-        let ours = self.bundle.borrow();
-        let mut bundles = self.holder.bundles(found).into_iter();
-        bundles.all(|bundle| bundle == ours.as_bytes())
-    }
-
-    /// Returns true if all bundles in the object contain all certificates of this replica's bundle.
-    /// Further certificates are allowed.
-    fn is_sufficient(&self, found: &DynamicObject) -> bool {
+    /// Returns true if the CA bundles in `found` contain all certificates of our bundle. If
+    /// `must_equal` is true, they must contain no other certificates.
+    fn is_current(&self, found: &DynamicObject, must_equal: bool) -> bool {
         let ours = self.bundle.borrow();
         self.holder.bundles(found).iter().all(|bundle| {
             let current = String::from_utf8_lossy(bundle);
             let known: BTreeSet<&str> = certificates(&current).collect();
-            certificates(&ours).all(|certificate| known.contains(certificate))
+            let is_sufficient = certificates(&ours).all(|own| known.contains(own));
+            is_sufficient && (!must_equal || *current == **ours)
         })
     }
 
-    fn set_metric(&self, is_current: bool) {
-        if matches!(self.holder, CaBundleHolder::ApiService(_)) {
-            self.metrics.ca_bundle_is_current(is_current);
-        }
-    }
-
-    /// Reads the object, and writes the bundles if `is_current` returns false. After
-    /// [`CHECK_TIMEOUT`], cancels the requests. Logs a failure. The next check tries again.
-    async fn check(&mut self, is_current: fn(&Self, &DynamicObject) -> bool) {
-        match tokio::time::timeout(CHECK_TIMEOUT, self.correct(is_current)).await {
-            Err(late) => {
-                self.set_metric(false);
-                self.log_once("reach", &kube::Error::Service(late.into()));
-            }
-            Ok(has_sent_write) => {
-                self.logged_failures.remove("reach");
-                if has_sent_write {
-                    tokio::time::sleep(DELAY_AFTER_WRITE).await;
-                }
-            }
-        }
-    }
-
-    /// Does the work of [`Self::check`] without a time limit. Returns true after a write, and after
-    /// a failed attempt to write. Returns false if the object does not exist, cannot be read
-    /// or needs no write.
-    async fn correct(&mut self, is_current: fn(&Self, &DynamicObject) -> bool) -> bool {
+    /// Reads the object, and writes our bundle if the object needs it. Returns true if it has
+    /// written. An object that does not exist needs no bundle.
+    async fn check(&self, must_equal: bool) -> Result<bool, String> {
         let name = self.holder.name();
-        let found = match self.api.get_opt(name).await {
-            Ok(found) => {
-                self.logged_failures.remove("get");
-                found.filter(|found| !is_current(self, found))
-            }
-            Err(error) => {
-                self.set_metric(false);
-                self.log_once("get", &error);
-                return false;
-            }
+        let failed = |verb: &str, error: kube::Error| {
+            format!("cannot {verb} {:?} {name:?}: {error}", self.holder)
         };
-        let Some(found) = found else {
-            self.logged_failures.remove("patch");
-            self.set_metric(true);
-            return false;
+        let found = self.api.get_opt(name).await;
+        let found = found.map_err(|error| failed("get", error))?;
+        let Some(found) = found.filter(|found| !self.is_current(found, must_equal)) else {
+            return Ok(false);
         };
         let bundle = ByteString(self.bundle.borrow().as_bytes().to_vec());
         let patch = self.holder.patch(&found, &bundle);
         match self.api.patch(name, &self.params, &patch).await {
             Ok(_) => {
-                self.logged_failures.remove("patch");
-                self.set_metric(true);
-                tracing::info!(name, kind = self.resource.kind, "caBundle set");
-                true
+                tracing::info!(name, "caBundle set");
+                Ok(true)
             }
-            // The object was deleted after the read. If a client creates it again, the watch
-            // reports this.
-            Err(kube::Error::Api(status)) if status.code == 404 => false,
-            Err(error) => {
-                self.set_metric(false);
-                self.log_once("patch", &error);
-                true
-            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            Err(error) => Err(failed("patch", error)),
         }
     }
 
-    /// Logs a failure, if it differs from the last failure of this verb. After a success of this
-    /// verb, the next failure is logged again.
-    fn log_once(&mut self, verb: &'static str, error: &kube::Error) {
-        let name = self.holder.name();
-        let text = match error {
-            kube::Error::Api(status) if status.code == 403 => {
-                let effect = if verb == "watch" {
-                    "the server reads the caBundle once per minute instead"
-                } else {
-                    "set the caBundle by hand until the server has this permission"
-                };
-                format!(
-                    "RBAC: the server has no permission to {verb} {}.{} {name:?}; {effect}",
-                    self.resource.plural, self.resource.group
-                )
-            }
-            _ => format!("cannot {verb} {} {name:?}: {error}", self.resource.kind),
-        };
-        if self.logged_failures.get(verb) != Some(&text) {
-            tracing::error!(name, "{text}");
-            self.logged_failures.insert(verb, text);
+    /// Logs a failure that differs from the last one, and sets the metric.
+    fn report(&mut self, failure: Option<String>) {
+        if let Some(failure) = &failure
+            && self.failure.as_ref() != Some(failure)
+        {
+            tracing::error!(
+                "{failure}; the server needs RBAC permissions to get and patch this object"
+            );
         }
+        if matches!(self.holder, CaBundleHolder::ApiService(_)) {
+            self.metrics.ca_bundle_is_current(failure.is_none());
+        }
+        self.failure = failure;
     }
 }
 

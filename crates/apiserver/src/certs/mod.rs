@@ -18,7 +18,6 @@
 
 mod ca_bundle;
 mod ca_secret;
-mod certificate_encoder;
 mod own_ca;
 mod own_certificate;
 mod replaceable_certificate;
@@ -43,7 +42,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub enum CertsError {
     /// A key or a certificate cannot be created.
     #[error("cannot make a certificate: {0}")]
-    Create(String),
+    Create(#[from] rcgen::Error),
     /// A certificate was requested without a DNS name and without an IP address.
     #[error("a serving certificate needs a DNS name or an IP address")]
     NoName,

@@ -11,7 +11,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,39 +103,24 @@ impl ServingCertificate {
     pub async fn follow(&self, certificate: PathBuf, key: PathBuf, period: Duration) {
         let mut last = None;
         loop {
-            match read(&certificate, &key).await {
-                Ok((chain, key)) => {
-                    // Only a digest is kept, so that the memory does not contain the key twice.
-                    let digest: [u8; 32] = Sha256::new()
-                        .chain_update(&chain)
-                        .chain_update([0])
-                        .chain_update(&key)
-                        .finalize()
-                        .into();
-                    if last != Some(Ok(digest)) {
-                        let first = last.replace(Ok(digest)).is_none();
-                        match self.replace(&chain, &key) {
-                            Ok(()) if first => {}
-                            Ok(()) => tracing::info!(
-                                file = %certificate.display(),
-                                "serving certificate replaced"
-                            ),
-                            Err(error) => tracing::error!(
-                                file = %certificate.display(),
-                                %error,
-                                "the last valid serving certificate stays in use"
-                            ),
-                        }
-                    }
+            let found = read(&certificate, &key).await;
+            let found = found.map_err(|error| error.to_string());
+            if last.as_ref() != Some(&found) {
+                let replaced = match &found {
+                    Ok((chain, key)) => self.replace(chain, key).map_err(|it| it.to_string()),
+                    Err(error) => Err(error.clone()),
+                };
+                let file = certificate.display();
+                match replaced {
+                    Ok(()) if last.is_none() => {}
+                    Ok(()) => tracing::info!(%file, "serving certificate replaced"),
+                    Err(error) => tracing::error!(
+                        %file,
+                        error,
+                        "the last valid serving certificate stays in use"
+                    ),
                 }
-                Err(error) => {
-                    // The same failure is logged only once.
-                    let failure = Err(error.to_string());
-                    if last.as_ref() != Some(&failure) {
-                        tracing::error!(%error, "the last valid serving certificate stays in use");
-                        last = Some(failure);
-                    }
-                }
+                last = Some(found);
             }
             tokio::time::sleep(period).await;
         }

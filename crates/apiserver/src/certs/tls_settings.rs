@@ -7,7 +7,7 @@
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
-use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
+use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
 /// The accepted versions and cipher suites.
 #[derive(Clone, Debug, Default)]
@@ -56,45 +56,17 @@ pub enum TlsCipherSuite {
     TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-impl TlsCipherSuite {
-    fn suite(self) -> CipherSuite {
-        match self {
-            Self::TLS_AES_128_GCM_SHA256 => CipherSuite::TLS13_AES_128_GCM_SHA256,
-            Self::TLS_AES_256_GCM_SHA384 => CipherSuite::TLS13_AES_256_GCM_SHA384,
-            Self::TLS_CHACHA20_POLY1305_SHA256 => CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
-            Self::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => {
-                CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
-            }
-            Self::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => {
-                CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
-            }
-            Self::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => {
-                CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
-            }
-            Self::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => {
-                CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
-            }
-            Self::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => {
-                CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
-            }
-            Self::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => {
-                CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
-            }
-        }
-    }
-}
-
 impl TlsSettings {
     /// Returns a provider that has only the accepted cipher suites.
     pub(super) fn provider(&self) -> CryptoProvider {
         let mut provider = default_provider();
         if !self.cipher_suites.is_empty() {
             provider.cipher_suites.retain(|offered| {
+                // For TLS 1.2, rustls has the same names.
+                let name = format!("{:?}", offered.suite());
+                let mut accepted = self.cipher_suites.iter();
                 matches!(offered, SupportedCipherSuite::Tls13(_))
-                    || self
-                        .cipher_suites
-                        .iter()
-                        .any(|accepted| accepted.suite() == offered.suite())
+                    || accepted.any(|accepted| format!("{accepted:?}") == name)
             });
         }
         provider

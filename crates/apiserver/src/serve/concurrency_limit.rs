@@ -12,10 +12,8 @@
 //!    half of the slots, and two clients can use a third each. Some slots stay free for a client
 //!    that uses none, unless very many clients use slots.
 
-use super::quoting::Quoted;
 use crate::auth::User;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The prefix of the name of a `ServiceAccount` as a user. The namespace and a colon follow.
@@ -24,39 +22,17 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// The namespace of the cluster's controllers. Tenants cannot create `ServiceAccounts` in it.
 const CONTROLLERS_NAMESPACE: &str = "kube-system";
 
-/// Whose slots a request takes.
+/// Returns the name of the client whose slots the requests of `user` take.
 ///
-/// All `ServiceAccounts` of one namespace take the slots of this namespace, because a user who may
-/// create one `ServiceAccount` there may create many. The `ServiceAccounts` of `kube-system` are
-/// different: each of them is counted alone, because they are the controllers of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum SlotOwner {
-    /// The user with this name.
-    User(String),
-    /// All `ServiceAccounts` of this namespace.
-    Namespace(String),
-}
-
-impl SlotOwner {
-    /// Returns the owner of the slots that the requests of `user` take.
-    pub fn of(user: &User) -> Self {
-        match service_account_namespace(user) {
-            Some(namespace) if namespace != CONTROLLERS_NAMESPACE => {
-                Self::Namespace(namespace.to_owned())
-            }
-            _ => Self::User(user.name.clone()),
+/// All `ServiceAccounts` of one namespace are one client, because a user who may create one
+/// `ServiceAccount` there may create many. The `ServiceAccounts` of `kube-system` are different: each
+/// of them is a client, because they are the controllers of the cluster.
+pub fn client_name(user: &User) -> String {
+    match service_account_namespace(user) {
+        Some(namespace) if namespace != CONTROLLERS_NAMESPACE => {
+            format!("the ServiceAccounts of the namespace {namespace:?}")
         }
-    }
-}
-
-impl fmt::Display for SlotOwner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::User(name) => write!(f, "the user {}", Quoted(name)),
-            Self::Namespace(name) => {
-                write!(f, "the ServiceAccounts of the namespace {}", Quoted(name))
-            }
-        }
+        _ => format!("the user {:?}", user.name),
     }
 }
 
@@ -70,7 +46,7 @@ fn service_account_namespace(user: &User) -> Option<&str> {
 #[derive(Clone, Debug)]
 pub struct RequestingClient {
     /// None for a client that only the total limit applies to.
-    owner: Option<SlotOwner>,
+    name: Option<String>,
     may_use_reserve: bool,
 }
 
@@ -85,7 +61,7 @@ impl RequestingClient {
         }
         let is_controller = service_account_namespace(user) == Some(CONTROLLERS_NAMESPACE);
         Self {
-            owner: Some(SlotOwner::of(user)),
+            name: Some(client_name(user)),
             may_use_reserve: is_controller || is_for_all_namespaces,
         }
     }
@@ -93,159 +69,75 @@ impl RequestingClient {
     /// Returns a client that only the total limit applies to: an administrator, or a replica.
     pub fn trusted() -> Self {
         Self {
-            owner: None,
+            name: None,
             may_use_reserve: true,
         }
     }
 }
 
-/// The limits of one kind of requests.
-#[derive(Clone, Copy, Debug)]
-pub struct SlotCounts {
-    /// What the slots are for, such as `watches`. Messages contain this text.
-    pub what: &'static str,
-    /// The number of all slots, and the flag that sets it.
-    pub total: (usize, &'static str),
-    /// The largest number of slots of one client, and the flag that sets it. None if only the
-    /// number of free slots limits a client.
-    pub per_client: Option<(usize, &'static str)>,
-}
-
 /// A limit for all clients together, combined with a limit for each client.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
-    slots: SlotCounts,
+    /// What the slots are for, and the flags with which an administrator changes the limit.
+    what: &'static str,
+    total: usize,
+    per_client: usize,
     used: Mutex<UsedSlots>,
 }
 
 #[derive(Debug, Default)]
 struct UsedSlots {
     total: usize,
-    /// The number of used slots by owner. Owners without a used slot are absent.
-    by_owner: HashMap<SlotOwner, usize>,
+    /// The number of used slots by client. Clients without a used slot are absent.
+    by_client: HashMap<String, usize>,
 }
 
 /// A slot of a [`ConcurrencyLimit`].
 #[derive(Debug)]
 pub struct RequestSlot {
     limit: Arc<ConcurrencyLimit>,
-    owner: Option<SlotOwner>,
-}
-
-/// The limit because of which a client gets no slot.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LimitReached {
-    /// The limit of all clients together.
-    #[error(
-        "too many {what}: the limit is {limit} for all clients together ({flag}), and {reserved} \
-         of them are reserved for administrators and controllers"
-    )]
-    Total {
-        /// What the slots are for.
-        what: &'static str,
-        /// The number of all slots.
-        limit: usize,
-        /// The number of reserved slots.
-        reserved: usize,
-        /// The flag that sets the limit.
-        flag: &'static str,
-    },
-    /// The fixed limit of each client.
-    #[error("too many {what} of {owner}: the limit for each client is {limit} ({flag})")]
-    PerClient {
-        /// What the slots are for.
-        what: &'static str,
-        /// The client.
-        owner: SlotOwner,
-        /// The largest number of slots of one client.
-        limit: usize,
-        /// The flag that sets the limit.
-        flag: &'static str,
-    },
-    /// The limit of a client by the number of free slots.
-    #[error(
-        "too many {what} of {owner}: one client may not use more than are free, which are {free} \
-         of {limit} ({flag})"
-    )]
-    Share {
-        /// What the slots are for.
-        what: &'static str,
-        /// The client.
-        owner: SlotOwner,
-        /// The number of slots that are free for the client.
-        free: usize,
-        /// The number of all slots.
-        limit: usize,
-        /// The flag that sets the limit.
-        flag: &'static str,
-    },
+    client: Option<String>,
 }
 
 impl ConcurrencyLimit {
     /// Creates a limit. All slots are free.
-    pub fn new(slots: SlotCounts) -> Arc<Self> {
+    pub fn new(what: &'static str, total: usize, per_client: usize) -> Arc<Self> {
         Arc::new(Self {
-            slots,
+            what,
+            total,
+            per_client,
             used: Mutex::default(),
         })
     }
 
-    /// Takes a slot for `client`. Returns an error if a limit is reached.
-    pub fn acquire(
-        self: &Arc<Self>,
-        client: &RequestingClient,
-    ) -> Result<RequestSlot, LimitReached> {
-        let SlotCounts {
-            what,
-            total: (limit, flag),
-            per_client,
-        } = self.slots;
-        // 50 of 500 watches by default, and 10 of 100 requests.
-        let reserved = limit / 10;
-        let available = if client.may_use_reserve {
-            limit
+    /// Takes a slot for `client`. Returns the message for the client if a limit is reached.
+    pub fn acquire(self: &Arc<Self>, client: &RequestingClient) -> Result<RequestSlot, String> {
+        let (what, total) = (self.what, self.total);
+        let reserved = if client.may_use_reserve {
+            0
         } else {
-            limit - reserved
+            total / 10
         };
         let mut used = self.used();
-        let free = available.saturating_sub(used.total);
-        if let Some(owner) = &client.owner {
-            let own = used.by_owner.get(owner).copied().unwrap_or_default();
-            if let Some((limit, flag)) = per_client
-                && own >= limit
-            {
-                return Err(LimitReached::PerClient {
-                    what,
-                    owner: owner.clone(),
-                    limit,
-                    flag,
-                });
-            }
-            if free > 0 && own >= free {
-                return Err(LimitReached::Share {
-                    what,
-                    owner: owner.clone(),
-                    free,
-                    limit,
-                    flag,
-                });
+        let free = (total - reserved).saturating_sub(used.total);
+        if let Some(name) = &client.name {
+            let own = used.by_client.get(name).copied().unwrap_or_default();
+            if own >= self.per_client || (free > 0 && own >= free) {
+                return Err(format!(
+                    "too many {what}: {own} of {total} belong to {name}, and {free} are free"
+                ));
             }
         }
         if free == 0 {
-            return Err(LimitReached::Total {
-                what,
-                limit,
-                reserved,
-                flag,
-            });
+            return Err(format!("too many {what}: the limit is {total}"));
         }
         used.total += 1;
-        if let Some(owner) = &client.owner {
-            *used.by_owner.entry(owner.clone()).or_default() += 1;
+        if let Some(name) = &client.name {
+            *used.by_client.entry(name.clone()).or_default() += 1;
         }
         Ok(RequestSlot {
             limit: Arc::clone(self),
-            owner: client.owner.clone(),
+            client: client.name.clone(),
         })
     }
 
@@ -258,11 +150,11 @@ impl Drop for RequestSlot {
     fn drop(&mut self) {
         let mut used = self.limit.used();
         used.total -= 1;
-        let Some(owner) = &self.owner else { return };
-        match used.by_owner.get_mut(owner) {
+        let Some(client) = &self.client else { return };
+        match used.by_client.get_mut(client) {
             Some(count) if *count > 1 => *count -= 1,
             _ => {
-                used.by_owner.remove(owner);
+                used.by_client.remove(client);
             }
         }
     }
@@ -291,18 +183,14 @@ mod tests {
     }
 
     fn watches(total: usize, per_client: usize) -> Arc<ConcurrencyLimit> {
-        ConcurrencyLimit::new(SlotCounts {
-            what: "watches",
-            total: (total, "--total"),
-            per_client: Some((per_client, "--per-client")),
-        })
+        ConcurrencyLimit::new("watches (--max)", total, per_client)
     }
 
     /// Takes slots until the limit refuses one. Returns the slots and the refusal.
     fn take_all(
         limit: &Arc<ConcurrencyLimit>,
         client: &RequestingClient,
-    ) -> (Vec<RequestSlot>, LimitReached) {
+    ) -> (Vec<RequestSlot>, String) {
         let mut slots = Vec::new();
         loop {
             match limit.acquire(client) {
@@ -320,9 +208,9 @@ mod tests {
             let (slots, reached) = take_all(&limit, &account("tenant", number));
             taken.extend(slots);
             assert_eq!(
-                reached.to_string(),
-                "too many watches of the ServiceAccounts of the namespace \"tenant\": the limit \
-                 for each client is 125 (--per-client)"
+                reached,
+                "too many watches (--max): 125 of 500 belong to the ServiceAccounts of the \
+                 namespace \"tenant\", and 325 are free"
             );
         }
         assert_eq!(taken.len(), 125);
@@ -340,9 +228,9 @@ mod tests {
         let counts: Vec<usize> = greedy.iter().map(|(slots, _)| slots.len()).collect();
         assert_eq!(counts, [125, 125, 100, 50, 25]);
         assert_eq!(
-            greedy[3].1.to_string(),
-            "too many watches of the ServiceAccounts of the namespace \"tenant-3\": one client may \
-             not use more than are free, which are 50 of 500 (--total)"
+            greedy[3].1,
+            "too many watches (--max): 50 of 500 belong to the ServiceAccounts of the namespace \
+             \"tenant-3\", and 50 are free"
         );
         assert!(limit.acquire(&client("newcomer")).is_ok());
         // Users of one namespace take all other slots. The reserve is still free.
@@ -350,12 +238,8 @@ mod tests {
             .filter_map(|number| limit.acquire(&client(&format!("user-{number}"))).ok())
             .collect();
         assert_eq!(rest.len(), 500 - 50 - 425);
-        let refused = limit.acquire(&client("newcomer")).unwrap_err().to_string();
-        assert_eq!(
-            refused,
-            "too many watches: the limit is 500 for all clients together (--total), and 50 of \
-             them are reserved for administrators and controllers"
-        );
+        let refused = limit.acquire(&client("newcomer")).unwrap_err();
+        assert_eq!(refused, "too many watches (--max): the limit is 500");
         let controller = account(CONTROLLERS_NAMESPACE, 0);
         let reader = RequestingClient::of(&user("reader"), true);
         let administrator = RequestingClient::trusted();
@@ -364,7 +248,7 @@ mod tests {
         // An administrator may use all slots that are left. The total limit still applies.
         let (slots, reached) = take_all(&limit, &administrator);
         assert_eq!(slots.len(), 47);
-        assert!(matches!(reached, LimitReached::Total { .. }), "{reached}");
+        assert_eq!(reached, refused);
     }
 
     #[test]
@@ -386,7 +270,7 @@ mod tests {
         let again = limit.acquire(&client("a")).unwrap();
         drop((second, again));
         let used = limit.used();
-        assert!(used.by_owner.is_empty());
+        assert!(used.by_client.is_empty());
         assert_eq!(used.total, 0);
         drop(used);
         assert!(watches(0, 5).acquire(&client("a")).is_err());

@@ -48,22 +48,22 @@ tokio::task_local! {
 /// HTTP/1.1, an exchange is the whole connection, because aborting one answer closes the
 /// connection.
 #[derive(Debug, Default)]
-pub struct AbortableExchange(Mutex<DeliveryState>);
+pub struct AbortableExchange {
+    state: Mutex<DeliveryState>,
+    /// Woken when all chunks have been sent.
+    sent: AtomicWaker,
+}
 
 #[derive(Debug, Default)]
 struct DeliveryState {
-    deadline: Option<DeliveryDeadline>,
+    /// The time at which the answer is aborted. None for a watch, and after the end of the answer.
+    /// Then the answer is aborted [`STALL_TIMEOUT`] after the last progress.
+    until: Option<Instant>,
+    /// The number of chunks that hyper has not sent.
+    unsent_chunks: usize,
+    /// The time of the last progress. None if all chunks have been sent.
+    waiting_since: Option<Instant>,
     was_aborted: bool,
-}
-
-/// The time at which an answer is aborted.
-#[derive(Clone, Debug)]
-enum DeliveryDeadline {
-    /// A fixed time.
-    Until(Instant),
-    /// [`STALL_TIMEOUT`] after the last progress (see [`SentProgress`]). If all data has been sent,
-    /// there is no deadline.
-    AfterStall(Arc<UnsentChunks>),
 }
 
 impl AbortableExchange {
@@ -112,74 +112,32 @@ impl AbortableExchange {
         .await;
     }
 
+    /// Returns the time at which the exchange is aborted. None if no data waits for the client.
     fn deadline_time(&self) -> Option<Instant> {
-        match self.state().deadline.as_ref()? {
-            DeliveryDeadline::Until(deadline_time) => Some(*deadline_time),
-            DeliveryDeadline::AfterStall(unsent) => {
-                unsent.waiting_since().map(|since| since + STALL_TIMEOUT)
-            }
-        }
-    }
-
-    fn set(&self, deadline: DeliveryDeadline) {
-        self.state().deadline = Some(deadline);
-    }
-
-    fn was_aborted(&self) -> bool {
-        self.state().was_aborted
+        let state = self.state();
+        let stalled = state.waiting_since.map(|since| since + STALL_TIMEOUT);
+        state.until.or(stalled)
     }
 
     fn state(&self) -> MutexGuard<'_, DeliveryState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Counts the chunks of one body that the connection has not sent yet.
-#[derive(Debug)]
-struct UnsentChunks {
-    progress: Mutex<SentProgress>,
-    /// Wakes the task that polls the body, when all chunks have been sent.
-    waker: AtomicWaker,
-}
-
-#[derive(Debug)]
-struct SentProgress {
-    unsent_chunks: usize,
-    /// The time of the last progress. Each sent chunk is progress. If all earlier chunks have been
-    /// sent, a new chunk also sets this time, because the wait for the client begins with it.
-    last_progress: Instant,
-}
-
-impl UnsentChunks {
-    fn progress(&self) -> MutexGuard<'_, SentProgress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the time of the last progress (see [`SentProgress`]) if a chunk is unsent. Returns
-    /// None if all chunks have been sent.
-    fn waiting_since(&self) -> Option<Instant> {
-        let progress = self.progress();
-        (progress.unsent_chunks > 0).then_some(progress.last_progress)
-    }
-}
-
-/// Some bytes of a body. The connection drops a chunk after the chunk was sent, or if sending
-/// fails.
+/// A part of an answer. hyper drops it when the connection has sent it.
 struct Chunk {
     bytes: Bytes,
-    unsent: Arc<UnsentChunks>,
+    exchange: Arc<AbortableExchange>,
 }
 
 impl Chunk {
-    fn of(bytes: Bytes, unsent: &Arc<UnsentChunks>) -> Bytes {
-        let mut progress = unsent.progress();
-        if progress.unsent_chunks == 0 {
-            progress.last_progress = Instant::now();
-        }
-        progress.unsent_chunks += 1;
-        drop(progress);
-        let unsent = Arc::clone(unsent);
-        Bytes::from_owner(Self { bytes, unsent })
+    fn of(bytes: Bytes, exchange: &Arc<AbortableExchange>) -> Bytes {
+        let mut state = exchange.state();
+        state.unsent_chunks += 1;
+        state.waiting_since.get_or_insert_with(Instant::now);
+        drop(state);
+        let exchange = Arc::clone(exchange);
+        Bytes::from_owner(Self { bytes, exchange })
     }
 }
 
@@ -191,13 +149,13 @@ impl AsRef<[u8]> for Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        let mut progress = self.unsent.progress();
-        progress.unsent_chunks -= 1;
-        progress.last_progress = Instant::now();
-        let is_last = progress.unsent_chunks == 0;
-        drop(progress);
+        let mut state = self.exchange.state();
+        state.unsent_chunks -= 1;
+        let is_last = state.unsent_chunks == 0;
+        state.waiting_since = (!is_last).then(Instant::now);
+        drop(state);
         if is_last {
-            self.unsent.waker.wake();
+            self.exchange.sent.wake();
         }
     }
 }
@@ -209,7 +167,6 @@ pub struct Delivery<K> {
     /// True if `body` has ended. Its last bytes may still be unsent.
     has_ended: bool,
     exchange: Option<Arc<AbortableExchange>>,
-    unsent: Arc<UnsentChunks>,
     /// Called if the exchange is aborted.
     on_abort: Option<Box<dyn FnOnce() + Send>>,
     _kept: K,
@@ -227,25 +184,14 @@ impl<K: Send + Unpin + 'static> Delivery<K> {
         kept: K,
         on_abort: impl FnOnce() + Send + 'static,
     ) -> Body {
-        let unsent = Arc::new(UnsentChunks {
-            progress: Mutex::new(SentProgress {
-                unsent_chunks: 0,
-                last_progress: Instant::now(),
-            }),
-            waker: AtomicWaker::new(),
-        });
         let exchange = AbortableExchange::current();
         if let Some(exchange) = &exchange {
-            exchange.set(match time_limit {
-                Some(time) => DeliveryDeadline::Until(Instant::now() + time),
-                None => DeliveryDeadline::AfterStall(Arc::clone(&unsent)),
-            });
+            exchange.state().until = time_limit.map(|time| Instant::now() + time);
         }
         Body::new(Self {
             body,
             has_ended: false,
             exchange,
-            unsent,
             on_abort: Some(Box::new(on_abort)),
             _kept: kept,
         })
@@ -266,28 +212,27 @@ impl<K: Unpin> hyper::body::Body for Delivery<K> {
             if let Some(frame) = frame {
                 // In tests without a listener, there is no exchange, and no connection reports
                 // which bytes have been sent.
-                let counted = this.exchange.is_some();
                 return Poll::Ready(Some(frame.map(|frame| {
-                    frame.map_data(|bytes| {
-                        if counted && !bytes.is_empty() {
-                            Chunk::of(bytes, &this.unsent)
-                        } else {
-                            bytes
-                        }
+                    frame.map_data(|bytes| match &this.exchange {
+                        Some(exchange) if !bytes.is_empty() => Chunk::of(bytes, exchange),
+                        _ => bytes,
                     })
                 })));
             }
             this.has_ended = true;
         }
-        this.unsent.waker.register(context.waker());
-        if this.unsent.waiting_since().is_some() {
-            return Poll::Pending;
+        if let Some(exchange) = &this.exchange {
+            exchange.sent.register(context.waker());
+            if exchange.state().unsent_chunks > 0 {
+                return Poll::Pending;
+            }
         }
         Poll::Ready(None)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream() && self.unsent.waiting_since().is_none()
+        let mut exchange = self.exchange.iter();
+        self.body.is_end_stream() && exchange.all(|it| it.state().unsent_chunks == 0)
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -300,15 +245,13 @@ impl<K> Drop for Delivery<K> {
         let Some(exchange) = &self.exchange else {
             return;
         };
-        if exchange.was_aborted()
-            && let Some(on_abort) = self.on_abort.take()
-        {
+        let mut state = exchange.state();
+        state.until = None;
+        let was_aborted = state.was_aborted;
+        drop(state);
+        if was_aborted && let Some(on_abort) = self.on_abort.take() {
             on_abort();
         }
-        // If the length of an HTTP/1.1 answer is known, hyper drops the body as soon as hyper has
-        // taken all bytes. Some of these bytes may be unsent. So the new deadline aborts the
-        // connection if the client stops reading these bytes.
-        exchange.set(DeliveryDeadline::AfterStall(Arc::clone(&self.unsent)));
     }
 }
 

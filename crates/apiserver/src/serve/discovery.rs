@@ -9,16 +9,14 @@
 //! object. This is important: while the discovery of an aggregated API fails, Kubernetes cannot
 //! delete any namespace in the cluster.
 
-use super::accept_header::{AcceptClause, clauses};
-use super::content_negotiation::{AnswerContent, Syntax, negotiate_syntax, syntax, unacceptable};
-use super::request::Query;
+use super::document::Document;
+use super::negotiation::{AcceptClause, clauses, unacceptable};
 use super::resource::ResourceInfo;
-use super::static_document::Document;
 use axum::Router;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::{CACHE_CONTROL, VARY};
-use http::{HeaderMap, HeaderValue, Uri};
+use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
 /// The media type of aggregated discovery since Kubernetes 1.30.
@@ -65,15 +63,8 @@ impl From<&ResourceInfo> for AdvertisedResource {
     }
 }
 
-/// Creates the routes of discovery. They describe `resources`, and the resources
-/// `served_by_other_router`, which another router of this server serves.
-///
-/// In a cluster, `served_by_other_router` is None, and there is no route `/api`, because the
-/// kube-apiserver serves the core group. The clients of the demo use this server without a
-/// kube-apiserver. So the demo has the route `/api`, even if the core group has no resources.
-///
-/// Several resources may have the same group or the same version. The first version of a group is
-/// the preferred version of the group.
+/// Returns the routes of discovery. `served_by_other_router` are the resources that the caller serves
+/// with routes of its own. With them, the core group is also described.
 pub fn routes(
     resources: &[ResourceInfo],
     served_by_other_router: Option<&[AdvertisedResource]>,
@@ -83,60 +74,80 @@ pub fn routes(
         .map(AdvertisedResource::from)
         .chain(served_by_other_router.into_iter().flatten().copied())
         .collect();
-    let (core, groups): (Vec<_>, Vec<_>) = group_by_version(&all)
+    let (core, groups): (Vec<_>, Vec<_>) = grouped(&all, |it| it.group)
         .into_iter()
-        .partition(|group| group.name.is_empty());
-    let list: Vec<Value> = groups.iter().map(DiscoveryGroup::describe).collect();
-    let mut router = serve_root(
-        Router::new(),
-        "/apis",
-        &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list}),
-        &groups
-            .iter()
-            .map(DiscoveryGroup::aggregate)
-            .collect::<Vec<_>>(),
-    );
+        .partition(|(group, _)| group.is_empty());
+    let mut router = Router::new();
+    let list: Vec<Value> = groups
+        .iter()
+        .map(|(name, all)| describe(name, all))
+        .collect();
+    let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list});
+    router = serve_root(router, "/apis", &list, &groups);
     if served_by_other_router.is_some() {
-        router = serve_core(router, core.first());
+        let versions = core
+            .iter()
+            .flat_map(|(_, all)| grouped(all.iter().copied(), version));
+        let versions: Vec<&str> = versions.map(|(version, _)| version).collect();
+        let list = json!({
+            "kind": "APIVersions",
+            "versions": versions,
+            "serverAddressByClientCIDRs": [],
+        });
+        router = serve_root(router, "/api", &list, &core);
     }
-    for group in &groups {
-        let mut description = group.describe();
-        description["kind"] = "APIGroup".into();
-        description["apiVersion"] = "v1".into();
-        router = serve(router, &format!("/apis/{}", group.name), &description);
-        for version in &group.versions {
-            router = serve(
-                router,
-                &format!("/apis/{}/{}", group.name, version.name),
-                &version.describe(group.name),
-            );
+    for (name, resources) in core.into_iter().chain(groups) {
+        let mut root = "/api".to_owned();
+        if !name.is_empty() {
+            root = format!("/apis/{name}");
+            let mut group = describe(name, &resources);
+            group["kind"] = "APIGroup".into();
+            group["apiVersion"] = "v1".into();
+            router = serve(router, &root, &group);
+        }
+        for (version, resources) in grouped(resources, version) {
+            let resources: Vec<Value> = resources.into_iter().map(describe_resource).collect();
+            let list = json!({
+                "kind": "APIResourceList",
+                "apiVersion": "v1",
+                "groupVersion": group_version(name, version),
+                "resources": resources,
+            });
+            router = serve(router, &format!("{root}/{version}"), &list);
         }
     }
     router
 }
 
-/// Adds the routes of the core group. `core` is None if the core group has no resource.
-fn serve_core(router: Router, core: Option<&DiscoveryGroup<'_>>) -> Router {
-    let versions = core
-        .map(|core| core.versions.as_slice())
-        .unwrap_or_default();
-    let plain = json!({
-        "kind": "APIVersions",
-        "versions": versions.iter().map(|version| version.name).collect::<Vec<_>>(),
-        "serverAddressByClientCIDRs": [],
-    });
-    let items: Vec<Value> = core.iter().map(|core| core.aggregate()).collect();
-    let mut router = serve_root(router, "/api", &plain, &items);
-    for version in versions {
-        let path = format!("/api/{}", version.name);
-        router = serve(router, &path, &version.describe(""));
+/// Resources with the same group, or with the same version.
+type Named<'a> = (&'static str, Vec<&'a AdvertisedResource>);
+
+/// Groups the resources by a name, in the order in which the names occur first.
+fn grouped<'a>(
+    resources: impl IntoIterator<Item = &'a AdvertisedResource>,
+    name: fn(&AdvertisedResource) -> &'static str,
+) -> Vec<Named<'a>> {
+    let mut groups: Vec<Named<'a>> = Vec::new();
+    for resource in resources {
+        let name = name(resource);
+        match groups.iter_mut().find(|group| group.0 == name) {
+            Some(group) => group.1.push(resource),
+            None => groups.push((name, vec![resource])),
+        }
     }
-    router
+    groups
 }
 
-/// Adds the route `path`. In plain discovery, the answer is `plain`. In aggregated discovery, the
-/// answer is a list of `items`.
-fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Router {
+fn version(resource: &AdvertisedResource) -> &'static str {
+    resource.version
+}
+
+/// Serves the list of all groups, and aggregated discovery.
+fn serve_root(router: Router, path: &str, plain: &Value, groups: &[Named<'_>]) -> Router {
+    let items: Vec<Value> = groups
+        .iter()
+        .map(|(name, all)| aggregate(name, all))
+        .collect();
     let aggregated = |version: &str, content_type| {
         let list = json!({
             "kind": "APIGroupDiscoveryList",
@@ -146,193 +157,99 @@ fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Rou
         });
         Document::json(&list, content_type)
     };
-    let root = Root {
-        plain: Document::json(plain, JSON),
-        v2: aggregated("v2", V2),
-        v2_beta1: aggregated("v2beta1", V2_BETA1),
-    };
-    add(router, path, move |query, headers| {
-        root.answer(query, headers)
-    })
-}
-
-/// Adds the route `path`. The answer is `value`.
-fn serve(router: Router, path: &str, value: &Value) -> Router {
-    let document = Document::json(value, JSON);
-    add(router, path, move |query, headers| {
-        let syntax = negotiate_syntax(headers, query)?;
-        Some(document.answer_as(syntax, headers))
-    })
-}
-
-/// Adds the route `path`. `answer` gets the query and the headers of the request. If the client
-/// accepts no available media type, `answer` returns None, and the client gets a 406.
-fn add<F>(router: Router, path: &str, answer: F) -> Router
-where
-    F: Fn(&Query, &HeaderMap) -> Option<Response> + Clone + Send + Sync + 'static,
-{
-    let answer = async move |uri: Uri, headers: HeaderMap| {
-        answer(&Query::of(&uri), &headers)
-            .unwrap_or_else(|| unacceptable(AnswerContent::Object).response(Syntax::Indented))
-    };
-    router.route(path, get(answer))
-}
-
-/// The answers of `/apis` or `/api`: plain discovery, and aggregated discovery in two versions.
-#[derive(Clone, Debug)]
-struct Root {
-    plain: Document,
-    v2: Document,
-    v2_beta1: Document,
-}
-
-impl Root {
-    /// Returns the answer that the client prefers. None if this server has no answer for any
-    /// clause of `Accept`. Unknown parameters of a media type, such as `profile`, are ignored, as
-    /// in the kube-apiserver.
-    fn answer(&self, query: &Query, request: &HeaderMap) -> Option<Response> {
-        let (clause, document) = clauses(request)
-            .into_iter()
-            .find_map(|clause| self.document(&clause).map(|document| (clause, document)))?;
-        let mut response = document.answer_as(syntax(request, query, &clause), request);
+    let plain = Document::json(plain, JSON);
+    let (v2, v2_beta1) = (aggregated("v2", V2), aggregated("v2beta1", V2_BETA1));
+    let answer = async move |headers: HeaderMap| {
+        let document = |clause: &AcceptClause<'_>| {
+            if clause.is_plain() {
+                return Some(&plain);
+            }
+            match clause.version_of("apidiscovery.k8s.io", "APIGroupDiscoveryList") {
+                Some("v2") => Some(&v2),
+                Some("v2beta1") => Some(&v2_beta1),
+                _ => None,
+            }
+        };
+        let clauses = clauses(&headers);
+        let mut accepted = clauses.iter().filter(|clause| clause.allows_json());
+        let Some((clause, document)) =
+            accepted.find_map(|clause| document(clause).map(|document| (clause, document)))
+        else {
+            return unacceptable().into_response();
+        };
+        let mut response = document.answer(&headers);
         let headers = response.headers_mut();
         headers.insert(VARY, HeaderValue::from_static("Accept"));
         if !clause.is_plain() {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
         }
-        Some(response)
-    }
+        response
+    };
+    router.route(path, get(answer))
+}
 
-    /// Returns the answer that a clause of `Accept` requests. None if this server has no answer for
-    /// the clause.
-    fn document(&self, clause: &AcceptClause<'_>) -> Option<&Document> {
-        if !clause.has_supported_syntax() {
-            return None;
+/// Serves a document of plain discovery.
+fn serve(router: Router, path: &str, value: &Value) -> Router {
+    let document = Document::json(value, JSON);
+    let answer = async move |headers: HeaderMap| -> Response {
+        let clauses = clauses(&headers);
+        if clauses.iter().any(|it| it.allows_json() && it.is_plain()) {
+            document.answer(&headers)
+        } else {
+            unacceptable().into_response()
         }
-        if clause.is_plain() {
-            return Some(&self.plain);
-        }
-        match clause.version_of("apidiscovery.k8s.io", "APIGroupDiscoveryList") {
-            Some("v2") => Some(&self.v2),
-            Some("v2beta1") => Some(&self.v2_beta1),
-            _ => None,
-        }
-    }
+    };
+    router.route(path, get(answer))
 }
 
-/// A group and its versions, in the order of the resources.
-struct DiscoveryGroup<'a> {
-    name: &'static str,
-    versions: Vec<Version<'a>>,
-}
-
-struct Version<'a> {
-    name: &'static str,
-    resources: Vec<&'a AdvertisedResource>,
-}
-
-fn group_by_version(resources: &[AdvertisedResource]) -> Vec<DiscoveryGroup<'_>> {
-    let mut groups: Vec<DiscoveryGroup<'_>> = Vec::new();
-    for resource in resources {
-        let group = match groups.iter().position(|group| group.name == resource.group) {
-            Some(at) => &mut groups[at],
-            None => groups.push_mut(DiscoveryGroup {
-                name: resource.group,
-                versions: Vec::new(),
-            }),
-        };
-        match group
-            .versions
-            .iter_mut()
-            .find(|version| version.name == resource.version)
-        {
-            Some(version) => version.resources.push(resource),
-            None => group.versions.push(Version {
-                name: resource.version,
-                resources: vec![resource],
-            }),
-        }
-    }
-    groups
-}
-
-impl DiscoveryGroup<'_> {
-    /// Returns the `APIGroup`, without `kind` and `apiVersion`.
-    fn describe(&self) -> Value {
-        let versions: Vec<Value> = self
-            .versions
-            .iter()
-            .map(|version| {
-                json!({
-                    "groupVersion": group_version(self.name, version.name),
-                    "version": version.name,
-                })
-            })
-            .collect();
-        // A group always has a version.
-        let preferred = versions.first().cloned().unwrap_or_default();
-        json!({"name": self.name, "versions": versions, "preferredVersion": preferred})
-    }
-
-    /// Returns the `APIGroupDiscovery`.
-    fn aggregate(&self) -> Value {
-        let versions: Vec<Value> = self.versions.iter().map(Version::aggregate).collect();
-        json!({"metadata": {"name": self.name}, "versions": versions})
-    }
-}
-
-impl Version<'_> {
-    /// Returns the `APIResourceList`.
-    fn describe(&self, group: &str) -> Value {
-        let resources: Vec<Value> = self
-            .resources
-            .iter()
-            .map(|resource| {
-                let mut description = json!({
-                    "name": resource.plural,
-                    "singularName": resource.kind.to_ascii_lowercase(),
-                    "namespaced": resource.namespaced,
-                    "kind": resource.kind,
-                    "verbs": resource.verbs,
-                });
-                add_aliases(&mut description, resource);
-                description
-            })
-            .collect();
-        json!({
-            "kind": "APIResourceList",
-            "apiVersion": "v1",
-            "groupVersion": group_version(group, self.name),
-            "resources": resources,
+/// Describes a group in plain discovery.
+fn describe(name: &str, resources: &[&AdvertisedResource]) -> Value {
+    let versions = grouped(resources.iter().copied(), version).into_iter();
+    let versions: Vec<Value> = versions
+        .map(|(version, _)| {
+            json!({"groupVersion": group_version(name, version), "version": version})
         })
-    }
-
-    /// Returns the `APIVersionDiscovery`.
-    fn aggregate(&self) -> Value {
-        let resources: Vec<Value> = self
-            .resources
-            .iter()
-            .map(|resource| {
-                let mut description = json!({
-                    "resource": resource.plural,
-                    "responseKind": {
-                        "group": resource.group,
-                        "version": resource.version,
-                        "kind": resource.kind,
-                    },
-                    "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
-                    "singularResource": resource.kind.to_ascii_lowercase(),
-                    "verbs": resource.verbs,
-                });
-                add_aliases(&mut description, resource);
-                description
-            })
-            .collect();
-        json!({"version": self.name, "resources": resources, "freshness": "Current"})
-    }
+        .collect();
+    let preferred = versions.first().cloned().unwrap_or_default();
+    json!({"name": name, "versions": versions, "preferredVersion": preferred})
 }
 
-/// Returns `group/version`, or only `version` for the core group.
+/// Describes a resource in plain discovery.
+fn describe_resource(resource: &AdvertisedResource) -> Value {
+    let description = json!({
+        "name": resource.plural,
+        "singularName": resource.kind.to_ascii_lowercase(),
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+    });
+    with_names(description, resource)
+}
+
+/// Describes a group in aggregated discovery.
+fn aggregate(name: &str, resources: &[&AdvertisedResource]) -> Value {
+    let resource = |resource: &AdvertisedResource| {
+        let description = json!({
+            "resource": resource.plural,
+            "responseKind": {
+                "group": resource.group,
+                "version": resource.version,
+                "kind": resource.kind,
+            },
+            "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+            "singularResource": resource.kind.to_ascii_lowercase(),
+        });
+        with_names(description, resource)
+    };
+    let versions = grouped(resources.iter().copied(), version).into_iter();
+    let versions: Vec<Value> = versions
+        .map(|(version, resources)| {
+            let resources: Vec<Value> = resources.into_iter().map(resource).collect();
+            json!({"version": version, "resources": resources, "freshness": "Current"})
+        })
+        .collect();
+    json!({"metadata": {"name": name}, "versions": versions})
+}
+
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() {
         version.to_owned()
@@ -341,12 +258,14 @@ fn group_version(group: &str, version: &str) -> String {
     }
 }
 
-/// Adds the short names and categories of a resource, if it has any.
-fn add_aliases(description: &mut Value, resource: &AdvertisedResource) {
+/// Adds the verbs, the short names and the categories.
+fn with_names(mut description: Value, resource: &AdvertisedResource) -> Value {
+    description["verbs"] = json!(resource.verbs);
     if !resource.short_names.is_empty() {
         description["shortNames"] = json!(resource.short_names);
     }
     if !resource.categories.is_empty() {
         description["categories"] = json!(resource.categories);
     }
+    description
 }

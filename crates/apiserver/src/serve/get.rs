@@ -1,12 +1,12 @@
 //! Answers get requests: the newest version of one object.
 
-use super::content_negotiation::{AnswerContent, ChosenClause};
-use super::create_responses;
-use super::encode_objects::{Encoder, VersionedEntry};
+use super::encoder::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list::FRESHNESS_TIMEOUT;
+use super::negotiation::negotiate;
 use super::request::{Query, ResourceRequest};
 use super::resource::Resource;
+use super::responses::json;
 use crate::store::Rv;
 use crate::{Model, clock};
 use axum::response::Response;
@@ -25,7 +25,7 @@ pub async fn get<M: Model>(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response, ErrorStatus> {
-    let chosen = ChosenClause::of(headers, query)?;
+    let form = negotiate(headers, query)?;
     if query.flag("export") {
         return Err(ErrorStatus::bad_request(
             "the export parameter, deprecated since v1.14, is no longer supported",
@@ -45,14 +45,13 @@ pub async fn get<M: Model>(
     let key = resource.key(&request.namespace, &request.name);
     let (_, entry) = resource.reader.get(&key);
     let entry = entry.ok_or_else(|| resource.info.no_object(&request.name))?;
-    let wanted = chosen.form(AnswerContent::Object, resource.info.list_kind)?;
     let mut body = Vec::new();
     let encoder = Encoder {
         resource,
-        form: wanted.form,
+        form,
         now: clock::now(),
     };
     encoder.object(VersionedEntry::at_own_version(&entry), true, &mut body);
     body.push(b'\n');
-    Ok(create_responses::whole(body, wanted.syntax))
+    Ok(json(body))
 }

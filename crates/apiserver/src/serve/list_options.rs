@@ -1,14 +1,14 @@
-//! Parses and checks the query options of lists and watches (`metav1.ListOptions`). The checks have
-//! the same order as in the kube-apiserver. So a request with several errors gets the same error as
-//! from the kube-apiserver.
+//! Parses and checks the query options of lists and watches (`metav1.ListOptions`).
 
-use super::error_status::{ErrorStatus, OptionProblem};
+use super::error_status::ErrorStatus;
 use super::request::Query;
 use super::resource::Resource;
-use super::selectors::{Selector, UnresolvedSelector};
+use super::selectors::Selector;
 use crate::Model;
 
 const MATCH: &str = "resourceVersionMatch";
+
+const FORBIDS_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
 
 /// The options of a list or a watch, after they were checked.
 #[derive(Debug)]
@@ -30,123 +30,87 @@ pub struct Options<'a, M: Model> {
 }
 
 impl<'a, M: Model> Options<'a, M> {
-    /// Parses the options of a list.
-    pub fn of_list(query: &'a Query, resource: &Resource<M>) -> Result<Self, ErrorStatus> {
-        Self::of(query, resource, Self::problems_of_list)
-    }
-
-    /// Parses the options of a watch.
-    pub fn of_watch(query: &'a Query, resource: &Resource<M>) -> Result<Self, ErrorStatus> {
-        Self::of(query, resource, Self::problems_of_watch)
-    }
-
-    fn of(
+    /// Parses and checks the options of a list, or of a watch. Returns the first error.
+    pub fn of(
         query: &'a Query,
         resource: &Resource<M>,
-        problems: fn(&Self) -> Vec<OptionProblem>,
+        is_watch: bool,
     ) -> Result<Self, ErrorStatus> {
         let timeout_seconds = query.number("timeoutSeconds")?;
         let limit = query.number("limit")?;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
-        let unresolved = UnresolvedSelector::parse(query)?;
-        let mut options = Self {
+        let selector = Selector::parse(query, resource)?;
+        let options = Self {
             limit: limit.filter(|limit| *limit > 0),
             timeout_seconds: timeout_seconds.filter(|seconds| *seconds != 0),
             send_initial_events: query.optional_flag("sendInitialEvents"),
             version_match: query.text(MATCH),
             version: query.text("resourceVersion"),
             continue_token: query.text("continue"),
-            selector: Selector::default(),
+            selector,
         };
-        let problems = problems(&options);
-        if !problems.is_empty() {
-            return Err(ErrorStatus::invalid_list_options(problems));
+        let problem = if is_watch {
+            options.problem_of_watch()
+        } else {
+            options.problem_of_list()
+        };
+        if let Some((field, why)) = problem {
+            let why = format!("Forbidden: {why}");
+            let reason = "FieldValueForbidden";
+            return Err(ErrorStatus::invalid_list_option(field, reason, why));
         }
-        options.selector = unresolved.resolve(resource)?;
+        options.check_match(is_watch)?;
         Ok(options)
     }
 
-    fn problems_of_list(&self) -> Vec<OptionProblem> {
-        let mut problems = Vec::new();
-        let mut forbidden = |field, why| problems.push(OptionProblem::forbidden(field, why));
-        if !self.version_match.is_empty() {
-            if self.version.is_empty() {
-                forbidden(
-                    MATCH,
-                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                );
-            }
-            self.forbid_continue(&mut forbidden);
-            if !matches!(self.version_match, "Exact" | "NotOlderThan") {
-                let supported = "\"Exact\", \"NotOlderThan\", \"\"";
-                problems.push(OptionProblem::unsupported(
-                    MATCH,
-                    self.version_match,
-                    supported,
-                ));
-            } else if self.version_match == "Exact" && self.version == "0" {
-                forbidden(
-                    MATCH,
-                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                );
-            }
-        }
+    /// Returns an option that a list does not allow, and the reason.
+    fn problem_of_list(&self) -> Option<(&'static str, &'static str)> {
         if self.send_initial_events.is_some() {
-            problems.push(OptionProblem::forbidden(
-                "sendInitialEvents",
-                "sendInitialEvents is forbidden for list",
-            ));
+            let why = "sendInitialEvents is forbidden for list";
+            return Some(("sendInitialEvents", why));
         }
-        problems
-    }
-
-    fn problems_of_watch(&self) -> Vec<OptionProblem> {
-        let mut problems = Vec::new();
-        let mut forbidden = |field, why| problems.push(OptionProblem::forbidden(field, why));
-        if self.send_initial_events.is_some() && self.version_match != "NotOlderThan" {
-            forbidden(
-                MATCH,
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            );
-        }
-        // Some watches have neither `sendInitialEvents` nor `resourceVersionMatch`, and their
-        // resourceVersion is empty or `0`. The kube-apiserver sets both options for these watches
-        // (`SetListOptionsDefaults`). It refuses a continue token together with
-        // `resourceVersionMatch`. So this server also refuses a continue token in these watches.
-        let sends_by_default =
-            self.send_initial_events.is_none() && matches!(self.version, "" | "0");
-        if self.version_match.is_empty() {
-            if sends_by_default {
-                self.forbid_continue(&mut forbidden);
+        let has_match = !self.version_match.is_empty();
+        let why = match self.version {
+            "" if has_match => {
+                "resourceVersionMatch is forbidden unless resourceVersion is provided"
             }
-            return problems;
-        }
-        if self.send_initial_events.is_none() {
-            forbidden(
-                MATCH,
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            );
-        }
-        if self.version_match != "NotOlderThan" {
-            let supported = "\"NotOlderThan\"";
-            problems.push(OptionProblem::unsupported(
-                MATCH,
-                self.version_match,
-                supported,
-            ));
-        }
-        let mut forbidden = |field, why| problems.push(OptionProblem::forbidden(field, why));
-        self.forbid_continue(&mut forbidden);
-        problems
+            "0" if self.version_match == "Exact" => {
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""
+            }
+            _ if has_match && !self.continue_token.is_empty() => FORBIDS_CONTINUE,
+            _ => return None,
+        };
+        Some((MATCH, why))
     }
 
-    /// Reports an error if there is a continue token.
-    fn forbid_continue(&self, forbidden: &mut impl FnMut(&'static str, &'static str)) {
-        if !self.continue_token.is_empty() {
-            forbidden(
-                MATCH,
-                "resourceVersionMatch is forbidden when continue is provided",
-            );
-        }
+    /// Returns an option that a watch does not allow, and the reason.
+    fn problem_of_watch(&self) -> Option<(&'static str, &'static str)> {
+        let sends = self.send_initial_events.is_some();
+        let has_match = !self.version_match.is_empty();
+        let sends_by_default = !sends && matches!(self.version, "" | "0");
+        let why = if sends && self.version_match != "NotOlderThan" {
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        } else if has_match && !sends {
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        } else if (has_match || sends_by_default) && !self.continue_token.is_empty() {
+            FORBIDS_CONTINUE
+        } else {
+            return None;
+        };
+        Some((MATCH, why))
+    }
+
+    /// Returns an error if the value of `resourceVersionMatch` is not supported.
+    fn check_match(&self, is_watch: bool) -> Result<(), ErrorStatus> {
+        let supported = match self.version_match {
+            "" | "NotOlderThan" => return Ok(()),
+            "Exact" if !is_watch => return Ok(()),
+            _ if is_watch => "\"NotOlderThan\"",
+            _ => "\"Exact\", \"NotOlderThan\", \"\"",
+        };
+        let given = self.version_match;
+        let why = format!("Unsupported value: {given:?}: supported values: {supported}");
+        let reason = "FieldValueNotSupported";
+        Err(ErrorStatus::invalid_list_option(MATCH, reason, why))
     }
 }

@@ -4,11 +4,9 @@
 //!
 //! The number of connections is limited. If the limit is reached, the server still accepts each new
 //! connection, and evicts (closes) another connection. So no client can block new connections. The
-//! module `connection_limits` has the rules for evictions.
+//! module `connections` has the rules for evictions.
 
-use super::connection_limits::{
-    ClientConnection, Connections, CountedBody, OpenSlot, RequestInFlight,
-};
+use super::connections::{ClientConnection, Connections, CountedBody, OpenSlot, RequestInFlight};
 use super::delivery::{AbortableExchange, STALL_TIMEOUT};
 use super::request_log::ClientAddress;
 use super::websocket::{EventSocket, SocketError};

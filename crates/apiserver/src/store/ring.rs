@@ -144,17 +144,17 @@ impl<M: Model> Ring<M> {
             .collect()
     }
 
-    /// Returns true if `rv` is the version of a change in the ring, or the oldest version that can
-    /// be read.
-    pub(super) fn has_version(&self, rv: Rv) -> bool {
-        if self.retired {
-            return false;
-        }
+    /// Succeeds if `rv` is the newest version, or an earlier version that the ring buffer still has.
+    pub(super) fn check(&self, rv: Rv) -> Result<(), VersionUnavailable> {
         let at = self.slots.partition_point(|slot| slot.change.rv < rv);
-        rv == self.oldest_readable || self.slots.get(at).is_some_and(|slot| slot.change.rv == rv)
+        let is_change = self.slots.get(at).is_some_and(|slot| slot.change.rv == rv);
+        if self.retired || !(rv == self.oldest_readable || is_change) {
+            return Err(self.unavailable(rv));
+        }
+        Ok(())
     }
 
-    pub(super) fn unavailable(&self, asked: Rv) -> VersionUnavailable {
+    fn unavailable(&self, asked: Rv) -> VersionUnavailable {
         VersionUnavailable {
             asked,
             oldest: self.oldest_readable,

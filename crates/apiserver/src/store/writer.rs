@@ -8,10 +8,8 @@
 use super::reader::State;
 use super::{Bounds, Change, Entry, Error, Key, Reader, Rv, VersionAssignment, Write};
 use crate::{Model, clock};
-use dashmap::Entry as Slot;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use tokio::sync::watch;
 
@@ -114,10 +112,7 @@ impl<M: Model> Writer<M> {
             before: None,
             after: None,
         };
-        let now = clock::steady();
-        self.shared.ring_mut().push(marker, now);
-        self.shared.head.send_replace(rv);
-        self.trim_or_start_timer(now);
+        self.publish(vec![marker], rv);
         Ok(())
     }
 
@@ -162,24 +157,13 @@ impl<M: Model> Writer<M> {
             return Ok(head);
         };
 
-        let now = clock::steady();
-        {
-            let mut ring = self.shared.ring_mut();
-            for change in &changes {
-                ring.push(change.clone(), now);
-            }
-        }
-        for change in changes {
-            self.apply(change);
-        }
-        self.shared.head.send_replace(last);
-        self.trim_or_start_timer(now);
+        self.publish(changes, last);
         Ok(last)
     }
 
     /// Returns the current entry at `key`.
     pub fn get(&self, key: &Key) -> Option<Arc<Entry<M>>> {
-        self.shared.get(key)
+        self.shared.objects().map.get(key).cloned()
     }
 
     /// Returns the newest published version.
@@ -187,28 +171,44 @@ impl<M: Model> Writer<M> {
         self.shared.head()
     }
 
+    /// Makes the changes visible. Readers see all of them or none.
+    fn publish(&self, changes: Vec<Change<M>>, head: Rv) {
+        let now = clock::steady();
+        let mut objects = self.shared.objects_mut();
+        for change in changes {
+            match (&change.before, &change.after) {
+                (_, Some(after)) => {
+                    let key = after.key().clone();
+                    objects.map.insert(key, Arc::clone(after));
+                }
+                (Some(before), None) => {
+                    objects.map.remove(before.key());
+                }
+                (None, None) => {}
+            }
+            objects.ring.push(change, now);
+        }
+        self.shared.head.send_replace(head);
+        let more = objects.ring.trim(now, head);
+        if more && !objects.ring.has_trim_timer {
+            objects.ring.has_trim_timer = self.start_trim_timer();
+        }
+    }
+
     /// Drops the oldest changes until the ring buffer is within its limits at `now`. Each commit
     /// does the same. Only tests and benchmarks call this method, to shrink the ring buffer without
     /// a commit.
     pub fn trim(&mut self, now: Instant) {
-        self.shared.ring_mut().trim(now, self.head());
+        self.shared.objects_mut().ring.trim(now, self.head());
     }
 
-    /// Trims the ring buffer. After a large commit, the ring buffer may exceed its usual limit for
-    /// a short time. In this case, a timer trims the ring buffer again when its changes are old
-    /// enough ([`Bounds::MIN_AGE`]). Without a tokio runtime there is no timer, and the next commit
-    /// trims the ring buffer.
-    fn trim_or_start_timer(&self, now: Instant) {
-        let mut ring = self.shared.ring_mut();
-        let more = ring.trim(now, self.head());
-        if !more || ring.has_trim_timer {
-            return;
-        }
+    /// Starts a timer that trims the ring buffer. After a large commit, the ring buffer may exceed
+    /// its usual limit for a short time, until its changes are old enough ([`Bounds::MIN_AGE`]).
+    /// Without a tokio runtime there is no timer, and the next commit trims the ring buffer.
+    fn start_trim_timer(&self) -> bool {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
+            return false;
         };
-        ring.has_trim_timer = true;
-        drop(ring);
         let shared = Arc::downgrade(&self.shared);
         runtime.spawn(async move {
             loop {
@@ -216,35 +216,14 @@ impl<M: Model> Writer<M> {
                 let Some(shared) = shared.upgrade() else {
                     return;
                 };
-                let mut ring = shared.ring_mut();
+                let ring = &mut shared.objects_mut().ring;
                 ring.has_trim_timer = ring.trim(clock::steady(), shared.head());
                 if !ring.has_trim_timer {
                     return;
                 }
             }
         });
-    }
-
-    /// Makes a change in the map. The ring buffer already has the change.
-    fn apply(&self, change: Change<M>) {
-        let Change { before, after, .. } = change;
-        match (before, after) {
-            (_, Some(after)) => self.shared.put(after),
-            (Some(before), None) => {
-                let Key { namespace, name } = before.key().clone();
-                // If the namespace has no more objects, its entry in the map is removed. Otherwise
-                // the names of deleted namespaces would stay in memory.
-                if let Slot::Occupied(mut entries) = self.shared.map.entry(namespace) {
-                    if entries.get_mut().remove(&name).is_some() {
-                        self.shared.len.fetch_sub(1, Relaxed);
-                    }
-                    if entries.get().is_empty() {
-                        entries.remove();
-                    }
-                }
-            }
-            (None, None) => {}
-        }
+        true
     }
 }
 
@@ -257,14 +236,8 @@ pub struct Replacement<M: Model> {
 impl<M: Model> Replacement<M> {
     /// Adds an object, with the version of its last change.
     pub fn add(&mut self, key: Key, rv: Rv, object: M::Object) {
-        let known = self.shared.map.get(&*key.namespace);
-        let known = known.map(|entries| entries.key().clone());
-        let key = Key {
-            namespace: known.unwrap_or(key.namespace),
-            name: key.name,
-        };
-        let entry = Entry::new(key, rv, object);
-        self.shared.put(Arc::new(entry));
+        let entry = Entry::new(key.clone(), rv, object);
+        self.shared.objects_mut().map.insert(key, Arc::new(entry));
     }
 }
 
@@ -291,8 +264,6 @@ struct BatchDraft<'a, M: Model> {
     changes: Vec<Change<M>>,
     /// For each changed key, the position of its last change in `changes`.
     drafted: HashMap<Key, usize>,
-    /// The names of new namespaces. All keys in a namespace share one `Arc`.
-    namespaces: HashSet<Arc<str>>,
 }
 
 impl<'a, M: Model> BatchDraft<'a, M> {
@@ -308,7 +279,6 @@ impl<'a, M: Model> BatchDraft<'a, M> {
             reserved: writer.numbering.reserved,
             changes: Vec::new(),
             drafted: HashMap::new(),
-            namespaces: HashSet::new(),
         })
     }
 
@@ -323,11 +293,7 @@ impl<'a, M: Model> BatchDraft<'a, M> {
                 if is_same && matches!(self.assignment, VersionAssignment::Mint) {
                     return Ok(());
                 }
-                let key = match &before {
-                    Some(before) => before.key().clone(),
-                    None => self.shared_namespace(key.clone()),
-                };
-                let after = Entry::new(key, rv, object.clone());
+                let after = Entry::new(key.clone(), rv, object.clone());
                 (before, Some(Arc::new(after)))
             }
             Write::Delete { key } => match self.current(key) {
@@ -365,24 +331,7 @@ impl<'a, M: Model> BatchDraft<'a, M> {
     fn current(&self, key: &Key) -> Option<Arc<Entry<M>>> {
         match self.drafted.get(key) {
             Some(&change) => self.changes[change].after.clone(),
-            None => self.shared.get(key),
-        }
-    }
-
-    /// Replaces the `Arc` of the key's namespace by the `Arc` that the other keys of the namespace
-    /// share.
-    fn shared_namespace(&mut self, key: Key) -> Key {
-        let known = self.shared.map.get(&*key.namespace);
-        let namespace = known.map(|entries| entries.key().clone()).or_else(|| {
-            let new = self.namespaces.get(&key.namespace).cloned();
-            new.or_else(|| {
-                self.namespaces.insert(key.namespace.clone());
-                None
-            })
-        });
-        Key {
-            namespace: namespace.unwrap_or(key.namespace),
-            name: key.name,
+            None => self.shared.objects().map.get(key).cloned(),
         }
     }
 }

@@ -133,15 +133,6 @@ pub(crate) fn ca_with(name: &X509NameRef, key: PKey<Private>) -> CertificateAndK
     CertificateAndKey::sign_named(ca_template(&[], DEFAULT_VALIDITY), name, key, None)
 }
 
-/// Creates a self-signed certificate for a CA with this name and with the key of `ca`.
-pub(crate) fn ca_again(name: &str, ca: &CertificateAndKey) -> CertificateAndKey {
-    CertificateAndKey::sign_key(
-        ca_template(&[("CN", name)], DEFAULT_VALIDITY),
-        ca.key.clone(),
-        None,
-    )
-}
-
 fn ca_template<'a>(subject: &'a [(&'a str, &'a str)], validity: (i64, i64)) -> Template<'a> {
     Template {
         subject,

@@ -6,7 +6,7 @@ mod certificate_and_key;
 mod fake_apiserver;
 
 #[cfg(test)]
-pub(crate) use certificate_and_key::{CertificateAndKey, ca, ca_again, ca_living, ca_with};
+pub(crate) use certificate_and_key::{CertificateAndKey, ca, ca_living, ca_with};
 pub use fake_apiserver::Cluster;
 
 use std::time::Duration;

@@ -2,12 +2,10 @@
 //! configuration is in the `ConfigMap` `extension-apiserver-authentication`. It contains the CAs of
 //! clients and the CAs of the front proxy (the kube-apiserver that forwards requests).
 
-use super::super::testing::{ca_again, eventually};
+use super::super::testing::eventually;
 use super::super::{AuthenticationConfig, AuthenticationConfigError};
 use super::*;
-use crate::metrics::Metrics;
 use http::Method;
-use std::sync::Mutex;
 use std::time::Duration;
 
 const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
@@ -53,7 +51,6 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     let following = tokio::spawn(AuthenticationConfig::follow(
         cluster.client(),
         Arc::clone(&trust),
-        Arc::default(),
     ));
     let accepts = |ca: &CertificateAndKey| {
         let peer = ca.client(&[("CN", "jane")]).peer();
@@ -121,7 +118,6 @@ async fn an_unchanged_configuration_keeps_cached_decisions() {
     let following = tokio::spawn(AuthenticationConfig::follow(
         cluster.client(),
         Arc::clone(&trust),
-        Arc::default(),
     ));
     eventually("the list", || !cluster.seen(&Method::GET).is_empty()).await;
     eventually("the watch", || cluster.seen(&Method::GET).len() > 1).await;
@@ -138,141 +134,4 @@ fn a_bundle_with_one_invalid_certificate_is_invalid() {
     let error = AuthenticationConfig::parse(bad).unwrap_err().to_string();
     assert!(error.contains("client-ca-file"), "{error}");
     assert!(error.contains("certificate 2"), "{error}");
-}
-
-/// Collects log lines. All clones share the same lines.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    /// Counts the warnings about a CA that the server trusts both for clients and for the front
-    /// proxy.
-    fn warnings(&self) -> usize {
-        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        log.matches("can claim any user and group").count()
-    }
-}
-
-fn without_names(mut data: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    data.insert("requestheader-allowed-names".to_owned(), "[]".to_owned());
-    data
-}
-
-#[tokio::test]
-async fn a_ca_shared_by_clients_and_front_proxy_is_logged_at_each_change() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
-    let (metrics, render) = Metrics::registered();
-    let shown = |value: u8| {
-        let line = format!("ifo_front_proxy_trust_shared {value}\n");
-        render().contains(&line)
-    };
-    let cluster = Cluster::new();
-    let (shared, other) = (ca("shared"), ca("other"));
-    let data_shared = without_names(config_map_data(&shared, &shared));
-    cluster.put(PATH, json!({"data": data_shared}));
-    let trust = AuthenticationConfig::load(&cluster.client(), Duration::from_secs(30)).await;
-    let trust = trust.unwrap();
-    assert!(shown(0) && log.warnings() == 0);
-    trust.report(&metrics);
-    assert!(shown(1) && log.warnings() == 1);
-
-    let trust = Arc::new(ArcSwap::from_pointee(trust));
-    let following =
-        AuthenticationConfig::follow(cluster.client(), Arc::clone(&trust), Arc::clone(&metrics));
-    let following = tokio::spawn(following);
-    eventually("the watch", || cluster.seen(&Method::GET).len() > 2).await;
-    // `AuthenticationConfig::follow` lists the `ConfigMap` before it opens the watch. The list
-    // contained the same configuration, so there is no second warning.
-    assert_eq!(log.warnings(), 1);
-    // The watch of `AuthenticationConfig::follow` may not be open yet. So the test repeats each
-    // change until the metric shows it.
-    let mut turn = 0;
-    let mut change = async |mut data: BTreeMap<String, String>, seen: &dyn Fn() -> bool| {
-        while !seen() {
-            turn += 1;
-            assert!(turn < 1000, "the watch must report the change");
-            data.insert("turn".to_owned(), turn.to_string());
-            cluster.put(PATH, json!({"data": data}));
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    change(without_names(config_map_data(&shared, &other)), &|| {
-        shown(0)
-    })
-    .await;
-    let before = log.warnings();
-    change(data_shared, &|| shown(1)).await;
-    assert!(log.warnings() > before);
-    change(config_map_data(&shared, &shared), &|| shown(0)).await;
-    following.abort();
-}
-
-#[test]
-fn a_ca_is_shared_if_it_equals_a_ca_of_the_front_proxy_or_was_issued_by_one() {
-    let (one, other, proxy) = (ca("one"), ca("other"), ca("proxy"));
-    let namesake = ca("one");
-    let of_clients = proxy.intermediate("of clients");
-    let of_proxies = one.intermediate("of proxies");
-    let bundle = |all: &[&CertificateAndKey]| all.iter().map(|it| it.pem()).collect::<String>();
-    let cases: [(&[&CertificateAndKey], &[&CertificateAndKey], &[&str]); 7] = [
-        (&[&one], &[&proxy], &[]),
-        (&[&one], &[&namesake], &[]),
-        (&[&other, &one], &[&proxy, &one], &["CN=one"]),
-        // `proxy` has issued the CA `of_clients`. A client with a certificate from `of_clients` can
-        // send `of_clients` as an intermediate certificate. The server accepts this client as a
-        // front proxy.
-        (&[&of_clients], &[&proxy], &["CN=of clients"]),
-        // `one` has issued the CA `of_proxies`. The CAs of the front proxy contain `of_proxies`,
-        // but not `one`. So the server does not accept a client with a certificate from `one` as a
-        // front proxy.
-        (&[&one], &[&of_proxies], &[]),
-        (&[&one, &other], &[&one, &other], &["CN=one", "CN=other"]),
-        (&[&ca_again("proxy", &proxy)], &[&proxy], &["CN=proxy"]),
-    ];
-    for (clients, proxies, expected) in cases {
-        let mut data = without_names(config_map_data(&one, &proxy));
-        data.insert("client-ca-file".to_owned(), bundle(clients));
-        data.insert("requestheader-client-ca-file".to_owned(), bundle(proxies));
-        assert_eq!(
-            AuthenticationConfig::parse(data.clone())
-                .unwrap()
-                .client_cas_trusted_as_proxy,
-            expected
-        );
-        // If the configuration names no header for the user name, no client can claim to be another
-        // user.
-        data.insert("requestheader-username-headers".to_owned(), "[]".to_owned());
-        assert!(
-            AuthenticationConfig::parse(data.clone())
-                .unwrap()
-                .client_cas_trusted_as_proxy
-                .is_empty()
-        );
-        // Only a certificate with one of the allowed common names is accepted as a front proxy.
-        let names = r#"["front-proxy"]"#.to_owned();
-        data.insert("requestheader-allowed-names".to_owned(), names);
-        let headers = r#"["X-Remote-User"]"#.to_owned();
-        data.insert("requestheader-username-headers".to_owned(), headers);
-        assert!(
-            AuthenticationConfig::parse(data)
-                .unwrap()
-                .client_cas_trusted_as_proxy
-                .is_empty()
-        );
-    }
 }

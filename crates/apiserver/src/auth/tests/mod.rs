@@ -1,7 +1,6 @@
 //! Tests authentication and authorization with a simulated cluster and real certificates.
 
 mod authorizing;
-mod cache;
 mod client_certificate_authentication;
 mod config_changes;
 mod front_proxy;

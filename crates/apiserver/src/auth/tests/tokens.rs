@@ -2,7 +2,6 @@
 
 use super::*;
 use http::Method;
-use std::time::Duration;
 
 #[tokio::test]
 async fn a_valid_token_authenticates_its_user() {
@@ -46,22 +45,6 @@ async fn a_non_text_token_is_rejected_without_a_review() {
         .await;
     assert!(answer.is_err());
     assert!(setup.cluster.seen(&Method::POST).is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_token_is_reviewed_again_after_ten_seconds() {
-    let setup = Setup::new();
-    for token in ["Bearer good", "Bearer bad"] {
-        let before = setup.cluster.seen(&Method::POST).len();
-        let headers = [("Authorization", token)];
-        for _ in 0..3 {
-            let _ = setup.authenticate(&no_certificate(), &headers).await;
-        }
-        assert_eq!(setup.cluster.seen(&Method::POST).len(), before + 1);
-        tokio::time::advance(Duration::from_secs(10)).await;
-        let _ = setup.authenticate(&no_certificate(), &headers).await;
-        assert_eq!(setup.cluster.seen(&Method::POST).len(), before + 2);
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,13 +6,10 @@ use super::schemas::{group_version_kind, list_name, object_name, reference};
 use crate::serve::resource::ResourceInfo;
 use serde_json::{Map, Value, json};
 
-/// The media types that the documents list for each answer.
-pub(super) const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
-
 const RESOURCE_VERSION: &str = "For a list: the version of the returned state; resourceVersionMatch selects whether a newer state is allowed. For a watch: the version after which the changes are sent. For a get: the oldest allowed version of the object's state. If unset, a list or get returns the newest state, and a watch starts at the newest state.";
 
 /// Returns the path items of `resources`, by path.
-pub(super) fn describe(resources: &[Documented<'_>]) -> Map<String, Value> {
+pub(super) fn describe(resources: &[&Documented<'_>]) -> Map<String, Value> {
     let mut paths = Map::new();
     for (resource, _) in resources {
         let root = format!("/apis/{}/{}", resource.group, resource.version);
@@ -37,27 +34,21 @@ fn list(resource: &ResourceInfo, all_namespaces: bool) -> Value {
     let kind = resource.kind;
     let can_watch = resource.verbs.contains(&"watch");
     let verbs = if can_watch { "list or watch" } else { "list" };
-    let (id, text) = if all_namespaces {
-        (
-            format!("list{}{kind}ForAllNamespaces", group_version(resource)),
-            format!("{verbs} objects of kind {kind} in all namespaces"),
-        )
+    let scope = if all_namespaces {
+        " in all namespaces"
     } else {
-        (
-            operation_id("list", resource),
-            format!("{verbs} objects of kind {kind}"),
-        )
+        ""
     };
+    let text = format!("{verbs} objects of kind {kind}{scope}");
     let mut parameters = list_parameters();
     if !can_watch {
         parameters.retain(|parameter| parameter["name"] != "watch");
     }
-    parameters.push(pretty());
     if resource.namespaced && !all_namespaces {
         parameters.push(namespace());
     }
     json!({
-        "get": operation(resource, "list", &id, &text, &list_name(resource)),
+        "get": operation(resource, "list", all_namespaces, &text, &list_name(resource)),
         "parameters": parameters,
     })
 }
@@ -68,72 +59,43 @@ fn get(resource: &ResourceInfo) -> Value {
     let mut parameters = vec![
         parameter("name", "path", "string", &format!("name of the {kind}")),
         parameter("resourceVersion", "query", "string", RESOURCE_VERSION),
-        pretty(),
     ];
     if resource.namespaced {
         parameters.push(namespace());
     }
-    let id = operation_id("read", resource);
     let text = format!("read the specified {kind}");
     json!({
-        "get": operation(resource, "get", &id, &text, &object_name(resource)),
+        "get": operation(resource, "get", false, &text, &object_name(resource)),
         "parameters": parameters,
     })
 }
 
-fn operation(resource: &ResourceInfo, action: &str, id: &str, text: &str, answer: &str) -> Value {
-    let content: Map<String, Value> = MEDIA_TYPES
-        .iter()
-        .map(|media_type| {
-            (
-                (*media_type).to_owned(),
-                json!({"schema": reference(answer)}),
-            )
-        })
-        .collect();
+fn operation(
+    resource: &ResourceInfo,
+    action: &str,
+    all_namespaces: bool,
+    text: &str,
+    answer: &str,
+) -> Value {
+    let scope = if all_namespaces {
+        "ForAllNamespaces"
+    } else {
+        ""
+    };
     json!({
-        "tags": [tag(resource)],
+        "tags": [resource.api_version()],
         "description": text,
-        "operationId": id,
-        // As in the kube-apiserver, the other status codes are not listed.
+        "operationId": format!("{action}{}{scope}", resource.kind),
         "responses": {
-            "200": {"description": "OK", "content": content},
+            "200": {
+                "description": "OK",
+                "content": {"application/json": {"schema": reference(answer)}},
+            },
             "401": {"description": "Unauthorized"},
         },
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": group_version_kind(resource, resource.kind),
     })
-}
-
-/// Returns the ID of an `OpenAPI` operation (one HTTP method of one path) in the format of the
-/// kube-apiserver, such as `listLiveIfoKubevirtIoV1alpha1NamespacedInFlightOperation`.
-fn operation_id(verb: &str, resource: &ResourceInfo) -> String {
-    let scope = if resource.namespaced {
-        "Namespaced"
-    } else {
-        ""
-    };
-    format!("{verb}{}{scope}{}", group_version(resource), resource.kind)
-}
-
-/// Returns the API group and version in one word, such as `LiveIfoKubevirtIoV1alpha1`.
-fn group_version(resource: &ResourceInfo) -> String {
-    let mut word = String::new();
-    for part in resource.group.split('.').chain([resource.version]) {
-        let (first, rest) = part.split_at(usize::from(!part.is_empty()));
-        word.push_str(&first.to_ascii_uppercase());
-        word.push_str(rest);
-    }
-    word
-}
-
-/// Returns the tag of `OpenAPI` operations in the format of the kube-apiserver, such as
-/// `liveIfoKubevirtIo_v1alpha1`.
-fn tag(resource: &ResourceInfo) -> String {
-    let whole = group_version(resource);
-    let group = &whole[..whole.len() - resource.version.len()];
-    let (first, rest) = group.split_at(usize::from(!group.is_empty()));
-    format!("{}{rest}_{}", first.to_ascii_lowercase(), resource.version)
 }
 
 fn namespace() -> Value {
@@ -145,16 +107,6 @@ fn namespace() -> Value {
     )
 }
 
-fn pretty() -> Value {
-    parameter(
-        "pretty",
-        "query",
-        "string",
-        "If 'true', then the output is indented.",
-    )
-}
-
-/// Returns the parameters of lists and watches.
 fn list_parameters() -> Vec<Value> {
     [
         ("allowWatchBookmarks", "boolean", "Requests watch events with type \"BOOKMARK\": one every minute, and one before the watch ends."),

@@ -1,96 +1,79 @@
 //! Creates the schemas of the `OpenAPI` documents. The crate `schemars` creates JSON schemas for
-//! Rust types. This module converts them to `OpenAPI` definitions in the form that Kubernetes
-//! publishes:
+//! Rust types. This module converts them to the form that Kubernetes publishes:
 //!
-//! - The names of definitions begin with a package, such as `io.kubevirt.ifo.live.v1alpha1.`.
+//! - The schema of a resource contains the schemas of all its fields, as that of a custom resource.
+//!   Only the metadata is a reference.
 //! - The type null and the keyword `oneOf` do not occur.
 //! - A reference that has a description is inside `allOf`.
 
-use super::{Documented, SCHEMAS_V3};
+use super::Documented;
 use crate::serve::resource::ResourceInfo;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, Transform as _};
+use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
-use std::fmt::Write as _;
-
-/// The text before the list of values in the description of an enum, as Kubernetes writes it.
-const ENUM_VALUES: &str = "\n\nPossible enum values:";
 
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
 const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 const METADATA: &str = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 const LIST_METADATA: &str = "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
-/// Returns the definitions of the objects and lists of `resources`, by name.
-pub(super) fn describe(resources: &[Documented<'_>]) -> Map<String, Value> {
-    let mut definitions = Map::new();
-    add::<v1::ObjectMeta>(&mut definitions);
-    add::<v1::ListMeta>(&mut definitions);
+/// Returns all schemas of a document by name.
+pub(super) fn describe(resources: &[&Documented<'_>]) -> Map<String, Value> {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let mut generator = settings.into_generator();
+    generator.subschema_for::<v1::ObjectMeta>();
+    generator.subschema_for::<v1::ListMeta>();
+    let mut definitions = generator.take_definitions(true);
+    for schema in definitions.values_mut() {
+        if let Ok(schema) = <&mut Schema>::try_from(schema) {
+            RecursiveTransform(simplify).transform(schema);
+        }
+    }
     for (resource, fields) in resources {
-        add_kind(&mut definitions, resource, fields);
+        definitions.insert(object_name(resource), object(resource, fields));
         definitions.insert(list_name(resource), list(resource));
     }
     definitions
 }
 
-/// Returns the name of the definition of one object of `resource`.
+/// Returns the name of the schema of one object.
 pub(super) fn object_name(resource: &ResourceInfo) -> String {
     format!("{}{}", package(resource), resource.kind)
 }
 
-/// Returns the name of the definition of a list of `resource`.
+/// Returns the name of the schema of a list.
 pub(super) fn list_name(resource: &ResourceInfo) -> String {
     format!("{}{}", package(resource), resource.list_kind)
 }
 
-/// Returns a reference to the definition `name`.
+/// Returns a reference to a schema.
 pub(super) fn reference(name: &str) -> Value {
-    json!({"$ref": format!("{SCHEMAS_V3}{name}")})
+    json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// Returns the value of the extension `x-kubernetes-group-version-kind`, which connects a
-/// definition or a path to a kind. To find the schema of a resource, kubectl reads this extension.
+/// Returns the group, version and kind with which kubectl finds a path or a schema.
 pub(super) fn group_version_kind(resource: &ResourceInfo, kind: &str) -> Value {
     json!({"group": resource.group, "version": resource.version, "kind": kind})
 }
 
-/// Returns the start of the names of a resource's definitions: the domain of the group in reverse
-/// order, and the version, such as `io.kubevirt.ifo.live.v1alpha1.`.
+/// Returns the start of the names of a resource's schemas, such as `com.example.v1.`.
 fn package(resource: &ResourceInfo) -> String {
     let mut parts: Vec<&str> = resource.group.rsplit('.').collect();
     parts.push(resource.version);
     parts.join(".") + "."
 }
 
-/// Adds the definitions of a Kubernetes type and of the types that it contains. The names of these
-/// types already contain a package.
-fn add<T: JsonSchema>(definitions: &mut Map<String, Value>) {
-    let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12());
-    generator.subschema_for::<T>();
-    for (name, mut schema) in generator.take_definitions(true) {
-        convert(&mut schema, "");
-        definitions.insert(name, schema);
-    }
-}
-
-/// Adds the definition of a resource's kind, and the definitions of the types inside this kind.
-fn add_kind(definitions: &mut Map<String, Value>, resource: &ResourceInfo, fields: &[&str]) {
-    let package = package(resource);
-    let mut root = (resource.schema)().to_value();
-    let object = root
-        .as_object_mut()
-        .expect("the schema of a struct is an object");
-    object.remove("$schema");
-    object.remove("title");
-    if let Some(Value::Object(own)) = object.remove("$defs") {
-        for (name, mut schema) in own {
-            convert(&mut schema, &package);
-            definitions.insert(qualify(&name, &package), schema);
-        }
-    }
-    convert(&mut root, &package);
-    inline_enums(definitions);
-    let properties = &mut root["properties"];
+/// Returns the schema of one object. `fields` are the fields that a field selector can contain.
+fn object(resource: &ResourceInfo, fields: &[&str]) -> Value {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.inline_subschemas = true;
+    let mut schema = (resource.schema)(&mut settings.into_generator());
+    RecursiveTransform(simplify).transform(&mut schema);
+    let mut root = schema.to_value();
     for (name, schema) in [
         (
             "apiVersion",
@@ -102,23 +85,7 @@ fn add_kind(definitions: &mut Map<String, Value>, resource: &ResourceInfo, field
             described(&v1::ObjectMeta::schema_name(), METADATA),
         ),
     ] {
-        // The schemas of types that kube's macro `CustomResource` creates lack these three fields.
-        if properties[name].is_null() {
-            properties[name] = schema;
-        }
-    }
-    for name in ["spec", "status"] {
-        // A field that consists only of a `$ref` has no description. Such a field gets the
-        // description of its type.
-        if let Some(target) = properties[name]["$ref"].as_str() {
-            let name_of_type = target.trim_start_matches(SCHEMAS_V3);
-            if let Some(Value::String(description)) = definitions
-                .get(name_of_type)
-                .map(|schema| &schema["description"])
-            {
-                properties[name] = described(name_of_type, description);
-            }
-        }
+        root["properties"][name] = schema;
     }
     if let Some(Value::Array(required)) = root.get_mut("required") {
         required.retain(|name| name != "apiVersion" && name != "kind" && name != "metadata");
@@ -128,7 +95,7 @@ fn add_kind(definitions: &mut Map<String, Value>, resource: &ResourceInfo, field
         let fields = fields.iter().map(|path| json!({"fieldPath": path}));
         root["x-kubernetes-selectable-fields"] = fields.collect();
     }
-    definitions.insert(object_name(resource), root);
+    root
 }
 
 fn list(resource: &ResourceInfo) -> Value {
@@ -155,87 +122,25 @@ fn list(resource: &ResourceInfo) -> Value {
     })
 }
 
-/// Returns a reference that has a description. The reference is inside `allOf`, because an object
-/// with `$ref` must not have other keys.
+/// Returns a reference with a description.
 fn described(name: &str, description: &str) -> Value {
     json!({"description": description, "allOf": [reference(name)]})
 }
 
-/// Adds the package to the name of a definition of this project. Names of Kubernetes' definitions
-/// already contain a package.
-fn qualify(name: &str, package: &str) -> String {
-    if name.contains('.') {
-        name.to_owned()
-    } else {
-        format!("{package}{name}")
-    }
-}
-
-/// Converts one schema and all schemas inside it.
-fn convert(schema: &mut Value, package: &str) {
-    let Value::Object(object) = schema else {
-        return;
-    };
+/// Converts one schema, without the schemas in it.
+fn simplify(schema: &mut Schema) {
+    let object = schema.ensure_object();
+    object.remove("title");
     drop_null(object);
     merge_enum(object);
     simplify_integer(object);
     if let Some(Value::String(text)) = object.get_mut("description") {
         *text = join_lines(text);
     }
-    if let Some(Value::Object(properties)) = object.get_mut("properties") {
-        for property in properties.values_mut() {
-            convert(property, package);
-        }
-    }
-    for inner in ["items", "additionalProperties"] {
-        if let Some(inner) = object.get_mut(inner) {
-            convert(inner, package);
-        }
-    }
-    if let Some(Value::String(target)) = object.remove("$ref") {
-        let name = target.strip_prefix("#/$defs/").unwrap_or(&target);
-        let reference = reference(&qualify(name, package));
-        if object.is_empty() {
-            *schema = reference;
-        } else {
-            object.insert("allOf".to_owned(), json!([reference]));
-        }
-    }
-}
-
-/// Copies the definition of each enum into the fields that refer to it, and removes the definition,
-/// as in Kubernetes. So `kubectl explain` lists the values of these fields.
-fn inline_enums(definitions: &mut Map<String, Value>) {
-    let mut enums = Map::new();
-    definitions.retain(|name, schema| {
-        let is_enum = schema.get("enum").is_some();
-        if is_enum {
-            enums.insert(format!("{SCHEMAS_V3}{name}"), schema.take());
-        }
-        !is_enum
-    });
-    let fields = definitions
-        .values_mut()
-        .filter_map(|schema| schema.get_mut("properties")?.as_object_mut())
-        .flat_map(Map::values_mut)
-        .filter_map(Value::as_object_mut);
-    for field in fields {
-        let target = field
-            .get("allOf")
-            .map_or(field.get("$ref"), |parts| parts[0].get("$ref"));
-        let Some(found) = target.and_then(|target| enums.get(target.as_str()?)) else {
-            continue;
-        };
-        let mut merged = found.clone();
-        if let (Some(Value::String(own)), Some(values)) =
-            (field.get("description"), merged["description"].as_str())
-        {
-            let values = values.find(ENUM_VALUES).map_or("", |at| &values[at..]);
-            merged["description"] = json!(format!("{own}{values}"));
-        }
-        if let Value::Object(merged) = merged {
-            *field = merged;
-        }
+    if object.len() > 1
+        && let Some(target) = object.remove("$ref")
+    {
+        object.insert("allOf".to_owned(), json!([{ "$ref": target }]));
     }
 }
 
@@ -267,33 +172,15 @@ fn drop_null(object: &mut Map<String, Value>) {
     }
 }
 
-/// Converts the schema of an enum whose variants have descriptions. `schemars` creates a `oneOf`
-/// with one constant for each variant. The result is an `enum`, and its description lists the
-/// variants, as in Kubernetes.
+/// Replaces an enum whose values have descriptions (`oneOf`) by an enum without them.
 fn merge_enum(object: &mut Map<String, Value>) {
-    let Some(Value::Array(variants)) = object.get("oneOf") else {
-        return;
-    };
-    let mut values = Vec::new();
-    let mut text = String::from(ENUM_VALUES);
-    for variant in variants {
-        let (Some(Value::String(value)), Some(Value::String(description))) =
-            (variant.get("const"), variant.get("description"))
-        else {
-            return;
-        };
-        values.push(json!(value));
-        write!(text, "\n - `\"{value}\"` {}", join_lines(description))
-            .expect("writing to a String cannot fail");
+    let variants = object.get("oneOf").and_then(Value::as_array);
+    let values = variants.map(|all| all.iter().filter_map(|it| it.get("const").cloned()));
+    if let Some(values) = values.map(Iterator::collect::<Value>) {
+        object.remove("oneOf");
+        object.insert("type".to_owned(), json!("string"));
+        object.insert("enum".to_owned(), values);
     }
-    object.remove("oneOf");
-    object.insert("type".to_owned(), json!("string"));
-    object.insert("enum".to_owned(), Value::Array(values));
-    let description = match object.get("description") {
-        Some(Value::String(description)) => join_lines(description) + &text,
-        _ => text.trim_start().to_owned(),
-    };
-    object.insert("description".to_owned(), json!(description));
 }
 
 /// Joins the lines of each paragraph, because clients wrap descriptions themselves. A list item stays a

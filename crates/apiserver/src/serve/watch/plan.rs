@@ -36,9 +36,6 @@ pub(super) struct WatchPlan {
     /// True if a bookmark marks the end of the initial events. The bookmark is sent only if
     /// `bookmarks` is true, too.
     pub(super) marks_initial_end: bool,
-    /// True if the option `sendInitialEvents` is true. The start of such a watch never fails with a
-    /// 410, because the watch begins with the current state.
-    pub(super) initial_events_requested: bool,
     pub(super) duration: Duration,
 }
 
@@ -70,7 +67,6 @@ impl WatchPlan {
             // if the resourceVersion is empty or `0`, and `by_path` is false. This server does the
             // same.
             marks_initial_end: initial.unwrap_or(!by_path && matches!(options.version, "" | "0")),
-            initial_events_requested: initial == Some(true),
             duration,
         })
     }

@@ -1,0 +1,231 @@
+//! Encodes objects, lists and watch events as JSON, in the form that the client requests.
+
+use super::negotiation::{Include, ObjectForm};
+use super::resource::{CellContext, CellValue, Resource};
+use crate::Model;
+use crate::store::{Entry, Rv};
+use jiff::Timestamp;
+use std::borrow::Cow;
+use std::io::Write as _;
+
+const META: &str = "meta.k8s.io/v1";
+
+/// An entry, and the resourceVersion that the client gets. Only the last event of a deleted object
+/// has another resourceVersion than the entry.
+#[derive(Clone, Copy, Debug)]
+pub struct VersionedEntry<'a, M: Model> {
+    pub entry: &'a Entry<M>,
+    pub rv: Rv,
+}
+
+impl<'a, M: Model> VersionedEntry<'a, M> {
+    /// Returns the entry with its own resourceVersion.
+    pub fn at_own_version(entry: &'a Entry<M>) -> Self {
+        Self {
+            entry,
+            rv: entry.rv(),
+        }
+    }
+}
+
+/// The metadata of a list.
+#[derive(Clone, Debug)]
+pub struct ListMeta {
+    /// The resourceVersion of the list.
+    pub rv: Rv,
+    /// The continue token of the next page. Empty on the last page.
+    pub continue_token: String,
+    /// The number of objects on the further pages, if it is known.
+    pub remaining: Option<usize>,
+}
+
+impl ListMeta {
+    /// Returns the metadata of a list with one page.
+    pub fn whole(rv: Rv) -> Self {
+        Self {
+            rv,
+            continue_token: String::new(),
+            remaining: None,
+        }
+    }
+}
+
+/// Encodes the objects of a resource in one form.
+#[derive(Clone, Copy)]
+pub struct Encoder<'a, M: Model> {
+    pub resource: &'a Resource<M>,
+    pub form: ObjectForm,
+    /// The current time, for columns with ages.
+    pub now: Timestamp,
+}
+
+/// Writes formatted text. Writing to a Vec cannot fail.
+macro_rules! put {
+    ($out:expr, $($text:tt)*) => {
+        write!($out, $($text)*).expect("writing to a Vec cannot fail")
+    };
+}
+
+impl<M: Model> Encoder<'_, M> {
+    /// Encodes one object. A table has the definitions of its columns if `with_columns` is true.
+    pub fn object(&self, shown: VersionedEntry<'_, M>, with_columns: bool, out: &mut Vec<u8>) {
+        if matches!(self.form, ObjectForm::Table(_)) {
+            self.list_head(&ListMeta::whole(shown.rv), with_columns, out);
+            self.item(shown, out);
+            out.extend_from_slice(b"]}");
+        } else {
+            self.item(shown, out);
+        }
+    }
+
+    /// Encodes an item of a list, or a row of a table.
+    pub fn item(&self, shown: VersionedEntry<'_, M>, out: &mut Vec<u8>) {
+        match self.form {
+            ObjectForm::Whole => whole(shown, out),
+            ObjectForm::Metadata => metadata(shown, out),
+            ObjectForm::Table(include) => {
+                self.cells(shown.entry.object(), out);
+                match include {
+                    Include::Metadata => metadata(shown, out),
+                    Include::Object => whole(shown, out),
+                    Include::None => out.extend_from_slice(b"null"),
+                }
+                out.push(b'}');
+            }
+        }
+    }
+
+    /// Encodes the start of a row, up to its object.
+    fn cells(&self, object: &M::Object, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"cells\":[");
+        let context = CellContext {
+            now: self.now,
+            of_resource: &*self.resource.context,
+        };
+        for (number, column) in self.resource.columns.iter().enumerate() {
+            if number > 0 {
+                out.push(b',');
+            }
+            let cell = match (column.cell)(object, &context) {
+                CellValue::Text(text) => CellValue::Text(one_line(text)),
+                cell => cell,
+            };
+            serde_json::to_writer(&mut *out, &cell).expect("writing to a Vec cannot fail");
+        }
+        out.extend_from_slice(b"],\"object\":");
+    }
+
+    /// Encodes the start of a list, up to its first item.
+    pub fn list_head(&self, meta: &ListMeta, with_columns: bool, out: &mut Vec<u8>) {
+        let info = &self.resource.info;
+        let (kind, api_version) = match self.form {
+            ObjectForm::Whole => (info.list_kind, info.api_version()),
+            ObjectForm::Metadata => ("PartialObjectMetadataList", META.to_owned()),
+            ObjectForm::Table(_) => ("Table", META.to_owned()),
+        };
+        put!(
+            out,
+            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\
+             \"resourceVersion\":\"{}\",\"continue\":\"{}\"",
+            meta.rv.0,
+            meta.continue_token
+        );
+        if let Some(remaining) = meta.remaining {
+            put!(out, ",\"remainingItemCount\":{remaining}");
+        }
+        if !matches!(self.form, ObjectForm::Table(_)) {
+            out.extend_from_slice(b"},\"items\":[");
+            return;
+        }
+        out.extend_from_slice(b"},\"columnDefinitions\":");
+        let columns = with_columns.then_some(self.resource.columns);
+        serde_json::to_writer(&mut *out, &columns).expect("writing to a Vec cannot fail");
+        out.extend_from_slice(b",\"rows\":[");
+    }
+
+    /// Encodes the end of a list.
+    pub fn list_tail(out: &mut Vec<u8>) {
+        out.extend_from_slice(b"]}\n");
+    }
+
+    /// Encodes a watch event.
+    pub fn event(
+        &self,
+        kind: &str,
+        shown: VersionedEntry<'_, M>,
+        with_columns: bool,
+        out: &mut Vec<u8>,
+    ) {
+        put!(out, "{{\"type\":\"{kind}\",\"object\":");
+        self.object(shown, with_columns, out);
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// Encodes a bookmark. `initial_end` marks the end of the initial events.
+    pub fn bookmark(&self, rv: Rv, initial_end: bool, with_columns: bool, out: &mut Vec<u8>) {
+        let annotations = if initial_end {
+            "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},"
+        } else {
+            ""
+        };
+        let info = &self.resource.info;
+        let (kind, api_version) = match self.form {
+            ObjectForm::Whole | ObjectForm::Table(Include::Object) => {
+                (info.kind, info.api_version())
+            }
+            _ => ("PartialObjectMetadata", META.to_owned()),
+        };
+        let object = format!(
+            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{annotations}\
+             \"resourceVersion\":\"{}\"}}}}",
+            rv.0
+        );
+        out.extend_from_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
+        if let ObjectForm::Table(include) = self.form {
+            let has_object = include != Include::None || initial_end;
+            let object = if has_object { &object } else { "null" };
+            self.list_head(&ListMeta::whole(rv), with_columns, out);
+            let nulls = ",null".repeat(self.resource.columns.len().saturating_sub(1));
+            put!(out, "{{\"cells\":[\"\"{nulls}],\"object\":{object}}}]}}");
+        } else {
+            out.extend_from_slice(object.as_bytes());
+        }
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+fn whole<M: Model>(shown: VersionedEntry<'_, M>, out: &mut Vec<u8>) {
+    if shown.rv == shown.entry.rv() {
+        shown.entry.append_json(out);
+    } else {
+        M::append_json(shown.entry.object(), shown.rv, out);
+    }
+}
+
+fn metadata<M: Model>(shown: VersionedEntry<'_, M>, out: &mut Vec<u8>) {
+    put!(
+        out,
+        "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{META}\",\"metadata\":"
+    );
+    M::append_metadata(shown.entry.object(), shown.rv, out);
+    out.push(b'}');
+}
+
+/// Replaces the characters that would break the lines of a table, or change the terminal.
+fn one_line(text: Cow<'_, str>) -> Cow<'_, str> {
+    if !text.contains(is_unprintable) {
+        return text;
+    }
+    let printable = text.chars().map(|c| match c {
+        '\t' | '\n' | '\r' => ' ',
+        c if is_unprintable(c) => char::REPLACEMENT_CHARACTER,
+        c => c,
+    });
+    Cow::Owned(printable.collect())
+}
+
+/// Returns true for control characters, separators of lines, and controls of the writing direction.
+fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}

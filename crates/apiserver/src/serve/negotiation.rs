@@ -1,0 +1,201 @@
+//! Content negotiation. Input: the header `Accept` and the query of a request. Output: the form in
+//! which the answer shows objects. The server sends only JSON.
+
+use super::error_status::ErrorStatus;
+use super::request::Query;
+use http::{HeaderMap, header};
+
+/// Largest number of media types that the server reads from a header. It ignores the others.
+const MAX_CLAUSES: usize = 64;
+
+/// The form in which an answer shows an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ObjectForm {
+    /// The object itself.
+    Whole,
+    /// A row of a `Table`, which `kubectl get` requests.
+    Table(Include),
+    /// `PartialObjectMetadata`.
+    Metadata,
+}
+
+/// The object in a row of a `Table`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Include {
+    /// `PartialObjectMetadata`.
+    Metadata,
+    /// The object itself.
+    Object,
+    /// No object.
+    None,
+}
+
+/// One media type of an `Accept` header, with the parameters that Kubernetes defines.
+#[derive(Clone, Debug)]
+pub struct AcceptClause<'a> {
+    media_type: &'a str,
+    weight: f32,
+    as_kind: &'a str,
+    group: &'a str,
+    version: &'a str,
+    stream: &'a str,
+}
+
+/// Returns the media types of the header `Accept`, the preferred ones first: by weight, and
+/// a wildcard after the others. Without the header, the client accepts JSON.
+pub fn clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
+    let accept = headers
+        .get(header::ACCEPT)
+        .map_or("", |value| value.to_str().unwrap_or("invalid"));
+    let accept = if accept.is_empty() {
+        "application/json"
+    } else {
+        accept
+    };
+    let clauses = accept.split(',').take(MAX_CLAUSES);
+    let mut clauses: Vec<AcceptClause<'_>> = clauses.map(AcceptClause::parse).collect();
+    let is_wildcard = |it: &AcceptClause<'_>| it.media_type.contains('*');
+    clauses.sort_by(|a, b| {
+        let by_weight = b.weight.total_cmp(&a.weight);
+        by_weight.then(is_wildcard(a).cmp(&is_wildcard(b)))
+    });
+    clauses
+}
+
+impl<'a> AcceptClause<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let mut clause = Self {
+            media_type: parts.next().unwrap_or_default(),
+            weight: 1.0,
+            as_kind: "",
+            group: "",
+            version: "",
+            stream: "",
+        };
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            let value = value.trim();
+            match name.trim() {
+                "q" => clause.weight = value.parse().unwrap_or(0.0),
+                "as" => clause.as_kind = value,
+                "g" => clause.group = value,
+                "v" => clause.version = value,
+                "stream" => clause.stream = value,
+                _ => {}
+            }
+        }
+        clause
+    }
+
+    /// Returns true if the client accepts JSON.
+    pub fn allows_json(&self) -> bool {
+        matches!(
+            self.media_type,
+            "application/json" | "application/*" | "*/*" | "*"
+        ) && matches!(self.stream, "" | "watch")
+    }
+
+    /// Returns true if the client does not request another kind than that of the object.
+    pub fn is_plain(&self) -> bool {
+        self.as_kind.is_empty() && self.group.is_empty() && self.version.is_empty()
+    }
+
+    /// Returns the requested version of a kind. None if the client does not request this kind.
+    pub fn version_of(&self, group: &str, kind: &str) -> Option<&'a str> {
+        (self.group == group && self.as_kind == kind).then_some(self.version)
+    }
+
+    /// Returns the form of objects that the client requests. None if the server does not support it.
+    fn form(&self, query: &Query) -> Option<Result<ObjectForm, ErrorStatus>> {
+        if !self.allows_json() {
+            return None;
+        }
+        if self.is_plain() {
+            return Some(Ok(ObjectForm::Whole));
+        }
+        match (self.group, self.version, self.as_kind) {
+            ("meta.k8s.io", "v1", "Table") => Some(include(query).map(ObjectForm::Table)),
+            ("meta.k8s.io", "v1", "PartialObjectMetadata" | "PartialObjectMetadataList") => {
+                Some(Ok(ObjectForm::Metadata))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns the form in which the answer shows objects. Returns a 406 if the server supports no form
+/// that the client accepts.
+pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<ObjectForm, ErrorStatus> {
+    let clauses = clauses(headers);
+    let form = clauses.iter().find_map(|clause| clause.form(query));
+    form.ok_or_else(unacceptable)?
+}
+
+/// Creates a 406.
+pub fn unacceptable() -> ErrorStatus {
+    ErrorStatus::not_acceptable("only the following media types are accepted: application/json")
+}
+
+fn include(query: &Query) -> Result<Include, ErrorStatus> {
+    match query.text("includeObject") {
+        "" | "Metadata" => Ok(Include::Metadata),
+        "Object" => Ok(Include::Object),
+        "None" => Ok(Include::None),
+        other => Err(ErrorStatus::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: \
+             must be 'Metadata', 'Object', 'None', or empty"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+    #[test]
+    fn the_first_supported_clause_with_the_largest_weight_decides() {
+        let table = Some(ObjectForm::Table(Include::Metadata));
+        let whole = Some(ObjectForm::Whole);
+        let protobuf = "application/vnd.kubernetes.protobuf";
+        for (accept, expected) in [
+            (String::new(), whole),
+            ("*/*".to_owned(), whole),
+            ("application/*".to_owned(), whole),
+            ("application/json;stream=watch".to_owned(), whole),
+            (format!("{TABLE},application/json"), table),
+            (format!("{protobuf},{TABLE}"), table),
+            (format!("application/json;q=0.5, {TABLE}"), table),
+            (format!("{TABLE};q=0.5, application/json"), whole),
+            (
+                "application/json;as=Table;v=v2;g=meta.k8s.io,*/*".to_owned(),
+                whole,
+            ),
+            (
+                "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io".to_owned(),
+                Some(ObjectForm::Metadata),
+            ),
+            (protobuf.to_owned(), None),
+            ("application/yaml".to_owned(), None),
+            ("text/html".to_owned(), None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, accept.parse().unwrap());
+            assert_eq!(
+                negotiate(&headers, &Query::default()).ok(),
+                expected,
+                "{accept}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_value_of_include_object_is_an_error_only_for_tables() {
+        let query = Query::of(&"/?includeObject=x".parse().unwrap());
+        let mut headers = HeaderMap::new();
+        assert!(negotiate(&headers, &query).is_ok());
+        headers.insert(header::ACCEPT, TABLE.parse().unwrap());
+        assert!(negotiate(&headers, &query).is_err());
+    }
+}
