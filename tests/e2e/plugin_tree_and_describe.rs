@@ -190,7 +190,7 @@ fn describe_shows_rule_relatives_and_events() {
                 .collect();
             for expected in [
                 format!("Name: {name}"),
-                format!("Rule Set: {rules}"),
+                format!("ruleSet: {rules}"),
                 "expression: object.status.printableStatus == 'Migrating'".to_owned(),
             ] {
                 assert!(lines.contains(&expected), "{expected}: {}", said.out);

@@ -4,9 +4,13 @@
 use super::problem::Problem;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Name of the file with the index.
 pub(crate) const INDEX_FILE: &str = "bundle.json";
+
+/// The namespace in which `deploy/` installs `ifo-apiserver`.
+const DEFAULT_NAMESPACE: &str = "ifo-system";
 
 /// The index of a support bundle.
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,6 +31,27 @@ pub(crate) struct BundleIndex {
     pub(crate) operations: OperationsPart,
     /// All parts, also those that could not be read.
     pub(crate) parts: Vec<BundlePart>,
+}
+
+impl BundleIndex {
+    /// Creates the index of a bundle without parts.
+    pub(crate) fn new(created: Timestamp, includes_text: bool) -> Self {
+        Self {
+            created,
+            redacted: !includes_text,
+            plugin_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
+            server_version: None,
+            server_namespace: DEFAULT_NAMESPACE.to_owned(),
+            operations: OperationsPart {
+                result: PartResult::Skipped,
+                count: 0,
+                namespaces: None,
+                is_complete: false,
+                warning: None,
+            },
+            parts: Vec::new(),
+        }
+    }
 }
 
 /// The number, the namespaces and the completeness of the operations in the bundle.
@@ -67,7 +92,7 @@ pub(crate) struct BundlePart {
 }
 
 /// The result of reading a part of the bundle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PartResult {
     /// The part was read completely.
     Read,
@@ -77,32 +102,22 @@ pub(crate) enum PartResult {
     Forbidden,
     /// The cluster has no such object or resource, or the list is empty.
     NotFound,
-    /// The kube-apiserver or `ifo-apiserver` does not answer, or refuses the request for now.
-    Unavailable,
-    /// The time limit of the request or of the whole collection was reached.
-    TimedOut,
     /// The part was not requested, because it needs a flag, or Pods that could not be read.
     Skipped,
-    /// Any other error.
+    /// Any other error, for example no answer in time.
+    #[serde(other)]
     Failed,
 }
 
 impl PartResult {
-    /// Returns the reason in words.
-    pub(crate) fn reason(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Truncated => "a limit was reached",
-            Self::Forbidden => "no permission",
-            Self::NotFound => "not in the cluster",
-            Self::Unavailable => "no answer, or refused because of load",
-            Self::TimedOut => "no answer in time",
-            Self::Skipped => {
-                "not requested: logs need Pods and --include-text, and metrics need --metrics FILE"
-            }
-            Self::Failed => "an error",
-        }
-    }
+    /// The results of the parts that are missing or incomplete.
+    pub(crate) const NOT_READ: [Self; 5] = [
+        Self::Truncated,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::Skipped,
+        Self::Failed,
+    ];
 
     /// Returns the result of a part that was read.
     pub(crate) fn of_read(is_truncated: bool) -> Self {
@@ -118,12 +133,22 @@ impl PartResult {
         match problem {
             Problem::Forbidden { .. } | Problem::Unauthorized => Self::Forbidden,
             Problem::NotFound(_) | Problem::NotInstalled => Self::NotFound,
-            Problem::TimedOut(_) => Self::TimedOut,
-            Problem::Unreachable { .. }
-            | Problem::Unavailable(_)
-            | Problem::NotSynced
-            | Problem::Busy(_) => Self::Unavailable,
             _ => Self::Failed,
         }
+    }
+}
+
+impl fmt::Display for PartResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Truncated => "incomplete, because a limit was reached",
+            Self::Forbidden => "missing, because you have no permission",
+            Self::NotFound => "missing, because the cluster has none",
+            Self::Skipped => {
+                "missing, because logs need Pods and --include-text, and metrics need --metrics FILE"
+            }
+            Self::Failed => "missing, because of an error",
+        })
     }
 }

@@ -8,7 +8,7 @@ mod table;
 
 pub(super) use table::{Table, terminal_width};
 
-use super::listed_operation::ListedOperation;
+use super::listed_operation::{ListedOperation, seconds_text};
 use super::plain_text::one_line;
 use super::sort::urgency;
 use ifo_api::duration;
@@ -33,12 +33,13 @@ pub(super) enum OperationColumn {
     Reason,
     Started,
     Completed,
+    Duration,
     Message,
 }
 
 use OperationColumn::{
-    Age, Completed, Component, Estimate, Expected, Message, Name, Namespace, Nodes, Operation,
-    Progress, Reason, RuleSet, Started, State, Subject,
+    Age, Completed, Component, Duration, Estimate, Expected, Message, Name, Namespace, Nodes,
+    Operation, Progress, Reason, RuleSet, Started, State, Subject,
 };
 
 /// The columns of normal output, from left to right.
@@ -85,6 +86,7 @@ impl OperationColumn {
             Reason => "REASON",
             Started => "STARTED",
             Completed => "COMPLETED",
+            Duration => "DURATION",
             Message => "MESSAGE",
         }
     }
@@ -105,7 +107,8 @@ impl OperationColumn {
     /// Returns the text of the cell for an operation. Empty if the operation has no value for the
     /// column.
     pub(super) fn text(self, operation: &ListedOperation, now: Timestamp) -> String {
-        let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
+        let time =
+            |time: Option<Timestamp>| time.map(|time| format!("{time:.0}")).unwrap_or_default();
         one_line(&match self {
             Namespace => operation.subject.namespace.clone().unwrap_or_default(),
             Subject => with_member_prefix(operation, operation.subject_name()),
@@ -117,6 +120,7 @@ impl OperationColumn {
             Nodes => operation.nodes.join(","),
             Started => time(operation.started),
             Completed => time(operation.completed),
+            Duration => operation.duration().map(seconds_text).unwrap_or_default(),
             Operation | Name | Component | RuleSet | Reason | Message => {
                 return one_line(self.field(operation));
             }
@@ -134,7 +138,7 @@ impl OperationColumn {
             Reason => &operation.reason,
             Message => &operation.message,
             Namespace | Subject | State | Progress | Age | Expected | Estimate | Nodes
-            | Started | Completed => "",
+            | Started | Completed | Duration => "",
         }
     }
 
@@ -147,6 +151,7 @@ impl OperationColumn {
         match self {
             Age | Started => a.started.cmp(&b.started),
             Completed => a.completed.cmp(&b.completed),
+            Duration => a.duration().cmp(&b.duration()),
             Progress => b.progress.cmp(&a.progress),
             State => urgency(a).cmp(&urgency(b)),
             Expected => typical(a).cmp(&typical(b)),

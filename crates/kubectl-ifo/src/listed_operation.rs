@@ -24,7 +24,6 @@ pub(super) use timing::seconds_text;
 
 use super::plain_text::one_line;
 use ifo_api::live::{self, Expected, State};
-use ifo_api::persisted::LIVE_ANNOTATION;
 use ifo_api::record;
 use ifo_client::manifest::Object;
 use ifo_client::short_names::ShortNames;
@@ -61,10 +60,6 @@ pub(super) struct ListedOperation {
     /// custom resource of the Go operator has no live object, so the field has the UID of the
     /// custom resource. Empty if the UID is unknown.
     pub(super) uid: String,
-    /// If the operation was read from a custom resource of `ifo-apiserver`: `namespace/name` of the
-    /// live object that the custom resource stores. None for live objects, for records, and for
-    /// custom resources of the Go operator.
-    pub(super) live_name: Option<String>,
     /// Labels of the InFlightOperation.
     pub(super) labels: BTreeMap<String, String>,
     /// Name of the operation, such as `Migrating`.
@@ -222,13 +217,11 @@ impl ListedOperation {
         // a phase.
         let states = [status.state, status.outcome, status.phase];
         let state = states.into_iter().find(|it| !it.is_empty());
-        let mut annotations = metadata.annotations.unwrap_or_default();
         Ok(Self {
             namespace: metadata.namespace,
             name: metadata.name.unwrap_or_default(),
             resource_version: metadata.resource_version.unwrap_or_default(),
             uid: status.live_uid.or(metadata.uid).unwrap_or_default(),
-            live_name: annotations.remove(LIVE_ANNOTATION),
             labels: metadata.labels.unwrap_or_default(),
             operation: spec.operation,
             item: spec.item,

@@ -51,14 +51,9 @@ impl OwnerLookup {
         }
     }
 
-    /// Looks up the direct and indirect owners of the objects that `operations` are about. Returns
-    /// the number of owners that were not requested because of the limit.
-    pub(super) async fn look_up(&mut self, operations: &[ListedOperation]) -> usize {
-        self.look_up_for(operations, &|_| true).await
-    }
-
-    /// Looks up owners like [`Self::look_up`], but only for the operations for which `is_included`
-    /// returns true.
+    /// Looks up the direct and indirect owners of the objects that `operations` are about, for the
+    /// operations for which `is_included` returns true. Returns the number of owners that were not
+    /// requested because of the limit.
     pub(super) async fn look_up_for(
         &mut self,
         operations: &[ListedOperation],
@@ -165,7 +160,7 @@ mod tests {
         });
         let operations = [on("a", "Thing", &name(0), "Moving").owned_by("Thing", &name(1))];
         let mut lookup = OwnerLookup::new(server.clone(), Kinds::new(server), MAX_LEVELS);
-        assert_eq!(lookup.look_up(&operations).await, 1);
+        assert_eq!(lookup.look_up_for(&operations, &|_| true).await, 1);
         assert_eq!(lookup.known.len(), MAX_LEVELS);
     }
 }

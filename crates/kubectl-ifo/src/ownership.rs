@@ -278,17 +278,6 @@ impl<'a> Ownership<'a> {
         }
         found
     }
-
-    /// Returns the direct and indirect owners of the node `index`.
-    pub(super) fn owners(&self, index: usize) -> HashSet<usize> {
-        reach(vec![index], |it| &self.nodes[it].owners)
-    }
-
-    /// Returns the nodes that the node `index` owns, directly and indirectly.
-    pub(super) fn owned(&self, index: usize) -> HashSet<usize> {
-        let owned = self.dependents();
-        reach(vec![index], |it| &owned[it])
-    }
 }
 
 /// Returns all nodes that can be reached from `starts` in one or more steps. So a start is included

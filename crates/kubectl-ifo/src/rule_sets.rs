@@ -219,11 +219,6 @@ impl ListedRuleSet {
         self.condition("Ready")
     }
 
-    /// Returns true if the rule set works, according to its status.
-    pub(super) fn is_ready(&self) -> bool {
-        self.ready().is_some_and(|ready| ready.status == "True")
-    }
-
     /// Returns true if the status is about the current generation of the rule set.
     pub(super) fn is_current(&self) -> bool {
         self.metadata.generation.is_none()

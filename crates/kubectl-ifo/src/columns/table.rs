@@ -63,7 +63,17 @@ impl Table {
         now: Timestamp,
         style: &TextStyle,
     ) -> TerminalText {
-        let table = Self::new(operations, now, style, false);
+        Self::of_columns(columns_of(style), operations, now, style)
+    }
+
+    /// Formats a table with these columns.
+    pub(crate) fn of_columns(
+        columns: &[OperationColumn],
+        operations: &[ListedOperation],
+        now: Timestamp,
+        style: &TextStyle,
+    ) -> TerminalText {
+        let table = Self::new(columns, operations, now, style, false);
         let rows = operations.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
     }
@@ -75,21 +85,17 @@ impl Table {
         now: Timestamp,
         style: &TextStyle,
     ) -> Self {
-        Self::new(operations, now, style, true)
+        Self::new(columns_of(style), operations, now, style, true)
     }
 
     fn new(
+        columns: &[OperationColumn],
         operations: &[ListedOperation],
         now: Timestamp,
         style: &TextStyle,
         has_later_rows: bool,
     ) -> Self {
         let (screen, paint) = (style.width(), style.paint);
-        let columns = if style.wide {
-            ALL_COLUMNS
-        } else {
-            DEFAULT_COLUMNS
-        };
         let mut table = Self {
             columns: columns.to_vec(),
             widths: Vec::new(),
@@ -373,6 +379,14 @@ impl Table {
         }
         line.push_str("\n");
         line
+    }
+}
+
+fn columns_of(style: &TextStyle) -> &'static [OperationColumn] {
+    if style.wide {
+        ALL_COLUMNS
+    } else {
+        DEFAULT_COLUMNS
     }
 }
 

@@ -39,31 +39,24 @@ impl<'a> DescribeArgument<'a> {
         }
     }
 
-    /// Returns the indexes of the operations that the argument names, completed operations last.
-    pub(super) fn find(&self, operations: &[ListedOperation]) -> Vec<usize> {
-        let named = operations
-            .iter()
-            .enumerate()
-            .filter(|(_, it)| self.names(it));
-        let mut found: Vec<usize> = named.map(|(number, _)| number).collect();
-        found.sort_by_key(|number| {
-            let it = &operations[*number];
-            (!it.active, it.subject.namespace.clone(), it.started)
-        });
-        found
-    }
-
-    /// Returns the record of the operation that the argument names. If the argument names a subject,
-    /// returns the newest record of each subject of this kind and name. If there is no record,
-    /// returns an error. `operations` are the operations that the server still serves.
-    pub(super) async fn records(
+    /// Returns the operations that the argument names, completed operations last. If the server no
+    /// longer serves such an operation, returns the record of the operation that has ended. For a
+    /// subject, this is the newest record of each subject of this kind and name. `operations` are the
+    /// operations that the server serves.
+    pub(super) async fn find(
         &self,
         source: &OperationSource,
         operations: &[ListedOperation],
     ) -> Result<Vec<ListedOperation>, Problem> {
+        let named = operations.iter().filter(|it| self.names(it)).cloned();
+        let mut found: Vec<ListedOperation> = named.collect();
+        found.sort_by_key(|it| (!it.active, it.subject.namespace.clone(), it.started));
+        if !found.is_empty() {
+            return Ok(found);
+        }
         let selector = match self {
-            Self::Operation(name) => format!("metadata.name={}", escaped(name)),
-            Self::Subject(resource) => format!("spec.subject.name={}", escaped(resource.name())),
+            Self::Operation(name) => format!("metadata.name={name}"),
+            Self::Subject(resource) => format!("spec.subject.name={}", resource.name()),
         };
         let (mut records, why) = match selected_records(source, &selector).await {
             Ok(records) => (records, String::new()),
@@ -76,22 +69,20 @@ impl<'a> DescribeArgument<'a> {
             return Err(self.not_found(source, operations, &why).await);
         }
         let all = records.len();
-        let note = match self {
-            Self::Operation(_) => "the operation has ended; showing its record".to_owned(),
-            Self::Subject(resource) => {
-                keep_newest_of_each_subject(&mut records);
-                let earlier = match all - records.len() {
-                    0 => String::new(),
-                    count => {
-                        format!("; number of earlier records: {count}, see: kubectl ifo history")
-                    }
-                };
-                format!(
-                    "no operation on {resource} is in flight; showing the newest record{earlier}"
-                )
-            }
+        if let Self::Subject(_) = self {
+            records.sort_by_key(|it| Reverse(it.completed));
+            let mut seen = BTreeSet::new();
+            records.retain(|it| {
+                let subject = it.subject.clone();
+                seen.insert((subject.namespace, subject.api_version, subject.kind))
+            });
+        }
+        let earlier = match all - records.len() {
+            0 => String::new(),
+            count => format!("; number of earlier records: {count}, see: kubectl ifo history"),
         };
-        complain("note", note);
+        let note = "no such operation is in flight; showing the newest record";
+        complain("note", format!("{note}{earlier}"));
         Ok(records)
     }
 
@@ -101,42 +92,15 @@ impl<'a> DescribeArgument<'a> {
         operations: &[ListedOperation],
         why: &str,
     ) -> Problem {
-        Problem::NotFound(match self {
-            Self::Operation(name) => format!(
-                "there is no operation {name:?}{why}; see: kubectl ifo list -A -O name, or name a \
-                 resource as Kind/name"
-            ),
+        let what = match self {
+            Self::Operation(name) => format!("operation {name:?}"),
             Self::Subject(resource) => {
                 let unknown = resource.unknown_kind_message(source, operations).await;
                 let unknown = unknown.map(|it| format!(" ({it})")).unwrap_or_default();
-                format!(
-                    "there is no operation on {resource}{unknown}{why}; see what there is: kubectl \
-                     ifo list -A"
-                )
+                format!("operation on {resource}{unknown}")
             }
-        })
+        };
+        let see = "see what there is: kubectl ifo list -A";
+        Problem::NotFound(format!("there is no {what}{why}; {see}"))
     }
-}
-
-/// Escapes the value of a field selector.
-fn escaped(value: &str) -> String {
-    let mut escaped = String::new();
-    for c in value.chars() {
-        if matches!(c, '\\' | ',' | '=') {
-            escaped.push('\\');
-        }
-        escaped.push(c);
-    }
-    escaped
-}
-
-/// Objects in several namespaces can have the same kind and name. Keeps the newest record of each
-/// object.
-fn keep_newest_of_each_subject(records: &mut Vec<ListedOperation>) {
-    records.sort_by_key(|it| Reverse(it.completed));
-    let mut seen = BTreeSet::new();
-    records.retain(|it| {
-        let subject = it.subject.clone();
-        seen.insert((subject.namespace, subject.api_version, subject.kind))
-    });
 }

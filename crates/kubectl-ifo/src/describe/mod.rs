@@ -8,8 +8,8 @@
 
 mod argument;
 mod events;
-mod related_operations;
-mod rule_details;
+mod related;
+mod rule;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -25,21 +25,15 @@ use super::list::objects;
 use super::listed_operation::{ListedOperation, operation_name_in};
 use super::operation_source::OperationSource;
 use super::output::{ListFormat, complain, print};
-use super::owner_lookup::OwnerLookup;
-use super::ownership::Ownership;
 use super::problem::Problem;
 use crate::clock;
 use argument::DescribeArgument;
+use ifo_api::record;
 use k8s_openapi::api::core::v1::Event;
-use related_operations::Related;
-use rule_details::DescribedRule;
+use related::Related;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
-
-/// Largest number of owners that are looked up to find related operations. Each owner needs a
-/// request. If there are more owners, some related operations may be missing.
-const MAX_OWNERS: usize = 200;
 
 /// The arguments of `describe`.
 #[derive(Debug, clap::Args)]
@@ -78,64 +72,43 @@ pub(super) struct DescribeArgs {
 pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let filters = Filters::all_in(args.connect.namespace());
     let server = args.connect.open().await?;
-    let (source, mut operations) =
-        OperationSource::open(server.clone(), filters.clone(), true).await?;
+    let (source, operations) = OperationSource::open(server.clone(), filters.clone(), true).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     let kinds = Kinds::new(server.clone());
-    let served = operations.len();
-    let mut chosen: Vec<usize> = Vec::new();
+    let mut chosen: Vec<ListedOperation> = Vec::new();
     let mut missing: Vec<Problem> = Vec::new();
     for text in &args.names {
         let argument = DescribeArgument::parse(text, &kinds).await?;
-        let found = argument.find(&operations[..served]);
-        if !found.is_empty() {
-            chosen.extend(found);
-            continue;
-        }
-        match argument.records(&source, &operations[..served]).await {
-            Ok(records) => {
-                chosen.extend(operations.len()..operations.len() + records.len());
-                operations.extend(records);
-            }
+        match argument.find(&source, &operations).await {
+            Ok(found) => chosen.extend(found),
             Err(problem @ Problem::NotFound(_)) => missing.push(problem),
             Err(problem) => return Err(problem),
         }
     }
-    // The operations with an index from `served` on are records.
-    let resource_name = |number: usize| match &operations[number] {
-        record if number >= served => record_resource_name(&record.name),
-        operation => operation.resource_name(source.served.group()),
-    };
     // If two arguments name the same operation, the operation is described once.
     let mut seen = BTreeSet::new();
-    chosen.retain(|number| seen.insert((*number >= served, operations[*number].key())));
+    chosen.retain(|it| seen.insert((is_record(it), it.key())));
     let format = args.format.unwrap_or_default();
     match format {
         _ if chosen.is_empty() => {}
         ListFormat::Json | ListFormat::Yaml => {
-            let by_name = args
-                .names
-                .iter()
-                .all(|name| operation_name_in(name).is_some());
+            let mut names = args.names.iter();
+            let by_name = names.all(|name| operation_name_in(name).is_some());
             let single = chosen.len() == 1 && by_name && missing.is_empty();
-            let chosen: Vec<ListedOperation> =
-                chosen.iter().map(|it| operations[*it].clone()).collect();
             print(objects(&chosen, format, single)?)?;
         }
         ListFormat::Name => {
-            for number in chosen {
-                print(resource_name(number) + "\n")?;
+            for it in &chosen {
+                let name = if is_record(it) {
+                    record_resource_name(&it.name)
+                } else {
+                    it.resource_name(source.served.group())
+                };
+                print(name + "\n")?;
             }
         }
         ListFormat::Table | ListFormat::Wide => {
-            let mut lookup = OwnerLookup::new(server.clone(), kinds, MAX_OWNERS);
-            // The owners of the described operations are looked up first, because the lookup stops
-            // after `MAX_OWNERS` owners.
-            let first: Vec<ListedOperation> =
-                chosen.iter().map(|it| operations[*it].clone()).collect();
-            lookup.look_up(&first).await;
-            lookup.look_up(&operations).await;
-            let descriptions = describe_all(&server, &operations, &chosen, &lookup).await;
+            let descriptions = describe_all(&server, &operations, &chosen).await;
             let paint = args.colors.paint();
             print(text::text(&descriptions, clock::now(), paint))?;
         }
@@ -152,13 +125,24 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     Err(first)
 }
 
+/// Returns true for a record of an operation that has ended.
+fn is_record(operation: &ListedOperation) -> bool {
+    object_of(operation)["kind"] == record::KIND
+}
+
+fn object_of(operation: &ListedOperation) -> Value {
+    let raw = operation.raw.as_ref();
+    let object = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
+    object.unwrap_or_default()
+}
+
 /// The facts about one operation.
 struct OperationDescription<'a> {
     operation: &'a ListedOperation,
-    /// The JSON of the InFlightOperation, as the command received it.
+    /// The JSON of the object, as the command received it.
     object: Value,
     /// The rule that detects the operation, or the reason why no rule is shown.
-    rule: Result<DescribedRule, String>,
+    rule: Result<Value, String>,
     related: Vec<Related<'a>>,
     /// The Events of the subject, or the reason why no Events are shown. None if the next
     /// description is about the same subject, because that description then has the Events.
@@ -168,36 +152,27 @@ struct OperationDescription<'a> {
 async fn describe_all<'a>(
     server: &ApiClient,
     operations: &'a [ListedOperation],
-    chosen: &[usize],
-    lookup: &'a OwnerLookup,
+    chosen: &'a [ListedOperation],
 ) -> Vec<OperationDescription<'a>> {
-    let ownership = Ownership::of(operations, &lookup.known);
     let mut rule_sets = BTreeMap::new();
     let mut descriptions: Vec<OperationDescription<'a>> = Vec::new();
-    for (position, number) in chosen.iter().enumerate() {
-        let operation = &operations[*number];
+    for (position, operation) in chosen.iter().enumerate() {
         let name = &operation.rule_set;
         if !rule_sets.contains_key(name) {
-            rule_sets.insert(name, rule_details::read_rule_set(server, name).await);
+            rule_sets.insert(name, rule::read_rule_set(server, name).await);
         }
-        let next = chosen.get(position + 1).map(|it| &operations[*it].subject);
-        let is_last_of_subject = next != Some(&operation.subject);
-        let events = if is_last_of_subject {
-            Some(events::read(server, &operation.subject).await)
-        } else {
+        let next = chosen.get(position + 1).map(|it| &it.subject);
+        let events = if next == Some(&operation.subject) {
             None
+        } else {
+            Some(events::read(server, &operation.subject).await)
         };
-        let raw = operation.raw.as_ref();
+        let rule_set = rule_sets[name].as_ref().map_err(Clone::clone);
         descriptions.push(OperationDescription {
             operation,
-            object: raw
-                .and_then(|raw| serde_json::from_str(raw.get()).ok())
-                .unwrap_or_default(),
-            rule: rule_sets[name]
-                .as_ref()
-                .map_err(Clone::clone)
-                .and_then(|rule_set| DescribedRule::of(rule_set, &operation.operation)),
-            related: related_operations::to(operation, &ownership),
+            object: object_of(operation),
+            rule: rule_set.and_then(|it| rule::rule_for(it, &operation.operation)),
+            related: related::to(operation, operations),
             events,
         });
     }

@@ -1,12 +1,9 @@
 //! Tests of the text that `kubectl ifo describe` prints.
 
-use super::rule_details::DescribedRule;
-use super::{OperationDescription, events, related_operations, text};
+use super::{OperationDescription, events, related, rule, text};
 use crate::colors::Paint;
 use crate::listed_operation::{ListedOperation, operation_name_in};
-use crate::ownership::Ownership;
 use crate::test_fixtures::{client, now, on, subject};
-use ifo_api::generate_crds::persisted_operations;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
@@ -98,175 +95,135 @@ fn three_events() -> Vec<Event> {
     .unwrap()
 }
 
-fn described(descriptions: &[OperationDescription<'_>]) -> String {
-    text::text(descriptions, now(), Paint::default()).to_string()
-}
-
-#[test]
-fn describe_shows_all_details() {
-    let object = object();
-    let operation = ListedOperation::read(&object.to_string(), true).unwrap();
-    let mut operations = vec![
-        operation.clone(),
-        on("shop", "VirtualMachineInstance", "web", "Booting").since(5),
-        on("shop", "Pool", "p", "Growing").state("Succeeded", None),
-        on("shop", "Migration", "m", "Running")
-            .group("vm.web", "child")
-            .since(60),
-        on("", "Node", "n", "Draining")
-            .group("vm.web", "root")
-            .state("Blocked", None),
-        on("elsewhere", "Migration", "m", "Running").group("vm.web", "child"),
-        on("shop", "VirtualMachine", "other", "Migrating"),
-    ];
-    operations[1] = operations[1].clone().owned_by("VirtualMachine", "web");
-    operations[1].subject.owner_references[0].uid = "u-2".to_owned();
-    operations[2].subject.uid = Some("u-3".to_owned());
-    let mut resizing = operation.clone();
-    resizing.name = "web-resizing".to_owned();
-    resizing.operation = "Resizing".to_owned();
-    operations.push(resizing);
-    let ownership = Ownership::of(&operations, &[]);
+/// Describes an operation that is related to `all`.
+fn described(operation: &ListedOperation, object: Value, all: &[ListedOperation]) -> String {
     let description = OperationDescription {
-        operation: &operations[0],
+        operation,
         object,
-        rule: DescribedRule::of(&rule_set(), "Migrating"),
-        related: related_operations::to(&operations[0], &ownership),
+        rule: rule::rule_for(&rule_set(), "Migrating"),
+        related: related::to(operation, all),
         events: Some(Ok(three_events())),
     };
-    let text = described(&[description]);
-    assert_eq!(text, include_str!("tests/all.txt"), "\n{text}");
+    text::text(&[description], now(), Paint::default()).to_string()
 }
 
-/// Returns the properties of a schema in a CRD. `path` is the path of the schema in an object.
-fn properties(crd: &Value, path: &str) -> serde_json::Map<String, Value> {
-    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    let properties = schema.pointer(&format!("/properties/{path}/properties"));
-    properties.unwrap().as_object().unwrap().clone()
-}
-
-/// Returns a value that the schema allows, with all fields.
-fn example(schema: &Value) -> Value {
-    match schema["type"].as_str().unwrap() {
-        "object" => {
-            let fields = schema["properties"].as_object().into_iter().flatten();
-            fields
-                .map(|(field, schema)| (field.clone(), example(schema)))
-                .collect()
-        }
-        "array" => json!([example(&schema["items"])]),
-        "integer" => json!(7),
-        "boolean" => json!(true),
-        _ if schema["format"] == "date-time" => json!("2026-01-01T13:00:00Z"),
-        _ => schema["enum"].get(0).cloned().unwrap_or(json!("Example")),
+#[test]
+fn describe_shows_all_fields_the_rule_and_events() {
+    let operation = ListedOperation::read(&object().to_string(), true).unwrap();
+    let text = described(&operation, object(), &[]);
+    let lines: Vec<String> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    for line in [
+        "Name: web-migrating-3f9c2a1b5e6d7f80",
+        "State: Failing",
+        "ifo.kubevirt.io/operation: Migrating",
+        "ruleSet: vm-rules",
+        "apiVersion: kubevirt.io/v1",
+        "controller: true",
+        "detectedBy: vm-rules, others",
+        "lastDetected: 2026-01-01T11:59:30Z (30s ago)",
+        "message: no node",
+        "has room",
+        "Progressing True 3m NoRoom no node has room",
+        "Detected Unknown 60s WatchGap",
+        "expression: variables.aVariableWithALongName > 0 &&",
+        "variables.migrations[0].running",
+        "supersedes: Starting, Stopping",
+        "migrations: variables.status.migrations",
+        "notReady: may not watch",
+        "Related: <none>",
+        "Warning Evicting 3m (x5) drainer again",
+        "Warning Evicting 1s (x3)",
+    ] {
+        assert!(lines.iter().any(|it| it == line), "{line}: {text}");
     }
+    assert!(!text.contains("unused"), "{text}");
+    // The first section begins at the margin, and no text of the object does.
+    assert!(!text.contains("\nhas room"), "{text}");
 }
 
+/// Removes each field of the object, and expects that the description changes.
 #[test]
 fn each_field_of_an_operation_is_described() {
-    let crd = json!(persisted_operations());
-    let part =
-        |path: &str| example(&json!({"type": "object", "properties": properties(&crd, path)}));
-    let object = json!({"metadata": {"name": "a"}, "spec": part("spec"), "status": part("status")});
-    let describe = |object: &Value| {
-        described(&[OperationDescription {
-            operation: &ListedOperation::read(&object.to_string(), true).unwrap(),
-            object: object.clone(),
-            rule: Err(String::new()),
-            related: Vec::new(),
-            events: None,
-        }])
-    };
-    let all = describe(&object);
+    let operation = ListedOperation::read(&object().to_string(), true).unwrap();
+    let all = described(&operation, object(), &[]);
     for part in ["spec", "status"] {
-        for field in properties(&crd, part).keys() {
-            let mut without = object.clone();
+        let fields = object()[part].as_object().cloned().unwrap_or_default();
+        for field in fields.keys().filter(|it| *it != "conditions") {
+            let mut without = object();
             without[part].as_object_mut().unwrap().remove(field);
-            // The custom resource has `liveUID` instead of `metadata.uid`.
-            let is_described = describe(&without) != all || field == "liveUID";
-            assert!(is_described, "{part}.{field} is not described");
+            let changed = described(&operation, without, &[]);
+            assert_ne!(changed, all, "{part}.{field} is not described");
         }
     }
 }
 
 #[test]
-fn missing_information_is_stated_in_its_section() {
-    let operation = on("", "Node", "n", "Draining").item("disk");
-    let description = || OperationDescription {
+fn operations_of_the_same_subject_owners_and_groups_are_related() {
+    let operation = ListedOperation::read(&object().to_string(), true).unwrap();
+    let mut owned =
+        on("shop", "VirtualMachineInstance", "web", "Booting").owned_by("VirtualMachine", "web");
+    owned.subject.owner_references[0].uid = "u-2".to_owned();
+    let mut owner = on("shop", "Pool", "p", "Growing").state("Succeeded", None);
+    owner.subject.uid = Some("u-3".to_owned());
+    let mut resizing = operation.clone();
+    resizing.name = "web-resizing".to_owned();
+    let in_group =
+        |namespace: &str, kind: &str| on(namespace, kind, "m", "Running").group("vm.web", "child");
+    let all = [
+        owner,
+        owned,
+        in_group("shop", "Migration"),
+        in_group("", "Node"),
+        in_group("elsewhere", "Migration"),
+        on("shop", "VirtualMachine", "other", "Migrating"),
+        operation.clone(),
+        resizing,
+    ];
+    let related = related::to(&operation, &all);
+    let related: Vec<(&str, String)> = related
+        .iter()
+        .map(|it| (it.how, it.operation.subject_name()))
+        .collect();
+    let expected = [
+        ("Owned", "VirtualMachineInstance/web"),
+        ("Same group", "Migration/m"),
+        ("Same group", "Node/m"),
+        ("Same subject", "VirtualMachine/web"),
+        ("Owner", "Pool/p"),
+    ];
+    assert_eq!(related, expected.map(|(how, name)| (how, name.to_owned())));
+}
+
+#[test]
+fn missing_information_is_stated_and_long_tables_are_cut() {
+    let operation = on("a", "VM", "web", "Migrating");
+    let relative = |number: usize| on("a", "VM", "web", &format!("Resizing{number}"));
+    let all: Vec<ListedOperation> = (0..300).map(relative).collect();
+    let description = OperationDescription {
         operation: &operation,
         object: Value::Null,
         rule: Err("you may not get operationrulesets".to_owned()),
-        related: Vec::new(),
+        related: related::to(&operation, &all),
         events: Some(Err("you may not list events".to_owned())),
     };
-    let without_events = OperationDescription {
-        events: None,
-        ..description()
-    };
-    let text = described(&[without_events, description()]);
-    assert_eq!(text, include_str!("tests/little.txt"), "\n{text}");
-    let none = OperationDescription {
-        events: Some(Ok(Vec::new())),
-        ..description()
-    };
-    assert!(described(&[none]).ends_with("\nEvents:          <none>\n"));
-}
-
-#[test]
-fn of_many_relatives_the_closest_are_shown() {
-    let operation = on("a", "VM", "web", "Migrating");
-    let mut operations: Vec<ListedOperation> = (0..300)
-        .map(|number| on("a", "Pod", &format!("p-{number:03}"), "Starting").owned_by("VM", "web"))
-        .collect();
-    operations.push(operation.clone());
-    let ownership = Ownership::of(&operations, &[]);
-    let event = |number: usize| -> Event {
-        serde_json::from_value(json!({"reason": format!("Event{number:03}")})).unwrap()
-    };
-    let description = OperationDescription {
-        operation: &operation,
-        object: Value::Null,
-        rule: Err(String::new()),
-        related: related_operations::to(&operation, &ownership),
-        events: Some(Ok((0..300).map(event).collect())),
-    };
-    let text = described(&[description]);
-    assert!(
-        text.contains("… and 250 more; see: kubectl ifo tree"),
-        "{text}"
-    );
-    assert!(text.contains("… and 250 earlier ones"), "{text}");
-    assert!(
-        text.contains("Event299") && !text.contains("Event249"),
-        "{text}"
-    );
-}
-
-#[test]
-fn owners_are_linked_through_resources_without_operations() {
-    let operations = [
-        on("a", "Deployment", "web", "RollingOut"),
-        on("a", "Pod", "x", "Evicting").owned_by("Set", "web-1"),
-    ];
-    let known = [subject("a", "Set", "web-1").owned_by("a", "Deployment", "web")];
-    let ownership = Ownership::of(&operations, &known);
-    let hows = |operation: &ListedOperation| -> Vec<(&str, String)> {
-        let related = related_operations::to(operation, &ownership);
-        let each = related.iter();
-        each.map(|it| (it.how, it.operation.subject_name()))
-            .collect()
-    };
-    assert_eq!(hows(&operations[0]), [("Owned", "Pod/x".to_owned())]);
-    assert_eq!(
-        hows(&operations[1]),
-        [("Owner", "Deployment/web".to_owned())]
-    );
+    let text = text::text(&[description], now(), Paint::default()).to_string();
+    for part in [
+        "<not shown: you may not get operationrulesets>",
+        "<not shown: you may not list events>",
+        "Conditions:           <none>",
+        "… and 250 more",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]
 fn a_missing_rule_is_reported() {
     assert_eq!(
-        DescribedRule::of(&rule_set(), "Resizing"),
+        rule::rule_for(&rule_set(), "Resizing"),
         Err("the rule set has no rule for Resizing any more".to_owned())
     );
 }
@@ -290,7 +247,9 @@ fn operation_names_are_distinguished_from_resource_names() {
 
 #[tokio::test]
 async fn the_newest_events_can_be_on_the_last_page() {
-    let server = client(|uri| {
+    let subject = subject("shop", "VirtualMachine", "web");
+    let uid = subject.uid.clone();
+    let server = client(move |uri| {
         let (reason, minute, next) = if uri.contains("continue=next") {
             ("Newest", 59, "")
         } else {
@@ -299,11 +258,11 @@ async fn the_newest_events_can_be_on_the_last_page() {
         let time = format!("2026-01-01T11:{minute}:00Z");
         Some(json!({
             "metadata": {"continue": next},
-            "items": [{"reason": reason, "lastTimestamp": time, "metadata": {}, "involvedObject": {}}],
+            "items": [{"reason": reason, "lastTimestamp": time, "metadata": {},
+                       "involvedObject": {"kind": "VirtualMachine", "name": "web", "uid": uid}}],
         }))
     });
-    let subject = subject("shop", "VirtualMachine", "web");
     let events = events::read(&server, &subject).await.expect("two pages");
     let reasons: Vec<_> = events.iter().filter_map(|it| it.reason.clone()).collect();
-    assert_eq!(reasons, ["Older", "Newest"]);
+    assert_eq!(reasons, ["Newest", "Older"]);
 }

@@ -11,14 +11,11 @@
 //! do not contain the requested objects, the result is an error.
 //!
 //! ```text
-//! read_files (folder, gzip, text) · archive (tar) ─▶ file_contents (time), resources ─▶ objects
+//! read_files (folder, tar, gzip, text) ─▶ contents
 //! ```
 
-mod archive;
-mod file_contents;
-mod objects;
+mod contents;
 mod read_files;
-mod resources;
 
-pub(super) use file_contents::FileContents;
+pub(super) use contents::FileContents;
 pub(crate) use read_files::MAX_FILE_BYTES;

@@ -11,7 +11,6 @@
 //!
 //! A single file is always kept.
 
-use super::archive::Archive;
 use crate::bundle_index::INDEX_FILE;
 use crate::problem::Problem;
 use flate2::read::MultiGzDecoder;
@@ -20,6 +19,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::time::SystemTime;
+use tar::{Archive, Entry, EntryType, PaxExtensions};
 
 /// Largest size of one decompressed file in bytes. If a file is larger, the command fails. A list
 /// of 50,000 operations has about 100 MB.
@@ -34,6 +34,18 @@ const FILE_BYTES: usize = 128;
 /// Largest depth of nested folders. If a folder is deeper, the command fails. The files of a
 /// must-gather are up to ten levels deep.
 const MAX_DEPTH: usize = 32;
+
+/// Largest number of entries in an archive. If there are more, the command fails. A must-gather of
+/// a large cluster has about 100,000 files.
+const MAX_ENTRIES: usize = 1_000_000;
+
+/// Largest size of the decompressed archive in bytes. If the archive is larger, the command fails.
+/// A must-gather of a large cluster has some gigabytes.
+const MAX_ARCHIVE_BYTES: u64 = 32 << 30;
+
+/// Largest size of an extended header in bytes: a GNU long name, or the fields of pax. If one is
+/// larger, the command fails. On Linux, a path has at most 4 KiB.
+const MAX_EXTENDED_HEADER_BYTES: u64 = 64 << 10;
 
 /// Name of the file in which `oc adm must-gather` records when it started and ended.
 pub(super) const TIMESTAMP_FILE: &str = "timestamp";
@@ -189,18 +201,33 @@ impl FoundFiles {
     }
 
     fn add_archive(&mut self, stream: impl Read) -> io::Result<()> {
-        let mut archive = Archive::new(stream);
-        while let Some(file) = archive.next_file()? {
-            if !is_candidate(&file.path) {
+        let mut archive = Archive::new(stream.take(MAX_ARCHIVE_BYTES));
+        let mut long_name = None;
+        // For raw entries, the crate does not read names of any length into memory.
+        for (number, entry) in archive.entries()?.raw(true).enumerate() {
+            if number >= MAX_ENTRIES {
+                let why = format!("the archive has more than {MAX_ENTRIES} entries");
+                return Err(io::Error::other(why));
+            }
+            let mut entry = entry?;
+            let kind = entry.header().entry_type();
+            if matches!(kind, EntryType::GNULongName | EntryType::XHeader) {
+                long_name = name_in(&mut entry)?;
                 continue;
             }
-            if file.size > MAX_FILE_BYTES {
-                return Err(file_too_large(&file.path));
+            let own_name = || String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+            let path = long_name.take().unwrap_or_else(own_name);
+            if !kind.is_file() || !is_candidate(&path) {
+                continue;
             }
-            let bytes = archive.read_content(file.size)?;
-            let seconds = file.modified.and_then(|it| i64::try_from(it).ok());
+            if entry.size() > MAX_FILE_BYTES {
+                return Err(file_too_large(&path));
+            }
+            let seconds = entry.header().mtime().ok();
+            let seconds = seconds.and_then(|it| i64::try_from(it).ok());
             let modified = seconds.and_then(|it| Timestamp::from_second(it).ok());
-            self.add(file.path, bytes, modified)?;
+            let bytes = content_of(&mut entry)?;
+            self.add(path, bytes, modified)?;
         }
         Ok(())
     }
@@ -222,6 +249,35 @@ impl FoundFiles {
         });
         Ok(())
     }
+}
+
+/// Reads the content of an entry. The caller limits its size.
+fn content_of(entry: &mut Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    entry.read_to_end(&mut bytes)?;
+    if (bytes.len() as u64) < entry.size() {
+        return Err(io::Error::other("the archive ends within an entry"));
+    }
+    Ok(bytes)
+}
+
+/// Returns the name of the next entry, which a GNU long name or the fields of pax contain.
+fn name_in(entry: &mut Entry<'_, impl Read>) -> io::Result<Option<String>> {
+    if entry.size() > MAX_EXTENDED_HEADER_BYTES {
+        return Err(io::Error::other(format!(
+            "the name or an extended header of an entry is larger than {} KiB",
+            MAX_EXTENDED_HEADER_BYTES >> 10
+        )));
+    }
+    let bytes = content_of(entry)?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if entry.header().entry_type() == EntryType::GNULongName {
+        // The name ends with a NUL.
+        return Ok(bytes.split(|byte| *byte == 0).next().map(text));
+    }
+    let mut fields = PaxExtensions::new(&bytes).filter_map(Result::ok);
+    let path = fields.find(|field| field.key_bytes() == b"path");
+    Ok(path.map(|field| text(field.value_bytes())))
 }
 
 /// Returns the name of a file without its folder.

@@ -6,28 +6,27 @@
 //! resources. Custom resources can reach further back than records, so the command adds them.
 
 mod records;
-mod table;
 
 use super::colors::Colors;
+use super::columns::{OperationColumn, Table, terminal_width};
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::label_selector::ParsedLabelSelector;
 use super::list::{WorkArgs, objects, print_incomplete};
-use super::listed_operation::ListedOperation;
+use super::listed_operation::{ListedOperation, OperationKey};
 use super::operation_source::{OperationSource, Served};
 use super::output::{ListFormat, TextStyle, complain, print, print_error_line};
 use super::problem::Problem;
 use super::state_filter::one_of;
+use super::work_groups;
 use super::work_groups::PieceOfWork;
-use super::{columns, work_groups};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use ifo_api::duration;
 use ifo_api::live::State;
 use jiff::{SignedDuration, Timestamp};
-use records::RecordedHistory;
 pub(super) use records::{resource_name as record_resource_name, selected_records};
 use std::cmp::Reverse;
 use std::process::ExitCode;
@@ -88,6 +87,27 @@ pub(super) struct HistoryArgs {
     connect: Connect,
 }
 
+/// The columns of the table, from left to right. The last column is the message.
+const COLUMNS: [OperationColumn; 7] = [
+    OperationColumn::Namespace,
+    OperationColumn::Subject,
+    OperationColumn::Operation,
+    OperationColumn::State,
+    OperationColumn::Completed,
+    OperationColumn::Duration,
+    OperationColumn::Expected,
+];
+
+/// The further columns of `-o wide`, before the message.
+const WIDE: [OperationColumn; 6] = [
+    OperationColumn::Started,
+    OperationColumn::Reason,
+    OperationColumn::Nodes,
+    OperationColumn::Component,
+    OperationColumn::RuleSet,
+    OperationColumn::Name,
+];
+
 fn completed_states() -> Vec<State> {
     let all = State::ALL.into_iter();
     all.filter(|it| it.is_completed()).collect()
@@ -139,34 +159,28 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     // piece of work with a member in flight is not over, so the table leaves out the piece.
     let in_flight = Filters::default().with_namespace(namespace);
     let (source, in_flight) = OperationSource::open(server, in_flight, false).await?;
-    let history = RecordedHistory::read(&source, format.data_format().is_some()).await?;
-    for note in &history.notes {
+    let keep_raw = format.data_format().is_some();
+    let (mut operations, note) = records::completed_operations(&source, keep_raw).await?;
+    if let Some(note) = note {
         complain("note", note);
     }
-    let oldest_end = history.oldest_end;
-    let selected: Vec<ListedOperation> = history
-        .operations
-        .into_iter()
-        .filter(|it| filters.matches(it) && selector.matches(&it.labels))
-        .collect();
-    filter_check::check_and_warn(&filters, &source, &selected).await?;
+    let oldest_end = operations.iter().filter_map(|it| it.completed).min();
+    operations.retain(|it| filters.matches(it) && selector.matches(&it.labels));
+    filter_check::check_and_warn(&filters, &source, &operations).await?;
     // If no rule set is installed, `filter_check` cannot find a misspelt component or operation. So
     // if the result is also empty, the command prints that no rule set is installed.
-    let is_unchecked =
-        selected.is_empty() && matches!(source.incomplete(), Some(Incomplete::NoRuleSets));
+    if operations.is_empty() && matches!(source.incomplete(), Some(Incomplete::NoRuleSets)) {
+        print_incomplete(&source);
+    }
     let earliest_end = args.since.map(|since| before(clock::now(), since));
+    let failed = args.failed.then_some(State::Failed);
     let limits = HistoryLimits {
         earliest_end,
-        states: args
-            .state
-            .iter()
-            .copied()
-            .chain(args.failed.then_some(State::Failed))
-            .collect(),
+        states: args.state.iter().copied().chain(failed).collect(),
     };
     if format.is_table() {
-        let (rows, unfinished) = rows(&selected, &in_flight, &limits, args.work.expand);
-        let screen = columns::terminal_width().filter(|_| format == ListFormat::Table);
+        let (rows, unfinished) = rows(&operations, &in_flight, &limits, args.work.expand);
+        let screen = terminal_width().filter(|_| format == ListFormat::Table);
         let style = TextStyle {
             screen,
             wide: format == ListFormat::Wide,
@@ -176,42 +190,24 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         if rows.is_empty() {
             print_error_line("No completed operations that fit the filters.");
         } else {
-            let columns = table::ShownColumns {
-                has_namespace: namespace.is_none(),
-                has_message: args.failed,
-            };
-            print(table::text(&rows, columns, &style))?;
+            let wide = WIDE.into_iter().filter(|_| style.wide);
+            let message = [OperationColumn::Message];
+            let columns: Vec<_> = COLUMNS.into_iter().chain(wide).chain(message).collect();
+            print(Table::of_columns(&columns, &rows, clock::now(), &style))?;
         }
         if unfinished > 0 {
-            let what = match unfinished {
-                1 => "1 piece of work is still in flight, so it is not shown".to_owned(),
-                number => {
-                    format!("{number} pieces of work are still in flight, so they are not shown")
-                }
-            };
-            complain("note", format!("{what}; see: kubectl ifo"));
+            let note = "pieces of work that are still in flight are not shown; see: kubectl ifo";
+            complain("note", note);
         }
     } else {
-        let mut operations = selected;
         operations.retain(|it| limits.allows(it));
-        sort_newest_first(&mut operations);
+        operations.sort_by_cached_key(newest_first);
         print(match format {
-            ListFormat::Name => operations
-                .iter()
-                .map(|it| resource_name(it) + "\n")
-                .collect(),
+            ListFormat::Name => operations.iter().map(resource_name).collect(),
             _ => objects(&operations, format, false)?,
         })?;
     }
-    if is_unchecked {
-        print_incomplete(&source);
-    }
-    print_error_line(&reach_line(
-        oldest_end,
-        earliest_end,
-        namespace,
-        source.served,
-    ));
+    print_error_line(&reach_line(oldest_end, earliest_end));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -257,56 +253,33 @@ fn rows(
     (rows.collect(), unfinished)
 }
 
-/// A sort key of operations. With this key, the operation that ended last comes first.
-type NewestFirst = (
-    Reverse<Option<Timestamp>>,
-    Reverse<Option<Timestamp>>,
-    super::listed_operation::OperationKey,
-);
-
-fn newest_first(operation: &ListedOperation) -> NewestFirst {
-    (
-        Reverse(operation.completed),
-        Reverse(operation.started),
-        operation.key(),
-    )
-}
-
-fn sort_newest_first(operations: &mut [ListedOperation]) {
-    operations.sort_by_cached_key(newest_first);
+/// Returns a sort key, with which the operation that ended last comes first.
+fn newest_first(operation: &ListedOperation) -> (Reverse<[Option<Timestamp>; 2]>, OperationKey) {
+    let times = [operation.completed, operation.started];
+    (Reverse(times), operation.key())
 }
 
 /// Formats `kind.group/name`, as kubectl does with `-o name`. Records are namespaced, and custom
 /// resources are cluster-scoped. So an operation with a namespace comes from a record.
 fn resource_name(operation: &ListedOperation) -> String {
-    match operation.namespace {
+    let name = match operation.namespace {
         Some(_) => records::resource_name(&operation.name),
         None => operation.resource_name(Served::Crs.group()),
-    }
+    };
+    name + "\n"
 }
 
-/// Formats how far back the history reaches, in one line, such as
-/// `Records reach back to 2026-01-01T12:00:00Z.` If the history does not reach back to
+/// Formats how far back the history reaches, in one line. If the history does not reach back to
 /// `earliest_end`, the line contains the word `only`.
-fn reach_line(
-    oldest_end: Option<Timestamp>,
-    earliest_end: Option<Timestamp>,
-    namespace: Option<&String>,
-    served: Served,
-) -> String {
-    let what = match served {
-        Served::Live => "Records",
-        Served::Crs => "Custom resources",
-    };
-    let within = namespace.map_or_else(String::new, |it| format!(" of namespace {it}"));
+fn reach_line(oldest_end: Option<Timestamp>, earliest_end: Option<Timestamp>) -> String {
     let Some(oldest_end) = oldest_end else {
-        return format!("{what}{within}: there are none yet.");
+        return "There are no records yet.".to_owned();
     };
     let only = match earliest_end {
         Some(earliest) if earliest < oldest_end => " only",
         _ => "",
     };
-    format!("{what}{within} reach back{only} to {oldest_end:.0}.")
+    format!("Records reach back{only} to {oldest_end:.0}.")
 }
 
 #[cfg(test)]

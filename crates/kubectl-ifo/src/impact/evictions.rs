@@ -69,102 +69,75 @@ pub(super) struct AffectedPod {
     pub(super) effect: DrainEffect,
     /// Kind and name of the controller, such as `ReplicaSet/api`. None if the Pod has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) controller: Option<String>,
+    controller: Option<String>,
+    /// The refusal of the kube-apiserver, if the Pod stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
 }
 
-/// A Pod whose eviction the kube-apiserver refuses.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct DrainBlocker {
-    kind: &'static str,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    /// The refusal of the kube-apiserver.
-    pub(super) message: String,
-}
-
-/// The Pods that a drain evicts or tries to evict, and those that block the drain.
-#[derive(Debug, Default)]
-pub(super) struct DrainImpact {
-    pub(super) interrupted: Vec<AffectedPod>,
-    pub(super) blockers: Vec<DrainBlocker>,
-}
-
-/// The answer to an eviction.
-enum EvictionAnswer {
-    Allowed,
-    /// KubeVirt, or another controller, moves the virtual machine to another node.
-    Migrated,
-    /// The Pod does not exist any more.
-    Gone,
-    /// The kube-apiserver refuses the eviction with this message.
-    Refused(String),
-    Failed(Problem),
-}
-
-impl DrainImpact {
-    /// Reads the Pods of `node` in `namespace`, or in all namespaces if `namespace` is None, and
-    /// requests their evictions. If a part cannot be read, adds the part to `missing`. If a problem
-    /// affects all parts, returns the problem as an error. For example, the cluster cannot be
-    /// reached.
-    pub(super) async fn read(
-        server: &ApiClient,
-        node: &str,
-        namespace: Option<&str>,
-        missing: &mut Vec<MissingPart>,
-    ) -> Result<Self, Problem> {
-        let pods = match evicted_pods(server, node, namespace).await {
-            Ok(pods) => pods,
-            Err(problem) => {
-                missing.push(MissingPart::of("Pods", problem)?);
-                return Ok(Self::default());
+impl AffectedPod {
+    /// Describes the effect.
+    pub(super) fn text(&self) -> String {
+        let controller = self.controller.as_deref().unwrap_or("no controller");
+        match self.effect {
+            DrainEffect::Migrated => format!("{controller} is moved to another node"),
+            DrainEffect::ShutDown => format!("{controller} is shut down"),
+            DrainEffect::Evicted => format!("evicted and created again by {controller}"),
+            DrainEffect::Deleted => format!("deleted and not created again, {controller}"),
+            DrainEffect::Stays => {
+                let message = self.message.as_deref().unwrap_or_default();
+                format!("stays and blocks the drain: {message}")
             }
-        };
-        let answers = futures::stream::iter(pods).map(async |pod| {
-            let answer = request_eviction(server, &pod).await;
-            (pod, answer)
-        });
-        let answers: Vec<_> = answers.buffered(CONCURRENCY).collect().await;
-        let mut impact = Self::default();
-        for (pod, answer) in answers {
-            if let EvictionAnswer::Failed(problem) = &answer {
-                let part = MissingPart::of("evictions", problem.clone())?;
+            DrainEffect::Unknown => "unknown, because the eviction failed".to_owned(),
+        }
+    }
+}
+
+/// Reads the Pods of `node` in `namespace`, or in all namespaces if `namespace` is None, and requests
+/// their evictions. Returns the Pods that a drain evicts or tries to evict. If a part cannot be read,
+/// adds the part to `missing`. If a problem affects all parts, returns the problem as an error.
+pub(super) async fn affected_pods(
+    server: &ApiClient,
+    node: &str,
+    namespace: Option<&str>,
+    missing: &mut Vec<MissingPart>,
+) -> Result<Vec<AffectedPod>, Problem> {
+    let pods = match evicted_pods(server, node, namespace).await {
+        Ok(pods) => pods,
+        Err(problem) => {
+            missing.push(MissingPart::of("Pods", problem)?);
+            return Ok(Vec::new());
+        }
+    };
+    let answers = futures::stream::iter(pods).map(async |pod| {
+        let answer = request_eviction(server, &pod).await;
+        (pod, answer)
+    });
+    let answers: Vec<_> = answers.buffered(CONCURRENCY).collect().await;
+    let mut affected = Vec::new();
+    for (pod, answer) in answers {
+        let (effect, message) = match answer {
+            Ok(Some(answer)) => answer,
+            Ok(None) => continue,
+            Err(problem) => {
+                let part = MissingPart::of("evictions", problem)?;
                 if !missing.contains(&part) {
                     missing.push(part);
                 }
+                (DrainEffect::Unknown, None)
             }
-            impact.add(&pod, answer);
-        }
-        Ok(impact)
-    }
-
-    fn add(&mut self, pod: &Pod, answer: EvictionAnswer) {
-        let (namespace, name) = identity(pod);
-        let controller = controller(pod);
-        let effect = match (&answer, controller) {
-            (EvictionAnswer::Gone, _) => return,
-            (EvictionAnswer::Migrated, _) => DrainEffect::Migrated,
-            (EvictionAnswer::Refused(_), _) => DrainEffect::Stays,
-            (EvictionAnswer::Failed(_), _) => DrainEffect::Unknown,
-            (EvictionAnswer::Allowed, Some(it)) if it.kind == MACHINE => DrainEffect::ShutDown,
-            (EvictionAnswer::Allowed, Some(_)) => DrainEffect::Evicted,
-            (EvictionAnswer::Allowed, None) => DrainEffect::Deleted,
         };
-        self.interrupted.push(AffectedPod {
+        let (namespace, name) = identity(&pod);
+        affected.push(AffectedPod {
             kind: "Pod",
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             effect,
-            controller: controller.map(|it| format!("{}/{}", it.kind, it.name)),
+            controller: controller(&pod).map(|it| format!("{}/{}", it.kind, it.name)),
+            message,
         });
-        if let EvictionAnswer::Refused(message) = answer {
-            self.blockers.push(DrainBlocker {
-                kind: "Pod",
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-                message,
-            });
-        }
     }
+    Ok(affected)
 }
 
 /// Returns namespace and name.
@@ -219,7 +192,12 @@ fn is_evicted(pod: &Pod) -> bool {
     !is_mirror && !has_ended && controller(pod).is_none_or(|it| it.kind != "DaemonSet")
 }
 
-async fn request_eviction(server: &ApiClient, pod: &Pod) -> EvictionAnswer {
+/// Requests an eviction. Returns its effect, and the message if the Pod stays. None if the Pod does
+/// not exist any more.
+async fn request_eviction(
+    server: &ApiClient,
+    pod: &Pod,
+) -> Result<Option<(DrainEffect, Option<String>)>, Problem> {
     let (namespace, name) = identity(pod);
     let uri = format!(
         "/api/v1/namespaces/{}/pods/{}/eviction?dryRun=All",
@@ -230,23 +208,26 @@ async fn request_eviction(server: &ApiClient, pod: &Pod) -> EvictionAnswer {
         "apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
     });
-    let error = match server.create(&uri, &eviction).await {
-        Ok(Ok(())) => return EvictionAnswer::Allowed,
-        Ok(Err(error)) => error,
-        Err(problem) => return EvictionAnswer::Failed(problem),
+    let Err(error) = server.create(&uri, &eviction).await? else {
+        let effect = match controller(pod) {
+            Some(it) if it.kind == MACHINE => DrainEffect::ShutDown,
+            Some(_) => DrainEffect::Evicted,
+            None => DrainEffect::Deleted,
+        };
+        return Ok(Some((effect, None)));
     };
     if let kube::Error::Api(status) = &error {
         if status.message.contains(EVACUATION) {
-            return EvictionAnswer::Migrated;
+            return Ok(Some((DrainEffect::Migrated, None)));
         }
         if status.code == 404 {
-            return EvictionAnswer::Gone;
+            return Ok(None);
         }
         if let Some(refusal) = refusal(status) {
-            return EvictionAnswer::Refused(refusal);
+            return Ok(Some((DrainEffect::Stays, Some(refusal))));
         }
     }
-    EvictionAnswer::Failed(server.problem(&error, "create", "pods/eviction", None))
+    Err(server.problem(&error, "create", "pods/eviction", None))
 }
 
 /// Returns the message of a refusal that a drain would get, too. None if the answer only says that

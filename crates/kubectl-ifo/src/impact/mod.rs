@@ -5,11 +5,10 @@
 //! other parts.
 
 mod evictions;
-mod text;
 mod verdict;
 
 use super::colors::Colors;
-use super::columns;
+use super::columns::{self, Table};
 use super::connect::{Connect, needs_cluster};
 use super::discovered_kinds::Kinds;
 use super::filter::{Filters, node_name};
@@ -17,15 +16,18 @@ use super::filter_check::{self, FilterWarning};
 use super::list::WorkArgs;
 use super::listed_operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::OperationSource;
-use super::output::{Format, TextStyle, complain, print, print_error_line, print_value};
+use super::output::{
+    Format, TerminalText, TextStyle, complain, print, print_error_line, print_value, table,
+};
+use super::plain_text::cut;
 use super::problem::Problem;
 use super::sort::SortBy;
 use super::work_groups;
 use crate::clock;
-use evictions::{AffectedPod, DrainBlocker, DrainImpact};
+use evictions::{AffectedPod, DrainEffect, affected_pods};
 use serde::Serialize;
 use std::process::ExitCode;
-use verdict::{DrainVerdict, DrainedNode};
+use verdict::DrainVerdict;
 
 /// The arguments of `impact`.
 #[derive(Debug, clap::Args)]
@@ -108,7 +110,8 @@ struct NodeImpact<'a> {
     /// The operations in flight that touch the node.
     operations: Vec<OperationJson<'a>>,
     interrupted: &'a [AffectedPod],
-    blockers: &'a [DrainBlocker],
+    /// The Pods in `interrupted` whose eviction is refused.
+    blockers: Vec<&'a AffectedPod>,
     missing: &'a [MissingPart],
 }
 
@@ -151,13 +154,14 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         }
     };
     let namespace = namespace.map(String::as_str);
-    let impact = DrainImpact::read(&server, &args.node, namespace, &mut missing).await?;
-    let now = clock::now();
-    let drain = DrainedNode {
-        node: &args.node,
-        namespace,
-    };
-    let verdict = DrainVerdict::of(drain, &operations, &impact, &missing, now);
+    if let Some(namespace) = namespace {
+        missing.push(MissingPart {
+            part: "other namespaces",
+            reason: format!("only namespace {namespace} was read"),
+        });
+    }
+    let pods = affected_pods(&server, &args.node, namespace, &mut missing).await?;
+    let verdict = DrainVerdict::of(&args.node, &operations, &pods, &missing);
     if args.format == Format::Table {
         let sort = SortBy::default();
         let rows = work_groups::rows(&operations, args.work.expand, |lines| sort.sort(lines));
@@ -168,13 +172,14 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             paint: args.colors.paint(),
             short_names: Kinds::new(server.clone()).short_names(screen).await,
         };
-        print(text::text(
-            &args.node, &verdict, &rows, &impact, &missing, &style,
-        ))?;
+        print(verdict.text(&args.node) + "\n")?;
+        print(text(&rows, &pods, &style))?;
         for MissingPart { part, reason } in &missing {
             print_error_line(&format!("missing: {part}: {reason}"));
         }
     } else {
+        let now = clock::now();
+        let stays = |it: &&AffectedPod| it.effect == DrainEffect::Stays;
         let value = NodeImpact {
             node: &args.node,
             namespace,
@@ -183,13 +188,34 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
                 .iter()
                 .map(|it| it.json(FIELDS).at(now))
                 .collect(),
-            interrupted: &impact.interrupted,
-            blockers: &impact.blockers,
+            interrupted: &pods,
+            blockers: pods.iter().filter(stays).collect(),
             missing: &missing,
         };
         print_value(&value, args.format)?;
     }
     Ok(verdict.exit_code())
+}
+
+/// Formats the operations in flight and the affected Pods. An empty section is left out.
+fn text(rows: &[ListedOperation], pods: &[AffectedPod], style: &TextStyle) -> TerminalText {
+    let mut text = TerminalText::default();
+    if !rows.is_empty() {
+        text = text + "\n" + style.paint.heading("In flight on the node:") + "\n";
+        text += Table::text(rows, clock::now(), style);
+    }
+    if !pods.is_empty() {
+        text = text + "\n" + style.paint.heading("A drain affects:") + "\n";
+        let pods = pods.iter();
+        let pods: Vec<_> = pods
+            .map(|it| [it.namespace.clone(), it.name.clone(), it.text()])
+            .collect();
+        let width = style.width().unwrap_or(usize::MAX);
+        for line in table(["NAMESPACE", "POD", "EFFECT"], &pods).lines() {
+            text += cut(line, width) + "\n";
+        }
+    }
+    text
 }
 
 /// Returns an error if the node does not exist. If operations on the node may be missing from the

@@ -240,13 +240,6 @@ fn deleted(operation: ListedOperation, before: &ListedOperation) -> OperationCha
 }
 
 impl OperationFollower {
-    /// Returns a stream of the results of [`Self::next`].
-    pub(crate) fn into_stream(self) -> impl Stream<Item = Result<OperationChange, Problem>> {
-        futures::stream::unfold(self, async |mut follower| {
-            Some((follower.next().await, follower))
-        })
-    }
-
     /// Waits for the next change. Returns the problems `Forbidden` and `Unauthorized` as errors.
     /// After any other problem, returns [`OperationChange::Lost`] and retries the watch.
     pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {

@@ -1,14 +1,16 @@
-//! Collects the parts of a support bundle from a cluster. A part has one kind of content, such as
-//! the rule sets or a log. The index of the bundle lists all parts, also those that could not be
-//! read.
+//! Collects the parts of a support bundle from a cluster. The index of the bundle lists all parts,
+//! also those that could not be read.
 
 use super::fields;
 use super::output::BundleFile;
-use crate::api_client::ApiClient;
+use super::parts::{CUSTOM_RESOURCES, ListPart, OPERATIONS};
+use crate::api_client::{ApiClient, ListCompleteness};
 use crate::bundle_index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResult};
+use crate::filter::Filters;
+use crate::operation_source::{OperationSource, Served, escape};
 use crate::problem::Problem;
 use crate::version::read_server_version;
-use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
+use ifo_api::{GROUP, LIVE_GROUP};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -22,39 +24,28 @@ const REQUEST_TIME: Duration = Duration::from_secs(30);
 /// in this time as missing.
 const TOTAL_TIME: Duration = Duration::from_mins(3);
 
-/// Largest number of objects in a list, such as Events. Further objects are left out.
-const OBJECTS: usize = 1_000;
+/// Largest number of Pods whose logs are read. More than three replicas are unusual, but Pods of
+/// earlier revisions can exist, too. For further Pods, the bundle has only the list of Pods.
+const PODS: usize = 10;
 
-/// The namespace in which `deploy/` installs the server (`ifo-apiserver`).
-const DEFAULT_NAMESPACE: &str = "ifo-system";
+/// Largest number of lines of the log of one container. The kubelet returns the newest lines.
+const LOG_LINES: usize = 10_000;
+
+/// Largest size of the log of one container in bytes. If the [`LOG_LINES`] newest lines are larger,
+/// the kubelet leaves out the newest of them.
+const LOG_BYTES: usize = 8 * 1024 * 1024;
+
+/// The beginning of the names of the parts with the logs of containers that ran before.
+pub(super) const PREVIOUS_LOG: &str = "previous log";
 
 /// The parts that were collected so far.
 pub(super) struct BundleCollection {
-    pub(super) client: ApiClient,
-    pub(super) deadline: Instant,
-    pub(super) includes_text: bool,
-    pub(super) server_namespace: String,
+    client: ApiClient,
+    deadline: Instant,
+    includes_text: bool,
     pub(super) index: BundleIndex,
-    files: Vec<BundleFile>,
+    pub(super) files: Vec<BundleFile>,
 }
-
-/// The objects of a list.
-pub(super) struct BundleList {
-    pub(super) items: Vec<Value>,
-    /// True if objects were left out because of a limit.
-    pub(super) is_truncated: bool,
-}
-
-/// The name, the file and the kind of a part with a list.
-#[derive(Clone, Copy)]
-pub(super) struct ListPart<'a> {
-    pub(super) what: &'a str,
-    pub(super) path: &'a str,
-    pub(super) api_version: &'a str,
-    pub(super) kind: &'a str,
-}
-
-pub(super) const CUSTOM_RESOURCES: &str = "custom resources";
 
 impl BundleCollection {
     /// Creates an empty collection. The time limit begins now.
@@ -64,52 +55,25 @@ impl BundleCollection {
             client,
             deadline: Instant::now() + TOTAL_TIME,
             includes_text,
-            server_namespace: DEFAULT_NAMESPACE.to_owned(),
             files: Vec::new(),
-            index: BundleIndex {
-                created: now,
-                redacted: !includes_text,
-                plugin_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
-                server_version: None,
-                server_namespace: String::new(),
-                operations: OperationsPart {
-                    result: PartResult::Skipped,
-                    count: 0,
-                    namespaces: None,
-                    is_complete: false,
-                    warning: None,
-                },
-                parts: Vec::new(),
-            },
+            index: BundleIndex::new(now, includes_text),
         }
     }
 
-    /// Returns the index, and all files of the bundle. The first file contains the index.
-    pub(super) fn finish(mut self) -> Result<(BundleIndex, Vec<BundleFile>), Problem> {
-        self.index.server_namespace = self.server_namespace;
-        let bytes = encode(&self.index).map_err(|error| Problem::Other(error.to_string()))?;
+    /// Adds the file with the index.
+    pub(super) fn add_index(&mut self) {
+        let bytes = encode(&self.index);
         let path = INDEX_FILE.to_owned();
-        self.files.insert(0, BundleFile { path, bytes });
-        Ok((self.index, self.files))
+        self.files.push(BundleFile { path, bytes });
     }
 
     /// Waits for an answer until the time limit of the collection is reached.
-    pub(super) async fn within<T>(
+    async fn within<T>(
         &self,
         answer: impl Future<Output = Result<T, Problem>>,
     ) -> Result<T, Problem> {
         let late = |_| Err(Problem::TimedOut(TOTAL_TIME));
         timeout_at(self.deadline, answer).await.unwrap_or_else(late)
-    }
-
-    /// Sends a GET request, and returns the body. `resource` names the resource in error messages.
-    pub(super) async fn get(&self, uri: &str, resource: &str) -> Result<String, Problem> {
-        let answer = self.client.answer(uri, resource, None);
-        self.within(answer).await.map(|it| it.text)
-    }
-
-    async fn get_json(&self, uri: &str, resource: &str) -> Result<Value, Problem> {
-        self.within(self.client.get(uri, resource, None)).await
     }
 
     /// Records a part without a file. The bundle keeps the message only with `--include-text`,
@@ -124,79 +88,92 @@ impl BundleCollection {
         });
     }
 
-    /// Records a part that could not be read.
-    pub(super) fn record_problem(&mut self, what: &str, problem: &Problem) {
+    fn record_problem(&mut self, what: &str, problem: &Problem) {
         self.record(what, PartResult::of(problem), &problem.to_string());
     }
 
     /// Records a part that was read, and adds its file.
-    pub(super) fn add(&mut self, what: &str, path: &str, bytes: Vec<u8>, is_truncated: bool) {
+    fn add(&mut self, what: &str, path: &str, bytes: Vec<u8>, is_truncated: bool) {
+        self.record(what, PartResult::of_read(is_truncated), "");
         let path = path.to_owned();
-        self.index.parts.push(BundlePart {
-            what: what.to_owned(),
-            path: Some(path.clone()),
-            result: PartResult::of_read(is_truncated),
-            message: String::new(),
-        });
+        if let Some(part) = self.index.parts.last_mut() {
+            part.path = Some(path.clone());
+        }
         self.files.push(BundleFile { path, bytes });
     }
 
-    fn add_json(&mut self, what: &str, path: &str, value: &Value, is_truncated: bool) {
-        match encode(value) {
-            Ok(bytes) => self.add(what, path, bytes, is_truncated),
-            Err(error) => self.record(what, PartResult::Failed, &error.to_string()),
-        }
+    /// Adds the metrics that the user has read.
+    pub(super) fn add_metrics(&mut self, text: &str) {
+        let kept = Some(text.to_owned()).filter(|_| self.includes_text);
+        let kept = kept.unwrap_or_else(|| fields::kept_metrics(text));
+        self.add("metrics", "metrics.txt", kept.into_bytes(), false);
     }
 
-    /// Removes from an object what may not leave. `managedFields` is removed from whole objects too,
-    /// because it is not needed and is often larger than the rest of the object.
-    fn leave_out(&self, kind: &str, object: &mut Value) {
-        if !self.includes_text {
-            fields::keep(kind, object);
-        } else if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
-    }
-
-    /// Adds objects as a list of their kind.
-    pub(super) fn add_list(&mut self, part: ListPart<'_>, list: BundleList) {
-        let mut items = list.items;
+    /// Adds objects as a list of their kind, without what may not leave.
+    fn add_objects(&mut self, part: &ListPart, mut items: Vec<Value>, is_truncated: bool) {
         for item in &mut items {
             // Objects in a list can lack `apiVersion` and `kind`, so both fields are set.
             item["apiVersion"] = json!(part.api_version);
             item["kind"] = json!(part.kind);
-            self.leave_out(part.kind, item);
+            if !self.includes_text {
+                fields::keep(part.kind, item);
+            } else if let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) {
+                // This field is not needed, and is often larger than the rest of the object.
+                metadata.remove("managedFields");
+            }
         }
         let kind = format!("{}List", part.kind);
-        let value = json!({"apiVersion": part.api_version, "kind": kind, "items": items});
-        self.add_json(part.what, part.path, &value, list.is_truncated);
+        let list = json!({"apiVersion": part.api_version, "kind": kind, "items": items});
+        self.add(part.what, &part.path, encode(&list), is_truncated);
     }
 
-    /// Reads the first page of a list, with at most [`OBJECTS`] objects.
-    pub(super) async fn list(&self, uri: &str, resource: &str) -> Result<BundleList, Problem> {
-        self.list_at_most(uri, resource, OBJECTS).await
+    /// Reads and adds a part. Returns its objects.
+    pub(super) async fn collect(&mut self, part: &ListPart) -> Vec<Value> {
+        match self.read(part).await {
+            Ok((objects, is_truncated)) => {
+                self.add_objects(part, objects.clone(), is_truncated);
+                objects
+            }
+            Err(problem) => {
+                self.record_problem(part.what, &problem);
+                Vec::new()
+            }
+        }
     }
 
-    /// Reads the first page of a list, with at most `limit` objects.
-    pub(super) async fn list_at_most(
-        &self,
-        uri: &str,
-        resource: &str,
-        limit: usize,
-    ) -> Result<BundleList, Problem> {
-        let separator = if uri.contains('?') { '&' } else { '?' };
-        let uri = format!("{uri}{separator}limit={limit}");
-        let mut list = self.get_json(&uri, resource).await?;
-        let next = list.pointer("/metadata/continue").and_then(Value::as_str);
-        let is_truncated = next.is_some_and(|token| !token.is_empty());
-        let items = match list["items"].take() {
-            Value::Array(items) => items,
-            _ => Vec::new(),
-        };
-        Ok(BundleList {
-            items,
-            is_truncated,
-        })
+    /// Reads the first page of each list, or each object. Also returns true if objects were left out
+    /// because of a limit.
+    async fn read(&self, part: &ListPart) -> Result<(Vec<Value>, bool), Problem> {
+        let (mut objects, mut is_truncated) = (Vec::new(), false);
+        let mut missing = None;
+        for uri in &part.uris {
+            let separator = if uri.contains('?') { '&' } else { '?' };
+            let uri = format!("{uri}{separator}limit={}", part.limit);
+            let answer = self.client.get::<Value>(&uri, part.what, None);
+            match self.within(answer).await {
+                Ok(mut answer) => {
+                    let next = answer.pointer("/metadata/continue").and_then(Value::as_str);
+                    is_truncated |= next.is_some_and(|token| !token.is_empty());
+                    match answer["items"].take() {
+                        Value::Array(items) => objects.extend(items),
+                        _ => objects.push(answer),
+                    }
+                }
+                Err(problem @ Problem::NotFound(_)) => missing = Some(problem),
+                Err(problem) => return Err(problem),
+            }
+        }
+        let is_required = part.path.starts_with("server/") && part.kind != "Event";
+        match missing {
+            Some(problem) if objects.is_empty() => return Err(problem),
+            None if objects.is_empty() && is_required => {
+                return Err(Problem::NotFound("the list is empty".to_owned()));
+            }
+            _ => {}
+        }
+        is_truncated |= objects.len() > part.limit;
+        objects.truncate(part.limit);
+        Ok((objects, is_truncated))
     }
 
     pub(super) async fn collect_versions(&mut self) {
@@ -204,7 +181,8 @@ impl BundleCollection {
         if let Err(problem) = &server {
             self.record_problem("version of the server", problem);
         }
-        let kubernetes = self.get_json("/version", "/version").await;
+        let kubernetes = self.within(self.client.get::<Value>("/version", "/version", None));
+        let kubernetes = kubernetes.await;
         if let Err(problem) = &kubernetes {
             self.record_problem("version of the kube-apiserver", problem);
         }
@@ -217,78 +195,91 @@ impl BundleCollection {
         });
         fields::keep("Versions", &mut versions);
         self.index.server_version = versions["server"].as_str().map(str::to_owned);
-        self.add_json("versions", "versions.json", &versions, false);
+        self.add("versions", "versions.json", encode(&versions), false);
     }
 
-    /// Reads the APIService, which registers `ifo-apiserver` in the kube-apiserver. Returns the
-    /// namespace of `ifo-apiserver`. Returns None if the APIService cannot be read or names no
-    /// namespace.
-    pub(super) async fn collect_api_service(&mut self) -> Option<String> {
-        let name = format!("{VERSION}.{LIVE_GROUP}");
-        let uri = format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}");
-        let read = self.get_json(&uri, "apiservices.apiregistration.k8s.io");
-        match read.await {
-            Ok(mut object) => {
-                let namespace = object.pointer("/spec/service/namespace");
-                let namespace = namespace.and_then(Value::as_str).map(str::to_owned);
-                self.leave_out("APIService", &mut object);
-                self.add_json("APIService", "cluster/apiservice.json", &object, false);
-                namespace
+    /// Reads the operations in `namespace`, their records, and the operations that are stored as
+    /// custom resources. If `namespace` is None, reads all that the user may read.
+    pub(super) async fn collect_operations(&mut self, namespace: Option<&String>) {
+        let filters = Filters::all_in(namespace);
+        let found = OperationSource::find(self.client.clone(), filters, true);
+        let mut namespaces = namespace.map(|it| vec![it.clone()]);
+        let mut served = Served::Live;
+        match self.within(found).await {
+            Ok((source, listed)) => {
+                namespaces = namespaces.or_else(|| source.namespaces.clone());
+                served = source.served;
+                // An object that serde cannot decode, for example because its values are nested too
+                // deeply, is left out.
+                let raw = listed.iter().filter_map(|it| it.raw.as_ref());
+                let raw = raw.take(OPERATIONS);
+                let objects = raw.filter_map(|it| serde_json::from_str(it.get()).ok());
+                let objects: Vec<Value> = objects.collect();
+                let is_truncated = objects.len() < listed.len();
+                let completeness = source.completeness();
+                self.index.operations = OperationsPart {
+                    result: PartResult::of_read(is_truncated),
+                    count: objects.len(),
+                    namespaces: namespaces.clone(),
+                    is_complete: completeness == ListCompleteness::Complete && !is_truncated,
+                    warning: completeness.incomplete().map(|it| it.to_string()),
+                };
+                let part = match served {
+                    Served::Live => ListPart::operations("operations", LIVE_GROUP),
+                    Served::Crs => ListPart::operations(CUSTOM_RESOURCES, GROUP),
+                };
+                self.add_objects(&part, objects, is_truncated);
             }
             Err(problem) => {
-                self.record_problem("APIService", &problem);
-                None
+                self.index.operations.result = PartResult::of(&problem);
+                self.record_problem("operations", &problem);
             }
+        }
+        self.collect(&ListPart::records(namespaces.as_deref()))
+            .await;
+        if served == Served::Live {
+            self.collect(&ListPart::operations(CUSTOM_RESOURCES, GROUP))
+                .await;
         }
     }
 
-    pub(super) async fn collect_rule_sets(&mut self) {
-        let api_version = format!("{GROUP}/{VERSION}");
-        let uri = format!("/apis/{api_version}/{}", ruleset::PLURAL);
-        let part = ListPart {
-            what: "rule sets",
-            path: "cluster/operationrulesets.json",
-            api_version: &api_version,
-            kind: ruleset::KIND,
-        };
-        match self.list(&uri, ruleset::PLURAL).await {
-            Ok(list) => self.add_list(part, list),
-            Err(problem) => self.record_problem(part.what, &problem),
+    /// Reads the logs of Pods with `--include-text`. Without this flag, no line may leave, because
+    /// every line can contain a name or a message.
+    pub(super) async fn collect_logs(&mut self, pods: &[Value]) {
+        let names = pods.iter().filter_map(|it| it["metadata"]["name"].as_str());
+        if !self.includes_text || pods.is_empty() {
+            return self.record("logs", PartResult::Skipped, "");
+        }
+        for pod in names.take(PODS) {
+            self.collect_log(pod, "log", "").await;
+            self.collect_log(pod, PREVIOUS_LOG, "&previous=true").await;
         }
     }
 
-    /// Reads the CRDs of this project.
-    pub(super) async fn collect_crds(&mut self) {
-        let mut found = BundleList {
-            items: Vec::new(),
-            is_truncated: false,
-        };
-        let part = ListPart {
-            what: "CustomResourceDefinitions",
-            path: "cluster/customresourcedefinitions.json",
-            api_version: "apiextensions.k8s.io/v1",
-            kind: "CustomResourceDefinition",
-        };
-        for plural in [ruleset::PLURAL, live::PLURAL] {
-            let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            let uri = format!("{all}/{plural}.{GROUP}");
-            let resource = "customresourcedefinitions.apiextensions.k8s.io";
-            match self.get_json(&uri, resource).await {
-                Ok(definition) => found.items.push(definition),
-                // In most clusters, the CRD of InFlightOperations exists only if `ifo-apiserver`
-                // writes operations as custom resources (persistence mode).
-                Err(Problem::NotFound(_)) if plural == live::PLURAL => {}
-                Err(problem) => self.record_problem(part.what, &problem),
+    async fn collect_log(&mut self, pod: &str, what: &str, more: &str) {
+        let uri = format!(
+            "/api/v1/namespaces/{}/pods/{}/log?container=ifo-apiserver&timestamps=true\
+             &tailLines={LOG_LINES}&limitBytes={LOG_BYTES}{more}",
+            escape(&self.index.server_namespace),
+            escape(pod)
+        );
+        let title = format!("{what} of {pod}");
+        let answer = self.within(self.client.answer(&uri, "pods/log", None));
+        match answer.await {
+            Ok(answer) => {
+                let log = answer.text;
+                let is_truncated = log.len() >= LOG_BYTES || log.lines().count() >= LOG_LINES;
+                let file = format!("logs/{}.{}", escape(pod), what.replace(' ', "."));
+                self.add(&title, &file, log.into_bytes(), is_truncated);
             }
-        }
-        if !found.items.is_empty() {
-            self.add_list(part, found);
+            Err(problem) => self.record_problem(&title, &problem),
         }
     }
 }
 
-fn encode(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
-    let mut bytes = serde_json::to_vec_pretty(value)?;
+/// Encodes a value whose maps have only strings as keys, so that encoding cannot fail.
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
     bytes.push(b'\n');
-    Ok(bytes)
+    bytes
 }

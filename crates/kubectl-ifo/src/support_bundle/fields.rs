@@ -22,23 +22,8 @@ const PRESENT: [&str; 2] = ["spec.nodes", "spec.labelExpressions.expression"];
 const LEFT_OUT: &str = "(left out)";
 
 /// Label keys of a metric that may leave. A line with another label is dropped.
-const METRIC_LABELS: [&str; 15] = [
-    "code",
-    "component",
-    "group",
-    "le",
-    "operation",
-    "reason",
-    "request_kind",
-    "resource",
-    "result",
-    "ruleset",
-    "scope",
-    "state",
-    "target",
-    "verb",
-    "version",
-];
+const METRIC_LABELS: &str = "code component group le operation reason request_kind resource result \
+                             ruleset scope state target verb version";
 
 /// Prefixes of the names of the metrics that may leave.
 const METRICS: [&str; 3] = ["ifo_", "apiserver_", "process_"];
@@ -114,22 +99,20 @@ fn is_word(text: &str) -> bool {
 /// Returns the metrics that may leave: the lines of the server's metrics whose labels are all in
 /// [`METRIC_LABELS`]. The text after a value, an exemplar, is dropped.
 pub(super) fn kept_metrics(text: &str) -> String {
+    let may_leave = |label: &str| {
+        let (key, value) = label.split_once("=\"").unwrap_or_default();
+        let is_known = METRIC_LABELS.split_whitespace().any(|it| it == key);
+        is_known && value.strip_suffix('"').is_some_and(is_word)
+    };
     let kept = text.lines().filter_map(|line| {
         let line = line.split(" # ").next()?;
-        let name = line.strip_prefix("# TYPE ").unwrap_or(line);
-        let is_kept = METRICS.iter().any(|it| name.starts_with(it));
         let (series, value) = line.rsplit_once(' ')?;
-        let labels = series
-            .split_once('{')
-            .map_or(Some(""), |(_, labels)| labels.strip_suffix('}'))?;
-        let are_labels_kept = labels.split(',').filter(|it| !it.is_empty()).all(|label| {
-            let label = label
-                .split_once("=\"")
-                .and_then(|(key, it)| Some((key, it.strip_suffix('"')?)));
-            label.is_some_and(|(key, value)| METRIC_LABELS.contains(&key) && is_word(value))
-        });
-        let is_value = name.len() < line.len() || value.parse::<f64>().is_ok();
-        (is_kept && are_labels_kept && is_value).then(|| format!("{line}\n"))
+        value.parse::<f64>().ok()?;
+        let labels = series.split_once('{').unwrap_or((series, "}")).1;
+        let mut labels = labels.strip_suffix('}')?.split(',');
+        let is_kept = METRICS.iter().any(|it| series.starts_with(it))
+            && labels.all(|it| it.is_empty() || may_leave(it));
+        is_kept.then(|| format!("{line}\n"))
     });
     kept.collect()
 }
@@ -198,8 +181,7 @@ mod tests {
                        ifo_operations{state=\"acme } acme\"} 3\n\
                        ifo_failures_total{ruleset=\"vm\"} 1 # {trace=\"acme\"} 1\n\
                        ifo_leader 1.0\nifo_leader acme\nacme_metric 1\nnot a metric\n# EOF\n";
-        let kept = "# TYPE ifo_operations gauge\n\
-                    ifo_operations{component=\"kubevirt\",state=\"Blocked\"} 3\n\
+        let kept = "ifo_operations{component=\"kubevirt\",state=\"Blocked\"} 3\n\
                     ifo_failures_total{ruleset=\"vm\"} 1\nifo_leader 1.0\n";
         assert_eq!(kept_metrics(metrics), kept);
     }

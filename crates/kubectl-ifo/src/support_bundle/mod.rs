@@ -7,14 +7,13 @@
 //! leave the cluster.
 //!
 //! ```text
-//! collect (operations, server) ─▶ fields ─▶ output
+//! parts ─▶ collect ─▶ fields ─▶ output
 //! ```
 
 mod collect;
 mod fields;
-mod operations;
 mod output;
-mod server;
+mod parts;
 
 use super::api_client::ApiClient;
 use super::bundle_index::{BundleIndex, BundlePart, PartResult};
@@ -22,11 +21,11 @@ use super::connect::{Connect, needs_cluster};
 use super::output::{complain, print};
 use super::problem::Problem;
 use crate::clock;
-use collect::{BundleCollection, CUSTOM_RESOURCES};
+use collect::{BundleCollection, PREVIOUS_LOG};
 use jiff::Timestamp;
 use output::BundleOutput;
-use server::{PREVIOUS_LOG, ServerPart};
-use std::collections::BTreeMap;
+use parts::{CUSTOM_RESOURCES, ListPart};
+use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -75,11 +74,11 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     };
     let metrics = args.metrics.as_ref().map(read).transpose()?;
     let client = args.connect.open().await?;
-    let collection = collect_all(args, client, metrics, now).await;
-    let (index, files) = collection.finish()?;
-    output.write(&files, now)?;
-    print(format!("{}\n", output.path().display()))?;
-    report(&index, files.len());
+    let mut bundle = collect_all(args, client, metrics, now).await;
+    bundle.add_index();
+    output.write(&bundle.files, now)?;
+    print(format!("{}\n", output.path.display()))?;
+    report(&bundle.index, bundle.files.len());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -93,20 +92,21 @@ async fn collect_all(
 ) -> BundleCollection {
     let mut bundle = BundleCollection::new(client, args.include_text, now);
     bundle.collect_versions().await;
-    let service = bundle.collect_api_service().await;
+    let service = bundle.collect(&ListPart::api_service()).await;
+    let service = service
+        .first()
+        .map(|it| &it["spec"]["service"]["namespace"]);
+    let service = service.and_then(Value::as_str).map(str::to_owned);
     if let Some(namespace) = args.server_namespace.clone().or(service) {
-        bundle.server_namespace = namespace;
+        bundle.index.server_namespace = namespace;
     }
-    bundle.collect_rule_sets().await;
     bundle.collect_operations(args.connect.namespace()).await;
-    bundle.collect_custom_resources().await;
     let mut pods = Vec::new();
-    for part in ServerPart::all() {
-        let found = bundle.collect_server_part(&part).await;
-        pods = if part.kind == "Pod" { found } else { pods };
+    for part in ListPart::of_server(&bundle.index.server_namespace) {
+        pods = bundle.collect(&part).await;
     }
+    // The last part has the Pods.
     bundle.collect_logs(&pods).await;
-    bundle.collect_crds().await;
     match metrics {
         Some(metrics) => bundle.add_metrics(&metrics),
         None => bundle.record("metrics", PartResult::Skipped, ""),
@@ -127,22 +127,15 @@ fn report(index: &BundleIndex, files: usize) {
         "note",
         format!("{files} files, {count} operations; {texts}"),
     );
-    let mut missing: BTreeMap<(PartResult, &str), Vec<&str>> = BTreeMap::new();
-    for part in index.parts.iter().filter(|it| is_named(it)) {
-        let key = (part.result, part.message.as_str());
-        missing.entry(key).or_default().push(&part.what);
-    }
-    for ((result, message), parts) in missing {
-        let how = if result == PartResult::Truncated {
-            "incomplete"
-        } else {
-            "missing"
-        };
-        let why = match message {
-            "" => result.reason().to_owned(),
-            message => format!("{}: {message}", result.reason()),
-        };
-        complain("note", format!("{how}: {} ({why})", parts.join(", ")));
+    for result in PartResult::NOT_READ {
+        let named = index
+            .parts
+            .iter()
+            .filter(|it| it.result == result && is_named(it));
+        let parts: Vec<&str> = named.map(|it| it.what.as_str()).collect();
+        if !parts.is_empty() {
+            complain("note", format!("{result}: {}", parts.join(", ")));
+        }
     }
 }
 

@@ -12,11 +12,10 @@ use std::path::{Path, PathBuf};
 
 /// Where the bundle is written.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum BundleOutput {
-    /// A new archive.
-    Archive(PathBuf),
-    /// A folder, which is empty or does not exist.
-    Folder(PathBuf),
+pub(super) struct BundleOutput {
+    pub(super) path: PathBuf,
+    /// True for a folder, which is empty or does not exist. False for a new archive.
+    is_folder: bool,
 }
 
 /// A file of the bundle.
@@ -30,50 +29,30 @@ impl BundleOutput {
     /// Chooses the output. If the path ends with a slash, or if it is an existing folder, the
     /// output is a folder. Otherwise, the output is an archive.
     pub(super) fn choose(path: Option<&Path>, now: Timestamp) -> Result<Self, Problem> {
-        let Some(path) = path else {
-            let time = now.strftime("%Y%m%d-%H%M%S");
-            return Self::archive(PathBuf::from(format!("ifo-support-bundle-{time}.tar.gz")));
-        };
+        let time = now.strftime("%Y%m%d-%H%M%S");
+        let default = || PathBuf::from(format!("ifo-support-bundle-{time}.tar.gz"));
+        let path = path.map_or_else(default, Path::to_owned);
         let is_folder = path.is_dir() || path.to_string_lossy().ends_with('/');
-        if !is_folder {
-            return Self::archive(path.to_owned());
-        }
-        let is_used = path
-            .read_dir()
-            .is_ok_and(|mut entries| entries.next().is_some());
-        if is_used {
-            return Err(Problem::Usage(format!(
-                "--output {}: the folder is not empty",
-                path.display()
-            )));
-        }
-        Ok(Self::Folder(path.to_owned()))
-    }
-
-    fn archive(path: PathBuf) -> Result<Self, Problem> {
-        if path.exists() {
-            let name = path.display();
-            return Err(Problem::Usage(format!(
-                "--output {name}: the file already exists"
-            )));
-        }
-        Ok(Self::Archive(path))
-    }
-
-    /// Returns the path of the archive or folder.
-    pub(super) fn path(&self) -> &Path {
-        match self {
-            Self::Archive(path) | Self::Folder(path) => path,
-        }
+        let mut entries = path.read_dir().into_iter().flatten();
+        let why = if is_folder && entries.next().is_some() {
+            "the folder is not empty"
+        } else if !is_folder && path.exists() {
+            "the file already exists"
+        } else {
+            return Ok(Self { path, is_folder });
+        };
+        let name = path.display();
+        Err(Problem::Usage(format!("--output {name}: {why}")))
     }
 
     /// Writes all files.
     pub(super) fn write(&self, files: &[BundleFile], now: Timestamp) -> Result<(), Problem> {
-        let written = match self {
-            Self::Archive(path) => write_archive(path, files, now),
-            Self::Folder(path) => write_folder(path, files),
+        let written = if self.is_folder {
+            write_folder(&self.path, files)
+        } else {
+            write_archive(&self.path, files, now)
         };
-        let name = self.path().display();
+        let name = self.path.display();
         written.map_err(|error| Problem::Other(format!("cannot write {name}: {error}")))
     }
 }
@@ -89,7 +68,7 @@ fn create(path: &Path) -> io::Result<File> {
 fn write_archive(path: &Path, files: &[BundleFile], now: Timestamp) -> io::Result<()> {
     let mut archive = tar::Builder::new(GzEncoder::new(create(path)?, Compression::default()));
     // All files are in one folder, so that unpacking does not fill the current folder.
-    let folder = base_of(path);
+    let folder = format!("ifo-support-bundle-{}", now.strftime("%Y%m%d-%H%M%S"));
     for file in files {
         let mut header = tar::Header::new_gnu();
         header.set_size(file.bytes.len() as u64);
@@ -99,22 +78,6 @@ fn write_archive(path: &Path, files: &[BundleFile], now: Timestamp) -> io::Resul
         archive.append_data(&mut header, path, file.bytes.as_slice())?;
     }
     archive.into_inner()?.finish()?.flush()
-}
-
-/// Returns the name of an archive without its folder and extension.
-fn base_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
-    let name = [".tar", ".tgz"]
-        .iter()
-        .find_map(|it| name.strip_suffix(it))
-        .unwrap_or(name);
-    if name.trim_matches('.').is_empty() {
-        "ifo-support-bundle"
-    } else {
-        name
-    }
-    .to_owned()
 }
 
 fn write_folder(folder: &Path, files: &[BundleFile]) -> io::Result<()> {
@@ -136,31 +99,18 @@ mod tests {
     fn nothing_is_overwritten() {
         let folder = tempfile::tempdir().expect("a temporary folder can be created");
         let now = Timestamp::UNIX_EPOCH;
-        let choose = |path: &Path| BundleOutput::choose(Some(path), now);
-        let new = folder.path().join("new.tar.gz");
-        assert_eq!(choose(&new), Ok(BundleOutput::Archive(new.clone())));
-        let empty = folder.path().to_owned();
-        assert_eq!(choose(&empty), Ok(BundleOutput::Folder(empty.clone())));
-        let missing = folder.path().join("missing/");
-        assert_eq!(choose(&missing), Ok(BundleOutput::Folder(missing.clone())));
-        std::fs::write(&new, "").expect("the folder is writable");
-        assert!(choose(&new).is_err() && choose(&empty).is_err());
-        let default = BundleOutput::choose(None, now).expect("no such file exists");
-        assert_eq!(
-            default.path(),
-            Path::new("ifo-support-bundle-19700101-000000.tar.gz")
+        let choose = |path: &Path| BundleOutput::choose(Some(path), now).map(|it| it.is_folder);
+        let (new, missing) = (
+            folder.path().join("new.tar.gz"),
+            folder.path().join("missing/"),
         );
-    }
-
-    #[test]
-    fn the_folder_in_an_archive_has_the_name_of_the_archive() {
-        for (path, folder) in [
-            ("a/b.tar.gz", "b"),
-            ("b.tgz", "b"),
-            ("b", "b"),
-            (".tar.gz", "ifo-support-bundle"),
-        ] {
-            assert_eq!(base_of(Path::new(path)), folder, "{path}");
-        }
+        assert_eq!(choose(&new), Ok(false));
+        assert_eq!(choose(folder.path()), Ok(true));
+        assert_eq!(choose(&missing), Ok(true));
+        std::fs::write(&new, "").expect("the folder is writable");
+        assert!(choose(&new).is_err() && choose(folder.path()).is_err());
+        let default = BundleOutput::choose(None, now).expect("no such file exists");
+        let name = "ifo-support-bundle-19700101-000000.tar.gz";
+        assert_eq!(default.path, Path::new(name));
     }
 }

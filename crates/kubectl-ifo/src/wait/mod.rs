@@ -4,32 +4,39 @@
 //! of operations is not enough. If a rule set does not work, or if the watch is interrupted, the
 //! list can lack operations.
 //!
-//! If an `Activity` is about exactly the selected operations, the activity decides
-//! ([`activity`]). Otherwise, lists and watches of operations decide, together with the statement of
-//! the server that its list is complete ([`detection_check`]).
+//! If an `Activity` is about exactly the selected operations and states that nothing is in flight, the
+//! activity decides ([`activity`]). Otherwise, lists and watches of operations decide, together with
+//! the statement of the server that its list is complete ([`check`]).
 
 mod activity;
-mod detection_check;
+mod check;
 mod progress;
 mod wait_loop;
 mod wait_state;
 
+use super::columns::{Table, terminal_width};
 use super::connect::{Connect, checked_namespace, needs_cluster};
 use super::filter::Filters;
-use super::output::{print, print_error_line};
+use super::listed_operation::ListedOperation;
+use super::output::{TextStyle, print, print_error_line, print_error_text};
 use super::plain_text::one_line;
 use super::problem::Problem;
+use crate::clock;
+use progress::{active_text, ignored_text, reason};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use wait_loop::OperationWait;
-use wait_state::{WaitGoal, WaitSettings, WaitVerdict, time};
+use wait_state::{WaitGoal, WaitSettings, WaitState, WaitVerdict, time};
 
 /// Exit code if the goal was not reached before the timeout, or at the single check with
 /// `--timeout=0`. Also if the goal cannot be reached, because an operation has failed.
 const NOT_REACHED: u8 = 1;
 /// Exit code if it is unknown whether the goal is reached.
 const UNKNOWN: u8 = 3;
+/// Largest number of operations in the table that is printed if the goal was not reached. Further
+/// operations are left out.
+const MAX_NAMED: usize = 10;
 
 /// The flags of `wait`.
 #[derive(Debug, clap::Args)]
@@ -132,23 +139,63 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
             .await
             .unwrap_or(Ok(()))?,
     }
-    let end = waiting
-        .end
-        .take()
-        .unwrap_or_else(|| waiting.verdict_at_timeout());
-    waiting.read_operations_of_activity().await;
-    waiting.progress.clear();
+    let end = waiting.end.take();
+    let end = end.unwrap_or_else(|| waiting.verdict_at_timeout());
     if let WaitVerdict::Unknown(why) = end {
         print_error_line(&format!("unknown: {why}"));
         return Ok(ExitCode::from(UNKNOWN));
     }
     let is_reached = end == WaitVerdict::Reached;
-    match end {
-        _ if args.quiet => {}
-        WaitVerdict::Reached => print(one_line(&waiting.success_message()) + "\n")?,
-        end => waiting.print_failure(&end),
+    if is_reached && !args.quiet {
+        print(one_line(&success_message(args, &waiting.wait_state)) + "\n")?;
+    } else if !args.quiet {
+        print_failure(&end, &waiting.wait_state, once);
     }
     Ok(ExitCode::from(if is_reached { 0 } else { NOT_REACHED }))
+}
+
+fn success_message(args: &WaitArgs, wait_state: &WaitState) -> String {
+    let goal = args.settings.goal;
+    let mut ignored = ignored_text(wait_state);
+    if !args.ignored.is_empty() {
+        ignored += "; these rule sets were not checked: ";
+        ignored += &args.ignored.join(", ");
+    }
+    match goal {
+        WaitGoal::Idle => format!("{goal}: no operation in flight{ignored}"),
+        WaitGoal::Started => format!("{goal}: {}", active_text(wait_state)),
+        WaitGoal::Completed => format!("{goal}: all operations have ended{ignored}"),
+        WaitGoal::Succeeded => format!("{goal}: all operations have succeeded{ignored}"),
+    }
+}
+
+/// Prints why the goal was not reached, with the operations that prevent it.
+fn print_failure(end: &WaitVerdict, wait_state: &WaitState, once: bool) {
+    if let WaitVerdict::Failed(failed) = end {
+        return print_error_line(&format!("failed: {failed}"));
+    }
+    let mut title = "timed out".to_owned();
+    if once {
+        title = format!("not {}", wait_state.settings.goal);
+    }
+    let is_too_short = matches!(
+        wait_state.verdict(Instant::now()),
+        WaitVerdict::ReachedAt(_)
+    );
+    let but = if is_too_short {
+        ", but not yet for the quiet period"
+    } else {
+        ""
+    };
+    print_error_line(&format!("{title}: {}{but}", reason(wait_state)));
+    let named: Vec<ListedOperation> = wait_state.active().take(MAX_NAMED).cloned().collect();
+    if !named.is_empty() {
+        let style = TextStyle {
+            screen: terminal_width(),
+            ..TextStyle::default()
+        };
+        print_error_text(Table::text(&named, clock::now(), &style));
+    }
 }
 
 #[cfg(test)]

@@ -5,50 +5,42 @@ use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
 use crate::clock;
 use crate::columns;
 use crate::listed_operation::ListedOperation;
-use crate::output::{TerminalText, print_error_line, print_error_text};
-use crate::plain_text::{cut, one_line};
-use std::io::IsTerminal as _;
-use std::time::Duration;
+use crate::output::print_error_line;
 use tokio::time::Instant;
-
-/// The command that moves the cursor to the beginning of the line and clears the line.
-const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Describes the active operations in one line. For several operations, the line has their number
 /// and the oldest one. For one operation, it is `VirtualMachine/web in shop: Migrating 45% 3m`.
 pub(super) fn active_text(wait_state: &WaitState) -> String {
     let oldest = wait_state.active().min_by_key(|it| it.started);
     let oldest = oldest.map(|it| format!("{}: {}", it.place_name(), about(it)));
-    match (wait_state.number(), oldest) {
-        (0, _) => format!("no operation in flight{}", ignored_text(wait_state)),
+    match (wait_state.active().count(), oldest) {
+        (_, None) => format!("no operation in flight{}", ignored_text(wait_state)),
         (1, Some(one)) => one,
         (count, Some(oldest)) => format!("{count} operations in flight, the oldest {oldest}"),
-        // The oldest operation has ended, or the user may not read it.
-        (1, None) => "1 operation in flight".to_owned(),
-        (count, None) => format!("{count} operations in flight"),
     }
 }
 
 fn about(operation: &ListedOperation) -> String {
-    let progress = operation.percent(" ");
     let state = match operation.marked_state().as_str() {
         // A custom resource without a status has no state.
         "" | "Progressing" | "Active" => String::new(),
         state => format!(" ({state})"),
     };
+    let (name, progress) = (&operation.operation, operation.percent(" "));
     let age = columns::age(operation, clock::now());
-    format!("{}{progress}{state} {age}", operation.operation)
+    format!("{name}{progress}{state} {age}")
 }
 
 /// Describes why the goal is not reached, in one line.
 pub(super) fn reason(wait_state: &WaitState) -> String {
-    let has_ended = match wait_state.settings.goal {
-        WaitGoal::Completed if !wait_state.has_begun() => "completed",
-        WaitGoal::Succeeded if !wait_state.has_begun() => "succeeded",
-        _ => return active_text(wait_state),
-    };
-    let ignored = ignored_text(wait_state);
-    format!("no operation has started, so none has {has_ended}{ignored}")
+    let needs_start = matches!(
+        wait_state.settings.goal,
+        WaitGoal::Completed | WaitGoal::Succeeded
+    );
+    if needs_start && !wait_state.has_begun() {
+        return format!("no operation has started{}", ignored_text(wait_state));
+    }
+    active_text(wait_state)
 }
 
 /// Describes the state of the wait in one line.
@@ -64,83 +56,31 @@ fn state_text(wait_state: &WaitState, doubt: Option<&str>, now: Instant) -> Stri
     }
 }
 
-/// Describes the ignored operations as the end of a sentence, such as `, but 1 blocked (ignored)`.
-/// Held operations are always ignored, so they are only counted: `, but 1 held`. Empty if no
-/// operation is ignored.
+/// Describes the active operations for which the wait does not wait as the end of a sentence. Empty
+/// if there are none.
 pub(super) fn ignored_text(wait_state: &WaitState) -> String {
-    let texts = [
-        ("Blocked", "blocked (ignored)"),
-        ("Failing", "failing (ignored)"),
-        ("Held", "held"),
-    ];
-    let counts = texts.map(|(state, text)| (wait_state.ignored(state), text));
-    let counts = counts.iter().filter(|(count, _)| *count > 0);
-    let parts: Vec<String> = counts
-        .map(|(count, text)| format!("{count} {text}"))
-        .collect();
-    match parts.as_slice() {
-        [] => String::new(),
-        parts => format!(", but {}", parts.join(" and ")),
+    match wait_state.ignored() {
+        0 => String::new(),
+        count => format!(", but {count} held or ignored"),
     }
 }
 
-/// Prints the progress. On a terminal, each message overwrites the message before it. If standard
-/// error is not a terminal, each message gets its own line. At most one message is printed in ten
-/// seconds, and the others are dropped.
+/// Prints the progress, at most one line in ten seconds. Other lines are dropped, because many of
+/// them differ only in an age.
+#[derive(Default)]
 pub(super) struct ProgressOutput {
-    terminal: bool,
-    quiet: bool,
     last: String,
-    /// Time at which the last line was printed. None on a terminal, and before the first line.
     last_printed: Option<Instant>,
 }
 
 impl ProgressOutput {
-    pub(super) fn new(quiet: bool) -> Self {
-        Self {
-            terminal: std::io::stderr().is_terminal(),
-            quiet,
-            last: String::new(),
-            last_printed: None,
-        }
-    }
-
-    /// Returns the interval at which the output must be updated.
-    pub(super) fn update_interval(&self) -> Duration {
-        if self.terminal {
-            Duration::from_secs(1)
-        } else {
-            CHECK_INTERVAL
-        }
-    }
-
     pub(super) fn show(&mut self, wait_state: &WaitState, doubt: Option<&str>) {
         let text = state_text(wait_state, doubt, Instant::now());
-        if self.quiet || self.last == text {
-            return;
-        }
-        if self.terminal {
-            let size = terminal_size::terminal_size_of(std::io::stderr());
-            let width = size.map_or(80, |(width, _)| usize::from(width.0));
-            let line = cut(&one_line(&text), width.saturating_sub(1));
-            print_error_text(TerminalText::command(CLEAR_LINE) + line);
-        } else {
-            // At most one line is printed in `CHECK_INTERVAL`, because many messages differ only in
-            // an age.
-            let printed = self.last_printed;
-            if printed.is_some_and(|it| it.elapsed() < CHECK_INTERVAL) {
-                return;
-            }
+        let is_early = |it: Instant| it.elapsed() < CHECK_INTERVAL;
+        if self.last != text && !self.last_printed.is_some_and(is_early) {
             print_error_line(&text);
             self.last_printed = Some(Instant::now());
-        }
-        self.last = text;
-    }
-
-    /// Clears the line on the terminal.
-    pub(super) fn clear(&mut self) {
-        if self.terminal && !self.last.is_empty() {
-            print_error_text(TerminalText::command(CLEAR_LINE));
+            self.last = text;
         }
     }
 }
@@ -149,6 +89,7 @@ impl ProgressOutput {
 mod tests {
     use super::*;
     use crate::wait::wait_state::WaitSettings;
+    use std::time::Duration;
 
     #[test]
     fn the_progress_describes_each_stage_of_a_wait() {
@@ -160,10 +101,8 @@ mod tests {
             ignore_blocked: false,
         });
         let line = |wait_state: &WaitState, why: Option<&str>| state_text(wait_state, why, now);
-        assert_eq!(
-            line(&wait_state, Some("no rules")),
-            "still unknown: no rules"
-        );
+        let unknown = line(&wait_state, Some("no rules"));
+        assert_eq!(unknown, "still unknown: no rules");
         let operation = ListedOperation {
             name: "a".to_owned(),
             operation: "Migrating".to_owned(),
@@ -171,22 +110,12 @@ mod tests {
             active: true,
             ..ListedOperation::default()
         };
-        wait_state.applied(operation.clone(), now);
-        wait_state.synced(now);
+        wait_state.listed(std::slice::from_ref(&operation), now);
         let waiting = line(&wait_state, None);
         assert!(waiting.starts_with("waiting: "), "{waiting}");
         assert!(waiting.contains("Migrating (Blocked)"), "{waiting}");
-        let stateless = ListedOperation {
-            state: String::new(),
-            ..operation.clone()
-        };
-        wait_state.applied(stateless, now);
-        let waiting = line(&wait_state, None);
-        assert!(!waiting.contains('('), "{waiting}");
         wait_state.ended_or_deleted(&operation, now);
-        assert_eq!(
-            line(&wait_state, None),
-            "no operation in flight; the quiet period ends in 30 s"
-        );
+        let idle = "no operation in flight; the quiet period ends in 30 s";
+        assert_eq!(line(&wait_state, None), idle);
     }
 }

@@ -6,6 +6,7 @@ use crate::listed_operation::{ListedOperation, OperationKey};
 use clap::ValueEnum;
 use ifo_api::duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -20,6 +21,13 @@ pub(crate) enum WaitGoal {
     Completed,
     /// Like completed, but the operations must succeed; ends with 1 as soon as one fails
     Succeeded,
+}
+
+impl fmt::Display for WaitGoal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |it| it.get_name()))
+    }
 }
 
 /// The flags that decide when the goal is reached. An operation is relevant if the settings do not ignore it, and if it is
@@ -53,16 +61,14 @@ pub(crate) struct WaitState {
     pub(crate) settings: WaitSettings,
     /// The active operations. The flag is true if the operation was relevant at any time.
     active: BTreeMap<OperationKey, (ListedOperation, bool)>,
-    /// Number of further active operations, of which only an activity is known.
-    unlisted: usize,
     /// True if all operations are known. False before the first list, and while the watch is
     /// interrupted.
     is_complete: bool,
     /// Time since which all operations are known and no relevant operation is active. None while a
     /// relevant operation is active, or while not all operations are known.
     quiet_since: Option<Instant>,
-    /// True if a relevant operation has been active.
-    has_begun: bool,
+    /// Time of the last answer that a relevant operation was active.
+    last_busy: Option<Instant>,
     /// True if a relevant operation has ended as the goal demands. The operation can have been
     /// ignored at its end.
     has_ended: bool,
@@ -98,10 +104,9 @@ impl WaitState {
         Self {
             settings,
             active: BTreeMap::new(),
-            unlisted: 0,
             is_complete: false,
             quiet_since: None,
-            has_begun: false,
+            last_busy: None,
             has_ended: false,
             end: None,
         }
@@ -121,7 +126,9 @@ impl WaitState {
             return self.ended_or_deleted(&operation, now);
         }
         let is_relevant = self.is_relevant_and_active(&operation);
-        self.has_begun |= is_relevant;
+        if is_relevant {
+            self.last_busy = Some(now);
+        }
         let key = operation.key();
         let was_relevant = self.active.get(&key).is_some_and(|(_, relevant)| *relevant);
         let known = (operation, is_relevant || was_relevant);
@@ -132,6 +139,7 @@ impl WaitState {
     /// Processes the end or the deletion of an operation.
     pub(crate) fn ended_or_deleted(&mut self, operation: &ListedOperation, now: Instant) {
         if let Some((_, true)) = self.active.remove(&operation.key()) {
+            self.last_busy = Some(now);
             let ListedOperation {
                 operation: name,
                 message,
@@ -169,31 +177,22 @@ impl WaitState {
         for operation in operations {
             self.applied(operation.clone(), now);
         }
-        self.synced(now);
-    }
-
-    /// Records that all operations are known.
-    pub(crate) fn synced(&mut self, now: Instant) {
         self.is_complete = true;
-        self.unlisted = 0;
         self.update_quiet_period(now);
     }
 
-    /// Records the number of active operations in an activity, and the oldest of them if it is
-    /// known. If there are none, the quiet period began at the time `idle_since`.
-    pub(crate) fn counted(
-        &mut self,
-        total: usize,
-        oldest: Option<ListedOperation>,
-        idle_since: Instant,
-    ) {
+    /// Processes the answer of an activity that nothing has been in flight since the time `since`.
+    /// The quiet period begins after the last answer that an operation was active, even if the clocks
+    /// of this machine and of the server differ.
+    pub(crate) fn idle(&mut self, since: Option<Instant>, now: Instant) {
         self.active.clear();
         self.is_complete = true;
-        if let Some(operation) = oldest {
-            self.applied(operation, idle_since);
-        }
-        self.unlisted = total.saturating_sub(self.active().count());
-        self.quiet_since = (total == 0).then_some(idle_since);
+        self.quiet_since = Some(since.max(self.last_busy).unwrap_or(now));
+    }
+
+    /// Processes the answer of an activity that an operation is in flight.
+    pub(crate) fn busy(&mut self, now: Instant) {
+        self.last_busy = Some(now);
     }
 
     /// Records that the watch is interrupted. Changes can be missed from now on, so the quiet
@@ -238,30 +237,23 @@ impl WaitState {
     }
 
     fn is_any_active(&self) -> bool {
-        self.unlisted > 0 || self.active().next().is_some()
+        self.active().next().is_some()
     }
 
     /// Returns true if a relevant operation has been active.
     pub(crate) fn has_begun(&self) -> bool {
-        self.has_begun
+        self.last_busy.is_some()
     }
 
-    /// Returns the number of ignored operations with this state.
-    pub(crate) fn ignored(&self, state: &str) -> usize {
-        let all = self.active.values().map(|(operation, _)| operation);
-        all.filter(|it| !self.is_relevant_and_active(it) && it.state == state)
-            .count()
+    /// Returns the number of active operations that are ignored or held.
+    pub(crate) fn ignored(&self) -> usize {
+        self.active.len() - self.active().count()
     }
 
     /// Returns the known active operations that are not ignored.
     pub(crate) fn active(&self) -> impl Iterator<Item = &ListedOperation> {
         let all = self.active.values().map(|(operation, _)| operation);
         all.filter(|it| self.is_relevant_and_active(it))
-    }
-
-    /// Returns the number of active operations that are not ignored.
-    pub(crate) fn number(&self) -> usize {
-        self.active().count() + self.unlisted
     }
 }
 
@@ -289,11 +281,6 @@ mod tests {
         }
     }
 
-    /// Returns the numbers of the ignored operations that are blocked and failing.
-    fn ignored(wait_state: &WaitState) -> (usize, usize) {
-        (wait_state.ignored("Blocked"), wait_state.ignored("Failing"))
-    }
-
     #[test]
     fn a_held_operation_is_not_waited_for() {
         let now = Instant::now();
@@ -304,9 +291,9 @@ mod tests {
         ] {
             let mut wait_state = wait_state(goal, Duration::ZERO);
             wait_state.applied(operation("a", "Held"), now);
-            wait_state.synced(now);
+            wait_state.listed(&[], now);
             assert_eq!(wait_state.verdict(now), verdict, "{goal:?}");
-            assert_eq!(wait_state.ignored("Held"), 1);
+            assert_eq!(wait_state.ignored(), 1);
             assert!(!wait_state.is_busy());
         }
     }
@@ -316,7 +303,7 @@ mod tests {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
         wait_state.applied(operation("a", "Held"), now);
-        wait_state.synced(now);
+        wait_state.listed(&[], now);
         wait_state.applied(operation("a", "Progressing"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
         wait_state.applied(operation("a", "Held"), now);
@@ -328,7 +315,7 @@ mod tests {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
         assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
-        wait_state.synced(now);
+        wait_state.listed(&[], now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
         wait_state.lost();
         assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
@@ -340,7 +327,7 @@ mod tests {
         let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
         wait_state.settings.ignore_failing = true;
         wait_state.applied(operation("a", "Failing"), now);
-        wait_state.synced(now);
+        wait_state.listed(&[], now);
         assert!(!wait_state.is_busy(), "an ignored operation must not count");
         wait_state.applied(operation("b", "Progressing"), now);
         assert!(wait_state.is_busy());
@@ -349,7 +336,7 @@ mod tests {
             !wait_state.is_busy(),
             "the operation can have ended during the interruption"
         );
-        wait_state.synced(now);
+        wait_state.listed(&[], now);
         assert!(wait_state.is_busy());
     }
 
@@ -358,7 +345,7 @@ mod tests {
         let begin = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Idle, QUIET);
         wait_state.applied(operation("a", "Progressing"), begin);
-        wait_state.synced(begin);
+        wait_state.listed(&[], begin);
         assert_eq!(wait_state.verdict(begin), WaitVerdict::NotReached);
         wait_state.applied(operation("a", "Succeeded"), begin);
         assert_eq!(
@@ -374,7 +361,7 @@ mod tests {
             WaitVerdict::ReachedAt(later + QUIET)
         );
         wait_state.lost();
-        wait_state.synced(begin + QUIET);
+        wait_state.listed(&[], begin + QUIET);
         assert_eq!(
             wait_state.verdict(later + QUIET),
             WaitVerdict::ReachedAt(begin + QUIET * 2)
@@ -387,12 +374,12 @@ mod tests {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Completed, Duration::ZERO);
         wait_state.applied(operation("a", "Progressing"), now);
-        wait_state.synced(now);
+        wait_state.listed(&[], now);
         wait_state.lost();
         wait_state.ended_or_deleted(&operation("a", "Progressing"), now);
         wait_state.applied(operation("b", "Progressing"), now);
         assert!(!wait_state.is_complete);
-        wait_state.synced(now);
+        wait_state.listed(&[], now);
         assert!(wait_state.is_complete);
         assert_eq!(wait_state.active().count(), 1);
         wait_state.ended_or_deleted(&operation("b", "Progressing"), now);
@@ -407,23 +394,23 @@ mod tests {
         wait_state.settings.ignore_blocked = true;
         wait_state.applied(operation("a", "Failing"), now);
         wait_state.applied(operation("b", "Blocked"), now);
-        wait_state.synced(now);
+        wait_state.listed(&[], now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
-        assert_eq!(ignored(&wait_state), (1, 1));
+        assert_eq!(wait_state.ignored(), 2);
         wait_state.applied(operation("b", "Progressing"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
-        assert_eq!(ignored(&wait_state), (0, 1));
+        assert_eq!(wait_state.ignored(), 1);
         wait_state.applied(operation("b", "Blocked"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
         wait_state.ended_or_deleted(&operation("a", "Failing"), now);
-        assert_eq!(ignored(&wait_state), (1, 0));
+        assert_eq!(wait_state.ignored(), 1);
     }
 
     #[test]
     fn started_is_reached_with_the_first_active_operation() {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Started, Duration::ZERO);
-        wait_state.synced(now);
+        wait_state.listed(&[], now);
         wait_state.applied(operation("a", "Succeeded"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
         wait_state.applied(operation("b", "Progressing"), now);
@@ -435,7 +422,7 @@ mod tests {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Completed, Duration::ZERO);
         wait_state.applied(operation("old", "Succeeded"), now);
-        wait_state.synced(now);
+        wait_state.listed(&[], now);
         assert_eq!(
             wait_state.verdict(now),
             WaitVerdict::NotReached,
@@ -454,7 +441,7 @@ mod tests {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Completed, Duration::ZERO);
         wait_state.settings.ignore_failing = true;
-        wait_state.synced(now);
+        wait_state.listed(&[], now);
         wait_state.applied(operation("other", "Failing"), now);
         wait_state.applied(operation("other", "Failed"), now);
         wait_state.applied(operation("a", "Progressing"), now);
@@ -466,7 +453,7 @@ mod tests {
             "no operation that was relevant has ended"
         );
         wait_state.applied(operation("a", "Failed"), now);
-        assert_eq!(ignored(&wait_state), (0, 0));
+        assert_eq!(wait_state.ignored(), 0);
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
     }
 
@@ -475,7 +462,7 @@ mod tests {
         let now = Instant::now();
         let verdict = |states: &[&str]| {
             let mut wait_state = wait_state(WaitGoal::Succeeded, Duration::ZERO);
-            wait_state.synced(now);
+            wait_state.listed(&[], now);
             for (number, state) in states.iter().enumerate() {
                 let name = number.to_string();
                 wait_state.applied(operation(&name, "Progressing"), now);
@@ -502,17 +489,13 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_an_activity_counts_as_active_operations() {
+    fn the_quiet_period_of_an_activity_begins_after_the_last_answer_that_it_was_busy() {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Idle, QUIET);
-        wait_state.counted(3, Some(operation("a", "Progressing")), now);
-        assert_eq!((wait_state.number(), wait_state.active().count()), (3, 1));
-        assert!(wait_state.is_busy());
-        // The oldest operation has ended since the activity was read.
-        wait_state.counted(3, Some(operation("a", "Succeeded")), now);
-        assert_eq!((wait_state.number(), wait_state.active().count()), (3, 0));
-        wait_state.counted(0, None, now);
+        wait_state.idle(now.checked_sub(QUIET), now);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
+        wait_state.busy(now);
+        wait_state.idle(now.checked_sub(QUIET), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::ReachedAt(now + QUIET));
-        assert_eq!(wait_state.verdict(now + QUIET), WaitVerdict::Reached);
     }
 }

@@ -55,12 +55,7 @@ fn an_operation_that_has_ended_is_described_from_its_record() {
         ] {
             assert!(output.stdout.contains(part), "{part}: {}", output.stdout);
         }
-        let is_kind = argument.starts_with("vm/") || argument.starts_with("VirtualMachine/");
-        let note = if is_kind {
-            format!("note: no operation on {argument} is in flight; showing the newest record\n")
-        } else {
-            "note: the operation has ended; showing its record\n".to_owned()
-        };
+        let note = "note: no such operation is in flight; showing the newest record\n";
         assert_eq!(output.stderr, note);
         let name = describe(&[argument, "-o", "name"]);
         assert_eq!(name.stdout, format!("{printed}\n"));

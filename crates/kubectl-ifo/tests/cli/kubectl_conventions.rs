@@ -103,32 +103,6 @@ fn owned(number: usize) -> Value {
 }
 
 #[test]
-fn owners_of_the_described_resource_are_requested_first() {
-    let requests: Arc<Mutex<Vec<String>>> = Arc::default();
-    let log = requests.clone();
-    let (_runtime, address) = serve(move |request| match request.uri().path() {
-        LIVE => list_response(&(0..300).map(owned).collect::<Vec<_>>(), ""),
-        "/apis/example.io/v1" => json_response(&json!({
-            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "example.io/v1",
-            "resources": [{"name": "pools", "kind": "Pool", "singularName": "", "namespaced": true,
-                           "verbs": ["get"]}],
-        })),
-        path => {
-            if let Some((_, name)) = path.split_once("/pools/") {
-                let mut requests = log.lock().unwrap_or_else(PoisonError::into_inner);
-                requests.push(name.to_owned());
-            }
-            not_found()
-        }
-    });
-    let output = execute(plugin(address).args(["describe", "vm-299-migrating"]));
-    assert_eq!(output.code, 0, "{}", output.stderr);
-    let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(requests.first().map(String::as_str), Some("pool-299"));
-    assert_eq!(requests.len(), 200);
-}
-
-#[test]
 fn owners_and_filters_share_one_discovery() {
     let requests: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = requests.clone();

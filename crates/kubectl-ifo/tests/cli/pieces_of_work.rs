@@ -138,15 +138,17 @@ fn a_description_has_the_times_of_the_operation() {
     operations[1]["status"]["estimatedCompletion"] = json!("2999-01-01T00:00:00Z");
     let (_runtime, address) = serve(move |request| answer(&operations, request));
     let text = execute(plugin(address).args(["describe", "vm-2-migrating"])).stdout;
+    let text: Vec<&str> = text.split_whitespace().collect();
+    let text = text.join(" ");
     for part in [
-        "Work:            migration",
-        "  State:         Progressing (overdue)",
-        "  State Since:   2026-01-01T00:00:00Z",
-        "  Last Progress: 2026-01-01T00:00:00Z",
-        "  Nodes:         worker-3, worker-4",
-        "  Expected:      2m5s (37 runs, 95% within 4m)",
-        "  Estimate:      2999-01-01T00:00:00Z (about",
-        "Overdue   True",
+        "work: migration",
+        "State: Progressing (overdue)",
+        "stateSince: 2026-01-01T00:00:00Z",
+        "lastProgress: 2026-01-01T00:00:00Z",
+        "nodes: worker-3, worker-4",
+        "Expected: 2m5s (37 runs, 95% within 4m)",
+        "Time Left: about",
+        "Overdue True",
         "twice the usual 2m5s",
     ] {
         assert!(text.contains(part), "{part}\n{text}");

@@ -445,7 +445,11 @@ fn a_bundle_is_written_even_if_nothing_can_be_read() {
     let (_runtime, address) = serve(|_| status_response(403, "Forbidden", "no"));
     let output = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
     assert_eq!(output.code, 0, "{}", output.stderr);
-    assert!(output.stderr.contains("missing: "), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("missing, because"),
+        "{}",
+        output.stderr
+    );
     assert!(output.stderr.contains("operations"), "{}", output.stderr);
     let again = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
     assert_eq!(again.code, 2, "{}", again.stderr);
@@ -455,7 +459,7 @@ fn a_bundle_is_written_even_if_nothing_can_be_read() {
     assert_eq!((list.code, &*list.stdout), (1, ""), "{}", list.stderr);
     assert!(
         list.stderr
-            .contains("contains no operations: no permission"),
+            .contains("contains no operations: missing, because you have no permission"),
         "{}",
         list.stderr
     );
@@ -486,10 +490,13 @@ fn a_reached_limit_is_recorded() {
     command.args(["support-bundle", "--include-text", "-o"]);
     let output = execute(command.arg(&bundle));
     assert_eq!(output.code, 0, "{}", output.stderr);
-    let incomplete = output.stderr.lines().find(|it| it.contains("incomplete: "));
+    let incomplete = output
+        .stderr
+        .lines()
+        .find(|it| it.contains("incomplete, because"));
     let incomplete = incomplete.expect("the summary names incomplete parts");
     assert!(
-        incomplete.contains("Events") && incomplete.contains("log of visible"),
+        incomplete.contains("Event,") && incomplete.contains("log of visible"),
         "{incomplete}"
     );
 }

@@ -1,0 +1,57 @@
+//! Finds the operations that are related to a given operation.
+
+use crate::listed_operation::ListedOperation;
+
+/// An operation that is related to the described operation.
+#[derive(Debug)]
+pub(super) struct Related<'a> {
+    /// The relation to the described operation, in words.
+    pub(super) how: &'static str,
+    pub(super) operation: &'a ListedOperation,
+}
+
+/// Returns all operations that are related to `operation`, active ones first.
+pub(super) fn to<'a>(operation: &ListedOperation, all: &'a [ListedOperation]) -> Vec<Related<'a>> {
+    let others = all.iter().filter(|it| it.key() != operation.key());
+    let related = others.filter_map(|other| {
+        let how = relation(operation, other)?;
+        let operation = other;
+        Some(Related { how, operation })
+    });
+    let mut related: Vec<Related<'_>> = related.collect();
+    related.sort_by_key(|it| !it.operation.active);
+    related
+}
+
+/// Returns the relation of `other` to `operation`. None if they are not related. A correlation group
+/// is of one namespace, and can have operations on cluster-scoped objects, too.
+fn relation(operation: &ListedOperation, other: &ListedOperation) -> Option<&'static str> {
+    let (own, subject) = (&operation.subject, &other.subject);
+    let owns = |owner: &Option<String>, owned: &ListedOperation| {
+        let mut references = owned.subject.owner_references.iter();
+        references.any(|it| owner.as_ref() == Some(&it.uid))
+    };
+    let identity = |it: &ListedOperation| {
+        let subject = &it.subject;
+        (
+            subject.kind.clone(),
+            subject.namespace.clone(),
+            subject.name.clone(),
+        )
+    };
+    let is_near = own.namespace == subject.namespace
+        || own.namespace.is_none()
+        || subject.namespace.is_none();
+    let group = operation.correlation("group").filter(|it| !it.is_empty());
+    if identity(operation) == identity(other) {
+        Some("Same subject")
+    } else if owns(&subject.uid, operation) {
+        Some("Owner")
+    } else if owns(&own.uid, other) {
+        Some("Owned")
+    } else if operation.work.is_some() && operation.work_key() == other.work_key() {
+        Some("Same work")
+    } else {
+        (is_near && group.is_some() && group == other.correlation("group")).then_some("Same group")
+    }
+}
