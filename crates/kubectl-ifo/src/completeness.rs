@@ -5,7 +5,7 @@
 //! operations may be missing, and why. [`combined`] combines these statements. [`IncompleteJson`] is
 //! the reason in JSON and YAML.
 
-use ifo_api::completeness::{Incomplete, Named, NotWorking};
+use ifo_api::completeness::{Incomplete, Named};
 use serde::Serialize;
 
 /// The completeness of a list of operations, as the headers of the answer state it.
@@ -56,11 +56,7 @@ impl IncompleteJson {
     pub(crate) fn of(incomplete: &Incomplete) -> Self {
         let sets = match incomplete {
             Incomplete::NotWorking(sets) => Some(sets),
-            Incomplete::NoRuleSets
-            | Incomplete::NotRead
-            | Incomplete::NotCurrent
-            | Incomplete::NotKnown
-            | Incomplete::NotRecorded => None,
+            _ => None,
         };
         Self {
             message: incomplete.to_string(),
@@ -71,42 +67,13 @@ impl IncompleteJson {
     }
 }
 
-/// Combines the completeness of two lists into the completeness of both lists together. A list is
-/// incomplete either because rule sets do not work, or for another reason. The first row that
-/// applies gives the result:
-///
-/// | the two lists | result |
-/// | --- | --- |
-/// | rule sets do not work in both lists | incomplete, with the rule sets of both lists |
-/// | `one` is incomplete for another reason | incomplete, with the reason of `one` |
-/// | `other` is incomplete for another reason | incomplete, with the reason of `other` |
-/// | rule sets do not work in only one list | incomplete, with these rule sets |
-/// | both lists are complete | complete |
-/// | neither list is incomplete, and the completeness of a list is not stated | not stated |
+/// Combines the completeness of two lists into the completeness of both lists together: the first
+/// reason why operations may be missing, if there is one.
 pub(crate) fn combined(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
-    use Incomplete::NotWorking as BrokenRuleSets;
-    use ListCompleteness::{Complete, Incomplete as MayMiss, NotStated};
+    use ListCompleteness::{Complete, Incomplete, NotStated};
     match (one, other) {
-        (MayMiss(BrokenRuleSets(one)), MayMiss(BrokenRuleSets(other))) => {
-            MayMiss(BrokenRuleSets(merged(one, other)))
-        }
-        // Any other reason takes precedence over rule sets that do not work.
-        (MayMiss(BrokenRuleSets(_)) | Complete | NotStated, MayMiss(other_reason))
-        | (MayMiss(other_reason), _) => MayMiss(other_reason),
-        (Complete, Complete) => Complete,
+        (Incomplete(why), _) | (_, Incomplete(why)) => Incomplete(why),
         (NotStated, _) | (_, NotStated) => NotStated,
-    }
-}
-
-fn merged(mut one: NotWorking, other: NotWorking) -> NotWorking {
-    for named in other.named {
-        if !one.named.iter().any(|it| it.name == named.name) {
-            one.named.push(named);
-        }
-    }
-    NotWorking {
-        count: one.count.max(other.count).max(one.named.len()),
-        total: one.total.max(other.total),
-        named: one.named,
+        (Complete, Complete) => Complete,
     }
 }

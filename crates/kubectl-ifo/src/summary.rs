@@ -136,20 +136,24 @@ impl WatchOutputText for SummaryView {
 }
 
 /// The number of operations in a group, by phase.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct PhaseCounts {
     active: usize,
     completed: usize,
 }
 
-impl PhaseCounts {
-    fn add(&mut self, active: bool) {
-        if active {
-            self.active += 1;
-        } else {
-            self.completed += 1;
-        }
+/// Counts the operations of each group. `name` returns the group of an operation.
+fn counts(
+    operations: &[ListedOperation],
+    name: impl Fn(&ListedOperation) -> &str,
+) -> BTreeMap<&str, PhaseCounts> {
+    let mut counts: BTreeMap<&str, PhaseCounts> = BTreeMap::new();
+    for it in operations {
+        let of_group = counts.entry(name(it)).or_default();
+        of_group.active += usize::from(it.active);
+        of_group.completed += usize::from(!it.active);
     }
+    counts
 }
 
 /// The fields of an operation in JSON and YAML, in order.
@@ -169,10 +173,10 @@ const FIELDS: &[JsonField] = &[
 #[serde(rename_all = "camelCase")]
 struct Summary<'a> {
     total: PhaseCounts,
-    by_component: BTreeMap<String, PhaseCounts>,
-    by_kind: BTreeMap<String, PhaseCounts>,
-    by_operation: BTreeMap<String, PhaseCounts>,
-    by_state: BTreeMap<String, usize>,
+    by_component: BTreeMap<&'a str, PhaseCounts>,
+    by_kind: BTreeMap<&'a str, PhaseCounts>,
+    by_operation: BTreeMap<&'a str, PhaseCounts>,
+    by_state: BTreeMap<&'a str, usize>,
     /// The active operation with the earliest start. Held operations do not count. None if no other
     /// active operation has a start.
     oldest: Option<OperationJson<'a>>,
@@ -189,44 +193,30 @@ struct Summary<'a> {
 
 impl<'a> Summary<'a> {
     fn of(operations: &'a [ListedOperation], now: Timestamp) -> Self {
-        let json = |it: &'a ListedOperation| it.json(FIELDS).at(now);
-        let mut summary = Self {
-            total: PhaseCounts::default(),
-            by_component: BTreeMap::new(),
-            by_kind: BTreeMap::new(),
-            by_operation: BTreeMap::new(),
-            by_state: BTreeMap::new(),
-            oldest: oldest(operations).map(json),
-            failing: Vec::new(),
-            blocked: Vec::new(),
-            overdue: Vec::new(),
-            stalled: Vec::new(),
-            incomplete: None,
+        let urgent = urgent(operations);
+        let list = |is_in: fn(&ListedOperation) -> bool| {
+            let in_list = urgent.iter().filter(|it| is_in(it));
+            in_list.map(|it| it.json(FIELDS).at(now)).collect()
         };
-        for it in operations {
-            summary.total.add(it.active);
-            let groups = [
-                (&mut summary.by_component, &it.component),
-                (&mut summary.by_kind, &it.subject.kind),
-                (&mut summary.by_operation, &it.operation),
-            ];
-            for (counts, name) in groups {
-                counts.entry(name.clone()).or_default().add(it.active);
-            }
-            *summary.by_state.entry(it.state.clone()).or_default() += 1;
+        let states = counts(operations, |it| &it.state).into_iter();
+        Self {
+            total: counts(operations, |_| "")
+                .get("")
+                .copied()
+                .unwrap_or_default(),
+            by_component: counts(operations, |it| &it.component),
+            by_kind: counts(operations, |it| &it.subject.kind),
+            by_operation: counts(operations, |it| &it.operation),
+            by_state: states
+                .map(|(state, it)| (state, it.active + it.completed))
+                .collect(),
+            oldest: oldest(operations).map(|it| it.json(FIELDS).at(now)),
+            failing: list(ListedOperation::is_failing_or_failed),
+            blocked: list(ListedOperation::is_blocked),
+            overdue: list(ListedOperation::is_overdue),
+            stalled: list(ListedOperation::is_stalled),
+            incomplete: None,
         }
-        for it in urgent(operations) {
-            let lists = [
-                (it.is_blocked(), &mut summary.blocked),
-                (it.is_failing_or_failed(), &mut summary.failing),
-                (it.is_overdue(), &mut summary.overdue),
-                (it.is_stalled(), &mut summary.stalled),
-            ];
-            for (_, list) in lists.into_iter().filter(|(is_in_list, _)| *is_in_list) {
-                list.push(json(it));
-            }
-        }
-        summary
     }
 
     fn text(
@@ -247,21 +237,25 @@ impl<'a> Summary<'a> {
             let age = columns::age(oldest, now);
             text += format!("Oldest: {what} for {age}\n");
         }
+        let states = counts(operations, |it| &it.state);
         for (title, counts) in [
             ("COMPONENT", &self.by_component),
             ("KIND", &self.by_kind),
             ("OPERATION", &self.by_operation),
+            ("STATE", &states),
         ] {
-            text += counts_table(title, counts);
-        }
-        if !self.by_state.is_empty() {
-            let rows: Vec<[String; 2]> = self
-                .by_state
-                .iter()
-                .map(|(state, count)| [state.clone(), count.to_string()])
-                .collect();
-            text += "\n";
-            text += table(["STATE", "COUNT"], &rows);
+            let rows = counts.iter().map(|(name, counts)| {
+                let PhaseCounts { active, completed } = counts;
+                [
+                    (*name).to_owned(),
+                    active.to_string(),
+                    completed.to_string(),
+                ]
+            });
+            let rows: Vec<_> = rows.collect();
+            if !rows.is_empty() {
+                text = text + "\n" + table([title, "ACTIVE", "COMPLETED"], &rows);
+            }
         }
         let urgent: Vec<ListedOperation> = urgent(operations).into_iter().cloned().collect();
         if !urgent.is_empty() {
@@ -271,23 +265,6 @@ impl<'a> Summary<'a> {
         }
         text
     }
-}
-
-fn counts_table(title: &'static str, counts: &BTreeMap<String, PhaseCounts>) -> String {
-    if counts.is_empty() {
-        return String::new();
-    }
-    let rows: Vec<[String; 3]> = counts
-        .iter()
-        .map(|(name, counts)| {
-            [
-                name.clone(),
-                counts.active.to_string(),
-                counts.completed.to_string(),
-            ]
-        })
-        .collect();
-    format!("\n{}", table([title, "ACTIVE", "COMPLETED"], &rows))
 }
 
 fn oldest(operations: &[ListedOperation]) -> Option<&ListedOperation> {

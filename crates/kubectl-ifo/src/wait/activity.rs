@@ -2,7 +2,7 @@
 //! in a namespace, on a node, in a component or in the cluster. While it states that nothing is in
 //! flight, the command need not list operations.
 
-use super::WaitArgs;
+use super::args::WaitArgs;
 use super::wait_state::WaitGoal;
 use crate::api_client::ApiClient;
 use crate::filter::{FilterValue, Filters};

@@ -9,25 +9,27 @@
 //! the statement of the server that its list is complete ([`check`]).
 
 mod activity;
+mod args;
 mod check;
 mod progress;
 mod wait_loop;
 mod wait_state;
 
 use super::columns::{Table, terminal_width};
-use super::connect::{Connect, checked_namespace, needs_cluster};
-use super::filter::Filters;
+use super::connect::needs_cluster;
 use super::listed_operation::ListedOperation;
 use super::output::{TextStyle, print, print_error_line, print_error_text};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use crate::clock;
+use args::Limit;
+pub(super) use args::WaitArgs;
 use progress::{active_text, ignored_text, reason};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use wait_loop::OperationWait;
-use wait_state::{WaitGoal, WaitSettings, WaitState, WaitVerdict, time};
+use wait_state::{WaitGoal, WaitState, WaitVerdict};
 
 /// Exit code if the goal was not reached before the timeout, or at the single check with
 /// `--timeout=0`. Also if the goal cannot be reached, because an operation has failed.
@@ -37,74 +39,6 @@ const UNKNOWN: u8 = 3;
 /// Largest number of operations in the table that is printed if the goal was not reached. Further
 /// operations are left out.
 const MAX_NAMED: usize = 10;
-
-/// The flags of `wait`.
-#[derive(Debug, clap::Args)]
-// `--all-phases` is hidden. This flag has no effect, because a wait always reads operations in all
-// phases.
-#[command(mut_arg("all_phases", |it| it.hide(true)))]
-// An empty namespace is refused, because an unset shell variable must not mean all namespaces.
-#[command(mut_arg("namespace", |it| it.value_parser(checked_namespace)))]
-// `--from` is hidden. If the user gives this flag, an error message explains that files do not
-// change.
-#[command(mut_arg("from", |it| it.hide(true)))]
-#[command(after_help = "\
-Exit codes:
-  0  the goal is reached
-  1  the goal was not reached within --timeout, or an operation failed (--for=succeeded)
-  2  an error, such as a filter value that does not exist
-  3  unknown: no rule set is installed, a rule set does not work, or the server does not answer
-
-Examples:
-  # Check once if an operation is in flight
-  kubectl ifo wait --timeout=0
-
-  # Before maintenance: wait until no operation has been in flight for half a minute
-  kubectl ifo wait --for=idle --quiet-period=30s --timeout=30m
-
-  # Before maintenance of a node: wait until no operation touches it
-  kubectl ifo wait --for=idle --node worker-3 --timeout=30m
-
-  # Wait only for operations on virtual machines, without failing and blocked ones
-  kubectl ifo wait -c kubevirt --ignore-failing --ignore-blocked
-
-  # Wait until a migration in a namespace has started, and then until it has ended
-  kubectl ifo wait --for=started -n shop -o Migrating --timeout=1m
-  kubectl ifo wait --for=completed -n shop -o Migrating
-
-  # Wait until a migration has succeeded; if it fails, end at once
-  kubectl ifo wait --for=succeeded -n shop -o Migrating")]
-pub(super) struct WaitArgs {
-    #[command(flatten)]
-    settings: WaitSettings,
-    /// Longest wait, such as 30m; 0 checks once; no limit if omitted or negative
-    #[arg(long, value_parser = limit, value_name = "TIME", allow_hyphen_values = true)]
-    timeout: Option<Limit>,
-    /// Do not require this rule set to work; may be given several times
-    #[arg(long = "ignore-rule-set", value_name = "NAME", value_delimiter = ',')]
-    ignored: Vec<String>,
-    /// Print only errors, and the reason if the answer is unknown
-    #[arg(short, long)]
-    quiet: bool,
-    #[command(flatten)]
-    filters: Filters,
-    #[command(flatten)]
-    connect: Connect,
-}
-
-/// The longest wait. A negative time means no limit. (In `kubectl wait`, it means one week.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Limit {
-    Unlimited,
-    After(Duration),
-}
-
-fn limit(text: &str) -> Result<Limit, String> {
-    match text.strip_prefix('-') {
-        Some(negative) => time(negative).map(|_| Limit::Unlimited),
-        None => time(text).map(Limit::After),
-    }
-}
 
 /// Waits for the goal, and returns the exit code.
 pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
@@ -195,18 +129,5 @@ fn print_failure(end: &WaitVerdict, wait_state: &WaitState, once: bool) {
             ..TextStyle::default()
         };
         print_error_text(Table::text(&named, clock::now(), &style));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_negative_timeout_is_no_limit() {
-        assert_eq!(limit("-1s"), Ok(Limit::Unlimited));
-        assert_eq!(limit("0"), Ok(Limit::After(Duration::ZERO)));
-        assert_eq!(limit("30m"), Ok(Limit::After(Duration::from_mins(30))));
-        assert!(limit("-soon").is_err() && limit("soon").is_err());
     }
 }

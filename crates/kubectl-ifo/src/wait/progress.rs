@@ -1,12 +1,15 @@
 //! Prints the progress of `kubectl ifo wait` to standard error.
 
-use super::wait_loop::CHECK_INTERVAL;
 use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
 use crate::clock;
 use crate::columns;
 use crate::listed_operation::ListedOperation;
 use crate::output::print_error_line;
+use std::time::Duration;
 use tokio::time::Instant;
+
+/// Shortest time between two lines.
+const PRINT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Describes the active operations in one line. For several operations, the line has their number
 /// and the oldest one. For one operation, it is `VirtualMachine/web in shop: Migrating 45% 3m`.
@@ -65,7 +68,7 @@ pub(super) fn ignored_text(wait_state: &WaitState) -> String {
     }
 }
 
-/// Prints the progress, at most one line in ten seconds. Other lines are dropped, because many of
+/// Prints the progress, at most one line in [`PRINT_INTERVAL`]. Other lines are dropped, because many of
 /// them differ only in an age.
 #[derive(Default)]
 pub(super) struct ProgressOutput {
@@ -76,7 +79,7 @@ pub(super) struct ProgressOutput {
 impl ProgressOutput {
     pub(super) fn show(&mut self, wait_state: &WaitState, doubt: Option<&str>) {
         let text = state_text(wait_state, doubt, Instant::now());
-        let is_early = |it: Instant| it.elapsed() < CHECK_INTERVAL;
+        let is_early = |it: Instant| it.elapsed() < PRINT_INTERVAL;
         if self.last != text && !self.last_printed.is_some_and(is_early) {
             print_error_line(&text);
             self.last_printed = Some(Instant::now());
@@ -89,7 +92,6 @@ impl ProgressOutput {
 mod tests {
     use super::*;
     use crate::wait::wait_state::WaitSettings;
-    use std::time::Duration;
 
     #[test]
     fn the_progress_describes_each_stage_of_a_wait() {

@@ -4,8 +4,8 @@
 //! A watch can fail without an error, and then delivers no changes. So only the answer to a new
 //! request can confirm that no operation is in flight.
 
-use super::WaitArgs;
 use super::activity::{self, ActivityAnswer};
+use super::args::WaitArgs;
 use super::check::{Doubt, doubt};
 use super::progress::ProgressOutput;
 use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// Interval at which the operations and the rule sets are read again during the wait. While an
 /// operation is certainly active, they are not read again.
-pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The same interval while the result is unknown, and for activities.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time for which the result may be unknown. After this time, the wait ends with the exit
