@@ -193,6 +193,34 @@ impl ApiClient {
         }
     }
 
+    /// Reads all objects of a list. `read` decodes an object, and returns None to leave it out. If the
+    /// continue token has expired, the list is read again in one page.
+    pub(super) async fn all<T>(
+        &self,
+        path: &str,
+        field_selector: &str,
+        (resource, namespace): (&str, Option<&str>),
+        read: impl Fn(&str) -> Result<Option<T>, serde_json::Error>,
+    ) -> Result<Vec<T>, Problem> {
+        let mut limit = Some(PAGE_OBJECTS);
+        loop {
+            let mut found = Vec::new();
+            let take = |item: &str| {
+                found.extend(read(item)?);
+                Ok(())
+            };
+            let options = ListOptions {
+                limit,
+                field_selector,
+                ..ListOptions::default()
+            };
+            match self.list(path, options, resource, namespace, take).await {
+                Err(Problem::Expired) if limit.is_some() => limit = None,
+                listed => return listed.map(|_| found),
+            }
+        }
+    }
+
     async fn send_once(
         &self,
         uri: &str,

@@ -1,8 +1,8 @@
 //! Reads and formats the Kubernetes Events of a subject (the object that an operation is about).
 
-use crate::api_client::{ApiClient, ListOptions};
+use crate::api_client::ApiClient;
 use crate::listed_operation::ListedSubject;
-use crate::operation_source::{PAGE_OBJECTS, escape};
+use crate::operation_source::escape;
 use crate::plain_text::ago;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -20,20 +20,13 @@ pub(super) async fn read(
     let namespace = subject.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let (kind, name) = (&subject.kind, &subject.name);
     let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
-    let options = ListOptions {
-        limit: Some(PAGE_OBJECTS),
-        field_selector: &selector,
-        ..ListOptions::default()
-    };
     let path = format!("/api/v1/namespaces/{}/events", escape(namespace));
-    let mut events: Vec<Event> = Vec::new();
-    let take = |item: &str| {
+    let read = |item: &str| {
         let event: Event = serde_json::from_str(item)?;
-        events.extend(Some(event).filter(|it| is_about(it, subject)));
-        Ok(())
+        Ok(Some(event).filter(|it| is_about(it, subject)))
     };
-    let listed = server.list(&path, options, "events", Some(namespace), take);
-    listed.await.map_err(|problem| problem.to_string())?;
+    let listed = server.all(&path, &selector, ("events", Some(namespace)), read);
+    let mut events = listed.await.map_err(|problem| problem.to_string())?;
     events.sort_by_key(|it| Reverse(last_time(it)));
     Ok(events)
 }

@@ -1,9 +1,8 @@
 //! Reads completed operations. The server keeps a record of each completed operation. In persistence
 //! mode, there are also custom resources of completed operations.
 
-use crate::api_client::ListOptions;
 use crate::listed_operation::ListedOperation;
-use crate::operation_source::{OperationSource, PAGE_OBJECTS, Served, escape};
+use crate::operation_source::{OperationSource, Served, escape};
 use crate::plain_text::one_line;
 use crate::problem::Problem;
 use ifo_api::{LIVE_GROUP, VERSION, live, record};
@@ -27,7 +26,8 @@ pub(super) async fn completed_operations(
     };
     let path = format!("/apis/{}/{VERSION}/{}", Served::Crs.group(), live::PLURAL);
     let resource = Served::Crs.resource();
-    let custom = list(source, &path, resource, None, "", keep_raw).await;
+    let read = |item: &str| ListedOperation::read(item, keep_raw).map(Some);
+    let custom = source.server.all(&path, "", (resource, None), read).await;
     let (custom, note) = match custom {
         Ok(custom) => (custom, None),
         Err(problem) if source.served == Served::Crs => return Err(problem),
@@ -75,15 +75,9 @@ async fn records(
     for namespace in source.requested_namespaces() {
         let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{}", record::PLURAL);
-        let listed = list(
-            source,
-            &path,
-            &resource,
-            namespace,
-            field_selector,
-            keep_raw,
-        )
-        .await;
+        let read = |item: &str| ListedOperation::read(item, keep_raw).map(Some);
+        let (server, resource) = (&source.server, (resource.as_str(), namespace));
+        let listed = server.all(&path, field_selector, resource, read).await;
         records.extend(listed.map_err(|problem| match problem {
             Problem::NotFound(_) => Problem::NoRecords {
                 files: source.server.from_files.as_ref().map(|it| it.path.clone()),
@@ -92,34 +86,4 @@ async fn records(
         })?);
     }
     Ok(records)
-}
-
-/// Reads all pages of a list.
-async fn list(
-    source: &OperationSource,
-    path: &str,
-    resource: &str,
-    namespace: Option<&str>,
-    field_selector: &str,
-    keep_raw: bool,
-) -> Result<Vec<ListedOperation>, Problem> {
-    // If the continue token has expired, the list is read again in one page.
-    let mut limit = Some(PAGE_OBJECTS);
-    loop {
-        let mut found = Vec::new();
-        let take = |item: &str| {
-            found.push(ListedOperation::read(item, keep_raw)?);
-            Ok(())
-        };
-        let options = ListOptions {
-            limit,
-            field_selector,
-            ..ListOptions::default()
-        };
-        let listed = source.server.list(path, options, resource, namespace, take);
-        match listed.await {
-            Err(Problem::Expired) if limit.is_some() => limit = None,
-            listed => return listed.map(|_| found),
-        }
-    }
 }

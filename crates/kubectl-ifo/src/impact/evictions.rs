@@ -7,8 +7,8 @@
 //! migrate the virtual machine, the webhook refuses the eviction with [`EVACUATION`].
 
 use super::MissingPart;
-use crate::api_client::{ApiClient, ListOptions};
-use crate::operation_source::{PAGE_OBJECTS, escape};
+use crate::api_client::ApiClient;
+use crate::operation_source::escape;
 use crate::problem::Problem;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -163,25 +163,8 @@ async fn evicted_pods(
     let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
     let path = format!("/api/v1{within}/pods");
     let on_node = format!("spec.nodeName={node}");
-    // If the continue token has expired, the list is read again in one page.
-    let mut limit = Some(PAGE_OBJECTS);
-    loop {
-        let mut found = Vec::new();
-        let take = |item: &str| {
-            let pod: Pod = serde_json::from_str(item)?;
-            found.extend(Some(pod).filter(is_evicted));
-            Ok(())
-        };
-        let options = ListOptions {
-            limit,
-            field_selector: &on_node,
-            ..ListOptions::default()
-        };
-        match server.list(&path, options, "pods", namespace, take).await {
-            Err(Problem::Expired) if limit.is_some() => limit = None,
-            listed => return listed.map(|_| found),
-        }
-    }
+    let read = |item: &str| Ok(Some(serde_json::from_str(item)?).filter(is_evicted));
+    server.all(&path, &on_node, ("pods", namespace), read).await
 }
 
 fn is_evicted(pod: &Pod) -> bool {

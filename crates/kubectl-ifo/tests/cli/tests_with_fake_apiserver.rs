@@ -567,22 +567,6 @@ fn the_quiet_period_does_not_elapse_while_the_watch_is_broken() {
     assert!(output.stderr.contains("unknown: "), "{}", output.stderr);
 }
 
-#[test]
-fn wait_exits_3_without_rule_sets() {
-    let (_runtime, address) = serve(|request| match request.uri().path() {
-        LIVE => list_response(&[], ""),
-        RULE_SETS => json_response(&json!({"items": []})),
-        _ => not_found(),
-    });
-    let output = execute(plugin(address).arg("wait"));
-    assert_eq!(output.code, 3, "{}{}", output.stdout, output.stderr);
-    assert!(
-        output.stderr.contains("no OperationRuleSet is installed"),
-        "{}",
-        output.stderr
-    );
-}
-
 /// Returns a rule set whose status says that `ifo-apiserver` watches its target, the virtual
 /// machines.
 pub fn watched_rule_set() -> Value {
@@ -682,46 +666,6 @@ fn kinds_are_resolved_by_discovery() {
             "error: the cluster has no resource \"Typo\"; see: kubectl api-resources\n"
         )
     );
-}
-
-#[test]
-fn wait_does_not_report_idle_for_a_kind_without_rule_sets() {
-    let (_runtime, address) = serve_cluster(Vec::new());
-    let wait = |kind: &str, timeout: &str| {
-        let output = execute(plugin(address).args(["wait", "--timeout", timeout, "-k", kind]));
-        (output.code, output.stderr)
-    };
-    for timeout in ["0", "3m"] {
-        assert_eq!(wait("vm", timeout).0, 0);
-        for kind in ["po", "Pod", "vm,pods"] {
-            let (code, err) = wait(kind, timeout);
-            assert_eq!(code, 3, "{kind}: {err}");
-            assert!(err.contains("no OperationRuleSet detects"), "{err}");
-        }
-        let (code, err) = wait("Typo", timeout);
-        assert_eq!(code, 2, "{err}");
-        assert!(err.contains("no resource \"Typo\""), "{err}");
-    }
-}
-
-#[test]
-fn wait_does_not_report_idle_for_a_label_that_no_rule_set_sets() {
-    // A list with an unknown label is empty, so a misspelled label would look like an idle cluster.
-    let (_runtime, address) = serve_cluster(Vec::new());
-    for timeout in ["0", "3m"] {
-        for (selector, code) in [
-            ("ifo.kubevirt.io/subject-kind=VirtualMachine", 0),
-            ("ifo.kubevirt.io/subjct-kind=VirtualMachine", 3),
-        ] {
-            let args = ["wait", "--timeout", timeout, "-l", selector];
-            let output = execute(plugin(address).args(args));
-            assert_eq!(output.code, code, "{selector}: {}", output.stderr);
-            let is_reported = output
-                .stderr
-                .contains("label \"ifo.kubevirt.io/subjct-kind\": check --selector");
-            assert_eq!(is_reported, code == 3, "{}", output.stderr);
-        }
-    }
 }
 
 #[test]

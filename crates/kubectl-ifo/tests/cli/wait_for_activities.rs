@@ -309,22 +309,6 @@ fn succeeded_depends_on_the_result_of_the_operation() {
 }
 
 #[test]
-fn a_superseded_operation_neither_succeeds_nor_fails() {
-    let event = |kind: &str, number: usize, state: &str| json!({"type": kind, "object": in_state(number, state)});
-    let output = wait_for_success(
-        vec![
-            event("ADDED", 2, "Progressing"),
-            event("MODIFIED", 1, "Superseded"),
-            event("DELETED", 1, "Superseded"),
-            event("MODIFIED", 2, "Succeeded"),
-            event("DELETED", 2, "Succeeded"),
-        ],
-        None,
-    );
-    assert_eq!(output.code, 0, "{}", output.stderr);
-}
-
-#[test]
 fn one_failure_ends_the_wait_although_another_operation_is_active() {
     let output = wait_for_success(
         vec![
