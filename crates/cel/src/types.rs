@@ -38,6 +38,11 @@ pub enum FieldType {
     /// string literal, as in `object.labels[variables.key]`, the path ends with
     /// [`PathStep::Index`].
     Object,
+    /// The schema has no such field.
+    Missing {
+        /// The most similar field of the schema. None if no field is similar.
+        nearest: Option<String>,
+    },
 }
 
 /// The schema of the objects.

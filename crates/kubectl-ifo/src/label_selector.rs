@@ -57,7 +57,8 @@ impl<'a> ParsedLabelSelector<'a> {
     }
 }
 
-fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
+/// Splits a selector at the commas outside of parentheses.
+pub(crate) fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c: char| {
         match c {

@@ -90,9 +90,6 @@ pub(super) struct ListedOperation {
     /// Start time. If the object has no start time, this field has its creation time. None if both
     /// are missing.
     pub(super) started: Option<Timestamp>,
-    /// How the server knows the start time: `Expression` if the rule computes this time, `Detected`
-    /// if the first detection gives this time, …
-    pub(super) start_time_source: String,
     /// Completion time. None for an operation in flight.
     pub(super) completed: Option<Timestamp>,
     /// Names of the nodes that the operation touches.
@@ -185,7 +182,6 @@ struct OperationStatus {
     message: String,
     progress: Option<u8>,
     started: Option<Timestamp>,
-    start_time_source: String,
     completed: Option<Timestamp>,
     nodes: Vec<String>,
     state_since: Option<Timestamp>,
@@ -237,7 +233,6 @@ impl ListedOperation {
             started: status
                 .started
                 .or(metadata.creation_timestamp.map(|it| it.0)),
-            start_time_source: status.start_time_source,
             completed: status.completed,
             nodes: status.nodes,
             state_since: status.state_since,

@@ -4,6 +4,7 @@
 use super::api_client::{ApiClient, ListOptions};
 use super::discovered_kinds::ChosenKind;
 use super::filter::{FilterValue, Filters, is_empty_or_contains};
+use super::label_selector::split_outside_parentheses;
 use super::problem::Problem;
 use ifo_api::ruleset::{self, LabelExpression, OperationRuleSetStatus};
 use ifo_api::{GROUP, Gvr, VERSION, labels};
@@ -107,38 +108,26 @@ impl RuleSets {
         there.map(|it| it.spec.target.resource.as_str())
     }
 
-    /// Returns a message about the first problem of the filters. Returns None if there is no
-    /// problem. The possible problems are, in this order:
-    ///
-    /// 1. A filter value for which no rule set can detect operations. Each value needs a rule set:
-    ///    with `-k vm,pod`, a rule set for virtual machines is not enough.
-    /// 2. A filter value whose rule sets do not fit the other filters. With `-c olm -k vm`, all
-    ///    rule sets for virtual machines can be of other components than `olm`.
-    /// 3. A label that no matching operation can have ([`Self::unknown_label_message`]).
+    /// Returns a message about the first filter value for which no rule set can detect operations,
+    /// alone or together with the other filters. Each value needs a rule set: with `-k vm,pod`, a
+    /// rule set for virtual machines is not enough. If there is no such value, returns
+    /// [`Self::unknown_label_message`].
     pub(super) fn undetectable_message(&self, filters: &Filters) -> Option<String> {
         let values = filters.values();
         let alone = values.iter().find(|it| !self.can_detect(&it.alone()));
-        let together = || {
-            let mut values = values.iter();
-            values.find(|it| !self.can_detect(&it.put_into(filters.clone())))
-        };
-        let Some(value) = alone.or_else(together) else {
+        let mut together = values.iter();
+        let together = together.find(|it| !self.can_detect(&it.put_into(filters.clone())));
+        let Some(value) = alone.or(together) else {
             return self.unknown_label_message(filters);
-        };
-        let beside = if alone.is_some() || values.len() == 1 {
-            ""
-        } else {
-            " together with the other filters"
         };
         let vague = match value {
             FilterValue::Kind(kind) if kind.may_exist_unseen() => {
                 "; the kinds of the cluster are unknown, so give the full name of the kind"
             }
-            FilterValue::Node(_) => "; no such rule set has the field spec.nodes",
             _ => "",
         };
         Some(format!(
-            "no OperationRuleSet detects such operations: check {value}{beside}{vague}"
+            "no OperationRuleSet detects such operations: check {value}{vague}"
         ))
     }
 
@@ -163,20 +152,10 @@ impl RuleSets {
 /// Returns the keys of the labels in a selector: `team in (a,b),!tier` gives `team` and `tier`. The
 /// server has accepted the selector, so its syntax is valid.
 fn selector_keys(selector: &str) -> impl Iterator<Item = &str> {
-    let mut open_parentheses = 0_usize;
-    let requirements = selector.split(move |c: char| {
-        match c {
-            '(' => open_parentheses += 1,
-            ')' => open_parentheses = open_parentheses.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && open_parentheses == 0
-    });
     let is_space = |c: char| c.is_ascii_whitespace();
-    let ends_key = move |c: char| is_space(c) || matches!(c, '=' | '!' | '<' | '>' | '(');
-    requirements
+    split_outside_parentheses(selector)
         .map(move |it| it.trim_start_matches(|c: char| is_space(c) || c == '!'))
-        .map(move |it| it.split(ends_key).next().unwrap_or_default())
+        .filter_map(move |it| it.split(|c| is_space(c) || "=!<>(".contains(c)).next())
         .filter(|key| !key.is_empty())
 }
 
@@ -190,17 +169,11 @@ impl ListedRuleSet {
         let spec = &self.spec;
         let namespace =
             |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
+        let mut kinds = filters.kind.iter();
+        let mut operations = spec.rules.iter().map(|it| &it.operation);
         is_empty_or_contains(&filters.component, &spec.component)
-            && (filters.kind.is_empty()
-                || filters
-                    .kind
-                    .iter()
-                    .any(|it| it.matches_resource(&spec.target)))
-            && (filters.operation.is_empty()
-                || spec
-                    .rules
-                    .iter()
-                    .any(|it| is_empty_or_contains(&filters.operation, &it.operation)))
+            && (filters.kind.is_empty() || kinds.any(|it| it.matches_resource(&spec.target)))
+            && (filters.operation.is_empty() || operations.any(|it| filters.operation.contains(it)))
             && (filters.node.is_empty() || spec.nodes.is_some())
             && filters.namespace.as_ref().is_none_or(namespace)
     }
@@ -211,12 +184,9 @@ impl ListedRuleSet {
         self.spec.labels.contains_key(key) || computed.any(|it| it.key == key)
     }
 
-    fn condition(&self, type_: &str) -> Option<&Condition> {
-        self.status.conditions.iter().find(|it| it.type_ == type_)
-    }
-
     fn ready(&self) -> Option<&Condition> {
-        self.condition("Ready")
+        let mut conditions = self.status.conditions.iter();
+        conditions.find(|it| it.type_ == "Ready")
     }
 
     /// Returns true if the status is about the current generation of the rule set.
@@ -237,10 +207,11 @@ impl ListedRuleSet {
 
     /// Returns true if the server cannot watch the target for one of `reasons`.
     fn has_unusable_target(&self, reasons: &[&str]) -> bool {
-        let conditions = [ruleset::NOT_INSTALLED, INVALID_TARGET].map(|it| self.condition(it));
-        let mut unusable = conditions.into_iter().flatten();
+        let types = [ruleset::NOT_INSTALLED, INVALID_TARGET];
+        let conditions = self.status.conditions.iter();
+        let mut conditions = conditions.filter(|it| types.contains(&it.type_.as_str()));
         self.is_current()
-            && unusable.any(|it| it.status == "True" && reasons.contains(&it.reason.as_str()))
+            && conditions.any(|it| it.status == "True" && reasons.contains(&it.reason.as_str()))
     }
 
     /// Returns the message of the condition `Ready` as the end of a sentence: `: MESSAGE`. Empty if

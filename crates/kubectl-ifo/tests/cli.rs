@@ -34,8 +34,6 @@ mod pieces_of_work;
 mod pseudo_terminal;
 #[path = "cli/rules_check.rs"]
 mod rules_check;
-#[path = "cli/rules_check_mistakes.rs"]
-mod rules_check_mistakes;
 #[path = "cli/rules_eval.rs"]
 mod rules_eval;
 #[path = "cli/rules_replay.rs"]

@@ -74,8 +74,9 @@ pub(crate) fn first(errors: Vec<CompileError>) -> CompileError {
 /// integer with a double. These expressions can be correct, so this function accepts them.
 ///
 /// # Errors
-/// The errors of [`compile()`]. In addition, an error if `source` compares a field with a string
-/// literal that is not one of the values that the schema lists for the field.
+/// The errors of [`compile()`]. In addition, an error for each field that the schema does not have,
+/// and for each comparison of a field with a string literal that is not one of the values that the
+/// schema lists for the field.
 pub fn compile_with_schema(
     source: &str,
     kind: ResultKind,

@@ -34,6 +34,10 @@ impl ObjectSchema for Pods {
             "status.conditions.[*].status" => FieldType::String {
                 values: vec!["True".to_owned(), "False".to_owned()],
             },
+            "status.phas" => FieldType::Missing {
+                nearest: Some("phase".to_owned()),
+            },
+            "status.other" | "status.conditions.[*].other" => FieldType::Missing { nearest: None },
             // The empty value is not listed in errors.
             "status.sixteen" => numbered_values(16, [String::new()]),
             "status.seventeen" => numbered_values(17, []),
@@ -110,6 +114,21 @@ fn types_and_values_that_contradict_the_schema_are_errors() {
         (
             "object.spec.replicas.startsWith('a')",
             "1:32: found no matching overload for 'startsWith' applied to 'int.(string)'",
+            "",
+        ),
+        (
+            "has(object.status.phas) && object.status.phas == 'x'",
+            "1:18: the schema has no field 'phas'; the nearest is 'phase'",
+            "",
+        ),
+        (
+            "object.?status[?'other'].hasValue()",
+            "1:15: the schema has no field 'other'",
+            "",
+        ),
+        (
+            "object.status.conditions.exists(c, c.other.length == 1)",
+            "1:37: the schema has no field 'other'",
             "",
         ),
         (

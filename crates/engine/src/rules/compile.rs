@@ -6,7 +6,7 @@ use super::{lint, timing_hash};
 use ifo_api::Text;
 use ifo_api::duration;
 use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
-use ifo_cel::{CompileError, Environment, Program, Projection, ResultKind};
+use ifo_cel::{CompileError, Environment, ObjectSchema, Program, Projection, ResultKind};
 use kube::core::Selector;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +75,16 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
     compile_within(name, spec, &|| false)
 }
 
+/// Compiles a rule set like [`compile`], and checks its expressions against the schema of the
+/// target. The evaluation does not depend on the schema.
+pub fn compile_with_schema(
+    name: &str,
+    spec: &OperationRuleSetSpec,
+    schema: &dyn ObjectSchema,
+) -> Result<RuleSet, Vec<RuleSetError>> {
+    compile_rule_set(name, spec, Some(schema), &|| false)
+}
+
 /// Compiles a rule set. Returns up to [`MAX_ERRORS`] errors, not only the first. But some errors of
 /// an expression hide its other errors. For example, if the syntax is wrong, the types are not
 /// checked.
@@ -87,6 +97,15 @@ pub fn compile_within(
     spec: &OperationRuleSetSpec,
     is_over: &dyn Fn() -> bool,
 ) -> Result<RuleSet, Vec<RuleSetError>> {
+    compile_rule_set(name, spec, None, is_over)
+}
+
+fn compile_rule_set(
+    name: &str,
+    spec: &OperationRuleSetSpec,
+    schema: Option<&dyn ObjectSchema>,
+    is_over: &dyn Fn() -> bool,
+) -> Result<RuleSet, Vec<RuleSetError>> {
     let size = expression_bytes(spec);
     if size > MAX_EXPRESSIONS {
         let message = format!(
@@ -96,6 +115,7 @@ pub fn compile_within(
     }
     let mut compiler = Compiler {
         invalid: validate(spec),
+        schema,
         is_over,
         is_stopped: false,
     };
@@ -155,6 +175,8 @@ pub fn expression_bytes(spec: &OperationRuleSetSpec) -> usize {
 /// Compiles expressions and collects errors.
 struct Compiler<'c> {
     invalid: Vec<RuleSetError>,
+    /// The schema of the target. None if it is unknown, as in the server.
+    schema: Option<&'c dyn ObjectSchema>,
     is_over: &'c dyn Fn() -> bool,
     /// True after the time was over.
     is_stopped: bool,
@@ -190,7 +212,7 @@ impl Compiler<'_> {
         if !self.may_continue(field) {
             return None;
         }
-        match ifo_cel::compile_with_all_errors(source, kind, environment, None) {
+        match ifo_cel::compile_with_all_errors(source, kind, environment, self.schema) {
             Ok(program) => Some(program),
             Err(errors) => {
                 let errors = errors.into_iter().map(|error| RuleSetError::Expression {
@@ -310,7 +332,7 @@ impl Compiler<'_> {
         if !self.may_continue(&format!("rules[{}].forEach", rule.operation)) {
             return None;
         }
-        let key = ifo_cel::compile("item", ResultKind::Key, inner);
+        let key = ifo_cel::compile_with_all_errors("item", ResultKind::Key, inner, self.schema);
         let wrong = match &key {
             Ok(_) => lint::missing_item_key(rule),
             Err(_) => Some(lint::elements_without_key(&rule.operation, list)),
@@ -392,7 +414,7 @@ impl Compiler<'_> {
 }
 
 /// Returns the kind of result that the expression in a field of a rule must have.
-pub fn result_kind(field: &str) -> ResultKind {
+fn result_kind(field: &str) -> ResultKind {
     match field {
         "expression" | "continueWhile" => ResultKind::Bool,
         "progress" => ResultKind::Progress,

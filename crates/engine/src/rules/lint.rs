@@ -198,7 +198,7 @@ pub(super) fn missing_item_key(rule: &ruleset::Rule) -> Option<RuleSetError> {
 
 /// Returns the error for a rule without `itemKey` whose `forEach` yields elements that are neither
 /// strings nor ints. `list` is the expression of `forEach`.
-pub fn elements_without_key(operation: &str, list: &str) -> RuleSetError {
+pub(super) fn elements_without_key(operation: &str, list: &str) -> RuleSetError {
     finding(
         format!("rules[{operation}].forEach"),
         list,

@@ -23,8 +23,8 @@ pub use activity::{
     Activity, EvaluationFailure, ObjectScope, OperationBound, ReachedBound, UnknownDetections,
 };
 pub use compile::{
-    MAX_COMPILE_TIME, MAX_ERRORS, MAX_EXPRESSIONS, RuleSetError, compile, compile_within,
-    expression_bytes, result_kind,
+    MAX_COMPILE_TIME, MAX_ERRORS, MAX_EXPRESSIONS, RuleSetError, compile, compile_with_schema,
+    compile_within, expression_bytes,
 };
 pub use evaluation_error::EvaluationError;
 pub(crate) use evaluation_time::EvaluationInstant;
@@ -35,7 +35,7 @@ pub use evaluation_time::{
 pub use exclusions::RuleReads;
 pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WorkWaitingSince};
 use ifo_api::Text;
-pub use lint::{elements_without_key, warnings};
+pub use lint::warnings;
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
 
 use ifo_api::live::State;

@@ -9,19 +9,17 @@
 //! - A missing field is an error. In the `expression` of a rule, a missing field means that the
 //!   rule does not match.
 
-use super::input_files::{self, Input};
+use super::input::{self, Input};
 use super::rule_sets;
-use super::typed_value;
 use crate::clock;
 use crate::output::{Format, complain, print, print_excerpt, print_value};
 use crate::problem::Problem;
-use crate::suggestion::nearest;
 use clap::ValueEnum;
 use ifo_cel::{
-    Budget, CompileError, Doc, DocError, Environment, EvaluationFault, EvaluationScope, Program,
-    ResultKind, STEPS_PER_OBJECT, TypedValue, compile, excerpt,
+    Budget, Doc, Environment, EvaluationFault, EvaluationScope, Program, ResultKind,
+    STEPS_PER_OBJECT, TypedValue, compile, excerpt,
 };
-use ifo_client::manifest::MemoryBudget;
+use ifo_client::manifest::{self, MemoryBudget};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -67,94 +65,53 @@ enum EvalFormat {
     Yaml,
 }
 
-/// The reason why the expression has no value.
-#[derive(Debug, thiserror::Error)]
-enum NoValue {
-    #[error("{0}")]
-    Compile(CompileError),
-    #[error("{0}")]
-    Read(DocError),
-    #[error("{0}")]
-    Evaluate(EvaluationFault),
-}
+/// The reason why the expression has no value, and its line and column in the expression. The
+/// position is None if it is unknown.
+type NoValue = (String, Option<(usize, usize)>);
 
 /// Evaluates the expression, and prints the value or the error. Returns true if there is a value.
 pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
-    let object = match read(&args.object) {
-        Ok(object) => object,
-        Err(why) => {
-            complain("error", format!("{}: {why}", args.object.display()));
-            return Ok(false);
-        }
-    };
-    let names = match RuleSetNames::read(args) {
-        Ok(names) => names,
-        Err(why) => {
+    let object = read(&args.object);
+    let object =
+        object.map_err(|why| -> NoValue { (format!("{}: {why}", args.object.display()), None) });
+    let outcome = object.and_then(|object| {
+        let names = RuleSetNames::read(args).map_err(|why| (why, None))?;
+        let values = evaluate(args, &names, object.to_string().as_bytes())?;
+        Ok((values, names.for_each_list.is_some()))
+    });
+    let (values, is_list) = match outcome {
+        Ok(values) => values,
+        Err((why, place)) => {
             complain("error", why);
+            if let Some((line, column)) = place {
+                print_excerpt(&excerpt(&args.expression, line, column));
+            }
             return Ok(false);
         }
     };
-    let json = object.to_string();
-    let outcome = evaluate(args, &names, json.as_bytes());
-    let has_value = outcome.is_ok();
     let format = match args.output {
         EvalFormat::Text => {
-            match outcome {
-                Ok(values) => {
-                    for TypedValue { type_name, value } in values {
-                        let value = typed_value::text(&type_name, &value);
-                        print(format!("{type_name} {value}\n"))?;
-                    }
-                }
-                Err(NoValue::Compile(error)) => {
-                    let hint = error.hint.iter().map(|hint| format!(" (hint: {hint})"));
-                    let hint: String = hint.collect();
-                    complain("error", format!("{error}{hint}"));
-                    print_excerpt(&error.excerpt(&args.expression));
-                }
-                Err(why) => {
-                    complain("error", &why);
-                    if let NoValue::Evaluate(EvaluationFault::Error(failure)) = &why
-                        && let Some(place) = &failure.place
-                        && place.variable.is_none()
-                    {
-                        print_excerpt(&excerpt(&args.expression, place.line, place.column));
-                    }
-                }
+            for TypedValue { type_name, value } in values {
+                print(format!("{type_name} {value}\n"))?;
             }
-            return Ok(has_value);
+            return Ok(true);
         }
         EvalFormat::Json => Format::Json,
         EvalFormat::Yaml => Format::Yaml,
     };
-    let one = |it: &TypedValue| json!({"type": it.type_name, "value": it.value});
-    let document = match outcome {
-        Ok(values) if names.for_each_list.is_some() => {
-            json!({"items": values.iter().map(one).collect::<Vec<_>>()})
-        }
-        Ok(values) => values.first().map_or(Value::Null, one),
-        Err(NoValue::Compile(error)) => {
-            let mut fields = json!({
-                "phase": "compile",
-                "message": error.message,
-                "line": error.line,
-                "column": error.column,
-            });
-            if let Some(hint) = error.hint {
-                fields["hint"] = hint.into();
-            }
-            json!({"error": fields})
-        }
-        Err(failure) => json!({"error": {
-            "phase": "evaluate",
-            "message": failure.to_string(),
-        }}),
+    let values = values.iter();
+    let mut values = values.map(|it| json!({"type": it.type_name, "value": it.value}));
+    let document = if is_list {
+        json!({"items": values.collect::<Vec<_>>()})
+    } else {
+        values.next().unwrap_or_default()
     };
     print_value(&document, format)?;
-    Ok(has_value)
+    Ok(true)
 }
 
 /// The names that a rule set defines for the expression.
+#[derive(Default)]
 struct RuleSetNames {
     environment: Environment,
     /// The `forEach` of the rule that `--operation` names. None without `--operation`.
@@ -164,10 +121,7 @@ struct RuleSetNames {
 impl RuleSetNames {
     fn read(args: &RulesEvalArgs) -> Result<Self, String> {
         let Some(path) = &args.rules else {
-            return Ok(Self {
-                environment: Environment::default(),
-                for_each_list: None,
-            });
+            return Ok(Self::default());
         };
         let mut input = Input::read(std::slice::from_ref(path));
         let loaded = rule_sets::load(&mut input);
@@ -176,9 +130,7 @@ impl RuleSetNames {
         }
         let [rule_set] = loaded.as_slice() else {
             let (path, count) = (path.display(), loaded.len());
-            return Err(format!(
-                "{path}: the input contains {count} rule sets, but must contain exactly one"
-            ));
+            return Err(format!("{path}: expected one rule set, found {count}"));
         };
         let environment = rule_set.compiled.environment.clone();
         let Some(name) = &args.operation else {
@@ -188,19 +140,9 @@ impl RuleSetNames {
             });
         };
         let mut rules = rule_set.compiled.rules.iter();
-        let Some(rule) = rules.find(|rule| *rule.operation == **name) else {
-            let known = rule_set.spec.rules.iter().map(|it| it.operation.as_str());
-            let hint = nearest(name, known).map(|it| format!(" (hint: the most similar is {it})"));
-            return Err(format!(
-                "no rule has the operation {name}{}",
-                hint.unwrap_or_default()
-            ));
-        };
-        let Some(each) = &rule.for_each else {
-            return Err(format!(
-                "--operation needs a rule with forEach, but the rule {name} has no forEach"
-            ));
-        };
+        let rule = rules.find(|rule| *rule.operation == **name);
+        let each = rule.and_then(|rule| rule.for_each.as_ref());
+        let each = each.ok_or_else(|| format!("no rule with forEach has the operation {name}"))?;
         Ok(Self {
             environment: environment.with_item(),
             for_each_list: Some(each.list.clone()),
@@ -210,17 +152,12 @@ impl RuleSetNames {
 
 /// Reads the only object in the file `path`. The object need not be a Kubernetes object.
 fn read(path: &Path) -> Result<Value, String> {
-    let text = input_files::text_in(path).map_err(|error| error.to_string())?;
-    let mut documents = input_files::documents(&text, false, &mut MemoryBudget::default())?;
-    match documents.len() {
-        1 => match documents.remove(0) {
-            object @ Value::Object(_) => Ok(object),
-            _ => Err("not an object".to_owned()),
-        },
-        0 => Err("the input contains no object".to_owned()),
-        several => Err(format!(
-            "the input contains {several} objects, but must contain exactly one"
-        )),
+    let text = input::text_in(path).map_err(|error| error.to_string())?;
+    let documents = manifest::json_or_yaml_documents(&text, &mut MemoryBudget::default())?;
+    match <[Value; 1]>::try_from(documents) {
+        Ok([object]) if object.is_object() => Ok(object),
+        Ok(_) => Err("not an object".to_owned()),
+        Err(documents) => Err(format!("expected one object, found {}", documents.len())),
     }
 }
 
@@ -231,26 +168,43 @@ fn evaluate(
     names: &RuleSetNames,
     json: &[u8],
 ) -> Result<Vec<TypedValue>, NoValue> {
-    let program =
-        compile(&args.expression, ResultKind::Any, &names.environment).map_err(NoValue::Compile)?;
+    let compiled = compile(&args.expression, ResultKind::Any, &names.environment);
+    let program = compiled.map_err(|error| {
+        let hint = error.hint.iter().map(|hint| format!(" (hint: {hint})"));
+        let message = format!("{error}{}", hint.collect::<String>());
+        (message, Some((error.line, error.column)))
+    })?;
     let mut projection = program.projection().clone();
     if let Some(list) = &names.for_each_list {
         projection.merge(list.projection());
     }
-    let doc = Doc::parse(json, &projection).map_err(NoValue::Read)?;
+    let doc = Doc::parse(json, &projection).map_err(|error| (error.to_string(), None))?;
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
     let now = args.now.unwrap_or_else(clock::now);
     let mut scope = EvaluationScope::new(&doc, now, &mut budget);
     scope.set_variables(&names.environment);
-    let Some(list) = &names.for_each_list else {
-        return Ok(vec![program.value(&mut scope).map_err(NoValue::Evaluate)?]);
+    let values = match &names.for_each_list {
+        None => program.value(&mut scope).map(|value| vec![value]),
+        Some(list) => list.items(&mut scope).and_then(|items| {
+            let values = items.into_iter().map(|item| {
+                scope.set_item(Some(item));
+                program.value(&mut scope)
+            });
+            values.collect()
+        }),
     };
-    let mut values = Vec::new();
-    for item in list.items(&mut scope).map_err(NoValue::Evaluate)? {
-        scope.set_item(Some(item));
-        values.push(program.value(&mut scope).map_err(NoValue::Evaluate)?);
-    }
-    Ok(values)
+    values.map_err(|fault| no_value(&fault))
+}
+
+fn no_value(fault: &EvaluationFault) -> NoValue {
+    // A place in the expression of a variable is not a place in the expression of the user.
+    let place = match fault {
+        EvaluationFault::Error(failure) => failure.place.as_ref(),
+        _ => None,
+    };
+    let place = place.filter(|place| place.variable.is_none());
+    let place = place.map(|place| (place.line, place.column));
+    (fault.to_string(), place)
 }

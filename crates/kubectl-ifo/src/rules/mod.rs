@@ -7,26 +7,22 @@
 //! 1.
 //!
 //! ```text
-//! files ─▶ input_files ─▶ rule_sets ─┬─▶ check   (also reads schemas)
-//!                                    ├─▶ test    (also reads objects)
-//!                                    ├─▶ replay  (also reads a recorded watch)
-//!                                    ├─▶ eval    (also reads one object)
-//!                                    └─▶ roles
+//! files ─▶ input ─▶ rule_sets ─┬─▶ check   (also reads schemas)
+//!                              ├─▶ test    (also reads objects)
+//!                              ├─▶ replay  (also reads a recorded watch)
+//!                              ├─▶ eval    (also reads one object)
+//!                              └─▶ roles
 //! ```
 
-mod bounds_check;
 mod check;
-mod decode_spec;
 mod eval;
-mod expected_operations;
 mod explain;
-mod input_files;
-mod rbac_roles;
+mod input;
 mod replay;
-mod resource_schemas;
+mod roles;
 mod rule_sets;
+mod schemas;
 mod test_command;
-mod typed_value;
 
 use super::problem::Problem;
 
@@ -42,7 +38,7 @@ pub(super) enum RulesCommand {
     /// Evaluates one expression on one object
     Eval(eval::RulesEvalArgs),
     /// Prints the smallest ClusterRole with which the server can watch the targets of the rules
-    Roles(rbac_roles::RulesRolesArgs),
+    Roles(roles::RulesRolesArgs),
 }
 
 /// Runs a subcommand. Returns true if the subcommand has found no error.
@@ -52,6 +48,6 @@ pub(super) fn run(command: &RulesCommand) -> Result<bool, Problem> {
         RulesCommand::Test(args) => test_command::run(args),
         RulesCommand::Replay(args) => replay::run(args),
         RulesCommand::Eval(args) => eval::run(args),
-        RulesCommand::Roles(args) => rbac_roles::run(args),
+        RulesCommand::Roles(args) => roles::run(args),
     }
 }

@@ -29,25 +29,21 @@
 mod operation_history;
 mod recorded_time;
 
-use super::bounds_check;
-use super::input_files::{Input, text_in};
+use super::input::{Input, text_in};
 use super::rule_sets;
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
-use ifo_api::Text;
 use ifo_api::{Gvr, duration};
 use ifo_client::offline_kinds::KnownKinds;
 use ifo_client::recorded_watch::{self, RecordedChange, RecordedEvent};
-use ifo_engine::ClockReading;
-use ifo_engine::detect::{Evaluation, FieldFailure};
-use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
+use ifo_engine::replay::{Replay, ReplayedObject};
 use ifo_engine::rules::RuleSet;
-use ifo_engine::track::{TrackerSettings, Write};
-use operation_history::{History, OperationHistory};
+use ifo_engine::track::TrackerSettings;
+use operation_history::{OperationHistory, Recorder};
 use recorded_time::TimeScale;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,7 +129,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let kinds = KnownKinds::of(objects).with_targets(targets.keys());
     let mut events = Vec::new();
     for path in &args.stream {
-        let parsed = read_stream(path).map(|text| recorded_watch::read(&text, &kinds));
+        let parsed = text_in(path).map(|text| recorded_watch::read(&text, &kinds));
         let faults = match parsed {
             Ok((more, faults)) => {
                 events.extend(more);
@@ -154,10 +150,15 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
         complain("note", "no event is about a target of the rules");
     }
     let (operations, failures) = replay(&targets, &events, args.debounce, args.hindsight);
-    for (failure, subject) in &failures {
-        let (name, field, error) = (&failure.rule_set, &failure.field, &failure.error);
-        complain("error", format!("{name}: {field}: {subject}: {error}"));
+    for failure in &failures {
+        complain("error", failure);
         is_valid = false;
+    }
+    for rule_set in targets.values().flatten() {
+        if let Some(reached) = rule_set.activity.reached_bound() {
+            let name = &rule_set.name;
+            complain("warning", format!("{name}: too many operations: {reached}"));
+        }
     }
     match args.output {
         Format::Table => print_table(&operations)?,
@@ -165,22 +166,6 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     }
     Ok(is_valid)
 }
-
-fn read_stream(path: &Path) -> std::io::Result<String> {
-    if path.extension().is_some_and(|extension| extension == "gz") {
-        let hint = "the file is compressed: decompress it with gunzip, or pipe `gunzip -c` into \
-                    --stream -";
-        return Err(std::io::Error::other(hint));
-    }
-    text_in(path)
-}
-
-/// A failed expression, with the first object on which it failed.
-type Failed = (FieldFailure, String);
-
-/// Largest number of failures that are reported. Further failures are left out. A failure that is
-/// repeated with the same message is reported once.
-const MAX_FAILURES: usize = 100;
 
 /// Replays `events`, which are sorted by time, and returns the operations and the failures. With
 /// `hindsight`, operations end when they are no longer detected, even if their debounce period is
@@ -190,7 +175,7 @@ fn replay(
     events: &[RecordedEvent],
     debounce: Duration,
     hindsight: bool,
-) -> (Vec<OperationHistory>, Vec<Failed>) {
+) -> (Vec<OperationHistory>, Vec<String>) {
     let scale = TimeScale::of(events);
     let settings = TrackerSettings {
         debounce,
@@ -198,19 +183,13 @@ fn replay(
         max_records: 0,
         cluster_namespace: "ifo-system".into(),
     };
-    let recorder = Recorder {
-        history: History::new(hindsight),
-        scale,
-        failures: Vec::new(),
-        detected: Vec::new(),
-    };
+    let recorder = Recorder::new(hindsight, scale);
     let mut replay = Replay::new(settings, RESYNC, scale.first(), recorder);
     for (target, rule_sets) in targets {
-        let mut events_of_target = events.iter().filter(|event| event.resource == *target);
-        if let Some(first) = events_of_target.next() {
+        if let Some(first) = events.iter().find(|event| event.resource == *target) {
             let namespaced = first.object.namespace.is_some();
             let kind = &first.object.kind;
-            let book = rule_sets::book(target.clone(), kind, namespaced, rule_sets);
+            let book = rule_sets::book(target, kind, namespaced, rule_sets);
             replay.add_book(&book);
         }
     }
@@ -227,7 +206,6 @@ fn replay(
             name: &event.object.name,
             json: json.as_bytes(),
         };
-        replay.observer.detected.clear();
         match event.change {
             RecordedChange::Applied => replay.applied(object),
             RecordedChange::Deleted => {
@@ -236,19 +214,12 @@ fn replay(
                 replay.deleted(object, applied.is_some_and(|last| *last > index));
             }
         }
-        let recorder = &mut replay.observer;
-        let detected = std::mem::take(&mut recorder.detected);
-        recorder.history.add_event(&event.object, event.t, detected);
     }
-    bounds_check::report(targets.values().flatten());
     if hindsight {
-        replay.observer.history.close();
-        while replay.observer.history.is_settling() && replay.expire_next() {}
+        replay.observer.close();
+        while replay.observer.is_settling() && replay.expire_next() {}
     }
-    (
-        replay.observer.history.into_operations(),
-        replay.observer.failures,
-    )
+    replay.observer.into_results()
 }
 
 /// For each object (by UID), returns the index of the last event that is not a deletion.
@@ -258,46 +229,6 @@ fn last_applied(events: &[RecordedEvent]) -> HashMap<&str, usize> {
     applied
         .filter_map(|(index, event)| Some((event.object.uid()?, index)))
         .collect()
-}
-
-/// Receives the results of a replay, and records the failures and the changes of operations.
-struct Recorder {
-    history: History,
-    scale: TimeScale,
-    failures: Vec<Failed>,
-    /// The names of the operations that rules have detected on the object of the current event. An
-    /// operation is left out if only the `continueWhile` of its rule is true. `continueWhile` keeps
-    /// an operation in flight, but does not start it.
-    detected: Vec<Text>,
-}
-
-impl ReplayObserver for Recorder {
-    fn evaluated(&mut self, evaluation: &Evaluation) {
-        for failure in &evaluation.failures {
-            if self.failures.len() < MAX_FAILURES
-                && self
-                    .failures
-                    .iter()
-                    .all(|(reported, _)| reported != failure)
-            {
-                let subject = evaluation.subject.path();
-                self.failures.push((failure.clone(), subject));
-            }
-        }
-        let findings = evaluation.findings.iter();
-        let detected = findings.filter(|it| {
-            it.values
-                .as_ref()
-                .is_some_and(|values| !values.only_continues)
-        });
-        self.detected
-            .extend(detected.map(|it| it.operation.clone()));
-    }
-
-    fn changed(&mut self, change: Write, at: ClockReading) {
-        let t = self.scale.seconds_at_steady(at.steady);
-        self.history.changed(change, t, &self.scale);
-    }
 }
 
 fn print_table(operations: &[OperationHistory]) -> Result<(), Problem> {

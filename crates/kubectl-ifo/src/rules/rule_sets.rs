@@ -2,14 +2,12 @@
 //! `ifo-apiserver` does. The errors of an invalid rule set are added to [`Input::faults`]. The
 //! other rule sets are still compiled.
 
-use super::decode_spec::decode;
-use super::input_files::{FoundObject, Input, InputFault};
+use super::input::{FoundObject, Input, InputFault};
 use crate::suggestion::nearest;
-use ifo_api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
+use ifo_api::ruleset::{KIND, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr, VERSION};
-use ifo_cel::Program;
 use ifo_engine::rules::{MAX_COMPILE_TIME, RuleBook, RuleSet, compile_within};
-use serde::Deserialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,10 +15,8 @@ use std::time::Instant;
 /// A rule set that compiles.
 #[derive(Debug)]
 pub(super) struct CompiledRuleSet {
-    /// The path of the file that contains the rule set.
-    pub(super) source: String,
-    /// The name of the rule set.
-    pub(super) name: String,
+    /// The path of the file, and the name of the rule set.
+    pub(super) location: String,
     /// The spec of the rule set, as in the file.
     pub(super) spec: OperationRuleSetSpec,
     /// The compiled rule set, as the server uses it.
@@ -34,100 +30,75 @@ impl CompiledRuleSet {
     }
 }
 
-/// A rule set that does not compile. The errors are in [`Input::faults`].
-#[derive(Debug)]
-pub(super) struct InvalidRuleSet {
-    /// The path of the file that contains the rule set.
-    pub(super) source: String,
-    /// The name of the rule set.
-    pub(super) name: String,
-    /// The spec of the rule set. A field with a wrong type has another value than in the file.
-    pub(super) spec: OperationRuleSetSpec,
-}
-
-/// Returns the apiVersion of rule sets.
-fn api_version() -> String {
-    format!("{GROUP}/{VERSION}")
-}
-
 /// Compiles the rule sets among the objects of `input`. Adds the errors of invalid rule sets to
 /// `input.faults`. If there is no rule set and no other error, adds an error that says so.
 pub(super) fn load(input: &mut Input) -> Vec<CompiledRuleSet> {
-    load_all(input).0
-}
-
-/// Like [`load`], and also returns the rule sets that do not compile.
-pub(super) fn load_all(input: &mut Input) -> (Vec<CompiledRuleSet>, Vec<InvalidRuleSet>) {
-    let mut loaded: Vec<CompiledRuleSet> = Vec::new();
-    let mut invalid = Vec::new();
-    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    let mut loaded = Vec::new();
+    let mut sources: BTreeMap<&str, &str> = BTreeMap::new();
     let mut faults = Vec::new();
     for FoundObject { source, object } in &input.objects {
         if !object.kind.eq_ignore_ascii_case(KIND) {
             continue;
         }
-        let name = &object.name;
-        let mut fault = |what: String, excerpt: Option<String>| {
-            let text = format!("{source}: {name}: {what}");
-            faults.push(InputFault { text, excerpt });
+        let name = object.name.as_str();
+        let location = format!("{source}: {name}");
+        let expected = format!("{GROUP}/{VERSION}");
+        let loadable = match sources.insert(name, source) {
+            Some(first) => Err(format!("is defined twice, first in {first}")),
+            None if object.api_version != expected || object.kind != KIND => Err(format!(
+                "{} {} does not exist (hint: write {expected} {KIND})",
+                object.api_version, object.kind
+            )),
+            None => decode(&object.json["spec"]),
         };
-        if let Some(first) = seen.insert(name.clone(), source.clone()) {
-            fault(format!("is defined twice, first in {first}"), None);
-            continue;
-        }
-        let version = &object.api_version;
-        if *version != api_version() {
-            let what = format!(
-                "apiVersion {version:?} does not exist (hint: write {})",
-                api_version()
-            );
-            fault(what, None);
-            continue;
-        }
-        if object.kind != KIND {
-            let kind = &object.kind;
-            fault(
-                format!("kind {kind:?} does not exist (hint: write {KIND})"),
-                None,
-            );
-            continue;
-        }
-        let (spec, mut errors) = decode(&object.json["spec"]);
-        if errors.is_empty()
-            && let Err(error) = OperationRuleSet::deserialize(&object.json)
-        {
-            errors.push(error.to_string());
-        }
-        for error in &errors {
-            fault(error.clone(), None);
-        }
-        let Some(spec) = spec else { continue };
-        let start = Instant::now();
-        let is_over = || start.elapsed() > MAX_COMPILE_TIME;
-        let compiled = compile_within(name, &spec, &is_over).map_err(|invalid| {
-            for what in invalid {
-                fault(what.to_string(), what.excerpt());
-            }
-        });
+        let compiled = match loadable {
+            Ok(spec) => compile(name, &spec).map(|compiled| (spec, compiled)),
+            Err(why) => Err(vec![InputFault::new(why)]),
+        };
         match compiled {
-            Ok(compiled) if errors.is_empty() => loaded.push(CompiledRuleSet {
-                source: source.clone(),
-                name: name.clone(),
+            Ok((spec, compiled)) => loaded.push(CompiledRuleSet {
+                location,
                 spec,
-                compiled: Arc::new(compiled),
+                compiled,
             }),
-            _ => invalid.push(InvalidRuleSet {
-                source: source.clone(),
-                name: name.clone(),
-                spec,
-            }),
+            Err(found) => faults.extend(found.into_iter().map(|it| it.at(&location))),
         }
     }
-    if seen.is_empty() && input.faults.is_empty() {
+    if sources.is_empty() && input.faults.is_empty() {
         faults.push(InputFault::new(format!("no {KIND} in the files")));
     }
     input.faults.extend(faults);
-    (loaded, invalid)
+    loaded
+}
+
+/// Decodes the spec of a rule set. A field that rule sets do not have is an error, because the
+/// kube-apiserver would drop it.
+fn decode(spec: &Value) -> Result<OperationRuleSetSpec, String> {
+    let mut unknown = Vec::new();
+    let mut add_unknown = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
+    let decoder = serde_ignored::Deserializer::new(spec, &mut add_unknown);
+    let decoded = serde_path_to_error::deserialize(decoder);
+    let decoded = decoded.map_err(|error: serde_path_to_error::Error<serde_json::Error>| {
+        let why = error.inner().to_string();
+        let hint = if why.ends_with("expected a string") {
+            " (hint: put quotes around the text)"
+        } else {
+            ""
+        };
+        format!("spec.{}: {why}{hint}", error.path())
+    })?;
+    match unknown.first() {
+        // `serde_ignored` writes a question mark for a field that can be missing.
+        Some(path) => Err(format!("unknown field spec.{}", path.replace(".?", ""))),
+        None => Ok(decoded),
+    }
+}
+
+fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<Arc<RuleSet>, Vec<InputFault>> {
+    let start = Instant::now();
+    let is_over = || start.elapsed() > MAX_COMPILE_TIME;
+    let compiled = compile_within(name, spec, &is_over).map(Arc::new);
+    compiled.map_err(|errors| errors.iter().map(InputFault::of).collect())
 }
 
 /// Returns a warning for each unknown operation in the field `supersedes` of a rule. This field is
@@ -146,49 +117,15 @@ pub(super) fn unknown_superseded(loaded: &[CompiledRuleSet]) -> Vec<String> {
             .flat_map(|it| it.spec.rules.iter().map(|rule| rule.operation.as_str()))
             .collect();
         for rule in &rule_set.spec.rules {
-            for other in &rule.supersedes {
-                if other == "*" || known.contains(other.as_str()) {
-                    continue;
-                }
+            let listed = rule.supersedes.iter().map(String::as_str);
+            for other in listed.filter(|it| *it != "*" && !known.contains(it)) {
                 let similar = nearest(other, known.iter().copied());
                 let hint = similar.map(|it| format!(" (hint: the most similar is {it})"));
                 warnings.push(format!(
-                    "{}: {}: rules[{}].supersedes: no rule of this component in the files detects {other} on this resource{}",
-                    rule_set.source,
-                    rule_set.name,
+                    "{}: rules[{}].supersedes: no rule of this component in the files detects {other} on this resource{}",
+                    rule_set.location,
                     rule.operation,
                     hint.unwrap_or_default(),
-                ));
-            }
-        }
-    }
-    warnings
-}
-
-/// Returns a warning for each `expectedDuration` and `stalledAfter` that can never apply, because
-/// clients always see the state `Blocked`, `Held` or `Failing`. These limits count only time in the state
-/// `Progressing`.
-pub(super) fn limits_that_never_apply(loaded: &[CompiledRuleSet]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for rule_set in loaded {
-        for rule in &rule_set.compiled.rules {
-            let state = rule.details.get("state");
-            let Some(state @ ("Blocked" | "Held" | "Failing")) = state.and_then(Program::literal)
-            else {
-                continue;
-            };
-            // With `stateAfter`, clients first see the state `Progressing`.
-            if !rule.state_after.is_zero() {
-                continue;
-            }
-            let limits = [
-                ("expectedDuration", "overdue", rule.expected.is_some()),
-                ("stalledAfter", "stalled", rule.stalled_after.is_some()),
-            ];
-            for (field, marker, _) in limits.iter().filter(|(.., is_set)| *is_set) {
-                warnings.push(format!(
-                    "{}: {}: rules[{}].{field}: the operation can never be {marker}, because only time in the state Progressing counts, and the state is always {state}",
-                    rule_set.source, rule_set.name, rule.operation,
                 ));
             }
         }
@@ -201,17 +138,15 @@ pub(super) fn limits_that_never_apply(loaded: &[CompiledRuleSet]) -> Vec<String>
 pub(super) fn by_target(loaded: &[CompiledRuleSet]) -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     let mut targets: BTreeMap<Gvr, Vec<Arc<RuleSet>>> = BTreeMap::new();
     for rule_set in loaded {
-        targets
-            .entry(rule_set.target())
-            .or_default()
-            .push(rule_set.compiled.clone());
+        let of_target = targets.entry(rule_set.target()).or_default();
+        of_target.push(rule_set.compiled.clone());
     }
     targets
 }
 
 /// Creates the rule book of `target`: all compiled rule sets that watch the target.
 pub(super) fn book(
-    target: Gvr,
+    target: &Gvr,
     kind: &str,
     namespaced: bool,
     rule_sets: &[Arc<RuleSet>],
@@ -219,6 +154,50 @@ pub(super) fn book(
     // The server gives each version of a rule book a new generation. Here, the rules do not change
     // while a command runs, so the generation is constant.
     let (generation, kind) = (1, kind.to_owned());
-    let book = RuleBook::new(generation, target, kind, namespaced, rule_sets.to_vec());
+    let rule_sets = rule_sets.to_vec();
+    let book = RuleBook::new(generation, target.clone(), kind, namespaced, rule_sets);
     Arc::new(book)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_error_of_decoding_has_its_path() {
+        let spec = |field: &str, value: Value| {
+            let mut spec = json!({
+                "component": "c", "target": {"group": "g.io", "version": "v1", "resource": "things"},
+                "labelSelector": {"matchLabels": {}}, "rules": [{"operation": "A", "expression": "true"}],
+            });
+            *spec.pointer_mut(field).expect("the field exists") = value;
+            decode(&spec).expect_err("the spec is invalid")
+        };
+        for (field, value, expected) in [
+            (
+                "/rules/0/expression",
+                json!(true),
+                "spec.rules[0].expression: invalid type: boolean `true`, expected a string (hint: put quotes around the text)",
+            ),
+            (
+                "/rules/0",
+                json!({"operation": "A"}),
+                "spec.rules[0]: missing field `expression`",
+            ),
+            (
+                "/rules/0",
+                json!({"operation": "A", "expression": "true", "mesage": "''"}),
+                "unknown field spec.rules.0.mesage",
+            ),
+            (
+                "/labelSelector",
+                json!({"matchLabel": {}}),
+                "unknown field spec.labelSelector.matchLabel",
+            ),
+        ] {
+            assert_eq!(spec(field, value), expected);
+        }
+        assert!(decode(&Value::Null).is_err());
+    }
 }

@@ -10,25 +10,24 @@
 //!   effect: all detected operations are shown. An operation is not shown if only `continueWhile`
 //!   is true. The start of an operation is known only if its rule computes the start (`startedAt`).
 
-use super::bounds_check::{self, BoundsCheck};
-use super::expected_operations;
-use super::explain::{self, RuleExplanation};
-use super::input_files::{FoundObject, Input};
+use super::explain::explain;
+use super::input::{FoundObject, Input};
 use super::rule_sets;
 use crate::clock;
 use crate::listed_operation::{JsonField, ListedOperation, ListedSubject};
 use crate::output::{Format, complain, print, print_value, table};
+use crate::plain_text::one_line;
 use crate::problem::Problem;
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_cel::Doc;
+use ifo_client::manifest::Object;
 use ifo_client::offline_kinds::KnownKinds;
 use ifo_engine::detect::{Evaluation, Finding, evaluate};
 use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -86,14 +85,15 @@ struct ObjectResult {
     subject: ListedSubject,
     #[serde(serialize_with = "serialize_operations")]
     operations: Vec<ListedOperation>,
-    failures: Vec<RuleFailure>,
+    /// The expressions that failed, with their errors.
+    failures: Vec<String>,
     /// The operations in the annotation `ifo.kubevirt.io/expect`. None without `--expect`, or if
     /// the object does not have the annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<BTreeSet<String>>,
     /// The reason why each rule detects its operation, or why not. None without `--explain`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    explanations: Option<Vec<RuleExplanation>>,
+    explanations: Option<Vec<String>>,
     /// True if a rule set watches the resource of the object.
     #[serde(skip)]
     targeted: bool,
@@ -124,30 +124,11 @@ fn serialize_operations<S: Serializer>(
     )
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct RuleFailure {
-    rule_set: String,
-    operation: String,
-    field: String,
-    message: String,
-}
-
-impl fmt::Display for RuleFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            rule_set,
-            operation,
-            field,
-            message,
-        } = self;
-        if operation.is_empty() {
-            write!(f, "{rule_set}: {field}: {message}")
-        } else {
-            write!(f, "{rule_set}: rules[{operation}].{field}: {message}")
-        }
-    }
-}
+/// The annotation with the operations that the rules are expected to detect on an object. The value
+/// contains names of operations, separated by commas. If an operation is about an item of the
+/// object, such as a disk, the item follows after a slash: `Importing/disk-0`. An empty value means
+/// that no operation is expected.
+const EXPECT_ANNOTATION: &str = "ifo.kubevirt.io/expect";
 
 /// Evaluates the rules on all objects, and prints the results. Returns true if all files could be
 /// read, all rule sets are valid, and no expression failed. With `--expect`, [`compare`] must also
@@ -163,44 +144,34 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
     let books: BTreeMap<Gvr, Arc<RuleBook>> = rule_sets::by_target(&loaded)
         .into_iter()
         .map(|(target, sets)| {
-            let book = rule_sets::book(target.clone(), "", true, &sets);
+            let book = rule_sets::book(&target, "", true, &sets);
             (target, book)
         })
         .collect();
     let all = rules.objects.iter().chain(&objects.objects);
     let kinds = KnownKinds::of(all.map(|found| &found.object)).with_targets(books.keys());
     let now = args.now.unwrap_or_else(clock::now);
-    let mut bounds = BoundsCheck::new(&books, now);
-    let results: Vec<ObjectResult> = objects
-        .objects
-        .iter()
+    let found = objects.objects.iter();
+    let results: Vec<ObjectResult> = found
         .map(|found| {
             let target = kinds.resource(&found.object.api_version, &found.object.kind);
-            let book = books.get(&target);
-            result(found, book, args, now, &mut bounds)
+            result(found, books.get(&target), args, now)
         })
         .collect();
-    bounds_check::report(books.values().flat_map(|book| &book.rule_sets));
-    report_other_versions(&objects, &kinds, &books);
     let as_expected = !args.expect || compare(&results);
-    let failed: Vec<&ObjectResult> = results
-        .iter()
-        .filter(|it| !it.failures.is_empty())
-        .collect();
-    let none_failed = failed.is_empty();
-    // `compare` has printed the failures on objects with an expectation.
-    let unreported = failed.iter().filter(|it| it.expected.is_none()).count();
-    if unreported > 0 {
-        complain(
-            "error",
-            format!("objects on which an expression failed: {unreported}"),
-        );
+    let failed = results.iter().filter(|it| !it.failures.is_empty());
+    for result in failed.clone() {
+        let (source, subject) = (&result.source, result.subject.path());
+        for failure in &result.failures {
+            complain("error", format!("{source}: {subject}: {failure}"));
+        }
     }
+    let has_failures = failed.count() > 0;
     match args.output {
         Format::Table => print_table(&results)?,
         format => print_value(&Results { results }, format)?,
     }
-    Ok(is_readable && none_failed && as_expected)
+    Ok(is_readable && !has_failures && as_expected)
 }
 
 fn result(
@@ -208,44 +179,31 @@ fn result(
     book: Option<&Arc<RuleBook>>,
     args: &RulesTestArgs,
     now: Timestamp,
-    bounds: &mut BoundsCheck,
 ) -> ObjectResult {
+    let object = &found.object;
     let mut result = ObjectResult {
         source: found.source.clone(),
-        subject: ListedSubject::of(&found.object),
+        subject: ListedSubject::of(object),
         operations: Vec::new(),
         failures: Vec::new(),
-        expected: args
-            .expect
-            .then(|| expected_operations::expected(&found.object))
-            .flatten(),
+        expected: args.expect.then(|| expected(object)).flatten(),
         explanations: args.explain.then(Vec::new),
         targeted: book.is_some(),
     };
     let Some(book) = book else { return result };
-    let json = found.object.json.to_string();
-    let evaluated = Doc::parse(json.as_bytes(), &book.projection)
-        .map_err(|error| error.to_string())
-        .and_then(|doc| {
-            let evaluation = evaluate(book, &doc, now, &()).map_err(|error| error.to_string())?;
-            if let Some(explanations) = &mut result.explanations {
-                let namespace = found.object.namespace.as_deref();
-                *explanations =
-                    explain::explain(book, &doc, namespace, &evaluation.unselected, now);
-            }
-            Ok(evaluation)
-        });
-    match evaluated {
-        Ok(evaluation) => {
-            add_evaluation(&mut result, &evaluation);
-            bounds.add(book, evaluation);
+    let json = object.json.to_string();
+    let doc = Doc::parse(json.as_bytes(), &book.projection).map_err(|error| error.to_string());
+    let evaluated = doc.and_then(|doc| {
+        let evaluation = evaluate(book, &doc, now, &()).map_err(|error| error.to_string())?;
+        if let Some(explanations) = &mut result.explanations {
+            let namespace = object.namespace.as_deref();
+            *explanations = explain(book, &doc, namespace, &evaluation.unselected, now);
         }
-        Err(message) => result.failures.push(RuleFailure {
-            rule_set: String::new(),
-            operation: String::new(),
-            field: "object".to_owned(),
-            message,
-        }),
+        Ok(evaluation)
+    });
+    match evaluated {
+        Ok(evaluation) => add_evaluation(&mut result, &evaluation),
+        Err(error) => result.failures.push(error),
     }
     result
 }
@@ -255,20 +213,11 @@ fn add_evaluation(result: &mut ObjectResult, evaluation: &Evaluation) {
     let found = evaluation.findings.iter();
     let found = found.filter_map(|finding| operation(finding, &result.subject));
     result.operations.extend(found);
-    result
-        .failures
-        .extend(evaluation.failures.iter().map(|failure| {
-            // The name of the operation is printed before the field, so the field does not repeat
-            // the name.
-            let rule = format!("rules[{}].", failure.operation);
-            let field = failure.field.strip_prefix(&rule);
-            RuleFailure {
-                field: field.unwrap_or(&failure.field).to_owned(),
-                rule_set: failure.rule_set.to_string(),
-                operation: failure.operation.to_string(),
-                message: failure.error.to_string(),
-            }
-        }));
+    let failures = evaluation.failures.iter();
+    result.failures.extend(failures.map(|it| {
+        let (rule_set, field, error) = (&it.rule_set, &it.field, &it.error);
+        format!("{rule_set}: {field}: {error}")
+    }));
 }
 
 /// Returns the operation that a rule detects on `subject`. None in two cases:
@@ -301,38 +250,31 @@ fn operation(finding: &Finding, subject: &ListedSubject) -> Option<ListedOperati
     })
 }
 
-/// Prints a note about objects that are not evaluated because the rule sets watch another version
-/// of the object's resource. In a cluster, `ifo-apiserver` would receive these objects in the
-/// watched version.
-fn report_other_versions(
-    objects: &Input,
-    kinds: &KnownKinds,
-    books: &BTreeMap<Gvr, Arc<RuleBook>>,
-) {
-    let mut counts: BTreeMap<Gvr, usize> = BTreeMap::new();
-    for found in &objects.objects {
-        let own = kinds.resource(&found.object.api_version, &found.object.kind);
-        let is_other_version =
-            |target: &&Gvr| target.group == own.group && target.resource == own.resource;
-        if !books.contains_key(&own) && books.keys().any(|target| is_other_version(&target)) {
-            *counts.entry(own).or_default() += 1;
-        }
-    }
-    for (own, count) in counts {
-        complain(
-            "note",
-            format!(
-                "objects of {own} that were not evaluated, because the rule sets watch another version: {count}"
-            ),
-        );
+/// Returns the operations in the annotation of `object`. None if the object does not have the
+/// annotation.
+fn expected(object: &Object) -> Option<BTreeSet<String>> {
+    let names = object.json["metadata"]["annotations"][EXPECT_ANNOTATION].as_str()?;
+    let names = names.split(',').map(str::trim);
+    let names = names.filter(|name| !name.is_empty());
+    Some(names.map(str::to_owned).collect())
+}
+
+/// Formats an operation as in the annotation: `Migrating` or `Importing/disk-0`.
+pub(super) fn name_with_item(operation: &ListedOperation) -> String {
+    match &operation.item {
+        Some(item) => format!("{}/{item}", operation.operation),
+        None => operation.operation.clone(),
     }
 }
 
 /// Compares the operations of each object with the annotation `ifo.kubevirt.io/expect` of the
-/// object. Objects without the annotation are skipped. Prints each difference, and each failed
-/// expression on a compared object. Returns true if at least one object was compared, and nothing
-/// was printed.
+/// object. Objects without the annotation are skipped. Prints each difference. Returns true if at
+/// least one object was compared, and nothing was printed.
 fn compare(results: &[ObjectResult]) -> bool {
+    let list = |names: &BTreeSet<String>| match names.len() {
+        0 => "nothing".to_owned(),
+        _ => Vec::from_iter(names.iter().map(String::as_str)).join(", "),
+    };
     let mut compared = 0;
     let mut is_as_expected = true;
     for result in results {
@@ -340,23 +282,12 @@ fn compare(results: &[ObjectResult]) -> bool {
             continue;
         };
         compared += 1;
-        let found: BTreeSet<String> = result
-            .operations
-            .iter()
-            .map(expected_operations::name)
-            .collect();
-        let at = format!("{}: {}", result.source, result.subject.path());
+        let found: BTreeSet<String> = result.operations.iter().map(name_with_item).collect();
         if found != *expected {
             is_as_expected = false;
-            let (expected, found) = (
-                expected_operations::list(expected),
-                expected_operations::list(&found),
-            );
+            let at = format!("{}: {}", result.source, result.subject.path());
+            let (expected, found) = (list(expected), list(&found));
             complain("error", format!("{at}: expected {expected}; found {found}"));
-        }
-        for failure in &result.failures {
-            is_as_expected = false;
-            complain("error", format!("{at}: {failure}"));
         }
     }
     if compared == 0 {
@@ -369,37 +300,26 @@ fn compare(results: &[ObjectResult]) -> bool {
 }
 
 fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
-    for result in results.iter().filter(|result| result.targeted) {
-        if let Some(explanations) = &result.explanations {
-            print(explain::format(&result.subject.path(), explanations))?;
-        }
-    }
+    let targeted: Vec<&ObjectResult> = results.iter().filter(|result| result.targeted).collect();
     let mut rows = Vec::new();
-    for result in results {
-        for operation in &result.operations {
-            rows.push([
-                result.subject.path(),
-                expected_operations::name(operation),
+    for result in &targeted {
+        let subject = result.subject.path();
+        if let Some(explanations) = &result.explanations {
+            let lines = explanations.join("\n");
+            print(format!("{}\n{lines}\n", one_line(&subject)))?;
+        }
+        rows.extend(result.operations.iter().map(|operation| {
+            let started = operation.started.as_ref().map(ToString::to_string);
+            [
+                subject.clone(),
+                name_with_item(operation),
                 operation.state.clone(),
                 operation.percent(""),
-                operation
-                    .started
-                    .map_or_else(String::new, |started| started.to_string()),
+                started.unwrap_or_default(),
                 operation.rule_set.clone(),
                 operation.message.clone(),
-            ]);
-        }
-        for failure in &result.failures {
-            rows.push([
-                result.subject.path(),
-                failure.operation.clone(),
-                "(failed)".to_owned(),
-                String::new(),
-                String::new(),
-                failure.rule_set.clone(),
-                format!("{}: {}", failure.field, failure.message),
-            ]);
-        }
+            ]
+        }));
     }
     if !rows.is_empty() {
         let header = [
@@ -413,13 +333,13 @@ fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
         ];
         print(table(header, &rows))?;
     }
-    let targeted = results.iter().filter(|result| result.targeted).count();
+    let watched = targeted.len();
     let operations: usize = results.iter().map(|result| result.operations.len()).sum();
+    let others = results.len() - watched;
     complain(
         "note",
         format!(
-            "operations: {operations}; objects that rule sets watch: {targeted}; other objects: {}",
-            results.len() - targeted
+            "operations: {operations}; objects that rule sets watch: {watched}; other objects: {others}"
         ),
     );
     Ok(())

@@ -178,7 +178,7 @@ fn rules_are_validated_against_the_cluster_of_the_flags() {
     let check = ["check", "rules", "--cluster", "--server", &server];
     let checked = run_rules(&[&check[..], &["--as", "jane"]].concat());
     assert!(
-        checked.stderr.contains("no schema of"),
+        checked.stderr.contains("does not serve example.io/v1"),
         "{}",
         checked.stderr
     );

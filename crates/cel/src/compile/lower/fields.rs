@@ -23,7 +23,7 @@ impl Lowering<'_> {
             return Ty::Dyn;
         };
         match schema.type_at(path) {
-            FieldType::Any => Ty::Dyn,
+            FieldType::Any | FieldType::Missing { .. } => Ty::Dyn,
             FieldType::Bool => Ty::Bool,
             FieldType::Int => Ty::Int,
             FieldType::String { .. } => Ty::String,
@@ -33,14 +33,24 @@ impl Lowering<'_> {
     }
 
     /// Returns the type of a field or member of the object at `path`. Stores the possible values of
-    /// `node`, if the schema lists them.
+    /// `node`, if the schema lists them. Reports an error if the schema has no such field.
     pub(super) fn member_type(&mut self, node: u64, path: &[PathStep], step: PathStep) -> Ty {
+        let name = match &step {
+            PathStep::Field(name) => name.clone(),
+            PathStep::Index | PathStep::Each => String::new(),
+        };
         let path = joined(path, step);
-        if let Some(schema) = self.schema
-            && let FieldType::String { values } = schema.type_at(&path)
-            && !values.is_empty()
-        {
-            self.values.insert(node, values);
+        match self.schema.map(|schema| schema.type_at(&path)) {
+            Some(FieldType::String { values }) if !values.is_empty() => {
+                self.values.insert(node, values);
+            }
+            Some(FieldType::Missing { nearest }) => {
+                let nearest = nearest.map(|it| format!("; the nearest is '{it}'"));
+                let nearest = nearest.unwrap_or_default();
+                let message = format!("the schema has no field '{name}'{nearest}");
+                return self.mistyped(node, message).1;
+            }
+            _ => {}
         }
         self.schema_type(&path)
     }

@@ -5,12 +5,16 @@
 //! operations as one line, both while the migration runs and in the history (the records of
 //! completed operations).
 
-use super::super::input_files::Input;
 use super::*;
 use crate::listed_operation::ListedOperation;
 use crate::work_groups;
 use ifo_api::Key;
+use ifo_engine::ClockReading;
+use ifo_engine::detect::Evaluation;
+use ifo_engine::replay::ReplayObserver;
+use ifo_engine::track::Write;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// The operations that a client of the server would see.
 #[derive(Default)]
@@ -72,7 +76,7 @@ fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
     assert!(rules.faults.is_empty(), "{:?}", rules.faults);
     let targets = rule_sets::by_target(&loaded);
     let stream = repository.join("tests/fixtures/recorded/kubevirt-migrate-ok.jsonl");
-    let text = read_stream(&stream).expect("the recording can be read");
+    let text = text_in(&stream).expect("the recording can be read");
     let kinds = KnownKinds::default().with_targets(targets.keys());
     let (events, faults) = recorded_watch::read(&text, &kinds);
     assert!(faults.is_empty(), "{faults:?}");
@@ -87,7 +91,7 @@ fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
     let mut replay = Replay::new(settings, RESYNC, scale.first(), served);
     for (target, rule_sets) in &targets {
         if let Some(first) = events.iter().find(|event| event.resource == *target) {
-            let book = rule_sets::book(target.clone(), &first.object.kind, true, rule_sets);
+            let book = rule_sets::book(target, &first.object.kind, true, rule_sets);
             replay.add_book(&book);
         }
     }

@@ -1,7 +1,7 @@
 //! `kubectl ifo rules roles`: prints a ClusterRole that allows `ifo-apiserver` to watch the targets
 //! (the watched resources) of rule sets.
 
-use super::input_files::Input;
+use super::input::Input;
 use super::rule_sets;
 use crate::output::{Format, print_value};
 use crate::problem::Problem;
@@ -48,7 +48,7 @@ pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
     // The default name begins with `ifo-rule-set-`, because the names of the shipped ClusterRoles
     // begin with `ifo-rules-`. So `kubectl apply` of the output never replaces a shipped
     // ClusterRole.
-    let first = loaded.iter().map(|rule_set| rule_set.name.as_str()).min();
+    let first = loaded.iter().map(|it| &*it.compiled.name).min();
     let named = args.name.clone();
     let name = named.unwrap_or_else(|| format!("ifo-rule-set-{}", first.unwrap_or_default()));
     let targets = loaded.iter().map(|rule_set| &rule_set.spec.target);

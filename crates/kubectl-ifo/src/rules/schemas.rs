@@ -1,0 +1,292 @@
+//! The schemas against which `kubectl ifo rules check` checks the expressions of rule sets. Reads
+//! the schemas of resources from CRDs, from `OpenAPI` documents or from a cluster, and finds the
+//! schema of a resource.
+
+mod resource_schema;
+
+pub(super) use resource_schema::ResourceSchema;
+
+use super::input::{self, InputFault};
+use crate::connect::Connect;
+use ifo_api::Gvr;
+use ifo_client::manifest::{self, MemoryBudget};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The schemas that were read.
+#[derive(Debug, Default)]
+pub(super) struct Schemas {
+    /// The schemas in CRDs. A CRD has one schema for each version of its resource.
+    declared: BTreeMap<Gvr, Value>,
+    /// The `OpenAPI` documents.
+    documents: Vec<Value>,
+    /// The group-versions that the cluster serves, as paths such as `apis/apps/v1`. None if no
+    /// cluster was read.
+    served: Option<BTreeSet<String>>,
+}
+
+impl Schemas {
+    /// Reads CRDs (YAML or JSON) and `OpenAPI` documents from files. Returns the schemas and the
+    /// errors.
+    pub(super) fn read(paths: &[PathBuf]) -> (Self, Vec<InputFault>) {
+        let mut schemas = Self::default();
+        let mut faults = Vec::new();
+        for path in paths {
+            if let Err(why) = schemas.read_file(path) {
+                faults.push(InputFault::new(why).at(&path.display().to_string()));
+            }
+        }
+        (schemas, faults)
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<(), String> {
+        let text = input::text_in(path).map_err(|error| error.to_string())?;
+        let mut has_schema = false;
+        for document in manifest::json_or_yaml_documents(&text, &mut MemoryBudget::default())? {
+            if document.get("openapi").is_some() || document.get("swagger").is_some() {
+                has_schema = true;
+                self.documents.push(document);
+                continue;
+            }
+            let mut objects = Vec::new();
+            manifest::append_objects(document, &mut objects)?;
+            for object in objects {
+                has_schema |= object.kind == "CustomResourceDefinition";
+                self.declare(&object.json);
+            }
+        }
+        if has_schema {
+            Ok(())
+        } else {
+            Err("neither a CustomResourceDefinition nor an OpenAPI document".to_owned())
+        }
+    }
+
+    /// Adds the schemas in a CRD. Other objects are ignored.
+    fn declare(&mut self, object: &Value) {
+        if object["kind"] != "CustomResourceDefinition" {
+            return;
+        }
+        let spec = &object["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        for version in spec["versions"].as_array().into_iter().flatten() {
+            let target = Gvr {
+                group: text(&spec["group"]),
+                version: text(&version["name"]),
+                resource: text(&spec["names"]["plural"]),
+            };
+            let schema = &version["schema"]["openAPIV3Schema"];
+            let allows_any_field = spec["preserveUnknownFields"] == true || schema.is_null();
+            let schema = if allows_any_field {
+                json!({})
+            } else {
+                schema.clone()
+            };
+            self.declared.insert(target, schema);
+        }
+    }
+
+    /// Reads the `OpenAPI` v3 documents for `targets` from a cluster. A target is the resource that
+    /// a rule set watches.
+    pub(super) fn read_from_cluster(
+        &mut self,
+        targets: &BTreeSet<Gvr>,
+        cluster: &Connect,
+    ) -> Result<(), String> {
+        let runtime = crate::runtime().map_err(|error| error.to_string())?;
+        runtime.block_on(self.fetch(targets, cluster))
+    }
+
+    async fn fetch(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {
+        let server = cluster.open().await.map_err(|error| error.to_string())?;
+        let get = async |path: &str| {
+            let answer = server.get::<Value>(path, path, None).await;
+            answer.map_err(|error| format!("{path}: {error}"))
+        };
+        let index = get("/openapi/v3").await?;
+        let paths = index["paths"].as_object().into_iter().flatten();
+        self.served = Some(paths.map(|(path, _)| path.clone()).collect());
+        let versions: BTreeSet<String> = targets.iter().map(group_version_path).collect();
+        for version in versions {
+            let url = index["paths"][&version]["serverRelativeURL"].as_str();
+            if let Some(url) = url {
+                self.documents.push(get(url).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if a cluster was read, and it does not serve the group and version of `target`.
+    pub(super) fn is_unserved(&self, target: &Gvr) -> bool {
+        let served = self.served.as_ref();
+        served.is_some_and(|served| !served.contains(&group_version_path(target)))
+    }
+
+    /// Returns the schema of the objects of `target`. None if no schema of the resource was read.
+    pub(super) fn find(&self, target: &Gvr) -> Option<ResourceSchema<'_>> {
+        if let Some(schema) = self.declared.get(target) {
+            return Some(ResourceSchema {
+                document: &Value::Null,
+                schema,
+            });
+        }
+        self.documents
+            .iter()
+            .find_map(|document| find_in_document(document, target))
+    }
+}
+
+/// Returns the beginning of the URL paths of the group and version of `target`, such as
+/// `apis/apps/v1`.
+fn group_version_path(target: &Gvr) -> String {
+    match target.group.as_str() {
+        "" => format!("api/{}", target.version),
+        _ => format!("apis/{}", target.api_version()),
+    }
+}
+
+fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<ResourceSchema<'s>> {
+    // 1. Find the kind of the resource: the field `x-kubernetes-group-version-kind` in the
+    //    description of the resource's URL path.
+    // 2. Find the schema of this kind. In a schema, `x-kubernetes-group-version-kind` is a list.
+    const MARK: &str = "x-kubernetes-group-version-kind";
+    let prefix = format!("/{}/", group_version_path(target));
+    let suffix = format!("/{}", target.resource);
+    let mut paths = document["paths"].as_object()?.iter();
+    let kind = paths.find_map(|(path, item)| {
+        let is_of_target = path.starts_with(&prefix) && path.ends_with(&suffix);
+        is_of_target.then(|| item["get"][MARK]["kind"].as_str())?
+    })?;
+    let schemas = document.pointer("/components/schemas");
+    let schemas = schemas.or_else(|| document.get("definitions"))?;
+    let schema = schemas.as_object()?.values().find(|schema| {
+        // A schema with several kinds is left out, because it describes request options or watch
+        // events, such as `DeleteOptions`.
+        let marks = schema[MARK].as_array().map(Vec::as_slice);
+        matches!(marks, Some([mark])
+            if mark["group"] == target.group.as_str()
+                && mark["version"] == target.version.as_str()
+                && mark["kind"] == kind)
+    })?;
+    Some(ResourceSchema { document, schema })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ifo_cel::{FieldType, ObjectSchema as _, PathStep};
+
+    fn type_at(schemas: &Schemas, path: &str) -> FieldType {
+        let path: Vec<PathStep> = path
+            .split('.')
+            .map(|step| match step {
+                "[]" => PathStep::Index,
+                "[*]" => PathStep::Each,
+                name => PathStep::Field(name.to_owned()),
+            })
+            .collect();
+        let target = Gvr {
+            group: "x.io".into(),
+            version: "v1".into(),
+            resource: "cows".into(),
+        };
+        let schema = schemas.find(&target).expect("there is a schema");
+        schema.type_at(&path)
+    }
+
+    fn missing(nearest: &str) -> FieldType {
+        FieldType::Missing {
+            nearest: (!nearest.is_empty()).then(|| nearest.to_owned()),
+        }
+    }
+
+    fn text(values: &[&str]) -> FieldType {
+        FieldType::String {
+            values: values.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn the_schema_in_a_crd_gives_types_and_missing_fields() {
+        let mut schemas = Schemas::default();
+        schemas.declare(&json!({"kind": "CustomResourceDefinition", "spec": {
+            "group": "x.io", "names": {"plural": "cows"}, "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "properties": {
+                    "metadata": {"type": "object"},
+                    "status": {"type": "object", "properties": {
+                        "phase": {"type": "string", "enum": ["A", "B"]},
+                        "conditions": {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}}}},
+                        "byName": {"type": "object", "additionalProperties": {"type": "object", "properties": {"size": {"type": "integer"}}}},
+                        "raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}},
+                        "port": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+                        "ratio": {"type": "number"},
+                        "either": {"oneOf": [{"type": "string", "enum": ["A"]}, {"type": "string"}]},
+                    }},
+                },
+            }}}],
+        }}));
+        for (path, expected) in [
+            ("apiVersion", text(&[])),
+            ("metadata.labels.any", text(&[])),
+            ("metadata.ownerReferences.[*].kind", text(&[])),
+            ("metadta", missing("metadata")),
+            ("metadata.deletionTimestmp", missing("deletionTimestamp")),
+            ("status", FieldType::Object),
+            ("stauts", missing("status")),
+            ("status.phase", text(&["A", "B"])),
+            ("status.phas", missing("phase")),
+            ("status.phase.x", missing("")),
+            ("status.conditions", FieldType::List),
+            ("status.conditions.[*].type", text(&[])),
+            ("status.conditions.[].typ", missing("type")),
+            ("status.byName.any.size", FieldType::Int),
+            ("status.byName.[].siz", missing("size")),
+            ("status.byName.[*]", text(&[])),
+            ("status.raw.anything.at.all", FieldType::Any),
+            ("status.raw.a.c", missing("b")),
+            ("status.port", FieldType::Any),
+            ("status.port.x", missing("")),
+            ("status.ratio", FieldType::Any),
+            ("status.either", text(&[])),
+        ] {
+            assert_eq!(type_at(&schemas, path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn references_in_openapi_documents_are_resolved() {
+        let mut schemas = Schemas::default();
+        let cow = json!({"group": "x.io", "version": "v1", "kind": "Cow"});
+        schemas.documents.push(json!({
+            "openapi": "3.0.0",
+            "paths": {"/apis/x.io/v1/namespaces/{namespace}/cows": {"get": {"x-kubernetes-group-version-kind": cow}}},
+            "components": {"schemas": {
+                "Cow": {
+                    "type": "object",
+                    "x-kubernetes-group-version-kind": [cow],
+                    "properties": {"status": {"default": {}, "allOf": [{"$ref": "#/components/schemas/Status"}]}},
+                },
+                "Status": {"type": "object", "properties": {"phase": {"type": "string"}, "inner": {"$ref": "#/components/schemas/Status"}}},
+            }},
+        }));
+        assert_eq!(type_at(&schemas, "status.inner"), FieldType::Object);
+        assert_eq!(type_at(&schemas, "status.inner.inner.phase"), text(&[]));
+        let misspelt = type_at(&schemas, "status.inner.inner.phas");
+        assert_eq!(misspelt, missing("phase"));
+    }
+
+    #[test]
+    fn a_schema_that_refers_to_itself_accepts_everything() {
+        let mut schemas = Schemas::default();
+        let cow = json!({"group": "x.io", "version": "v1", "kind": "Cow"});
+        schemas.documents.push(json!({
+            "paths": {"/apis/x.io/v1/cows": {"get": {"x-kubernetes-group-version-kind": cow}}},
+            "definitions": {"Cow": {
+                "x-kubernetes-group-version-kind": [cow], "allOf": [{"$ref": "#/definitions/Cow"}, {"$ref": "#/definitions/Cow"}],
+            }},
+        }));
+        assert_eq!(type_at(&schemas, "status.phase"), FieldType::Any);
+    }
+}
