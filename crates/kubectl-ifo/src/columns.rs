@@ -91,19 +91,6 @@ impl OperationColumn {
         }
     }
 
-    /// Returns the header. If the header is wider than `width` and has an abbreviation, returns the
-    /// abbreviation, such as `NS` for `NAMESPACE`.
-    pub(super) fn header_within(self, width: usize) -> &'static str {
-        match self {
-            header if header.header().len() <= width => header.header(),
-            Namespace => "NS",
-            Operation => "OPER",
-            State => "STAT",
-            Progress => "%",
-            header => header.header(),
-        }
-    }
-
     /// Returns the text of the cell for an operation. Empty if the operation has no value for the
     /// column.
     pub(super) fn text(self, operation: &ListedOperation, now: Timestamp) -> String {

@@ -211,15 +211,6 @@ impl OperationSource {
         combined_of_all(newest.values().cloned())
     }
 
-    /// Adds the newest list of `other` to the lists whose completeness [`Self::completeness`]
-    /// returns.
-    pub(super) fn add_completeness_of(&self, other: &Self) {
-        let both = combined(self.completeness(), other.completeness());
-        for namespace in self.requested_namespaces() {
-            self.record_completeness(namespace, both.clone());
-        }
-    }
-
     /// Asks the server whether its lists are complete at this time. The result says nothing about an
     /// earlier list, so [`Self::completeness`] does not change: operations that were missing then
     /// are still missing from that list.

@@ -24,7 +24,7 @@ use super::listed_operation::{ListedOperation, ListedSubject};
 use ifo_client::offline_kinds::group;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Serialize;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The identity of an object, as operations and owner references contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -130,13 +130,6 @@ impl<'a> Ownership<'a> {
         ownership
     }
 
-    /// Returns the index of the node with this operation. None if the graph has no such node.
-    pub(super) fn of_operation(&self, operation: &ListedOperation) -> Option<usize> {
-        let is_it = |it: &&ListedOperation| it.key() == operation.key();
-        let mut nodes = self.nodes.iter();
-        nodes.position(|node| node.operations.iter().any(is_it))
-    }
-
     /// Returns the index of the node for an object whose owner references are known. Adds the node
     /// if it does not exist.
     fn known_node(&mut self, subject: &'a ListedSubject) -> usize {
@@ -194,11 +187,11 @@ impl<'a> Ownership<'a> {
             namespace,
             uid,
         };
-        let in_no_namespace = ObjectIdentity {
-            namespace: None,
-            ..identity
-        };
-        for candidate in [identity, in_no_namespace] {
+        for namespace in [namespace, None] {
+            let candidate = ObjectIdentity {
+                namespace,
+                ..identity
+            };
             if let Some(index) = self.by_names.get(&candidate.names())
                 && (uid.is_none() || self.nodes[*index].identity.uid.is_none())
             {
@@ -218,7 +211,7 @@ impl<'a> Ownership<'a> {
                 .owners
                 .iter()
                 .partition(|it| !self.nodes[**it].operations.is_empty() || below.contains(*it));
-            let roots = roots.of_groups(node).filter(|root| *root != index);
+            let roots = roots.of_groups(index, &self.nodes);
             let mut seen = HashSet::new();
             self.nodes[index].parents = near
                 .into_iter()
@@ -231,7 +224,7 @@ impl<'a> Ownership<'a> {
 
     /// Returns the nodes that a node with an operation owns, directly or indirectly.
     fn below_operations(&self) -> HashSet<usize> {
-        let owned = self.dependents();
+        let owned = children(self.nodes.iter().map(|node| node.owners.as_slice()));
         let tops = self.nodes_where(|node| !node.operations.is_empty());
         reach(tops, |it| &owned[it])
     }
@@ -257,26 +250,17 @@ impl<'a> Ownership<'a> {
         indexes.filter(|it| is(&self.nodes[*it])).collect()
     }
 
-    fn dependents(&self) -> Vec<Vec<usize>> {
-        children(self.nodes.iter().map(|node| node.owners.as_slice()))
+    /// Returns `tops` and all descendants of `tops`.
+    pub(super) fn below(&self, tops: &[usize]) -> HashSet<usize> {
+        let children = self.children(|parents| parents);
+        let mut found = reach(tops.to_vec(), |it| &children[it]);
+        found.extend(tops);
+        found
     }
 
-    /// Returns a map whose keys are `tops` and all descendants of `tops`. The value of a descendant
-    /// is its parent on the shortest path from one of the `tops`. The value of each of the `tops`
-    /// is None.
-    pub(super) fn below(&self, tops: &[usize]) -> HashMap<usize, Option<usize>> {
-        let children = children(self.nodes.iter().map(|node| node.parents.as_slice()));
-        let mut found: HashMap<usize, Option<usize>> = tops.iter().map(|it| (*it, None)).collect();
-        let mut queue: VecDeque<usize> = tops.iter().copied().collect();
-        while let Some(index) = queue.pop_front() {
-            for child in &children[index] {
-                found.entry(*child).or_insert_with(|| {
-                    queue.push_back(*child);
-                    Some(index)
-                });
-            }
-        }
-        found
+    /// Returns the children of each node. `choose` selects the parents that count.
+    pub(super) fn children(&self, choose: impl Fn(&[usize]) -> &[usize]) -> Vec<Vec<usize>> {
+        children(self.nodes.iter().map(|node| choose(&node.parents)))
     }
 }
 
@@ -302,74 +286,52 @@ fn children<'p>(parents: impl ExactSizeIterator<Item = &'p [usize]>) -> Vec<Vec<
     children
 }
 
-/// The nodes that are roots of correlation groups. A node is a root if an operation on its object
-/// has the value `root` in the label `ifo.kubevirt.io/correlation-role`.
-struct Roots<'a> {
-    /// The roots, by correlation group and namespace. The namespace of a cluster-scoped root is
-    /// None.
-    within: HashMap<(&'a str, Option<&'a str>), Vec<usize>>,
-    /// The roots that are in a namespace, by correlation group.
-    namespaced: HashMap<&'a str, Vec<usize>>,
-}
+/// The nodes that are roots of correlation groups, by group. A node is a root if an operation on its
+/// object has the value `root` in the label `ifo.kubevirt.io/correlation-role`.
+struct Roots<'a>(HashMap<&'a str, BTreeSet<usize>>);
 
 impl<'a> Roots<'a> {
     fn of(nodes: &[OwnershipNode<'a>]) -> Self {
-        let mut within: HashMap<_, Vec<usize>> = HashMap::new();
-        let mut namespaced: HashMap<_, Vec<usize>> = HashMap::new();
+        let mut roots: HashMap<_, BTreeSet<usize>> = HashMap::new();
         for (index, node) in nodes.iter().enumerate() {
-            for group in root_of(node) {
-                let namespace = node.identity.namespace;
-                let one = within.entry((group, namespace)).or_default();
-                // Several operations on one root can name the same group. The root is added once.
-                if one.last() == Some(&index) {
-                    continue;
-                }
-                one.push(index);
-                if namespace.is_some() {
-                    namespaced.entry(group).or_default().push(index);
+            for operation in &node.operations {
+                if let Some(group) = operation.correlation("group")
+                    && operation.correlation("role") == Some("root")
+                {
+                    roots.entry(group).or_default().insert(index);
                 }
             }
         }
-        Self { within, namespaced }
+        Self(roots)
     }
 
-    /// Returns the root of each correlation group of a node. Groups of which the node itself is a
-    /// root are left out.
-    ///
-    /// | node | root |
-    /// | --- | --- |
-    /// | namespaced | the root in the same namespace; if there is none, the cluster-scoped root |
-    /// | cluster-scoped | the cluster-scoped root; if there is none, the root in a namespace |
-    ///
-    /// If several roots are possible for a group, no root of this group is returned.
-    fn of_groups(&self, node: &OwnershipNode<'a>) -> impl Iterator<Item = usize> {
-        let only = |roots: Option<&Vec<usize>>| match roots.map(Vec::as_slice) {
-            Some([root]) => Some(*root),
-            _ => None,
-        };
-        let own = root_of(node);
-        let namespace = node.identity.namespace;
-        let groups = node
-            .operations
-            .iter()
-            .filter_map(|it| it.correlation("group"))
-            .filter(move |group| !own.contains(group));
-        groups.filter_map(move |group| {
-            let here = self.within.get(&(group, namespace));
-            only(here.or_else(|| match namespace {
-                None => self.namespaced.get(group),
-                Some(_) => self.within.get(&(group, None)),
-            }))
-        })
+    /// Returns the root of each correlation group of the node `index`: the only root in the same
+    /// namespace. If there is none, the only cluster-scoped root, or for a cluster-scoped node, the
+    /// only root in any namespace.
+    fn of_groups(&self, index: usize, nodes: &[OwnershipNode<'a>]) -> Vec<usize> {
+        let namespace = nodes[index].identity.namespace;
+        let mut found = Vec::new();
+        for operation in &nodes[index].operations {
+            let group = operation.correlation("group").filter(|it| !it.is_empty());
+            let Some(roots) = group.and_then(|group| self.0.get(group)) else {
+                continue;
+            };
+            if roots.contains(&index) {
+                continue;
+            }
+            let of = |it: &usize| nodes[*it].identity.namespace;
+            let (here, others): (Vec<usize>, Vec<usize>) =
+                roots.iter().partition(|it| of(it) == namespace);
+            let others = others.into_iter();
+            let others = others.filter(|it| namespace.is_none() || of(it).is_none());
+            let possible = match here.as_slice() {
+                [] => others.collect(),
+                _ => here,
+            };
+            if let [root] = possible.as_slice() {
+                found.push(*root);
+            }
+        }
+        found
     }
-}
-
-/// Returns the correlation groups of which a node is a root.
-fn root_of<'a>(node: &OwnershipNode<'a>) -> Vec<&'a str> {
-    node.operations
-        .iter()
-        .filter(|it| it.correlation("role") == Some("root"))
-        .filter_map(|it| it.correlation("group"))
-        .filter(|group| !group.is_empty())
-        .collect()
 }

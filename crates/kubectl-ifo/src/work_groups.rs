@@ -27,7 +27,7 @@
 //!
 //! Successive operations on one object are phases, such as `Queued` and `Copying`. In a completed
 //! piece, a successful operation cannot be the deciding member if another operation on the same
-//! object ended later ([`LastEnds::is_earlier_success`]).
+//! object ended later ([`line_of`]).
 //!
 //! | part of the line | source |
 //! | --- | --- |
@@ -41,11 +41,11 @@
 //! | nodes | the nodes of all members |
 //! | overdue, stalled | true if a member in flight is overdue or stalled |
 
-use super::listed_operation::{ConditionView, ListedOperation, ListedSubject, WorkKey};
+use super::listed_operation::{ListedOperation, ListedSubject, WorkKey};
 use ifo_api::live::{FAILED_WITHOUT_CAUSE, State};
 use jiff::{SignedDuration, Timestamp};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// A piece of work.
 #[derive(Clone, Debug)]
@@ -143,11 +143,8 @@ pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> 
     if !with_open_key.is_empty() {
         join_open_keys(&mut pieces, operations, &by_key, &with_open_key);
     }
-    if pieces.len() < operations.len() {
-        let owners = SubjectOwners::of(operations);
-        for piece in pieces.iter_mut().filter(|it| it.len() > 1) {
-            sort_members(piece, operations, &owners);
-        }
+    for piece in pieces.iter_mut().filter(|it| it.len() > 1) {
+        sort_members(piece, operations);
     }
     pieces
 }
@@ -156,7 +153,7 @@ pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> 
 /// start.
 pub(super) fn root_first(members: &[&ListedOperation]) -> Vec<usize> {
     let mut piece: Vec<usize> = (0..members.len()).collect();
-    sort_members(&mut piece, members, &SubjectOwners::of(members));
+    sort_members(&mut piece, members);
     piece
 }
 
@@ -250,97 +247,38 @@ pub(super) fn nearest_piece<T>(
         .map(|(piece, _)| piece)
 }
 
-/// The direct owners of each subject, by the UID of the subject. Subjects without a UID are left
-/// out, because owner references name an owner by its UID.
-struct SubjectOwners<'a> {
-    direct: HashMap<&'a str, Vec<&'a str>>,
-}
-
-impl<'a> SubjectOwners<'a> {
-    fn of(operations: &[&'a ListedOperation]) -> Self {
-        let mut direct: HashMap<&str, Vec<&str>> = HashMap::new();
-        for operation in operations {
-            let subject = &operation.subject;
-            if let Some(uid) = uid(subject) {
-                direct.entry(uid).or_insert_with(|| owner_uids(subject));
-            }
-        }
-        Self { direct }
-    }
-
-    /// Returns the UIDs of the direct and indirect owners. Owner references can form a cycle, so a
-    /// subject can be among its own owners.
-    fn above(&self, subject: &'a ListedSubject) -> HashSet<&'a str> {
-        let mut found = HashSet::new();
-        let mut queue = owner_uids(subject);
-        while let Some(owner) = queue.pop() {
-            if found.insert(owner) {
-                queue.extend(self.direct.get(owner).into_iter().flatten());
-            }
-        }
-        found
-    }
-}
-
 fn uid(subject: &ListedSubject) -> Option<&str> {
     subject.uid.as_deref().filter(|uid| !uid.is_empty())
 }
 
-fn owner_uids(subject: &ListedSubject) -> Vec<&str> {
-    let references = subject.owner_references.iter();
-    references
-        .map(|it| it.uid.as_str())
-        .filter(|uid| !uid.is_empty())
-        .collect()
-}
-
 /// Sorts the members of a piece: first the root, then the other members by start.
 ///
-/// A member is a candidate for the root if no subject of another member owns its subject, directly
-/// or indirectly. If there is no such member, because the subjects own each other in a cycle, all
-/// members are candidates. If there are several candidates, these criteria choose the root, in this
-/// order:
+/// These criteria choose the root, in this order:
 ///
-/// 1. The subject of the root owns the subjects of the most other members.
-/// 2. The root was in flight for the longest time. So if the members are phases of the same subject,
+/// 1. No subject of another member owns the subject of the root.
+/// 2. The subject of the root owns the subject of another member.
+/// 3. The root was in flight for the longest time. So if the members are phases of the same subject,
 ///    the root is the phase with most of the work.
-/// 3. The root started first.
-/// 4. The namespace and name of the root are the first in alphabetical order.
-fn sort_members<'a>(
-    piece: &mut [usize],
-    operations: &[&'a ListedOperation],
-    owners: &SubjectOwners<'a>,
-) {
-    let subjects: HashSet<&str> = piece
-        .iter()
-        .filter_map(|it| uid(&operations[*it].subject))
-        .collect();
-    // For each owner (by its UID), the number of members whose subject it owns.
-    let mut owned: HashMap<&str, usize> = HashMap::new();
-    let mut below: HashSet<usize> = HashSet::new();
-    for number in piece.iter() {
-        let subject = &operations[*number].subject;
-        for owner in owners.above(subject) {
-            if subjects.contains(owner) && uid(subject) != Some(owner) {
-                *owned.entry(owner).or_default() += 1;
-                below.insert(*number);
-            }
-        }
-    }
+/// 4. The root started first.
+/// 5. The namespace and name of the root are the first in alphabetical order.
+fn sort_members(piece: &mut [usize], operations: &[&ListedOperation]) {
+    let members = || piece.iter().map(|it| &operations[*it].subject);
+    let subjects: HashSet<&str> = members().filter_map(uid).collect();
+    let owners: HashSet<&str> = members().flat_map(owner_uids).collect();
     let by_start = |it: &ListedOperation| (it.started.is_none(), it.started, it.key());
     let root = piece.iter().copied().min_by_key(|number| {
         let it = operations[*number];
-        let owned = uid(&it.subject).and_then(|uid| owned.get(uid));
-        let owned = owned.copied().unwrap_or_default();
-        let longest = Reverse(time_in_flight(it));
-        (
-            below.contains(number),
-            Reverse(owned),
-            longest,
-            by_start(it),
-        )
+        let is_owned = owner_uids(&it.subject).any(|owner| subjects.contains(owner));
+        let owns = uid(&it.subject).is_some_and(|uid| owners.contains(uid));
+        (is_owned, !owns, Reverse(time_in_flight(it)), by_start(it))
     });
     piece.sort_by_key(|number| (Some(*number) != root, by_start(operations[*number])));
+}
+
+/// Returns the UIDs of the owners of a subject, except its own.
+fn owner_uids(subject: &ListedSubject) -> impl Iterator<Item = &str> {
+    let references = subject.owner_references.iter().map(|it| it.uid.as_str());
+    references.filter(|owner| !owner.is_empty() && uid(subject) != Some(*owner))
 }
 
 /// Returns the time for which an operation was in flight. The time of an operation that is still in
@@ -387,51 +325,24 @@ fn rank(operation: &ListedOperation) -> u8 {
     }
 }
 
-/// The subject of an operation. If the operation is about an element of a list in the subject, also
-/// this element.
-#[derive(PartialEq, Eq, Hash)]
-struct SubjectAndItem<'a> {
-    kind: &'a str,
-    namespace: Option<&'a str>,
-    name: &'a str,
-    uid: Option<&'a str>,
-    item: Option<&'a str>,
-}
+/// The object of an operation: kind, namespace and name of the subject, its UID, and the item.
+type SubjectAndItem<'a> = (
+    &'a str,
+    Option<&'a str>,
+    &'a str,
+    Option<&'a str>,
+    Option<&'a str>,
+);
 
-impl<'a> SubjectAndItem<'a> {
-    fn of(operation: &'a ListedOperation) -> Self {
-        let subject = &operation.subject;
-        Self {
-            kind: &subject.kind,
-            namespace: subject.namespace.as_deref(),
-            name: &subject.name,
-            uid: subject.uid.as_deref(),
-            item: operation.item.as_deref(),
-        }
-    }
-}
-
-/// The time of the last end of completed operations on each object.
-struct LastEnds<'a>(HashMap<SubjectAndItem<'a>, Option<Timestamp>>);
-
-impl<'a> LastEnds<'a> {
-    fn of(members: &[&'a ListedOperation]) -> Self {
-        let mut last_ends = HashMap::new();
-        for it in members.iter().copied().filter(|it| !it.active) {
-            let last = last_ends.entry(SubjectAndItem::of(it)).or_default();
-            *last = it.completed.max(*last);
-        }
-        Self(last_ends)
-    }
-
-    /// Returns true if `member` is a successful phase, and another operation on the same object
-    /// ended later. The success of the phase is not the success of the whole work. For example, a
-    /// job waits until a person approves it. This phase succeeds, and then the next phase is
-    /// aborted.
-    fn is_earlier_success(&self, member: &ListedOperation) -> bool {
-        let last = self.0.get(&SubjectAndItem::of(member)).copied().flatten();
-        member.state == "Succeeded" && member.completed.is_some() && member.completed < last
-    }
+fn subject_and_item(operation: &ListedOperation) -> SubjectAndItem<'_> {
+    let subject = &operation.subject;
+    (
+        &subject.kind,
+        subject.namespace.as_deref(),
+        &subject.name,
+        subject.uid.as_deref(),
+        operation.item.as_deref(),
+    )
 }
 
 /// Returns the operation that is shown for a piece of work. `members` must not be empty, and its
@@ -447,12 +358,19 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     let is_active = members.iter().any(|it| it.active);
     let shown = members.iter().filter(|it| it.active == is_active);
     let mut by_rank: Vec<&ListedOperation> = shown.copied().collect();
-    let last_ends = LastEnds::of(members);
+    let mut last_ends: HashMap<SubjectAndItem<'_>, Option<Timestamp>> = HashMap::new();
+    for it in members.iter().filter(|it| !it.active) {
+        let last = last_ends.entry(subject_and_item(it)).or_default();
+        *last = it.completed.max(*last);
+    }
+    // The success of a phase is not the success of the whole work. For example, a job waits until a
+    // person approves it. This phase succeeds, and then the next phase is aborted.
+    let is_earlier_success = |it: &ListedOperation| {
+        let last = last_ends.get(&subject_and_item(it)).copied().flatten();
+        it.state == "Succeeded" && it.completed.is_some() && it.completed < last
+    };
     // The sort is stable, so the root comes before other members with an equal sort key.
-    by_rank.sort_by_key(|it| {
-        let is_earlier_success = last_ends.is_earlier_success(it);
-        (is_earlier_success, rank(it), it.progress.is_none())
-    });
+    by_rank.sort_by_key(|it| (is_earlier_success(it), rank(it), it.progress.is_none()));
     let Some(first) = by_rank.first() else {
         return line;
     };
@@ -461,12 +379,9 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     line.reason.clone_from(&first.reason);
     line.state_since = first.state_since;
     line.progress = by_rank.iter().find_map(|it| it.progress);
-    let messages = by_rank.iter().map(|it| &it.message);
-    line.message = messages
-        .filter(|it| !it.is_empty())
-        .take(1)
-        .cloned()
-        .collect();
+    let mut messages = by_rank.iter().map(|it| &it.message);
+    let message = messages.find(|it| !it.is_empty());
+    line.message = message.cloned().unwrap_or_default();
     if let Some(cause) = cause_of_failure(members).filter(|it| it.state == line.state) {
         line.reason.clone_from(&cause.reason);
         line.message.clone_from(&cause.message);
@@ -490,34 +405,19 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
         .filter_map(|it| it.estimated_completion)
         .max();
     line.last_progress = by_rank.iter().filter_map(|it| it.last_progress).max();
-    line.conditions = conditions(&by_rank, root);
-    let nodes = members.iter().flat_map(|it| &it.nodes);
-    line.nodes = Vec::new();
-    for node in nodes {
-        if !line.nodes.contains(node) {
-            line.nodes.push(node.clone());
+    for marker in ["Overdue", "Stalled"] {
+        let mut conditions = by_rank.iter().flat_map(|it| &it.conditions);
+        let found = conditions.find(|it| it.kind == marker && it.status == "True");
+        if !line.has_condition(marker)
+            && let Some(found) = found
+        {
+            line.conditions.retain(|it| it.kind != marker);
+            line.conditions.push(found.clone());
         }
     }
+    let nodes: BTreeSet<&String> = members.iter().flat_map(|it| &it.nodes).collect();
+    line.nodes = nodes.into_iter().cloned().collect();
     line
-}
-
-/// Returns the conditions of a line: the conditions of the root, with one exception. If `Overdue`
-/// or `Stalled` is true for a member in `by_rank`, but not for the root, the line has the
-/// condition of this member.
-fn conditions(by_rank: &[&ListedOperation], root: &ListedOperation) -> Vec<ConditionView> {
-    let mut conditions = root.conditions.clone();
-    for condition in by_rank.iter().flat_map(|it| &it.conditions) {
-        let is_marker = matches!(condition.kind.as_str(), "Overdue" | "Stalled");
-        if !is_marker || condition.status != "True" {
-            continue;
-        }
-        match conditions.iter_mut().find(|it| it.kind == condition.kind) {
-            Some(own) if own.status == "True" => {}
-            Some(own) => own.clone_from(condition),
-            None => conditions.push(condition.clone()),
-        }
-    }
-    conditions
 }
 
 #[cfg(test)]

@@ -5,27 +5,17 @@
 //! main loop draws the model. When the command ends, it restores the terminal.
 //!
 //! ```text
-//! keys, changes, clock ─▶ model (row · related_objects)
-//!                      ─▶ view (table_layout · detail · theme) ─▶ screen
+//! keys, changes, clock ─▶ model ─▶ view ─▶ screen
 //! ```
 //!
 //! Only this file and `screen` do I/O.
 
-mod detail;
 mod keys;
 mod model;
-mod related_objects;
-mod row;
 mod screen;
-mod table_layout;
-mod theme;
-mod view;
-
-#[cfg(test)]
-#[path = "../../tests/cli/pseudo_terminal.rs"]
-mod pseudo_terminal;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use super::colors::Colors;
 use super::columns::terminal_width;
@@ -47,7 +37,6 @@ use screen::Screen;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
-use theme::Theme;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
@@ -123,35 +112,30 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     filter_check::check_and_warn(&filters, &source, &listed).await?;
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow(None)?;
-    let mut model = Model::new(about, args.sort_by, filters.all_phases, clock::now());
+    let mut model = Model::new(about, args.sort_by, clock::now());
+    model.paint = paint;
+    model.short_names = short_names;
     model.reads_files = args.connect.reads_files();
+    model.shows_completed = filters.all_phases;
     model.is_expanded = args.work.expand;
     model.filters = filters;
-    model.set_short_names(short_names);
-    let ended = show(model, follower, &source, paint.into()).await;
+    let ended = show(model, follower, &source).await;
     print_incomplete(&source);
     ended
 }
 
-/// Describes the filters in one line, such as `all namespaces, kubevirt`. If the operations are
-/// read from custom resources, the line also names the API group.
+/// Describes the filters in one line, such as `all namespaces, --component kubevirt`. If the
+/// operations are read from custom resources, the line also names the API group.
 fn about(filters: &Filters, source: &OperationSource) -> String {
-    let mut parts = vec![match (&filters.namespace, &source.namespaces) {
-        (Some(namespace), _) => format!("namespace {namespace}"),
-        (None, Some(namespaces)) => format!("{} namespaces", namespaces.len()),
-        (None, None) => "all namespaces".to_owned(),
-    }];
-    let kinds = filters.kind.iter().map(ToString::to_string).collect();
-    let lists = [&filters.component, &kinds, &filters.operation];
-    parts.extend(
-        lists
-            .iter()
-            .filter(|it| !it.is_empty())
-            .map(|it| it.join("|")),
-    );
-    let states: Vec<&str> = filters.states.iter().map(|it| it.name()).collect();
-    parts.extend((!states.is_empty()).then(|| states.join("|")));
-    parts.extend(filters.node.iter().map(|it| format!("node {it}")));
+    let mut parts: Vec<String> = filters.values().iter().map(ToString::to_string).collect();
+    match &source.namespaces {
+        Some(namespaces) if filters.namespace.is_none() => {
+            parts.insert(0, format!("{} namespaces", namespaces.len()));
+        }
+        None if filters.namespace.is_none() => parts.insert(0, "all namespaces".to_owned()),
+        _ => {}
+    }
+    parts.extend(filters.states.iter().map(|it| it.name().to_owned()));
     parts.extend(filters.selector.clone());
     if source.served == Served::Crs {
         parts.push(format!("CRs of {}", source.served.group()));
@@ -163,7 +147,6 @@ async fn show(
     mut model: Model,
     mut follower: OperationFollower,
     source: &OperationSource,
-    theme: Theme,
 ) -> Result<ExitCode, Problem> {
     let mut signals = end_signals().map_err(|error| terminal_error(&error))?;
     let mut screen = Screen::enter().map_err(|error| {
@@ -172,8 +155,6 @@ async fn show(
         ))
     })?;
     let mut keys = EventStream::new();
-    let (width, height) = screen.size().map_err(|error| terminal_error(&error))?;
-    model.update(TopEvent::Resize(width, height));
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut incomplete_reasons = incomplete_reasons(source);
@@ -183,7 +164,7 @@ async fn show(
         if changed && Instant::now() >= next_frame {
             model.refresh_rows();
             screen
-                .draw(&model, theme)
+                .draw(&mut model)
                 .map_err(|error| terminal_error(&error))?;
             changed = false;
             next_frame = Instant::now() + FRAME_INTERVAL;
@@ -192,9 +173,7 @@ async fn show(
             input = keys.next() => match input {
                 Some(Ok(Input::Key(key))) => model.update(TopEvent::Key(key)),
                 Some(Ok(Input::Paste(text))) => model.update(TopEvent::Paste(text)),
-                Some(Ok(Input::Resize(width, height))) => {
-                    model.update(TopEvent::Resize(width, height))
-                }
+                Some(Ok(Input::Resize(..))) => model.update(TopEvent::Resize),
                 Some(Ok(_)) => continue,
                 Some(Err(error)) => return Err(terminal_error(&error)),
                 // The stream of keys has ended, so the command ends, too.

@@ -1,51 +1,102 @@
 //! Builds the trees of operations. The first level has the components (such as `kubevirt`), and the
 //! second level the namespaces. In a namespace, each object is below its parent: an owner, or the
-//! root of its correlation group (see `ownership`).
+//! root of its correlation group (see `ownership`). With serde, the trees become the document of
+//! `-o json`.
 //!
 //! Every object occurs at most once, even if owner references form a cycle. The code has no
-//! recursion, so the depth of a tree is not limited.
+//! recursion over owners, so long chains of owners are no problem.
 
-use crate::listed_operation::ListedOperation;
+use crate::listed_operation::{JsonField, ListedOperation};
+use crate::operation_source::IncompleteJson;
 use crate::ownership::{ObjectIdentity, Ownership};
-use std::collections::{BTreeMap, HashMap};
+use serde::{Serialize, Serializer};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Deepest level of an object. Objects that would be on deeper levels are shown on this level.
+/// Many parsers accept at most 128 levels of JSON, and each object takes two levels (the object and
+/// its list `children`).
+const MAX_DEPTH: usize = 32;
+
+/// The fields of an operation in JSON, in order.
+const FIELDS: &[JsonField] = &[
+    JsonField::Operation,
+    JsonField::Item,
+    JsonField::Name,
+    JsonField::Namespace,
+    JsonField::Component,
+    JsonField::RuleSet,
+    JsonField::Phase,
+    JsonField::State,
+    JsonField::Reason,
+    JsonField::Message,
+    JsonField::Progress,
+    JsonField::Started,
+    JsonField::Completed,
+];
 
 /// All trees, by component and namespace.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Forest<'a> {
     /// The components, in alphabetical order.
     pub(super) components: Vec<Component<'a>>,
-    /// The objects. The index of an object is the index of its node in [`Ownership`].
-    nodes: Vec<ResourceNode<'a>>,
+    /// The reason why operations may be missing. None if no reason is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) incomplete: Option<IncompleteJson>,
 }
 
 /// The trees of one component.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Component<'a> {
-    /// The name of the component.
+    #[serde(rename = "component")]
     pub(super) name: &'a str,
     /// The namespaces in alphabetical order. The cluster-scoped objects come first.
     pub(super) namespaces: Vec<Namespace<'a>>,
 }
 
 /// The trees whose topmost objects are in one namespace.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Namespace<'a> {
     /// The name of the namespace. None for cluster-scoped objects.
+    #[serde(rename = "namespace")]
     pub(super) name: Option<&'a str>,
-    /// The indexes of the tops: the objects without a parent in the tree.
-    pub(super) tops: Vec<usize>,
+    pub(super) resources: Vec<TreeObject<'a>>,
 }
 
 /// An object in a tree.
-#[derive(Debug)]
-pub(super) struct ResourceNode<'a> {
-    /// The identity of the object.
+#[derive(Debug, Serialize)]
+pub(super) struct TreeObject<'a> {
+    #[serde(flatten)]
     pub(super) identity: ObjectIdentity<'a>,
     /// The operations on the object. Empty for an object that is shown only because of its
-    /// descendants, and for an object that is not shown.
+    /// descendants.
+    #[serde(serialize_with = "operations")]
     pub(super) operations: Vec<&'a ListedOperation>,
-    /// The indexes of the children.
-    pub(super) children: Vec<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) children: Vec<TreeObject<'a>>,
+    /// The index of the object among its siblings: that of its own first operation in the input, or
+    /// that of its first child.
+    #[serde(skip)]
+    position: usize,
+}
+
+fn operations<S: Serializer>(of: &[&ListedOperation], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(of.iter().map(|it| it.json(FIELDS)))
+}
+
+impl<'a> TreeObject<'a> {
+    /// Returns the component of the first operation of the object or of its first child.
+    fn component(&self) -> &'a str {
+        match (self.operations.first(), self.children.first()) {
+            (Some(operation), _) => &operation.component,
+            (None, Some(child)) => child.component(),
+            (None, None) => "",
+        }
+    }
+
+    fn add_operations(&self, all: &mut Vec<&'a ListedOperation>) {
+        all.extend_from_slice(&self.operations);
+        self.children.iter().for_each(|it| it.add_operations(all));
+    }
 }
 
 impl<'a> Forest<'a> {
@@ -57,13 +108,17 @@ impl<'a> Forest<'a> {
         ownership: &Ownership<'a>,
         is_included: &dyn Fn(&ListedOperation) -> bool,
     ) -> Self {
-        let parents: Vec<Option<usize>> = ownership
-            .nodes
-            .iter()
-            .map(|node| node.parents.first().copied())
-            .collect();
-        let parents = without_cycles(parents);
-        ForestBuilder::new(ownership, is_included, false).grow(&parents)
+        let mut order = Placement::new(ownership);
+        let preferred = ownership.children(|parents| &parents[..parents.len().min(1)]);
+        let indexes = 0..ownership.nodes.len();
+        let tops = |it: &usize| ownership.nodes[*it].parents.is_empty();
+        order.place(indexes.clone().filter(tops), &preferred);
+        // The owner references of the other objects form cycles. The first object of a cycle
+        // becomes a top.
+        for index in indexes {
+            order.place([index], &preferred);
+        }
+        order.grow(ownership, is_included, false)
     }
 
     /// Builds the trees of the objects `tops` and their descendants, with the operations for which
@@ -75,218 +130,149 @@ impl<'a> Forest<'a> {
         is_included: &dyn Fn(&ListedOperation) -> bool,
     ) -> Self {
         let found = ownership.below(tops);
-        let mut parents = vec![None; ownership.nodes.len()];
-        for (index, nearest) in &found {
-            if nearest.is_some() {
-                let parents_of = &ownership.nodes[*index].parents;
-                parents[*index] = parents_of.iter().copied().find(|it| found.contains_key(it));
-            }
-        }
-        if without_cycles(parents.clone()) != parents {
-            // The loop above took the first suitable parent of each object. These parents form a
-            // cycle. So this loop takes the parents on the shortest paths from the tops instead,
-            // which cannot form a cycle.
-            for (index, nearest) in &found {
-                parents[*index] = *nearest;
-            }
-        }
-        let mut builder = ForestBuilder::new(ownership, is_included, true);
-        for index in 0..ownership.nodes.len() {
-            if !found.contains_key(&index) {
-                builder.operations[index].clear();
-            }
-        }
-        builder.grow(&parents)
-    }
-
-    /// Returns true if there is nothing to show.
-    pub(super) fn is_empty(&self) -> bool {
-        self.components.is_empty()
-    }
-
-    /// Returns the object with this index.
-    pub(super) fn node(&self, index: usize) -> &ResourceNode<'a> {
-        &self.nodes[index]
+        let preferred = ownership.children(|parents| {
+            let first = parents.iter().position(|it| found.contains(it));
+            first.map_or(&[], |first| &parents[first..=first])
+        });
+        let mut order = Placement::new(ownership);
+        order.place(tops.iter().copied(), &preferred);
+        // If preferred parents form a cycle, the objects of the cycle are placed below any parent.
+        order.place_below_placed(&ownership.children(|it| it));
+        order.grow(ownership, is_included, true)
     }
 
     /// Returns all operations, from top to bottom.
     pub(super) fn operations(&self) -> Vec<&'a ListedOperation> {
-        let mut operations = Vec::new();
-        for component in &self.components {
-            for namespace in &component.namespaces {
-                let mut stack: Vec<usize> = namespace.tops.iter().rev().copied().collect();
-                while let Some(index) = stack.pop() {
-                    let node = self.node(index);
-                    operations.extend_from_slice(&node.operations);
-                    stack.extend(node.children.iter().rev());
+        let mut all = Vec::new();
+        let namespaces = self.components.iter().flat_map(|it| &it.namespaces);
+        for object in namespaces.flat_map(|it| &it.resources) {
+            object.add_operations(&mut all);
+        }
+        all
+    }
+}
+
+/// The places of objects in trees.
+struct Placement {
+    /// For each placed object: its level, and its parent.
+    places: Vec<Option<(usize, Option<usize>)>>,
+    /// The placed objects. Each object comes after its parent.
+    order: Vec<usize>,
+}
+
+impl Placement {
+    fn new(ownership: &Ownership<'_>) -> Self {
+        Self {
+            places: vec![None; ownership.nodes.len()],
+            order: Vec::new(),
+        }
+    }
+
+    /// Places `tops` and their descendants, except objects that already have a place.
+    fn place(&mut self, tops: impl IntoIterator<Item = usize>, children: &[Vec<usize>]) {
+        let mut queue = VecDeque::new();
+        for top in tops {
+            if self.places[top].is_none() {
+                self.places[top] = Some((0, None));
+                queue.push_back((top, 0));
+            }
+        }
+        self.order.extend(queue.iter().map(|(top, _)| *top));
+        self.place_children(queue, children);
+    }
+
+    /// Places the descendants of all placed objects.
+    fn place_below_placed(&mut self, children: &[Vec<usize>]) {
+        let depth = |it: usize| self.places[it].map_or(0, |(depth, _)| depth);
+        let queue = self.order.iter().map(|it| (*it, depth(*it))).collect();
+        self.place_children(queue, children);
+    }
+
+    fn place_children(&mut self, mut queue: VecDeque<(usize, usize)>, children: &[Vec<usize>]) {
+        while let Some((index, depth)) = queue.pop_front() {
+            let (depth, parent) = match self.places[index] {
+                Some((_, parent)) if depth >= MAX_DEPTH => (depth, parent),
+                _ => (depth + 1, Some(index)),
+            };
+            for child in &children[index] {
+                if self.places[*child].is_none() {
+                    self.places[*child] = Some((depth, parent));
+                    self.order.push(*child);
+                    queue.push_back((*child, depth));
                 }
             }
         }
-        operations
     }
-}
 
-/// Removes cycles from `parents`, which has the parent of each node. In each cycle, the node with
-/// the smallest index loses its parent and becomes a top.
-fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
-    // One value for each node: the number of the walk that first visited the node, or 0 if no walk
-    // has visited it.
-    let mut first_visit_walk = vec![0; parents.len()];
-    for start in 0..parents.len() {
-        let walk = start + 1;
-        let mut at = start;
-        while first_visit_walk[at] == 0 {
-            first_visit_walk[at] = walk;
-            match parents[at] {
-                Some(parent) => at = parent,
-                None => break,
-            }
-        }
-        // If the walk has returned to a node of its own path, that node is in a cycle.
-        if first_visit_walk[at] == walk && parents[at].is_some() {
-            let mut first = at;
-            let mut other = parents[at];
-            while let Some(index) = other.filter(|index| *index != at) {
-                first = first.min(index);
-                other = parents[index];
-            }
-            parents[first] = None;
-        }
-    }
-    parents
-}
-
-/// Builds trees from the leaves up.
-struct ForestBuilder<'a, 'k> {
-    ownership: &'k Ownership<'a>,
-    /// True if an object without operations is shown even if it has only one child. False if such
-    /// an object needs several children.
-    shows_all_ancestors: bool,
-    operations: Vec<Vec<&'a ListedOperation>>,
-    /// For each node, the children that are shown.
-    children: Vec<Vec<usize>>,
-    tops: Vec<usize>,
-    /// The key by which siblings are sorted. A node with operations has its index as the key. A
-    /// node without operations has the key of its first child.
-    sort_key: Vec<usize>,
-    /// The component of each shown node. A node with operations has the component of its first
-    /// operation. A node without operations has the component of its first child.
-    component: Vec<&'a str>,
-}
-
-impl<'a, 'k> ForestBuilder<'a, 'k> {
-    fn new(
-        ownership: &'k Ownership<'a>,
+    /// Builds the trees from the leaves up.
+    fn grow<'a>(
+        &self,
+        ownership: &Ownership<'a>,
         is_included: &dyn Fn(&ListedOperation) -> bool,
         shows_all_ancestors: bool,
-    ) -> Self {
-        let operations = ownership.nodes.iter().map(|node| {
-            let operations = node.operations.iter().copied();
-            operations.filter(|it| is_included(it)).collect()
-        });
-        let size = ownership.nodes.len();
-        Self {
-            ownership,
-            shows_all_ancestors,
-            operations: operations.collect(),
-            children: vec![Vec::new(); size],
-            tops: Vec::new(),
-            sort_key: (0..size).collect(),
-            component: vec![""; size],
-        }
-    }
-
-    fn grow(mut self, parents: &[Option<usize>]) -> Forest<'a> {
-        for index in from_the_leaves(parents) {
-            let mut children = std::mem::take(&mut self.children[index]);
-            children.sort_by_key(|it| self.sort_key[*it]);
-            let up = if self.is_shown(index, &children, parents[index]) {
-                if let Some(operation) = self.operations[index].first() {
-                    self.component[index] = &operation.component;
-                } else if let Some(first) = children.first() {
-                    self.component[index] = self.component[*first];
-                    self.sort_key[index] = self.sort_key[*first];
-                }
-                self.children[index] = children;
-                vec![index]
-            } else {
-                children
+    ) -> Forest<'a> {
+        let mut below: Vec<Vec<TreeObject<'a>>> = Vec::new();
+        below.resize_with(ownership.nodes.len(), Vec::new);
+        let mut tops = Vec::new();
+        for index in self.order.iter().rev().copied() {
+            let parent = self.places[index].and_then(|(_, parent)| parent);
+            let mut children = std::mem::take(&mut below[index]);
+            children.sort_by_key(|it| it.position);
+            let mut object = TreeObject {
+                identity: ownership.nodes[index].identity,
+                operations: ownership.nodes[index].operations.clone(),
+                position: index,
+                children,
             };
-            match parents[index] {
-                Some(parent) => self.children[parent].extend(up),
-                None => self.tops.extend(up),
+            object.operations.retain(|it| is_included(it));
+            let up = if is_shown(&object, parent.is_none(), shows_all_ancestors) {
+                if object.operations.is_empty() {
+                    object.position = object.children[0].position;
+                }
+                vec![object]
+            } else {
+                object.children
+            };
+            match parent {
+                Some(parent) => below[parent].extend(up),
+                None => tops.extend(up),
             }
         }
-        self.tops.sort_by_key(|it| self.sort_key[*it]);
-        let mut components: BTreeMap<&str, BTreeMap<Option<&str>, Vec<usize>>> = BTreeMap::new();
-        for top in self.tops {
-            let namespaces = components.entry(self.component[top]).or_default();
-            let namespace = self.ownership.nodes[top].identity.namespace;
-            namespaces.entry(namespace).or_default().push(top);
+        tops.sort_by_key(|it| it.position);
+        let mut components: BTreeMap<&str, BTreeMap<Option<&str>, Vec<_>>> = BTreeMap::new();
+        for top in tops {
+            let namespaces = components.entry(top.component()).or_default();
+            namespaces
+                .entry(top.identity.namespace)
+                .or_default()
+                .push(top);
         }
-        let components = components.into_iter().map(|(name, namespaces)| Component {
-            name,
-            namespaces: namespaces
-                .into_iter()
-                .map(|(name, tops)| Namespace { name, tops })
-                .collect(),
+        let components = components.into_iter().map(|(name, namespaces)| {
+            let namespaces = namespaces.into_iter();
+            let namespaces = namespaces.map(|(name, resources)| Namespace { name, resources });
+            Component {
+                name,
+                namespaces: namespaces.collect(),
+            }
         });
-        let nodes = self
-            .ownership
-            .nodes
-            .iter()
-            .zip(self.operations.into_iter().zip(self.children));
         Forest {
             components: components.collect(),
-            nodes: nodes
-                .map(|(node, (operations, children))| ResourceNode {
-                    identity: node.identity,
-                    operations,
-                    children,
-                })
-                .collect(),
+            incomplete: None,
         }
-    }
-
-    /// Returns true if the object is shown in the tree.
-    fn is_shown(&self, index: usize, children: &[usize], parent: Option<usize>) -> bool {
-        if !self.operations[index].is_empty() {
-            return true;
-        }
-        if self.shows_all_ancestors {
-            return !children.is_empty();
-        }
-        let namespace_of = |it: usize| self.ownership.nodes[it].identity.namespace;
-        // A cluster-scoped owner such as a Kubernetes Node can own pods of many namespaces. If such
-        // an owner has no operation, it is not shown, so that each pod stays under the heading of
-        // its namespace.
-        let over_namespaces = parent.is_none()
-            && namespace_of(index).is_none()
-            && children.iter().any(|it| namespace_of(*it).is_some());
-        children.len() > 1 && !over_namespaces
     }
 }
 
-/// Returns the indexes of all nodes. Each node comes after its descendants.
-fn from_the_leaves(parents: &[Option<usize>]) -> Vec<usize> {
-    let mut waiting: HashMap<usize, usize> = HashMap::new();
-    for parent in parents.iter().flatten() {
-        *waiting.entry(*parent).or_default() += 1;
+/// Returns true if an object with these operations and children is shown in the tree.
+fn is_shown(object: &TreeObject<'_>, is_top: bool, shows_all_ancestors: bool) -> bool {
+    let children = &object.children;
+    if !object.operations.is_empty() || shows_all_ancestors {
+        return !object.operations.is_empty() || !children.is_empty();
     }
-    let mut order: Vec<usize> = (0..parents.len())
-        .filter(|it| !waiting.contains_key(it))
-        .collect();
-    let mut next = 0;
-    while let Some(index) = order.get(next).copied() {
-        next += 1;
-        if let Some(parent) = parents[index]
-            && let Some(left) = waiting.get_mut(&parent)
-        {
-            *left -= 1;
-            if *left == 0 {
-                order.push(parent);
-            }
-        }
-    }
-    order
+    // A cluster-scoped owner such as a Kubernetes Node can own pods of many namespaces. If such an
+    // owner has no operation, it is not shown, so that each pod stays under the heading of its
+    // namespace.
+    let over_namespaces = is_top
+        && object.identity.namespace.is_none()
+        && children.iter().any(|it| it.identity.namespace.is_some());
+    children.len() > 1 && !over_namespaces
 }

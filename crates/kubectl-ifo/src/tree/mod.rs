@@ -3,8 +3,6 @@
 
 mod draw;
 mod forest;
-mod json_output;
-mod label_selection;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +11,7 @@ use super::columns::terminal_width;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
+use super::label_selector::ParsedLabelSelector;
 use super::list::{CommonArgs, print_incomplete};
 use super::listed_operation::ListedOperation;
 use super::operation_source::{IncompleteJson, OperationSource, Served};
@@ -28,7 +27,6 @@ use super::sort::SortBy;
 use draw::draw;
 use forest::Forest;
 use ifo_client::short_names::ShortNames;
-use label_selection::LabelSelection;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -70,30 +68,24 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if let Some(resource) = &mut resource {
         resource.resolve(&kinds).await;
     }
+    let selector = filters.selector.as_deref().unwrap_or_default();
+    let selector = ParsedLabelSelector::parse(selector).map_err(Problem::Usage)?;
     // An operation that the filters exclude can connect other objects in the tree. So the command
-    // requests these operations, too. It applies the filters for component, kind, operation and
-    // node when it builds the tree. With `--for`, it applies the filter for the phase then, too.
+    // requests these operations, too, and applies the filters when it builds the tree. With `--for`,
+    // it also applies the filter for the phase then.
     let wanted = Filters {
         all_phases: args.resource.is_some() || filters.all_phases,
         ..Filters::default().with_namespace(filters.namespace.as_ref())
     };
-    let first = Filters {
-        selector: filters.selector.clone(),
-        ..wanted.clone()
-    };
-    let (mut source, mut operations) =
-        OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
-    filter_check::check_and_warn(&filters, &source, &operations).await?;
+    let (source, operations) =
+        OperationSource::open(server.clone(), wanted, sort.needs_raw()).await?;
+    let mut labelled = operations.clone();
+    labelled.retain(|it| selector.matches(&it.labels));
+    filter_check::check_and_warn(&filters, &source, &labelled).await?;
     let unknown_kind_message = match &resource {
         Some(resource) => resource.unknown_kind_message(&source, &operations).await,
         None => None,
     };
-    let mut selected = None;
-    if filters.selector.is_some() {
-        let all = source.filtered(wanted);
-        operations = all.list().await?;
-        selected = Some(LabelSelection::by(std::mem::replace(&mut source, all)));
-    }
     let empty_message = filters.empty_result_message(&server);
     let most = match args.resource {
         Some(_) => MAX_OWNERS_FOR,
@@ -103,7 +95,6 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let mut view = TreeView {
         resource,
         filters,
-        selected,
         sort,
         format,
         paint: args.common.output.colors.paint(),
@@ -112,6 +103,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         empty_message,
         lookup: OwnerLookup::new(server, kinds, most),
         unknown_kind_message,
+        is_empty: false,
         is_resource_missing: false,
         is_limit_reported: false,
     };
@@ -119,16 +111,10 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         return reprint::run(&source, operations, format, view).await;
     }
     view.sort.check(&operations)?;
-    if let Some(selected) = &mut view.selected {
-        selected.update(&operations).await?;
-        source.add_completeness_of(&selected.source);
-    }
     let shown = WatchOutputInputs::now(source.incomplete());
-    if let Some(text) = view.show(operations, &shown).await? {
-        print(text)?;
-    } else {
-        // JSON and YAML are printed even if the result is empty.
-        print(view.empty_output(&shown)?)?;
+    // JSON and YAML are printed even if the result is empty.
+    print(view.show(operations, &shown).await?)?;
+    if view.is_empty {
         print_error_line(&view.empty_message());
     }
     print_incomplete(&source);
@@ -139,7 +125,6 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
 struct TreeView {
     resource: Option<ResourceArgument>,
     filters: Filters,
-    selected: Option<LabelSelection>,
     sort: SortBy,
     format: ListFormat,
     paint: Paint,
@@ -152,6 +137,8 @@ struct TreeView {
     /// The message that the kind in `--for` does not exist. None if the kind exists, if the command
     /// could not check this, or without `--for`.
     unknown_kind_message: Option<String>,
+    /// True if there is no tree.
+    is_empty: bool,
     /// True if no known object has the kind and name in `--for`.
     is_resource_missing: bool,
     /// True if the note about too many owners was printed.
@@ -171,31 +158,25 @@ impl WatchOutputText for TreeView {
         shown: &WatchOutputInputs,
     ) -> Result<TerminalText, Problem> {
         let text = self.show(operations, shown).await?;
-        match (text, self.format) {
-            (Some(text), _) => Ok(text),
-            (None, ListFormat::Table | ListFormat::Wide) => {
-                Ok((self.empty_message() + "\n").into())
-            }
-            (None, _) => self.empty_output(shown),
+        if self.is_empty && self.format.is_table() {
+            return Ok((self.empty_message() + "\n").into());
         }
+        Ok(text)
     }
 }
 
 impl TreeView {
-    /// Returns the trees as text. None if there is no tree.
+    /// Returns the trees as text.
     async fn show(
         &mut self,
         mut operations: Vec<ListedOperation>,
         shown: &WatchOutputInputs,
-    ) -> Result<Option<TerminalText>, Problem> {
+    ) -> Result<TerminalText, Problem> {
         self.sort.sort(&mut operations);
-        if let Some(selected) = &mut self.selected {
-            selected.update(&operations).await?;
-        }
-        let (filters, selected) = (&self.filters, self.selected.as_ref());
-        let is_included = |it: &ListedOperation| {
-            filters.shows(it) && selected.is_none_or(|selected| selected.has(it))
-        };
+        let filters = &self.filters;
+        let selector = filters.selector.as_deref().unwrap_or_default();
+        let selector = ParsedLabelSelector::parse(selector).map_err(Problem::Usage)?;
+        let is_included = |it: &ListedOperation| filters.shows(it) && selector.matches(&it.labels);
         // With `--for`, any operation can be on a descendant of the named object. So the command
         // looks up the owners of all objects.
         let of_one = self.resource.is_some();
@@ -210,7 +191,7 @@ impl TreeView {
             );
         }
         let ownership = Ownership::of(&operations, &self.lookup.known);
-        let forest = match &self.resource {
+        let mut forest = match &self.resource {
             None => Forest::all(&ownership, &is_included),
             Some(resource) => {
                 let tops = matching_nodes(&ownership, resource);
@@ -218,10 +199,9 @@ impl TreeView {
                 Forest::under(&ownership, &tops, &is_included)
             }
         };
-        if forest.is_empty() {
-            return Ok(None);
-        }
-        self.format(&forest, shown).map(Some)
+        self.is_empty = forest.components.is_empty();
+        forest.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
+        self.format(&forest, shown)
     }
 
     fn format(
@@ -230,8 +210,7 @@ impl TreeView {
         shown: &WatchOutputInputs,
     ) -> Result<TerminalText, Problem> {
         if let Some(format) = self.format.data_format() {
-            let incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
-            return encode(&json_output::TreesJson::of(forest, incomplete), format);
+            return encode(forest, format);
         }
         if self.format == ListFormat::Name {
             let group = self.served.group();
@@ -247,29 +226,15 @@ impl TreeView {
         Ok(draw(forest, shown.now, &style))
     }
 
-    /// Returns the JSON or YAML document of an empty result. For the other formats, returns an
-    /// empty text.
-    fn empty_output(&self, shown: &WatchOutputInputs) -> Result<TerminalText, Problem> {
-        match self.format.data_format() {
-            Some(_) => self.format(&Forest::default(), shown),
-            None => Ok(TerminalText::default()),
-        }
-    }
-
     /// Returns the message for an empty result.
     fn empty_message(&self) -> String {
         match &self.resource {
             None => self.empty_message.to_owned(),
-            Some(resource) => match self
-                .unknown_kind_message
-                .as_ref()
-                .filter(|_| self.is_resource_missing)
-            {
-                Some(unknown) if unknown.ends_with('?') => {
+            Some(resource) => match &self.unknown_kind_message {
+                Some(unknown) if self.is_resource_missing => {
                     format!("Nothing is in flight for {resource}: {unknown}")
                 }
-                Some(unknown) => format!("Nothing is in flight for {resource}: {unknown}."),
-                None => format!("Nothing is in flight for {resource}."),
+                _ => format!("Nothing is in flight for {resource}."),
             },
         }
     }

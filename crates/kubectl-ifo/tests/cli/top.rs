@@ -144,12 +144,12 @@ fn operations_appear_and_disappear_and_can_be_filtered_and_opened() {
     top.type_text("/data");
     top.hides(&["VirtualMachine/web-0", "VirtualMachine/web-1"]);
     top.type_text("\r\r");
-    top.shows(&["Component", "to another node", "Conditions"]);
+    top.shows(&["COMPONENT", "to another node", "CONDITION"]);
     top.resize(40, 10);
-    top.hides(&["Conditions"]);
-    top.shows(&["VirtualMachine/database-0", "Message"]);
+    top.hides(&["CONDITION"]);
+    top.shows(&["VirtualMachine/database-0", "MESSAGE"]);
     top.resize(100, 30);
-    top.shows(&["Conditions"]);
+    top.shows(&["CONDITION"]);
     top.type_text("\x1b");
     top.shows(&["filter \"data\""]);
     top.type_text("q");

@@ -1,0 +1,475 @@
+//! Tests of the screen of `top` after keys, changes of operations, and changes of the size.
+
+use super::keys::HELP;
+use super::model::{LoopAction, MAX_KEPT, Model, TopEvent, TopOrder};
+use super::screen::replace_unprintable;
+use super::view;
+use crate::colors::Paint;
+use crate::listed_operation::{ConditionView, ListedOperation};
+use crate::operation_source::OperationChange;
+use crate::problem::Problem;
+use crate::snapshots::short_names;
+use crate::test_fixtures::{now, on};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ifo_api::live::State;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::style::{Color, Modifier};
+use std::time::Duration;
+
+fn sample_operations() -> Vec<ListedOperation> {
+    let mut migrating = on("shop", "VirtualMachine", "database-0", "Migrating")
+        .since(190)
+        .state("Progressing", Some(45));
+    migrating.message = "Migration database-0-x is copying memory".to_owned();
+    migrating.labels = [("team".to_owned(), "data".to_owned())].into();
+    migrating.conditions = vec![ConditionView {
+        kind: "Detected".to_owned(),
+        status: "True".to_owned(),
+        ..ConditionView::default()
+    }];
+    let volume = on("shop", "DataVolume", "disk-7", "Importing")
+        .since(60)
+        .state("Progressing", Some(9));
+    let mut node = on("", "Node", "worker-1", "Draining")
+        .since(7200)
+        .state("Blocked", None);
+    node.message = "Cannot evict pod shop/web-0:\nit would violate its budget".to_owned();
+    let csv = on("shop", "CSV", "my-operator", "Installing")
+        .since(45)
+        .state("Failing", None);
+    let done = on("shop", "VirtualMachine", "web-1", "Starting")
+        .since(30)
+        .state("Succeeded", Some(100));
+    vec![migrating, volume, node, csv, done]
+}
+
+/// A model of `top` with its screen.
+struct TopFixture {
+    model: Model,
+    terminal: Terminal<TestBackend>,
+}
+
+impl TopFixture {
+    fn new(width: u16, height: u16) -> Self {
+        let about = "all namespaces, https://127.0.0.1:6443".to_owned();
+        let mut model = Model::new(about, TopOrder::Age, now());
+        model.short_names = short_names();
+        Self {
+            model,
+            terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
+        }
+    }
+
+    fn with(width: u16, height: u16, operations: Vec<ListedOperation>) -> Self {
+        let mut seen = Self::new(width, height);
+        for operation in operations {
+            seen.apply(operation);
+        }
+        seen.change(OperationChange::Synced);
+        seen
+    }
+
+    fn change(&mut self, change: OperationChange) {
+        let action = self.model.update(TopEvent::Change(change));
+        assert_eq!(action, LoopAction::Continue);
+    }
+
+    fn apply(&mut self, operation: ListedOperation) {
+        self.change(OperationChange::Applied(Box::new(operation)));
+    }
+
+    fn delete(&mut self, operation: ListedOperation) {
+        self.change(OperationChange::Deleted {
+            was_active: operation.active,
+            operation: Box::new(operation),
+        });
+    }
+
+    fn resize(&mut self, width: u16, height: u16) {
+        self.terminal.backend_mut().resize(width, height);
+        self.model.update(TopEvent::Resize);
+    }
+
+    fn press(&mut self, code: KeyCode) -> LoopAction {
+        let action = self.model.update(TopEvent::Key(code.into()));
+        self.draw();
+        action
+    }
+
+    fn type_text(&mut self, text: &str) {
+        for c in text.chars() {
+            self.press(KeyCode::Char(c));
+        }
+    }
+
+    fn draw(&mut self) {
+        self.model.refresh_rows();
+        let model = &mut self.model;
+        let draw = |frame: &mut ratatui::Frame| {
+            view::draw(model, frame);
+            replace_unprintable(frame.buffer_mut());
+        };
+        self.terminal.draw(draw).unwrap();
+    }
+
+    /// Returns the lines on the screen, without trailing blanks.
+    fn lines(&mut self) -> Vec<String> {
+        self.draw();
+        let text = self.terminal.backend().to_string();
+        // Each line is in quotes. A note about wide characters can follow.
+        let lines = text.lines().map(|it| &it[1..it.rfind('"').unwrap()]);
+        let lines = lines.map(str::trim_end);
+        lines.map(str::to_owned).collect()
+    }
+
+    #[track_caller]
+    fn shows(&mut self, expected: &[&str]) {
+        let lines = self.lines();
+        for text in expected {
+            let is_shown = lines.iter().any(|it| it.contains(text));
+            assert!(is_shown, "{text}\n{}", lines.join("\n"));
+        }
+    }
+
+    #[track_caller]
+    fn hides(&mut self, text: &str) {
+        let lines = self.lines();
+        let is_shown = lines.iter().any(|it| it.contains(text));
+        assert!(!is_shown, "{text}\n{}", lines.join("\n"));
+    }
+
+    /// Returns the names of the subjects in the table. The name under the cursor is in brackets.
+    fn subjects(&mut self) -> Vec<String> {
+        self.model.refresh_rows();
+        let cursor = self.model.cursor;
+        let rows = self.model.rows.iter().enumerate();
+        let rows = rows.map(
+            |(number, row)| match (&row.subject.name, number == cursor) {
+                (name, true) => format!("[{name}]"),
+                (name, false) => name.clone(),
+            },
+        );
+        rows.collect()
+    }
+}
+
+#[test]
+fn the_screen_shows_counts_rows_and_keys() {
+    let mut seen = TopFixture::with(160, 9, sample_operations());
+    let lines = seen.lines();
+    assert!(lines[0].starts_with("1 failing  1 blocked  2 progressing  1 completed"));
+    assert!(lines[0].ends_with("live"));
+    assert!(lines[1].starts_with("oldest first, all namespaces, https://127.0.0.1:6443"));
+    assert!(lines[2].starts_with("NAMESPACE"), "{lines:?}");
+    assert!(lines[3].contains("Node/worker-1"), "{lines:?}");
+    assert!(lines[3].ends_with("Cannot evict pod shop/web-0: it would violate its budget"));
+    assert!(lines[4].contains("45%") && lines[4].contains("3m10s"));
+    assert!(lines[8].starts_with("q quit") && lines[8].ends_with("1/4"));
+    // If a line has too little room for its message, the message is on the next line.
+    seen.resize(60, 12);
+    let lines = seen.lines();
+    assert!(lines[4].starts_with("  Cannot evict pod"), "{lines:?}");
+    seen.resize(160, 9);
+    seen.press(KeyCode::Char('c'));
+    assert_eq!(seen.subjects().len(), 5);
+}
+
+#[test]
+fn a_filter_applies_while_it_is_typed() {
+    let mut seen = TopFixture::with(60, 9, sample_operations());
+    seen.press(KeyCode::Char('/'));
+    seen.type_text("-0 VIRTUALQ");
+    seen.press(KeyCode::Backspace);
+    seen.shows(&["/-0 VIRTUAL"]);
+    let cursor = seen.terminal.backend().cursor_position();
+    assert_eq!((cursor.x, cursor.y), (11, 8));
+    seen.press(KeyCode::Enter);
+    assert_eq!(seen.subjects(), ["[database-0]"]);
+    seen.shows(&["filter \"-0 VIRTUAL\""]);
+    // `q` is a letter in a filter, and a command elsewhere.
+    seen.press(KeyCode::Char('/'));
+    assert_eq!(seen.press(KeyCode::Char('q')), LoopAction::Continue);
+    seen.shows(&["No operation matches the filter"]);
+    seen.press(KeyCode::Esc);
+    assert_eq!(seen.subjects().len(), 4);
+    assert_eq!(seen.press(KeyCode::Char('q')), LoopAction::Quit);
+}
+
+#[test]
+fn a_filter_can_be_pasted_and_has_a_limited_length() {
+    let mut seen = TopFixture::with(40, 9, sample_operations());
+    let control = |c| TopEvent::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
+    // A text that is pasted by mistake is not executed.
+    seen.model.update(TopEvent::Paste("q".to_owned()));
+    seen.press(KeyCode::Char('/'));
+    let pasted = "one two\nthree".to_owned();
+    seen.model.update(TopEvent::Paste(pasted));
+    assert_eq!(seen.model.filter, "one two");
+    seen.model.update(control('u'));
+    assert_eq!(seen.model.filter, "");
+    seen.model.update(TopEvent::Paste("x".repeat(300)));
+    assert_eq!(seen.model.filter.len(), 200);
+    assert_eq!(seen.lines()[8], "x".repeat(39));
+    assert_eq!(seen.model.update(control('c')), LoopAction::Quit);
+}
+
+#[test]
+fn the_sort_order_cycles_and_reverses() {
+    let mut seen = TopFixture::with(80, 24, sample_operations());
+    let age = ["[worker-1]", "database-0", "disk-7", "my-operator"];
+    assert_eq!(seen.subjects(), age);
+    seen.press(KeyCode::Char('s'));
+    let progress = ["[database-0]", "disk-7", "worker-1", "my-operator"];
+    assert_eq!(seen.subjects(), progress);
+    seen.press(KeyCode::Right);
+    assert_eq!(seen.subjects()[..2], ["[my-operator]", "worker-1"]);
+    seen.press(KeyCode::Left);
+    assert_eq!(seen.subjects(), progress);
+    seen.press(KeyCode::Left);
+    seen.press(KeyCode::Char('r'));
+    let newest = ["[my-operator]", "disk-7", "database-0", "worker-1"];
+    assert_eq!(seen.subjects(), newest);
+}
+
+#[test]
+fn the_cursor_follows_its_operation_and_stays_at_the_top() {
+    let mut seen = TopFixture::with(80, 24, sample_operations());
+    seen.apply(on("shop", "Pod", "older", "Starting").since(9000));
+    assert_eq!(seen.subjects()[0], "[older]");
+    seen.press(KeyCode::Down);
+    assert_eq!(seen.subjects()[1], "[worker-1]");
+    seen.apply(on("shop", "Pod", "oldest", "Starting").since(9999));
+    assert_eq!(seen.subjects()[2], "[worker-1]");
+    seen.delete(sample_operations().remove(2));
+    assert_eq!(seen.subjects()[2], "[database-0]");
+    seen.press(KeyCode::End);
+    seen.delete(sample_operations().remove(3));
+    assert_eq!(seen.subjects()[3], "[disk-7]");
+}
+
+#[test]
+fn the_cursor_is_always_visible() {
+    let many = (0..10_000).map(|number| {
+        let mut operation = on("a", "Pod", &format!("p{number:04}"), "Starting");
+        // The message does not fit on the line, so each row has two lines.
+        operation.message = "x".repeat(80);
+        operation.since(10_000 - number)
+    });
+    let mut seen = TopFixture::with(80, 10, many.collect());
+    seen.draw();
+    // Header, heading and footer take four of the ten lines, so the table has three rows of two
+    // lines. One row of a page stays visible.
+    for (key, cursor, first) in [
+        (KeyCode::PageDown, 2, 0),
+        (KeyCode::PageDown, 4, 2),
+        (KeyCode::Char('k'), 3, 2),
+        (KeyCode::End, 9_999, 9_997),
+        (KeyCode::Down, 9_999, 9_997),
+        (KeyCode::PageUp, 9_997, 9_997),
+        (KeyCode::PageUp, 9_995, 9_995),
+        (KeyCode::Char('j'), 9_996, 9_995),
+        (KeyCode::Home, 0, 0),
+        (KeyCode::Up, 0, 0),
+    ] {
+        seen.press(key);
+        assert_eq!(seen.model.cursor, cursor, "{key:?}");
+        let lines = seen.lines();
+        assert!(lines[3].contains(&format!("Pod/p{first:04}")), "{lines:?}");
+    }
+    seen.press(KeyCode::End);
+    seen.resize(80, 8);
+    seen.shows(&["Pod/p9999"]);
+    seen.resize(80, 14);
+    seen.shows(&["Pod/p9995", "Pod/p9999", "10000/10000"]);
+}
+
+#[test]
+fn help_lists_all_keys_and_returns_to_the_previous_page() {
+    let mut seen = TopFixture::with(80, 24, sample_operations());
+    seen.press(KeyCode::Enter);
+    seen.press(KeyCode::Char('?'));
+    let keys: Vec<&str> = HELP.iter().map(|(keys, _)| *keys).collect();
+    seen.shows(&keys);
+    seen.press(KeyCode::Esc);
+    seen.shows(&["Node/worker-1", "Esc back"]);
+}
+
+#[test]
+fn a_piece_of_work_is_one_row_whose_members_are_toggled() {
+    let mut operations = sample_operations();
+    for number in [0, 1] {
+        operations[number].work = Some("migration".to_owned());
+    }
+    operations[1].conditions = vec![ConditionView {
+        kind: "Overdue".to_owned(),
+        status: "True".to_owned(),
+        ..ConditionView::default()
+    }];
+    let mut seen = TopFixture::with(160, 12, operations);
+    assert_eq!(seen.subjects(), ["[worker-1]", "database-0", "my-operator"]);
+    seen.shows(&["1 overdue or stalled", "Progressing (overdue)"]);
+    seen.press(KeyCode::Char('e'));
+    seen.shows(&["└ VirtualMachine/database-0", "└ DataVolume/disk-7"]);
+    // The line of the piece and the row of its first member have the same operation. The cursor
+    // still moves from the line to this row.
+    seen.press(KeyCode::Down);
+    seen.press(KeyCode::Down);
+    assert_eq!(seen.model.cursor, 2);
+    seen.press(KeyCode::Char('e'));
+    assert_eq!(seen.subjects().len(), 3);
+    // A word of a member finds the line of its piece.
+    seen.press(KeyCode::Char('/'));
+    seen.type_text("disk-7");
+    assert_eq!(seen.subjects(), ["[database-0]"]);
+}
+
+#[test]
+fn operations_that_leave_the_selected_states_disappear() {
+    let mut seen = TopFixture::new(80, 24);
+    seen.model.filters.states = vec![State::Failing];
+    for operation in sample_operations() {
+        seen.apply(operation);
+    }
+    assert_eq!(seen.subjects(), ["[my-operator]"]);
+    let recovered = sample_operations().remove(3).state("Progressing", None);
+    seen.apply(recovered);
+    assert!(seen.subjects().is_empty());
+}
+
+#[test]
+fn a_deleted_operation_stays_only_if_it_had_completed() {
+    let mut seen = TopFixture::with(80, 24, Vec::new());
+    seen.model.shows_completed = true;
+    let pod = |number: usize, state: &str| {
+        on("a", "Pod", &format!("{number:05}"), "Starting").state(state, None)
+    };
+    seen.apply(pod(0, "Progressing"));
+    seen.delete(pod(0, "Progressing"));
+    assert!(seen.subjects().is_empty());
+    for number in 0..MAX_KEPT {
+        seen.apply(pod(number, "Succeeded"));
+        seen.delete(pod(number, "Succeeded"));
+    }
+    // An operation that has started again does not count.
+    seen.apply(pod(0, "Progressing"));
+    for number in [MAX_KEPT, MAX_KEPT + 1] {
+        seen.apply(pod(number, "Succeeded"));
+        seen.delete(pod(number, "Succeeded"));
+    }
+    let subjects = seen.subjects();
+    assert_eq!(subjects.len(), MAX_KEPT + 1);
+    assert!(!subjects.contains(&"00001".to_owned()));
+}
+
+#[test]
+fn the_state_of_the_watch_is_shown() {
+    let mut seen = TopFixture::new(80, 6);
+    seen.shows(&["listing"]);
+    seen.hides("nothing in flight");
+    seen.change(OperationChange::Synced);
+    seen.shows(&["nothing in flight", "live", "No operations in flight"]);
+    let incomplete = "the rule set vm-rules does not work".to_owned();
+    seen.model
+        .update(TopEvent::Incomplete(Some(incomplete.clone())));
+    seen.shows(&[&incomplete]);
+    let lost = || Problem::Unreachable {
+        server: "https://127.0.0.1:6443".to_owned(),
+        why: "connection refused".to_owned(),
+    };
+    seen.change(OperationChange::Lost(lost()));
+    seen.model
+        .update(TopEvent::Tick(now() + Duration::from_secs(12)));
+    // A further failure does not change the time at which the interruption began.
+    seen.change(OperationChange::Lost(lost()));
+    seen.shows(&["lost 12s ago", "cannot reach the cluster at https://"]);
+    seen.change(OperationChange::Synced);
+    seen.shows(&["live"]);
+}
+
+#[test]
+fn the_detail_page_shows_an_operation_and_scrolls() {
+    let mut seen = TopFixture::with(80, 24, sample_operations());
+    seen.press(KeyCode::Down);
+    seen.press(KeyCode::Enter);
+    seen.shows(&[
+        "VirtualMachine/database-0 in shop",
+        "OPERATION    Migrating",
+        "STATE        Progressing",
+        "PROGRESS     45%",
+        "MESSAGE      Migration database-0-x is copying memory",
+        "AGE          3m10s",
+        "CONDITION    Detected  True",
+        "LABEL        team=data",
+    ]);
+    let mut later = sample_operations().remove(0);
+    later.progress = Some(46);
+    seen.apply(later.clone());
+    seen.shows(&["PROGRESS     46%"]);
+    seen.delete(later);
+    seen.shows(&["NOTE         the server has deleted this operation"]);
+    seen.resize(20, 6);
+    seen.press(KeyCode::End);
+    seen.shows(&["team=data"]);
+    seen.press(KeyCode::Home);
+    seen.shows(&["VirtualMachine/datab"]);
+    seen.press(KeyCode::Esc);
+    assert_eq!(seen.subjects().len(), 3);
+}
+
+#[test]
+fn no_screen_size_is_too_small() {
+    for height in 1..9 {
+        for width in (1..45).step_by(3) {
+            let mut seen = TopFixture::with(width, height, sample_operations());
+            let keys = "j? /xyz\u{1b}c".chars().map(|c| match c {
+                '\u{1b}' => KeyCode::Esc,
+                c => KeyCode::Char(c),
+            });
+            for code in keys.chain([KeyCode::Enter, KeyCode::End]) {
+                seen.press(code);
+            }
+            seen.resize(height, width);
+            seen.draw();
+        }
+    }
+}
+
+#[test]
+fn states_have_colors_and_the_cursor_line_is_highlighted() {
+    let mut seen = TopFixture::with(80, 24, sample_operations());
+    // Returns the colour of the first letter of `text`, and whether it is highlighted.
+    let cell = |seen: &mut TopFixture, text: &str| {
+        let line = seen.lines().iter().rposition(|it| it.contains(text));
+        let line = line.unwrap();
+        let column = seen.lines()[line].find(text).unwrap();
+        let at = |value: usize| u16::try_from(value).unwrap();
+        let cell = &seen.terminal.backend().buffer()[(at(column), at(line))];
+        (cell.fg, cell.modifier.contains(Modifier::REVERSED))
+    };
+    assert_eq!(cell(&mut seen, "Blocked"), (Color::Reset, true));
+    seen.model.paint = Paint { on: true };
+    assert_eq!(cell(&mut seen, "Failing"), (Color::Red, false));
+    assert_eq!(cell(&mut seen, "Progressing"), (Color::Cyan, false));
+    assert_eq!(cell(&mut seen, "Blocked"), (Color::Yellow, true));
+}
+
+#[test]
+fn unprintable_and_wide_characters_keep_the_columns() {
+    let mut wide = on("a", "VM", "数据库", "Migrating").since(2);
+    wide.message = "é\u{1b}[31m".to_owned();
+    let mut seen = TopFixture::with(120, 8, vec![wide, on("a", "VM", "x", "Migrating").since(1)]);
+    let lines = seen.lines();
+    assert!(
+        lines[3].contains("[31m") && !lines[3].contains('\u{1b}'),
+        "{lines:?}"
+    );
+    let column = |line: &str| {
+        use unicode_width::UnicodeWidthStr as _;
+        line[..line.find("Migrating").unwrap()].width()
+    };
+    let heading = lines[2].replace("OPERATION", "Migrating");
+    for line in &lines[3..5] {
+        assert_eq!(column(line), column(&heading), "{lines:?}");
+    }
+}
