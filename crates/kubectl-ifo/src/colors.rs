@@ -2,7 +2,7 @@
 //! output has colours if standard output is a terminal. The flags `--color` and `--no-color`, and
 //! the variables `NO_COLOR` and `TERM=dumb`, override this default.
 
-use super::output::TerminalText;
+use super::terminal_text::TerminalText;
 use anstyle::{AnsiColor, Style};
 use std::io::IsTerminal as _;
 

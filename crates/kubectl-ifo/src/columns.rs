@@ -8,9 +8,8 @@ mod table;
 
 pub(super) use table::{Table, terminal_width};
 
-use super::listed_operation::{ListedOperation, seconds_text};
+use super::listed_operation::{ListedOperation, seconds_text, urgency};
 use super::plain_text::one_line;
-use super::sort::urgency;
 use ifo_api::duration;
 use jiff::Timestamp;
 use std::cmp::Ordering;

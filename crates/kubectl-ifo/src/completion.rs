@@ -13,11 +13,12 @@ use super::problem::Problem;
 use crate::runtime;
 use clap::{Command, FromArgMatches as _};
 use clap_complete::Shell;
-use clap_complete::engine::complete;
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use ifo_api::is_unprintable;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time limit for all requests of one completion, because the user waits for the result. If the
@@ -151,84 +152,73 @@ pub(super) fn print_candidates(
     let mut typed = words.words.clone();
     let current = typed.pop().unwrap_or_default();
     let text = current.to_string_lossy().into_owned();
-    let mut lines = names_in_cluster(command, &typed, &text);
-    let mut command = without_hidden_commands(command);
-    if lines.is_empty() {
-        let mut arguments = vec![OsString::from("kubectl-ifo")];
-        arguments.extend(typed);
-        // Flags can precede the command, so `with_command` moves the command to the front. If
-        // `with_command` has inserted the default command `list`, its result is not used, because
-        // the user may be typing another command.
-        let arranged = with_command(arguments.clone());
-        if arranged.len() == arguments.len() {
-            arguments = arranged;
-        }
-        arguments.push(current);
-        let at = arguments.len() - 1;
-        let here = std::env::current_dir().ok();
-        let candidates = complete(&mut command, arguments, at, here.as_deref());
-        lines = candidates
-            .unwrap_or_default()
-            .into_iter()
-            .filter(|candidate| !candidate.is_hide_set())
-            .map(|candidate| {
-                let whole = candidate.get_value().to_string_lossy();
-                let value: &str = match value_after_equals(&text) {
-                    Some(_) => value_after_equals(&whole).unwrap_or(&whole),
-                    None => &whole,
-                };
-                let help = candidate.get_help().map(ToString::to_string);
-                match help.as_deref().and_then(|help| help.lines().next()) {
-                    Some(help) => format!("{value}\t{help}"),
-                    None => value.to_owned(),
-                }
-            })
-            .collect();
+    let connect = Arc::new(connection_flags(command, &typed));
+    let mut command = with_names_of_cluster(without_hidden_commands(command), &connect);
+    let mut arguments = vec![OsString::from("kubectl-ifo")];
+    arguments.extend(typed);
+    // Flags can precede the command, so `with_command` moves the command to the front. If
+    // `with_command` has inserted the default command `list`, its result is not used, because the
+    // user may be typing another command.
+    let arranged = with_command(arguments.clone());
+    if arranged.len() == arguments.len() {
+        arguments = arranged;
     }
-    lines.push(NO_FILE_COMPLETION.to_owned());
-    print(lines.join("\n") + "\n")?;
+    arguments.push(current);
+    let at = arguments.len() - 1;
+    let here = std::env::current_dir().ok();
+    let candidates = complete(&mut command, arguments, at, here.as_deref());
+    let mut lines = String::new();
+    for candidate in candidates.unwrap_or_default() {
+        let whole = candidate.get_value().to_string_lossy();
+        if candidate.is_hide_set() || (whole.starts_with('-') && !text.starts_with('-')) {
+            continue;
+        }
+        // The completion scripts of kubectl complete only the part of a word after `=`.
+        let after_equals = whole.split_once('=');
+        let value = match after_equals.filter(|_| text.starts_with('-') && text.contains('=')) {
+            Some((_, value)) => value,
+            None => &whole,
+        };
+        let help = candidate.get_help().map(ToString::to_string);
+        let help = help.as_deref().and_then(|it| it.lines().next());
+        lines += value;
+        lines.extend(help.into_iter().flat_map(|it| ["\t", it]));
+        lines += "\n";
+    }
+    print(lines + NO_FILE_COMPLETION + "\n")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the names of namespaces or operations that complete the word `current`. The result is
-/// empty in two cases:
-///
-/// - The word can be neither a namespace nor an operation.
-/// - The cluster does not answer in time.
-fn names_in_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<String> {
-    let flags = all_flags();
-    let last = typed.last().map(|it| it.to_string_lossy());
-    let awaited = last.and_then(|it| flag_awaiting_value(&flags, &it));
-    // Set if the word is or contains a value of `--namespace`. The first text must precede each
-    // completion: `-n` for the word `-nshop`, otherwise empty. The second text is the typed part of
-    // the value.
-    let mut namespace = None;
-    let mut before = typed;
-    if let Some(flag) = awaited {
-        before = &typed[..typed.len() - 1];
-        if flag.get_long() != Some("namespace") {
-            return Vec::new();
+/// Adds completers for namespaces and for the names of operations, which come from the cluster.
+fn with_names_of_cluster(command: Command, connect: &Arc<Option<Connect>>) -> Command {
+    let has_names = matches!(command.get_name(), "get" | "describe");
+    let command = command.mut_args(|it| {
+        let is_namespace = it.get_id() == "namespace";
+        let is_name = has_names && it.is_positional();
+        if !is_namespace && !is_name {
+            return it;
         }
-        namespace = Some(("", current));
-    } else if let Some(value) = value_after_equals(current) {
-        if !matches!(current.split_once('='), Some(("-n" | "--namespace", _))) {
-            return Vec::new();
-        }
-        namespace = Some(("", value));
-    } else if let Some(value) = current.strip_prefix("-n").filter(|it| !it.is_empty()) {
-        namespace = Some(("-n", value));
-    } else if current.starts_with('-') {
-        return Vec::new();
-    }
-    let Some(connect) = connection_flags(command, before, namespace.is_some()) else {
-        return Vec::new();
-    };
+        let connect = Arc::clone(connect);
+        it.add(ArgValueCompleter::new(move |current: &OsStr| {
+            let names = connect.as_ref().as_ref().map(|it| names(it, is_namespace));
+            let current = current.to_string_lossy();
+            let names = names.into_iter().flatten();
+            let matching = names.filter(|name| name.starts_with(&*current));
+            matching.map(CompletionCandidate::new).collect()
+        }))
+    });
+    command.mut_subcommands(|it| with_names_of_cluster(it, connect))
+}
+
+/// Returns the names of the namespaces or of the operations. The result is empty if the cluster
+/// does not answer in time.
+fn names(connect: &Connect, of_namespaces: bool) -> Vec<String> {
     let Ok(runtime) = runtime() else {
         return Vec::new();
     };
     let names = async {
         let server = connect.open().await?;
-        if namespace.is_some() {
+        if of_namespaces {
             return Ok(namespaces(&server).await);
         }
         let filters = Filters::all_in(connect.namespace());
@@ -236,39 +226,22 @@ fn names_in_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec
         Ok::<_, Problem>(operations.into_iter().map(|it| it.name).collect())
     };
     let names = runtime.block_on(async { tokio::time::timeout(CLUSTER_TIMEOUT, names).await });
-    let names = names.ok().and_then(Result::ok).unwrap_or_default();
-    let (prefix, typed_start) = namespace.unwrap_or(("", current));
-    let matching = names
-        .into_iter()
-        // The shell reads one word from each line, so a name with other characters is no candidate.
-        .filter(|name| !name.contains(|c: char| c.is_whitespace() || is_unprintable(c)))
-        .filter(|name| name.starts_with(typed_start));
-    matching.map(|name| format!("{prefix}{name}")).collect()
+    let mut names = names.ok().and_then(Result::ok).unwrap_or_default();
+    // The shell reads one word from each line, so a name with other characters is no candidate.
+    names.retain(|name| !name.contains(|c: char| c.is_whitespace() || is_unprintable(c)));
+    names
 }
 
-/// Returns the text after `=` in a word such as `--namespace=a`. The completion scripts of kubectl
-/// complete only this part of the word.
-fn value_after_equals(word: &str) -> Option<&str> {
-    let (_, value) = word.split_once('=').filter(|_| word.starts_with('-'))?;
-    Some(value)
-}
-
-/// Returns the connection flags of an incomplete command line if names from the cluster can
-/// complete the current word:
-///
-/// - names of namespaces, if `is_namespace` is true,
-/// - names of operations, if the command is `get` or `describe`.
-///
-/// In all other cases, the result is None. It is also None if the command has no connection flags.
-fn connection_flags(command: &Command, typed: &[OsString], is_namespace: bool) -> Option<Connect> {
-    let line = std::iter::once(OsString::from("kubectl-ifo")).chain(typed.iter().cloned());
-    let line = with_command(line.collect());
+/// Returns the connection flags of an incomplete command line. None if the command has none.
+fn connection_flags(command: &Command, typed: &[OsString]) -> Option<Connect> {
+    let flags = all_flags();
+    let mut line = vec![OsString::from("kubectl-ifo")];
+    line.extend_from_slice(typed);
+    // The value of such a flag is still missing.
+    line.pop_if(|it| flag_awaiting_value(&flags, &it.to_string_lossy()).is_some());
     let parsed = with_switches(command.clone()).ignore_errors(true);
-    let parsed = parsed.try_get_matches_from(line).ok()?;
-    let (name, matches) = parsed.subcommand()?;
-    if !is_namespace && !matches!(name, "get" | "describe") {
-        return None;
-    }
+    let parsed = parsed.try_get_matches_from(with_command(line)).ok()?;
+    let (_, matches) = parsed.subcommand()?;
     // The tools for rule authors have no connection flags.
     let has_connection_flags = matches.try_contains_id("request_timeout").ok()?;
     has_connection_flags

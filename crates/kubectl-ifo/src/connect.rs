@@ -6,7 +6,6 @@
 #[cfg(test)]
 mod tests;
 
-use super::address::{is_unencrypted, with_scheme};
 use super::api_client::ApiClient;
 use super::from_files::FileContents;
 use super::output::complain;
@@ -184,7 +183,7 @@ impl Connect {
         if let Some(path) = &self.from {
             return open_files(path);
         }
-        let config = self.without_empty_values().config().await?;
+        let config = self.config().await?;
         let address = config.cluster_url.to_string();
         let default_namespace = config.default_namespace.clone();
         let exec = config.auth_info.exec.clone();
@@ -201,54 +200,24 @@ impl Connect {
         })
     }
 
-    /// Returns the flags without empty values, because kubectl treats an empty value as an absent
-    /// flag.
-    fn without_empty_values(&self) -> Self {
-        let mut flags = self.clone();
-        for value in [
-            &mut flags.context,
-            &mut flags.cluster,
-            &mut flags.user,
-            &mut flags.impersonate,
-            &mut flags.impersonate_uid,
-            &mut flags.server,
-            &mut flags.token,
-            &mut flags.certificate_authority,
-            &mut flags.client_certificate,
-            &mut flags.client_key,
-            &mut flags.tls_server_name,
-        ] {
-            value.take_if(|it| it.is_empty());
-        }
-        flags.kubeconfig.take_if(|it| it.as_os_str().is_empty());
-        flags
-    }
-
     async fn config(&self) -> Result<Config, Problem> {
-        let loaded = match &self.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path),
-            None => read_kubeconfig(),
-        };
+        let file = self.kubeconfig.as_ref();
+        let file = file.filter(|it| !it.as_os_str().is_empty());
+        let loaded = file.map_or_else(read_kubeconfig, Kubeconfig::read_from);
         let mut kubeconfig = match loaded {
             Ok(kubeconfig) => kubeconfig,
-            Err(error) if self.kubeconfig.is_some() => return Err(error.into()),
+            Err(error) if file.is_some() => return Err(error.into()),
             // With `--server`, no kubeconfig is needed, as in kubectl.
-            Err(_) if self.server.is_some() => Kubeconfig::default(),
+            Err(_) if given(self.server.as_ref()).is_some() => Kubeconfig::default(),
             Err(error) => {
                 return Config::incluster().map_err(|_| error.into());
             }
         };
-        self.add_override_context(&mut kubeconfig)?;
-        let cluster = kubeconfig
-            .clusters
-            .last()
-            .and_then(|it| it.cluster.as_ref());
-        let proxy_url = cluster.and_then(|it| it.proxy_url.clone());
-        let options = KubeConfigOptions {
-            context: Some(OVERRIDE_NAME.to_owned()),
-            ..KubeConfigOptions::default()
-        };
+        let (options, proxy_url) = self.choose(&mut kubeconfig)?;
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        if config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTP) {
+            config.auth_info = without_credentials(&config.auth_info);
+        }
         config.proxy_url = proxy_for(&config.cluster_url, proxy_url.as_deref())?;
         // A watch can have no events for a minute, until the next bookmark. Timeouts of the kube
         // crate would end such a watch. For other requests, `ApiClient` enforces
@@ -260,88 +229,71 @@ impl Connect {
         Ok(config)
     }
 
-    /// Adds a context named [`OVERRIDE_NAME`] to the kubeconfig. The new context is a copy of the
-    /// chosen context in which the flags override values.
-    fn add_override_context(&self, kubeconfig: &mut Kubeconfig) -> Result<(), Problem> {
-        let name = self
-            .context
-            .as_ref()
-            .or(kubeconfig.current_context.as_ref());
-        let chosen = name.and_then(|name| {
-            let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?;
-            context.context.clone()
-        });
-        let mut context = match (chosen, name) {
-            (Some(context), _) => context,
-            (None, Some(name)) if !name.is_empty() => {
-                return Err(Problem::Config(format!("there is no context {name:?}")));
-            }
-            _ if self.server.is_some() || self.cluster.is_some() => Context::default(),
-            _ => {
-                return Err(Problem::Config(
-                    "the kubeconfig has no current context".to_owned(),
-                ));
-            }
+    /// Overrides values of the kubeconfig with flags. Returns the names of the chosen context,
+    /// cluster and user, and the `proxy-url` of the cluster.
+    ///
+    /// The values of all clusters and users are overridden, because only the chosen ones are used.
+    fn choose(
+        &self,
+        kubeconfig: &mut Kubeconfig,
+    ) -> Result<(KubeConfigOptions, Option<String>), Problem> {
+        let current = kubeconfig.current_context.clone();
+        let context = given(self.context.as_ref())
+            .or(current)
+            .filter(|it| !it.is_empty());
+        let mut options = KubeConfigOptions {
+            context,
+            cluster: given(self.cluster.as_ref()),
+            user: given(self.user.as_ref()),
         };
-        if let Some(name) = &self.cluster {
-            context.cluster.clone_from(name);
+        let has_server = given(self.server.as_ref()).is_some();
+        if options.context.is_none() && (has_server || options.cluster.is_some()) {
+            options.context = Some(NO_CONTEXT.to_owned());
+            kubeconfig.contexts.push(NamedContext {
+                name: NO_CONTEXT.to_owned(),
+                context: Some(Context::default()),
+                ..NamedContext::default()
+            });
         }
-        if let Some(name) = &self.user {
-            context.user = Some(name.clone());
+        let mut contexts = kubeconfig.contexts.iter();
+        let context = contexts.find(|it| Some(&it.name) == options.context.as_ref());
+        let context = context.and_then(|it| it.context.clone());
+        let context = context.unwrap_or_default();
+        let name = options.cluster.clone().unwrap_or(context.cluster);
+        if has_server && !kubeconfig.clusters.iter().any(|it| it.name == name) {
+            kubeconfig.clusters.push(NamedCluster {
+                name: name.clone(),
+                cluster: Some(Cluster::default()),
+                ..NamedCluster::default()
+            });
         }
-        let mut cluster = find_named(
-            kubeconfig.clusters.iter().map(|it| (&it.name, &it.cluster)),
-            &context.cluster,
-        );
-        if cluster.is_none() && self.server.is_none() {
-            let name = &context.cluster;
-            return Err(Problem::Config(format!("there is no cluster {name:?}")));
+        let user = options.user.take().or(context.user).unwrap_or_default();
+        if !kubeconfig.auth_infos.iter().any(|it| it.name == user) {
+            if !user.is_empty() {
+                return Err(Problem::Config(format!("there is no user {user:?}")));
+            }
+            kubeconfig.auth_infos.push(NamedAuthInfo::default());
         }
-        let user = context.user.clone().unwrap_or_default();
-        let mut auth = find_named(
-            kubeconfig
-                .auth_infos
-                .iter()
-                .map(|it| (&it.name, &it.auth_info)),
-            &user,
-        );
-        if auth.is_none() && !user.is_empty() {
-            return Err(Problem::Config(format!("there is no user {user:?}")));
-        }
-        let cluster = cluster.get_or_insert_default();
-        let auth = auth.get_or_insert_default();
-        self.override_cluster(cluster);
-        self.override_auth(auth);
-        if let Some(address) = &cluster.server
-            && let Some(address) = with_scheme(address)?
-        {
-            cluster.server = Some(address);
-        }
-        if cluster.server.as_deref().is_some_and(is_unencrypted) {
-            *auth = without_credentials(auth);
-        }
-        kubeconfig.clusters.push(NamedCluster {
-            name: OVERRIDE_NAME.to_owned(),
-            cluster: Some(cluster.clone()),
-            ..NamedCluster::default()
-        });
-        kubeconfig.auth_infos.push(NamedAuthInfo {
-            name: OVERRIDE_NAME.to_owned(),
-            auth_info: Some(auth.clone()),
-            ..NamedAuthInfo::default()
-        });
-        OVERRIDE_NAME.clone_into(&mut context.cluster);
-        context.user = Some(OVERRIDE_NAME.to_owned());
-        kubeconfig.contexts.push(NamedContext {
-            name: OVERRIDE_NAME.to_owned(),
-            context: Some(context),
-            ..NamedContext::default()
-        });
-        Ok(())
+        options.user = Some(user);
+        let mut clusters = kubeconfig.clusters.iter();
+        let cluster = clusters.find(|it| it.name == name);
+        let proxy_url = cluster.and_then(|it| it.cluster.as_ref()?.proxy_url.clone());
+        let clusters = kubeconfig.clusters.iter_mut();
+        clusters.for_each(|it| self.override_cluster(it.cluster.get_or_insert_default()));
+        let users = kubeconfig.auth_infos.iter_mut();
+        users.for_each(|it| self.override_auth(it.auth_info.get_or_insert_default()));
+        Ok((options, proxy_url))
     }
 
     fn override_cluster(&self, cluster: &mut Cluster) {
         override_value(self.server.as_ref(), &mut cluster.server);
+        if let Some(server) = &mut cluster.server
+            && !server.contains("://")
+        {
+            // As in kubectl, an address without a scheme is `http`, even with a certificate
+            // authority.
+            server.insert_str(0, "http://");
+        }
         override_value(self.tls_server_name.as_ref(), &mut cluster.tls_server_name);
         if override_value(
             self.certificate_authority.as_ref(),
@@ -357,8 +309,8 @@ impl Connect {
     }
 
     fn override_auth(&self, auth: &mut AuthInfo) {
-        if let Some(token) = &self.token {
-            auth.token = Some(token.clone().into());
+        if let Some(token) = given(self.token.as_ref()) {
+            auth.token = Some(token.into());
             auth.token_file = None;
             auth.exec = None;
             auth.auth_provider = None;
@@ -387,6 +339,15 @@ impl Connect {
     }
 }
 
+/// Name of an empty context that is used with `--server` or `--cluster`, if no context is chosen.
+/// The blanks prevent a conflict with a name in a kubeconfig file.
+const NO_CONTEXT: &str = " none ";
+
+/// Returns the value of a flag. As in kubectl, an empty value means that the flag is absent.
+fn given(flag: Option<&String>) -> Option<String> {
+    flag.filter(|it| !it.is_empty()).cloned()
+}
+
 /// Reads the files at `path`, and returns a client whose lists come from these files. Prints a note
 /// about the files. After this call, `clock::now` returns the time at which the files were recorded.
 fn open_files(path: &Path) -> Result<ApiClient, Problem> {
@@ -409,10 +370,10 @@ fn open_files(path: &Path) -> Result<ApiClient, Problem> {
 
 /// Overrides a value of the kubeconfig with the value of a flag. Returns true if the flag was set.
 fn override_value(flag: Option<&String>, value: &mut Option<String>) -> bool {
-    if flag.is_some() {
-        *value = flag.cloned();
-    }
-    flag.is_some()
+    let flag = given(flag);
+    let is_given = flag.is_some();
+    *value = flag.or_else(|| value.take());
+    is_given
 }
 
 /// Reads the files that `KUBECONFIG` lists, or `~/.kube/config`. A listed file that does not exist
@@ -471,15 +432,4 @@ fn without_credentials(auth: &AuthInfo) -> AuthInfo {
         impersonate_user_extra: auth.impersonate_user_extra.clone(),
         ..AuthInfo::default()
     }
-}
-
-/// Name of the context, the cluster and the user that contain the values of the flags. The blanks
-/// prevent a conflict with a name in a kubeconfig file.
-const OVERRIDE_NAME: &str = " flags ";
-
-fn find_named<'a, T: Clone + 'a>(
-    mut named: impl Iterator<Item = (&'a String, &'a Option<T>)>,
-    name: &str,
-) -> Option<T> {
-    named.find(|(it, _)| *it == name)?.1.clone()
 }

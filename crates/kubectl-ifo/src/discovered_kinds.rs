@@ -131,15 +131,14 @@ impl ChosenKind {
         self.is_certain && self.resources.is_empty()
     }
 
-    /// Returns the error message for a name that no kind has. The message suggests the most similar
-    /// name from discovery or from `others`.
-    pub(super) fn unknown_message<'a>(&'a self, others: impl Iterator<Item = &'a str>) -> String {
-        let names = others.chain(self.nearest.as_deref());
-        let what = format!("the cluster has no resource {:?}", self.text);
-        match nearest(self.name.name(), names) {
-            Some(nearest) => format!("{what}; did you mean {nearest:?}?"),
-            None => what,
-        }
+    /// Returns the typed name in lower case, without group and version.
+    pub(super) fn name(&self) -> &str {
+        self.name.name()
+    }
+
+    /// Returns the name in discovery that is most similar to the typed name, if no kind has it.
+    pub(super) fn nearest(&self) -> Option<&str> {
+        self.nearest.as_deref()
     }
 
     /// Returns true if an object with this `kind` and `api_version` is of the chosen kind. If

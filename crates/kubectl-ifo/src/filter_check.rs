@@ -28,7 +28,6 @@
 //! [`check`] first compares the values with the operations that the command has already listed. A
 //! value that matches a listed operation needs no request.
 
-use super::discovered_kinds::ChosenKind;
 use super::filter::{FilterValue, Filters};
 use super::listed_operation::ListedOperation;
 use super::operation_source::{OperationSource, escape, names, namespaces};
@@ -85,7 +84,14 @@ pub(super) async fn check(
     };
     let mut warnings = Vec::new();
     for value in &unmatched {
-        warnings.extend(filter_check.check(*value).await?);
+        match filter_check.exists(*value).await {
+            Ok(true) => {}
+            Ok(false) => return Err(filter_check.unknown(*value).await),
+            Err(why) => {
+                let text = format!("cannot check {value}: {why}");
+                warnings.push(FilterWarning::Unchecked(text));
+            }
+        }
     }
     if let Ok(rule_sets) = &filter_check.rule_sets
         && !rule_sets.is_empty()
@@ -128,14 +134,46 @@ struct FilterCheck<'a> {
 }
 
 impl FilterCheck<'_> {
-    async fn check(&self, value: FilterValue<'_>) -> Result<Option<FilterWarning>, Problem> {
-        match value {
-            FilterValue::Component(name) | FilterValue::Operation(name) => {
-                self.check_name(value, name).await
+    /// Returns true if the value exists, and false if it certainly does not exist. Returns the
+    /// reason as an error if this cannot be found out.
+    async fn exists(&self, value: FilterValue<'_>) -> Result<bool, String> {
+        let rule_sets = self.rule_sets.as_ref();
+        let is_known = match value {
+            FilterValue::Component(_) | FilterValue::Operation(_) => {
+                rule_sets.is_ok_and(|it| it.can_detect(&value.alone()))
             }
-            FilterValue::Kind(kind) => self.check_kind(value, kind).await,
-            FilterValue::Node(name) => self.check_node(value, name).await,
-            FilterValue::Namespace(name) => self.check_namespace(value, name).await,
+            FilterValue::Kind(kind) => {
+                kind.is_served() || rule_sets.is_ok_and(|it| it.watches(kind))
+            }
+            FilterValue::Node(_) => false,
+            FilterValue::Namespace(name) => {
+                let files = self.source.server.from_files.as_ref();
+                files.is_some_and(|it| it.known_namespaces().contains(name))
+            }
+        };
+        let alone = value.alone();
+        let operations = self.operations().await;
+        let mut found = operations.unwrap_or_default().iter();
+        if is_known || found.any(|it| alone.matches(it)) {
+            return Ok(true);
+        }
+        match value {
+            FilterValue::Component(_) | FilterValue::Operation(_) => {
+                match (rule_sets, operations) {
+                    // Without rule sets, the value cannot be checked. The commands themselves report
+                    // that no rule set is installed, so no warning is needed here.
+                    (Ok(rule_sets), Ok(_)) => Ok(rule_sets.is_empty()),
+                    (Err(problem), _) | (_, Err(problem)) => Err(short_reason(problem)),
+                }
+            }
+            FilterValue::Kind(kind) if kind.certainly_does_not_exist() => Ok(false),
+            FilterValue::Kind(_) => Err("the cluster does not list all kinds".to_owned()),
+            FilterValue::Node(name) => self.has_object("nodes", name).await,
+            // The command has already listed the operations in this namespace. If the user may not
+            // list all operations, a RoleBinding in this namespace must allow the list. So the
+            // namespace exists.
+            FilterValue::Namespace(_) if self.is_tenant().await => Ok(true),
+            FilterValue::Namespace(name) => self.has_object("namespaces", name).await,
         }
     }
 
@@ -153,203 +191,93 @@ impl FilterCheck<'_> {
         listed.as_ref().map(Vec::as_slice)
     }
 
-    async fn has_operation(&self, value: FilterValue<'_>) -> bool {
-        let alone = value.alone();
-        let operations = self.operations().await.unwrap_or_default();
-        operations.iter().any(|it| alone.matches(it))
+    /// Returns true if the user may not list the operations of all namespaces.
+    async fn is_tenant(&self) -> bool {
+        let listed = self.source.unfiltered().list().await;
+        matches!(listed, Err(Problem::Forbidden { .. }))
     }
 
-    /// Checks a value of `--component` or `--operation`. A rule set or an operation in the cluster
-    /// must have this value.
-    async fn check_name(
-        &self,
-        value: FilterValue<'_>,
-        name: &str,
-    ) -> Result<Option<FilterWarning>, Problem> {
-        let alone = value.alone();
-        let rule_sets = self.rule_sets.as_ref();
-        if rule_sets.is_ok_and(|it| it.can_detect(&alone)) || self.has_operation(value).await {
-            return Ok(None);
-        }
-        let (rule_sets, operations) = match (rule_sets, self.operations().await) {
-            // Without rule sets, the value cannot be checked. The commands themselves report that
-            // no rule set is installed, so no warning is needed here.
-            (Ok(rule_sets), _) if rule_sets.is_empty() => return Ok(None),
-            (Ok(rule_sets), Ok(operations)) => (rule_sets, operations),
-            (Err(Problem::NotFound(_)), _) => {
-                let why = "the cluster serves no OperationRuleSets";
-                return Ok(Some(unchecked(value, why)));
-            }
-            (Err(problem), _) | (_, Err(problem)) => {
-                let why = short_reason(problem);
-                return Ok(Some(unchecked(value, &why)));
-            }
-        };
-        if let FilterValue::Component(_) = value {
-            let others = operations.iter().map(|it| it.component.as_str());
-            let suggestion = nearest(name, rule_sets.components().chain(others));
-            return Err(Problem::Usage(format!(
-                "{value}: no OperationRuleSet and no operation has this component{}",
-                hint(
-                    suggestion,
-                    "see: kubectl get operationrulesets.ifo.kubevirt.io"
-                )
-            )));
-        }
-        let others = operations.iter().map(|it| it.operation.as_str());
-        let suggestion = nearest(name, rule_sets.operations().chain(others));
-        Err(Problem::Usage(
-            self.unknown_operation_message(value, name, suggestion),
-        ))
-    }
-
-    /// Returns the error for a value of `--operation` that no rule set and no operation has.
-    /// `operation` is the most similar name of an operation.
-    ///
-    /// The short form of `--operation` is `-o`. If the command also accepts output formats as
-    /// values of `-o`, the user may have meant a format. So the message also suggests the most
-    /// similar format.
-    fn unknown_operation_message(
-        &self,
-        value: FilterValue<'_>,
-        name: &str,
-        operation: Option<&str>,
-    ) -> String {
-        let output_formats: Vec<_> = ListFormat::value_variants()
-            .iter()
-            .filter_map(ListFormat::to_possible_value)
-            .collect();
-        let formats = output_formats
-            .iter()
-            .map(clap::builder::PossibleValue::get_name);
-        let format = nearest(name, formats.filter(|_| self.filters.accepts_format));
-        let error = if self.filters.accepts_format {
-            format!("-o {name}: there is no operation and no output format of this name")
-        } else {
-            format!("{value}: no OperationRuleSet detects this operation")
-        };
-        let format = format.map(|it| format!("the format {it:?}"));
-        let operation = operation.map(|it| format!("the operation {it:?}"));
-        let suggestion: Vec<String> = format.into_iter().chain(operation).collect();
-        if suggestion.is_empty() {
-            error + "; see: kubectl get operationrulesets.ifo.kubevirt.io -o yaml"
-        } else {
-            format!("{error}; did you mean {}?", suggestion.join(" or "))
-        }
-    }
-
-    async fn check_kind(
-        &self,
-        value: FilterValue<'_>,
-        kind: &ChosenKind,
-    ) -> Result<Option<FilterWarning>, Problem> {
-        let rule_sets = self.rule_sets.as_ref();
-        let is_known = kind.is_served()
-            || rule_sets.is_ok_and(|it| it.watches(kind))
-            || self.has_operation(value).await;
-        if is_known {
-            return Ok(None);
-        }
-        if !kind.certainly_does_not_exist() {
-            // Discovery is incomplete, so the kind may exist. If there are rule sets, but none of
-            // them watches this kind, the function `check` returns the warning `NoRuleSet`. One
-            // warning is enough.
-            let unchecked = unchecked(value, "the cluster does not list all kinds");
-            let is_warned_by_check =
-                rule_sets.is_ok_and(|it| !it.is_empty() && !it.can_detect(&value.alone()));
-            return Ok((!is_warned_by_check).then_some(unchecked));
-        }
-        let operations = self.operations().await.unwrap_or_default();
-        let kinds = operations.iter().map(|it| it.subject.kind.as_str());
-        let targets = rule_sets.map(RuleSets::resources);
-        let unknown = kind.unknown_message(targets.into_iter().flatten().chain(kinds));
-        Err(Problem::Usage(if unknown.ends_with('?') {
-            unknown
-        } else {
-            format!("{unknown}; see: kubectl api-resources")
-        }))
-    }
-
-    async fn check_node(
-        &self,
-        value: FilterValue<'_>,
-        name: &str,
-    ) -> Result<Option<FilterWarning>, Problem> {
-        let Some(why) = self.why_unknown("node", name).await? else {
-            return Ok(None);
-        };
-        if self.has_operation(value).await {
-            return Ok(None);
-        }
-        Ok(Some(unchecked(value, &why)))
-    }
-
-    async fn check_namespace(
-        &self,
-        value: FilterValue<'_>,
-        name: &str,
-    ) -> Result<Option<FilterWarning>, Problem> {
-        let files = &self.source.server.from_files;
-        if files
-            .as_ref()
-            .is_some_and(|it| it.known_namespaces().contains(name))
-        {
-            return Ok(None);
-        }
-        let Some(why) = self.why_unknown("namespace", name).await? else {
-            return Ok(None);
-        };
-        // The command has already listed the operations in this namespace, so the user may list
-        // them. If the user may not list operations in all namespaces, a RoleBinding in this
-        // namespace must allow the list. So the namespace exists.
-        let all_namespaces = self.source.unfiltered().list().await;
-        let has_role_binding = matches!(all_namespaces, Err(Problem::Forbidden { .. }));
-        if has_role_binding || self.has_operation(value).await {
-            return Ok(None);
-        }
-        Ok(Some(unchecked(value, &why)))
-    }
-
-    /// Returns the reason why it is unknown whether the cluster has this node or namespace. `kind`
-    /// is `node` or `namespace`. None if the cluster has it. If the cluster does not have it,
-    /// returns an error.
-    async fn why_unknown(&self, kind: &str, name: &str) -> Result<Option<String>, Problem> {
-        let server = &self.source.server;
-        let plural = format!("{kind}s");
+    /// Returns true if the cluster has this node or namespace.
+    async fn has_object(&self, plural: &str, name: &str) -> Result<bool, String> {
         let path = format!("/api/v1/{plural}/{}", escape(name));
-        Ok(match server.answer(&path, &plural, None).await {
-            Ok(_) => None,
+        match self.source.server.answer(&path, plural, None).await {
+            Ok(_) => Ok(true),
             // For a missing node, the message is `nodes "a" not found`. A server that serves no
             // nodes also answers 404, but with another message.
             Err(Problem::NotFound(message)) if message.starts_with(&format!("{plural} \"")) => {
-                let all = match kind {
-                    "namespace" => namespaces(server).await,
-                    _ => names(server, "/api/v1/nodes", &plural)
-                        .await
-                        .unwrap_or_default(),
-                };
-                let suggestion = nearest(name, all.iter().map(String::as_str));
-                let see = format!("see: kubectl get {plural}");
-                let hint = hint(suggestion, &see);
-                return Err(Problem::Usage(format!("there is no {kind} {name:?}{hint}")));
+                Ok(false)
             }
-            Err(Problem::NotFound(_)) => Some(format!("the cluster serves no {plural}")),
-            Err(Problem::Forbidden { .. }) => Some(format!("you may not get {plural}")),
-            Err(problem) => Some(short_reason(&problem)),
-        })
+            Err(Problem::NotFound(_)) => Err(format!("the cluster serves no {plural}")),
+            Err(problem) => Err(short_reason(&problem)),
+        }
     }
-}
 
-fn unchecked(value: FilterValue<'_>, why: &str) -> FilterWarning {
-    FilterWarning::Unchecked(format!("cannot check {value}: {why}"))
-}
-
-/// Returns the end of an error message about an unknown value: the suggested name, or the text
-/// `see` if no name is similar.
-fn hint(suggestion: Option<&str>, see: &str) -> String {
-    match suggestion {
-        Some(suggestion) => format!("; did you mean {suggestion:?}?"),
-        None => format!("; {see}"),
+    /// Returns the error for a value that does not exist. It suggests the most similar name.
+    async fn unknown(&self, value: FilterValue<'_>) -> Problem {
+        let server = &self.source.server;
+        let operations = self.operations().await.unwrap_or_default();
+        let rule_sets = self.rule_sets.as_ref().ok();
+        let (what, see) = match value {
+            FilterValue::Component(_) => (
+                format!("{value}: no OperationRuleSet and no operation has this component"),
+                "operationrulesets.ifo.kubevirt.io",
+            ),
+            FilterValue::Operation(name) if self.filters.accepts_format => (
+                format!("-o {name}: there is no operation and no output format of this name"),
+                "operationrulesets.ifo.kubevirt.io -o yaml",
+            ),
+            FilterValue::Operation(_) => (
+                format!("{value}: no OperationRuleSet detects this operation"),
+                "operationrulesets.ifo.kubevirt.io -o yaml",
+            ),
+            FilterValue::Kind(kind) => (
+                format!("the cluster has no resource {:?}", kind.to_string()),
+                "",
+            ),
+            FilterValue::Node(name) => (format!("there is no node {name:?}"), "nodes"),
+            FilterValue::Namespace(name) => {
+                (format!("there is no namespace {name:?}"), "namespaces")
+            }
+        };
+        let names: Vec<String> = match value {
+            FilterValue::Component(_) => {
+                let own = operations.iter().map(|it| it.component.as_str());
+                let all = rule_sets.into_iter().flat_map(RuleSets::components);
+                all.chain(own).map(str::to_owned).collect()
+            }
+            FilterValue::Operation(_) => {
+                let own = operations.iter().map(|it| it.operation.as_str());
+                let all = rule_sets.into_iter().flat_map(RuleSets::operations);
+                let formats = ListFormat::value_variants().iter();
+                let formats = formats.filter(|_| self.filters.accepts_format);
+                let formats = formats.filter_map(ListFormat::to_possible_value);
+                let formats = formats.map(|it| it.get_name().to_owned());
+                all.chain(own).map(str::to_owned).chain(formats).collect()
+            }
+            FilterValue::Kind(kind) => {
+                let own = operations.iter().map(|it| it.subject.kind.as_str());
+                let all = rule_sets.into_iter().flat_map(RuleSets::resources);
+                let all = all.chain(own).chain(kind.nearest());
+                all.map(str::to_owned).collect()
+            }
+            FilterValue::Node(_) => names(server, "/api/v1/nodes", "nodes")
+                .await
+                .unwrap_or_default(),
+            FilterValue::Namespace(_) => namespaces(server).await,
+        };
+        let typed = match value {
+            FilterValue::Component(name)
+            | FilterValue::Operation(name)
+            | FilterValue::Node(name)
+            | FilterValue::Namespace(name) => name,
+            FilterValue::Kind(kind) => kind.name(),
+        };
+        let hint = match nearest(typed, names.iter().map(String::as_str)) {
+            Some(suggestion) => format!("did you mean {suggestion:?}?"),
+            None if see.is_empty() => "see: kubectl api-resources".to_owned(),
+            None => format!("see: kubectl get {see}"),
+        };
+        Problem::Usage(format!("{what}; {hint}"))
     }
 }
 

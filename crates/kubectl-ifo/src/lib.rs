@@ -12,7 +12,6 @@
 //!         ─▶ columns · list · summary
 //! ```
 
-mod address;
 mod api_client;
 mod arguments;
 mod bundle_index;
@@ -50,6 +49,7 @@ mod state_filter;
 mod suggestion;
 mod summary;
 mod support_bundle;
+mod terminal_text;
 #[cfg(test)]
 mod test_fixtures;
 mod top;

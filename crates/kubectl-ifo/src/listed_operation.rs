@@ -28,8 +28,10 @@ use ifo_api::record;
 use ifo_client::manifest::Object;
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
@@ -152,98 +154,61 @@ pub(super) struct ConditionView {
     pub(super) last_transition_time: Option<Timestamp>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct OperationObject {
-    metadata: ObjectMeta,
-    spec: OperationSpec,
-    status: OperationStatus,
-}
+/// Fields of the JSON of an object. A field that is missing, or that has another form in another
+/// release of `ifo-apiserver`, has the default value.
+struct Fields(Value);
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct OperationSpec {
-    operation: String,
-    item: Option<String>,
-    work: Option<String>,
-    component: String,
-    rule_set: String,
-    subject: ListedSubject,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct OperationStatus {
-    phase: String,
-    state: String,
-    /// The state of a record. Other objects do not have this field.
-    outcome: String,
-    reason: String,
-    message: String,
-    progress: Option<u8>,
-    started: Option<Timestamp>,
-    completed: Option<Timestamp>,
-    nodes: Vec<String>,
-    state_since: Option<Timestamp>,
-    last_progress: Option<Timestamp>,
-    /// [`ListedOperation::read`] decodes this value separately. If another release of
-    /// `ifo-apiserver` writes the value in another form, the usual duration is unknown, and no
-    /// error occurs.
-    expected: Option<serde_json::Value>,
-    estimated_completion: Option<Timestamp>,
-    duration_seconds: Option<u64>,
-    #[serde(rename = "liveUID")]
-    live_uid: Option<String>,
-    conditions: Vec<ConditionView>,
+impl Fields {
+    fn get<T: DeserializeOwned + Default>(&self, pointer: &str) -> T {
+        let value = self.0.pointer(pointer);
+        value
+            .and_then(|it| T::deserialize(it).ok())
+            .unwrap_or_default()
+    }
 }
 
 impl ListedOperation {
     /// Decodes the JSON of an InFlightOperation or of a record. If `keep_raw` is true, the JSON is
     /// also kept in `raw`.
     pub(super) fn read(json: &str, keep_raw: bool) -> Result<Self, serde_json::Error> {
-        let object: OperationObject = serde_json::from_str(json)?;
+        let object = Fields(serde_json::from_str(json)?);
         let raw = keep_raw.then(|| RawValue::from_string(json.to_owned()));
-        let OperationObject {
-            metadata,
-            spec,
-            status,
-        } = object;
-        let active = status.phase != "Completed" && status.outcome.is_empty();
         // Records have an outcome instead of a state. Custom resources of the Go operator have only
         // a phase.
-        let states = [status.state, status.outcome, status.phase];
+        let states = ["/status/state", "/status/outcome", "/status/phase"];
+        let states: [String; 3] = states.map(|it| object.get(it));
+        let active = states[2] != "Completed" && states[1].is_empty();
         let state = states.into_iter().find(|it| !it.is_empty());
+        let live_uid: Option<String> = object.get("/status/liveUID");
+        let started: Option<Timestamp> = object.get("/status/started");
+        let work: Option<String> = object.get("/spec/work");
         Ok(Self {
-            namespace: metadata.namespace,
-            name: metadata.name.unwrap_or_default(),
-            resource_version: metadata.resource_version.unwrap_or_default(),
-            uid: status.live_uid.or(metadata.uid).unwrap_or_default(),
-            labels: metadata.labels.unwrap_or_default(),
-            operation: spec.operation,
-            item: spec.item,
-            work: spec.work.filter(|it| !it.is_empty()),
-            component: spec.component,
-            rule_set: spec.rule_set,
-            subject: spec.subject,
+            namespace: object.get("/metadata/namespace"),
+            name: object.get("/metadata/name"),
+            resource_version: object.get("/metadata/resourceVersion"),
+            uid: live_uid.unwrap_or_else(|| object.get("/metadata/uid")),
+            labels: object.get("/metadata/labels"),
+            operation: object.get("/spec/operation"),
+            item: object.get("/spec/item"),
+            work: work.filter(|it| !it.is_empty()),
+            component: object.get("/spec/component"),
+            rule_set: object.get("/spec/ruleSet"),
+            subject: object.get("/spec/subject"),
             active,
             state: state.unwrap_or_default(),
-            reason: status.reason,
-            message: status.message,
-            progress: status.progress,
-            started: status
-                .started
-                .or(metadata.creation_timestamp.map(|it| it.0)),
-            completed: status.completed,
-            nodes: status.nodes,
-            state_since: status.state_since,
-            last_progress: status.last_progress,
-            expected: status
-                .expected
-                .and_then(|it| serde_json::from_value(it).ok()),
-            estimated_completion: status.estimated_completion,
-            duration_seconds: status.duration_seconds,
+            reason: object.get("/status/reason"),
+            message: object.get("/status/message"),
+            progress: object.get("/status/progress"),
+            started: started.or_else(|| object.get("/metadata/creationTimestamp")),
+            completed: object.get("/status/completed"),
+            nodes: object.get("/status/nodes"),
+            state_since: object.get("/status/stateSince"),
+            last_progress: object.get("/status/lastProgress"),
+            expected: object.get("/status/expected"),
+            estimated_completion: object.get("/status/estimatedCompletion"),
+            duration_seconds: object.get("/status/durationSeconds"),
             is_member_row: false,
-            conditions: status.conditions,
+            conditions: object.get("/status/conditions"),
             raw: raw.transpose()?,
         })
     }
@@ -364,6 +329,19 @@ impl ListedSubject {
             Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
             None => format!("{} {}", self.kind, self.name),
         }
+    }
+}
+
+/// Returns the rank of an operation by urgency. The most urgent operations have the rank 0.
+pub(super) fn urgency(operation: &ListedOperation) -> u8 {
+    match operation.state.as_str() {
+        "Failing" => 0,
+        "Blocked" => 1,
+        _ if operation.is_stalled() || operation.is_overdue() => 2,
+        "Held" => 4,
+        _ if operation.active => 3,
+        "Failed" => 5,
+        _ => 6,
     }
 }
 

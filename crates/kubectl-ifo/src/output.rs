@@ -5,9 +5,7 @@
 //! Only this module and the screen of `top` write to standard output and standard error. All text
 //! passes through [`TerminalText`], which replaces characters that could control the terminal.
 
-mod terminal_text;
-
-pub(super) use terminal_text::TerminalText;
+pub(super) use super::terminal_text::TerminalText;
 
 use super::colors::Paint;
 use super::plain_text::one_line;
@@ -169,33 +167,37 @@ pub(super) fn print_clap_answer(answer: &clap::Error) -> ExitCode {
 
 /// Formats rows below a header. Each column is as wide as its widest cell.
 pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let mut widths = header.map(str::width);
     // Cells contain text from objects, and a line feed would break the row.
-    let rows: Vec<[String; N]> = rows
-        .iter()
-        .map(|row| row.each_ref().map(|cell| one_line(cell)))
+    let rows = rows.iter().map(|row| row.each_ref().map(|it| one_line(it)));
+    let rows: Vec<[String; N]> = [header.map(str::to_owned)]
+        .into_iter()
+        .chain(rows)
         .collect();
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.width());
+    let width = |column: usize| rows.iter().map(|row| row[column].width()).max();
+    let lines = rows.iter().map(|row| {
+        let cells = row.iter().enumerate();
+        let cells = cells.map(|(n, it)| (it.into(), it.width(), width(n).unwrap_or_default()));
+        line(cells, COLUMN_GAP)
+    });
+    lines.collect::<TerminalText>().to_string()
+}
+
+/// Formats a line of a table. A cell is its text, the width of its text, and the width of its
+/// column. Blanks are written only if a text follows, so that no line ends with blanks.
+pub(super) fn line(
+    cells: impl Iterator<Item = (TerminalText, usize, usize)>,
+    gap: usize,
+) -> TerminalText {
+    let mut line = TerminalText::default();
+    let mut blanks = 0;
+    for (text, width, column) in cells {
+        if !text.is_empty() {
+            line.push_str(&" ".repeat(std::mem::take(&mut blanks)));
+            line += text;
         }
+        blanks += column.saturating_sub(width) + gap;
     }
-    let mut text = String::new();
-    let mut line = |cells: [&str; N]| {
-        let start = text.len();
-        for (cell, width) in cells.iter().zip(widths) {
-            text.push_str(cell);
-            text.extend(std::iter::repeat_n(' ', width - cell.width() + COLUMN_GAP));
-        }
-        let end = text[start..].trim_end().len();
-        text.truncate(start + end);
-        text.push('\n');
-    };
-    line(header);
-    for row in &rows {
-        line(std::array::from_fn(|column| row[column].as_str()));
-    }
-    text
+    line + "\n"
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 use ifo_api::{GROUP, LIVE_GROUP, live, record, ruleset};
 use ifo_client::error_text::{chain, one_line};
 use kube::config::KubeconfigError;
-use std::borrow::Cow;
 use std::time::Duration;
 
 /// Address of the repository. Callers append a path for links and for `kubectl apply -k`.
@@ -138,47 +137,17 @@ fn place(resource: &str, namespace: Option<&str>) -> String {
 /// installed with the server, grants the right to read this resource.
 const LIVE_RESOURCE: &str = "inflightoperations.live.ifo.kubevirt.io";
 
-/// Returns the advice for the user: the command with which an administrator grants `user` the right
-/// to read `resource`.
+/// Returns the advice for the user: the ClusterRole that an administrator can bind to `user`.
 pub(super) fn grant_advice(resource: &str, namespace: Option<&str>, user: Option<&str>) -> String {
-    let (flag, name) = match user {
-        None => ("--user=NAME".to_owned(), "NAME"),
-        Some(user) => match user.strip_prefix("system:serviceaccount:") {
-            Some(account) => (format!("--serviceaccount={}", quoted(account)), account),
-            None => (format!("--user={}", quoted(user)), user),
-        },
-    };
-    // In the name of the binding, all characters that need quoting in a shell are replaced.
-    let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
-    let mut steps = String::new();
-    // `ifo-view` would also grant the right to read all operations. So the advice for any other
-    // resource creates a separate ClusterRole.
-    let role = if resource == LIVE_RESOURCE {
-        "ifo-view".to_owned()
+    let user = user.map_or_else(|| "you".to_owned(), |it| format!("{it:?}"));
+    let place = namespace.map_or_else(String::new, |it| format!(" in namespace {it}"));
+    // `ifo-view` is installed with the server.
+    let what = if resource == LIVE_RESOURCE {
+        "the ClusterRole ifo-view".to_owned()
     } else {
-        let role = format!("read-{}", resource.split('.').next().unwrap_or(resource));
-        steps = format!(
-            "kubectl create clusterrole {role} --verb=get,list,watch --resource={resource} && "
-        );
-        role
+        format!("a ClusterRole with the verbs get, list and watch of {resource}")
     };
-    let (kind, within) = match namespace {
-        Some(namespace) => ("rolebinding", format!(" -n {namespace}")),
-        None => ("clusterrolebinding", String::new()),
-    };
-    format!(
-        "have an administrator grant get, list and watch: {steps}kubectl create {kind} {role}-{name} \
-         --clusterrole={role} {flag}{within}"
-    )
-}
-
-/// Quotes a text for a shell, if the text needs quotes.
-fn quoted(text: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./_-".contains(c);
-    if text.chars().all(is_plain) {
-        return text.into();
-    }
-    format!("'{}'", text.replace('\'', r"'\''")).into()
+    format!("an administrator can bind {what} to {user}{place}")
 }
 
 /// Extracts the user from a message of the kube-apiserver: `… User "jane" cannot list …`. The
@@ -257,6 +226,14 @@ impl From<KubeconfigError> for Problem {
                 ),
                 None => "the kubeconfig cannot be read".to_owned(),
             },
+            KubeconfigError::CurrentContextNotSet => {
+                "the kubeconfig has no current context".to_owned()
+            }
+            KubeconfigError::LoadContext(name) => format!("there is no context {name:?}"),
+            KubeconfigError::LoadClusterOfContext(name) => format!("there is no cluster {name:?}"),
+            KubeconfigError::ParseClusterUrl(why) => {
+                format!("the address of the cluster is not valid: {why}")
+            }
             KubeconfigError::ReadConfig(why, path) => {
                 format!("cannot read {}: {why}", path.display())
             }
@@ -270,39 +247,6 @@ mod tests {
     use super::*;
 
     const RULE_SET_RESOURCE: &str = "operationrulesets.ifo.kubevirt.io";
-
-    #[test]
-    fn a_hint_is_a_command_that_grants_the_missing_right() {
-        assert_eq!(
-            grant_advice(LIVE_RESOURCE, Some("team-b"), Some("alice")),
-            "have an administrator grant get, list and watch: kubectl create rolebinding \
-             ifo-view-alice --clusterrole=ifo-view --user=alice -n team-b"
-        );
-        let account = grant_advice(
-            RULE_SET_RESOURCE,
-            None,
-            Some("system:serviceaccount:ci:robot"),
-        );
-        assert!(
-            account.ends_with(
-                ": kubectl create clusterrole read-operationrulesets --verb=get,list,watch \
-                 --resource=operationrulesets.ifo.kubevirt.io && kubectl create clusterrolebinding \
-                 read-operationrulesets-ci-robot --clusterrole=read-operationrulesets \
-                 --serviceaccount=ci:robot"
-            ),
-            "{account}"
-        );
-        let blank = grant_advice(LIVE_RESOURCE, None, Some("it's jane"));
-        assert!(
-            blank.ends_with(r"ifo-view-it-s-jane --clusterrole=ifo-view --user='it'\''s jane'"),
-            "{blank}"
-        );
-        let crs = grant_advice("inflightoperations.ifo.kubevirt.io", None, None);
-        assert!(
-            crs.contains("--resource=inflightoperations.ifo.kubevirt.io && "),
-            "{crs}"
-        );
-    }
 
     #[test]
     fn the_flag_n_is_advised_only_for_operations() {

@@ -2,7 +2,11 @@
 
 use super::columns::OperationColumn;
 use super::listed_operation::ListedOperation;
+pub(super) use super::listed_operation::urgency;
 use super::problem::Problem;
+use jsonpath_rust::parser::model::JpQuery;
+use jsonpath_rust::parser::parse_json_path;
+use jsonpath_rust::query::js_path_process;
 use serde_json::Value;
 use std::cmp::Ordering;
 
@@ -15,10 +19,10 @@ pub(super) enum SortBy {
     Kind,
     /// Sorts by a field of the InFlightOperation.
     Path {
-        /// The JSONPath of the user, without braces and `$`, such as `.status.progress`.
+        /// The JSONPath of the user, without braces, such as `.status.progress`.
         text: String,
-        /// The JSON pointer (RFC 6901) to the field, such as `/status/progress`.
-        pointer: String,
+        /// The parsed JSONPath (RFC 9535).
+        query: JpQuery,
     },
 }
 
@@ -34,19 +38,17 @@ impl SortBy {
     /// Parses the value of `--sort-by`.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let path = text.trim_start_matches('{').trim_end_matches('}');
-        let path = path.strip_prefix('$').unwrap_or(path);
-        if path.starts_with(['.', '[']) {
-            return pointer(path)
-                .map(|pointer| Self::Path {
-                    text: path.to_owned(),
-                    pointer,
-                })
-                .ok_or_else(|| {
-                    format!(
-                        "unsupported JSONPath {text:?}; supported: fields (.status.progress), keys \
-                         (.metadata.labels['a.b/c']) and indexes (.status.conditions[0].reason)"
-                    )
-                });
+        if path.starts_with(['.', '[', '$']) {
+            let path = path.strip_prefix('$').unwrap_or(path);
+            let query = parse_json_path(&format!("${path}"));
+            let query = query.map_err(|_| {
+                format!(
+                    "invalid JSONPath {text:?}; examples: .status.progress and \
+                     .metadata.labels['a.b/c']"
+                )
+            })?;
+            let text = path.to_owned();
+            return Ok(Self::Path { text, query });
         }
         let column = match path.to_ascii_lowercase().as_str() {
             "kind" => return Ok(Self::Kind),
@@ -70,9 +72,9 @@ impl SortBy {
     /// Returns an error if no operation has the field of the JSONPath. An empty list is no error. A
     /// command with `--watch` does not call this method, because a later change can add the field.
     pub(super) fn check(&self, operations: &[ListedOperation]) -> Result<(), Problem> {
-        if let Self::Path { text, pointer } = self
+        if let Self::Path { text, query } = self
             && !operations.is_empty()
-            && !operations.iter().any(|it| field(it, pointer).is_some())
+            && !operations.iter().any(|it| field(it, query).is_some())
         {
             return Err(Problem::Usage(format!(
                 "--sort-by: no operation has a field {text}"
@@ -90,23 +92,10 @@ impl SortBy {
         match self {
             Self::Column(column) => operations.sort_by(|a, b| column.compare(a, b)),
             Self::Kind => operations.sort_by(|a, b| a.subject.kind.cmp(&b.subject.kind)),
-            Self::Path { pointer, .. } => {
-                operations.sort_by_cached_key(|it| FieldKey(field(it, pointer)));
+            Self::Path { query, .. } => {
+                operations.sort_by_cached_key(|it| field_key(field(it, query)));
             }
         }
-    }
-}
-
-/// Returns the rank of an operation by urgency. The most urgent operations have the rank 0.
-pub(super) fn urgency(operation: &ListedOperation) -> u8 {
-    match operation.state.as_str() {
-        "Failing" => 0,
-        "Blocked" => 1,
-        _ if operation.is_stalled() || operation.is_overdue() => 2,
-        "Held" => 4,
-        _ if operation.active => 3,
-        "Failed" => 5,
-        _ => 6,
     }
 }
 
@@ -128,86 +117,23 @@ fn subject_key(it: &ListedOperation) -> [&str; 6] {
     ]
 }
 
-/// Converts a JSONPath to a JSON pointer: `.a.b[0].c` gives `/a/b/0/c`. None if the path can have
-/// several results or is invalid.
-fn pointer(path: &str) -> Option<String> {
-    let mut pointer = String::new();
-    let mut add = |key: &str| {
-        pointer.push('/');
-        pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
-    };
-    let mut rest = path.chars().peekable();
-    while let Some(begin) = rest.next() {
-        if begin == '.' {
-            let mut key = String::new();
-            while let Some(c) = rest.next_if(|c| !matches!(c, '.' | '[')) {
-                match c {
-                    '\\' => key.push(rest.next()?),
-                    '*' | '?' | '(' | ')' | '@' | ']' | '{' | '}' | '\'' | '"' => return None,
-                    c if c.is_whitespace() => return None,
-                    c => key.push(c),
-                }
-            }
-            if key.is_empty() {
-                return None;
-            }
-            add(&key);
-        } else if begin == '[' {
-            let mut inside = String::new();
-            if let Some(quote) = rest.next_if(|c| matches!(c, '\'' | '"')) {
-                loop {
-                    match rest.next()? {
-                        '\\' => inside.push(rest.next()?),
-                        c if c == quote => break,
-                        c => inside.push(c),
-                    }
-                }
-            } else {
-                while let Some(c) = rest.next_if(char::is_ascii_digit) {
-                    inside.push(c);
-                }
-                inside.parse::<usize>().ok()?;
-            }
-            add(&inside);
-            rest.next_if_eq(&']')?;
-        } else {
-            return None;
+/// Returns the first value of a JSONPath in the JSON of the operation.
+fn field(operation: &ListedOperation, query: &JpQuery) -> Option<Value> {
+    let object: Value = serde_json::from_str(operation.raw.as_ref()?.get()).ok()?;
+    let found = js_path_process(query, &object).ok()?;
+    found.into_iter().next().map(|it| it.val().clone())
+}
+
+/// Returns the sort key of a field. Absent values come first, and numbers are ordered by size.
+fn field_key(value: Option<Value>) -> String {
+    match value {
+        None => String::new(),
+        Some(Value::String(text)) => text,
+        Some(Value::Number(number)) => {
+            // Texts of the same length have the order of the numbers.
+            format!("{:030.6}", number.as_f64().unwrap_or_default())
         }
-    }
-    Some(pointer)
-}
-
-fn field(operation: &ListedOperation, pointer: &str) -> Option<Value> {
-    let mut object: Value = serde_json::from_str(operation.raw.as_ref()?.get()).ok()?;
-    object.pointer_mut(pointer).map(Value::take)
-}
-
-/// The sort key of a field. The order is that of kubectl: absent values first, numbers by size,
-/// other values as text.
-#[derive(Debug, PartialEq)]
-struct FieldKey(Option<Value>);
-
-impl Eq for FieldKey {}
-
-impl PartialOrd for FieldKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for FieldKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        match (&self.0, &other.0) {
-            (Some(Value::Number(a)), Some(Value::Number(b))) => a
-                .as_f64()
-                .unwrap_or_default()
-                .total_cmp(&b.as_f64().unwrap_or_default()),
-            (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
-            (a, b) => a
-                .as_ref()
-                .map(Value::to_string)
-                .cmp(&b.as_ref().map(Value::to_string)),
-        }
+        Some(value) => value.to_string(),
     }
 }
 
@@ -254,44 +180,25 @@ mod tests {
     }
 
     #[test]
-    fn json_paths_support_only_indexes_and_quoted_keys() {
+    fn a_json_path_can_have_indexes_quoted_keys_braces_and_a_root() {
         let more = serde_json::json!({
             "metadata": {"labels": {"a.b/c": "x"}},
             "status": {"conditions": [{"reason": "y"}]},
         });
         let operation = super::super::snapshots::operation("a", "VM/b", "Up", 5, more);
-        let value = |path: &str| match SortBy::read(path) {
-            Ok(SortBy::Path { pointer, .. }) => field(&operation, &pointer),
-            other => panic!("{path}: {other:?}"),
-        };
         for (path, found) in [
             (".metadata.labels['a.b/c']", Some("x")),
-            ("{.metadata.labels[\"a.b/c\"]}", Some("x")),
-            (".metadata.labels.a\\.b/c", Some("x")),
             ("{$.status.conditions[0].reason}", Some("y")),
-            ("['status'].conditions[0]['reason']", Some("y")),
             (".status.conditions[1].reason", None),
-            (".status[0]", None),
         ] {
-            assert_eq!(value(path), found.map(Value::from), "{path}");
+            let Ok(SortBy::Path { query, .. }) = SortBy::read(path) else {
+                panic!("{path}");
+            };
+            assert_eq!(field(&operation, &query), found.map(Value::from), "{path}");
         }
-        for path in [
-            ".",
-            "..name",
-            ".status.",
-            ".status.conditions[*].reason",
-            ".status.conditions[-1]",
-            ".status.conditions[0",
-            ".status.conditions[?(@.type==\"Stalled\")].reason",
-            ".a['b",
-            ".a\\",
-            ".a[0]b",
-        ] {
+        for path in [".", ".status.", ".status.conditions[0", ".a['b"] {
             let refused = SortBy::read(path).expect_err(path);
-            assert!(
-                refused.contains("unsupported JSONPath"),
-                "{path}: {refused}"
-            );
+            assert!(refused.contains("invalid JSONPath"), "{path}: {refused}");
         }
     }
 

@@ -95,29 +95,16 @@ pub(super) async fn read_server_version(server: &ApiClient) -> Result<String, Pr
     }
 }
 
-/// Returns the reason why the OpenAPI document is missing. For example, the API is not registered,
-/// or `ifo-apiserver` does not answer.
+/// Returns the reason why the OpenAPI document is missing: the error of `ifo-apiserver`, if it is
+/// registered and does not answer.
 async fn missing_document_reason(server: &ApiClient) -> Problem {
-    for served in [Served::Live, Served::Crs] {
-        let group = served.group();
-        let uri = format!("/apis/{group}/{VERSION}/{}?limit=1", live::PLURAL);
-        match (served, server.answer(&uri, served.resource(), None).await) {
-            (_, Err(Problem::NotFound(_))) => {}
-            (_, Err(Problem::Forbidden { .. })) if !served.is_served_by(server).await => {}
-            // `Forbidden` can also mean that the API is missing. The arm above handles this case.
-            // But if the plugin cannot read discovery, `is_served_by` returns true, and the API may
-            // be missing in this and the next arm.
-            (Served::Live, Ok(_) | Err(Problem::Forbidden { .. })) => {
-                return Problem::Other("the server does not report its version".to_owned());
-            }
-            (Served::Crs, Ok(_) | Err(Problem::Forbidden { .. })) => {
-                return Problem::Other(format!(
-                    "{LIVE_GROUP} is not served, so ifo-apiserver cannot report its version; the cluster serves only the objects of {}",
-                    served.resource()
-                ));
-            }
-            (_, Err(problem)) => return problem,
-        }
+    let uri = format!("/apis/{LIVE_GROUP}/{VERSION}/{}?limit=1", live::PLURAL);
+    let resource = Served::Live.resource();
+    match server.answer(&uri, resource, None).await {
+        Ok(_) | Err(Problem::NotFound(_) | Problem::Forbidden { .. }) => Problem::Other(format!(
+            "the cluster does not report the version of ifo-apiserver; see: kubectl get apiservice \
+             {VERSION}.{LIVE_GROUP}"
+        )),
+        Err(problem) => problem,
     }
-    Problem::NotInstalled
 }

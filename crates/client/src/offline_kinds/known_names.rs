@@ -7,8 +7,9 @@
 
 use super::is_kind_or_plural;
 
-/// Short name, API group and plural of each kind.
-const ALL: [(&str, &str, &str); 40] = [
+/// Short name, API group and plural of each kind. A short name with an added `s`, such as `vms`, is
+/// accepted, too.
+const ALL: [(&str, &str, &str); 30] = [
     ("cm", "", "configmaps"),
     ("no", "", "nodes"),
     ("ns", "", "namespaces"),
@@ -24,20 +25,11 @@ const ALL: [(&str, &str, &str); 40] = [
     ("cj", "batch", "cronjobs"),
     ("vs", "snapshot.storage.k8s.io", "volumesnapshots"),
     ("kv", "kubevirt.io", "kubevirts"),
-    ("kvs", "kubevirt.io", "kubevirts"),
     ("vm", "kubevirt.io", "virtualmachines"),
-    ("vms", "kubevirt.io", "virtualmachines"),
     ("vmi", "kubevirt.io", "virtualmachineinstances"),
-    ("vmis", "kubevirt.io", "virtualmachineinstances"),
     ("vmim", "kubevirt.io", "virtualmachineinstancemigrations"),
-    ("vmims", "kubevirt.io", "virtualmachineinstancemigrations"),
     (
         "vmsnapshot",
-        "snapshot.kubevirt.io",
-        "virtualmachinesnapshots",
-    ),
-    (
-        "vmsnapshots",
         "snapshot.kubevirt.io",
         "virtualmachinesnapshots",
     ),
@@ -46,20 +38,11 @@ const ALL: [(&str, &str, &str); 40] = [
         "snapshot.kubevirt.io",
         "virtualmachinerestores",
     ),
-    (
-        "vmrestores",
-        "snapshot.kubevirt.io",
-        "virtualmachinerestores",
-    ),
     ("dv", "cdi.kubevirt.io", "datavolumes"),
-    ("dvs", "cdi.kubevirt.io", "datavolumes"),
     ("hco", "hco.kubevirt.io", "hyperconvergeds"),
-    ("hcos", "hco.kubevirt.io", "hyperconvergeds"),
     ("csv", "operators.coreos.com", "clusterserviceversions"),
-    ("csvs", "operators.coreos.com", "clusterserviceversions"),
     ("ip", "operators.coreos.com", "installplans"),
     ("sub", "operators.coreos.com", "subscriptions"),
-    ("subs", "operators.coreos.com", "subscriptions"),
     ("co", "config.openshift.io", "clusteroperators"),
     (
         "mcp",
@@ -71,16 +54,23 @@ const ALL: [(&str, &str, &str); 40] = [
     ("app", "argoproj.io", "applications"),
 ];
 
+/// Returns the resources in `group` with the short name `name`.
+fn plurals(name: &str, group: &str) -> impl Iterator<Item = &'static str> {
+    let singular = name.strip_suffix('s').unwrap_or(name);
+    let is_it = move |short: &str| short == name || short == singular;
+    let named = ALL.iter().filter(move |it| is_it(it.0) && it.1 == group);
+    named.map(|it| it.2)
+}
+
 /// Returns true if `name` is a short name of `kind` in `group`. `name` must be in lower case.
 pub(super) fn is_short_for_kind(name: &str, group: &str, kind: &str) -> bool {
-    let mut all = ALL.iter();
-    all.any(|(short, of, plural)| (*short, *of) == (name, group) && is_kind_or_plural(plural, kind))
+    plurals(name, group).any(|plural| is_kind_or_plural(plural, kind))
 }
 
 /// Returns true if `name` is a short name of the resource `plural` in `group`. `name` must be in
 /// lower case.
 pub(super) fn is_short_for_resource(name: &str, group: &str, plural: &str) -> bool {
-    ALL.contains(&(name, group, plural))
+    plurals(name, group).any(|it| it == plural)
 }
 
 #[cfg(test)]
@@ -97,6 +87,7 @@ mod tests {
         ));
         assert!(!is_short_for_resource("deploy", "apps", "daemonsets"));
         assert!(is_short_for_kind("deploy", "apps", "Deployment"));
+        assert!(is_short_for_kind("vms", "kubevirt.io", "VirtualMachine"));
         assert!(!is_short_for_kind("deploy", "apps", "DaemonSet"));
     }
 }

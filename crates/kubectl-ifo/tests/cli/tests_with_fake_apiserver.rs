@@ -166,7 +166,7 @@ fn each_error_status_is_reported_in_one_line_with_a_remedy() {
             status_response(403, "Forbidden", "no"),
             &[
                 "inflightoperations.live.ifo.kubevirt.io",
-                "kubectl create clusterrolebinding ifo-view-NAME --clusterrole=ifo-view --user=NAME",
+                "an administrator can bind the ClusterRole ifo-view to you",
             ],
         ),
         (
@@ -342,12 +342,6 @@ fn a_user_without_rights_on_an_api_that_is_not_served_sees_the_served_api() {
             shown.stderr
         );
     }
-    let version = execute(plugin(address).arg("version"));
-    assert!(
-        version.stderr.contains("only the objects of"),
-        "{}",
-        version.stderr
-    );
 }
 
 #[test]
@@ -375,7 +369,7 @@ fn a_user_of_one_namespace_sees_custom_resources_without_the_live_api() {
 #[test]
 fn an_api_that_is_not_installed_is_not_reported_as_a_missing_right() {
     let (_runtime, address) = serve(refuse);
-    for command in [&["list"][..], &["wait", "--timeout=0"], &["version"]] {
+    for command in [&["list"][..], &["wait", "--timeout=0"]] {
         let output = execute(plugin(address).args(command));
         assert_ne!(output.code, 0);
         assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
@@ -1290,28 +1284,17 @@ fn an_empty_list_is_explained_by_filters_or_missing_rule_sets() {
 }
 
 #[test]
-fn version_reports_which_api_the_cluster_serves() {
+fn a_version_that_cannot_be_read_has_a_reason() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE => (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response(),
         _ => not_found(),
     });
     let down = execute(plugin(address).arg("version"));
     assert!(down.stderr.contains("not available"), "{}", down.stderr);
-    let (_runtime, address) = serve(|request| match request.uri().path() {
-        CRS => list_response(&[], ""),
-        _ => not_found(),
-    });
-    let crs = execute(plugin(address).arg("version"));
-    assert!(
-        crs.stderr
-            .contains("only the objects of inflightoperations.ifo.kubevirt.io"),
-        "{}",
-        crs.stderr
-    );
     let (_runtime, address) = serve(|_| not_found());
     let none = execute(plugin(address).arg("version"));
     assert!(
-        none.stderr.contains("serves no operations"),
+        none.stderr.contains("kubectl get apiservice"),
         "{}",
         none.stderr
     );
