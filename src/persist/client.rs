@@ -12,7 +12,7 @@ use super::failure::StoreFailure;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ifo_api::persisted::InFlightOperation;
-use ifo_client::list::{ListItems, ListPage, ListPager, ListRequest, ListStart};
+use ifo_client::list::{ListItems, ListPage, ListPager};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -123,17 +123,8 @@ impl ClusterStore {
     }
 }
 
-/// Reads one page of a list. Each list starts with pages of [`PAGE_OBJECTS`] objects, even if the
-/// previous list needed small pages.
 async fn page(pager: &ListPager, token: Option<&str>) -> Result<ListPage, StoreFailure> {
-    if token.is_none() {
-        pager.reset_limit();
-    }
-    let request = ListRequest {
-        start: ListStart::after(token),
-        ..ListRequest::default()
-    };
-    match pager.page(request).await {
+    match pager.page(token).await {
         Ok(page) => Ok(page),
         Err(error) => Err(StoreFailure::of_list(error).await),
     }

@@ -13,38 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(test)]
 mod tests;
 
-/// The parameters of the request for one page.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ListRequest<'a> {
-    /// Label selector. Empty for all objects.
-    pub label_selector: &'a str,
-    /// Field selector. Empty for all objects.
-    pub field_selector: &'a str,
-    /// Beginning of the page.
-    pub start: ListStart<'a>,
-}
-
-/// The beginning of a page in the list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ListStart<'a> {
-    /// The page begins at the first object of the newest state.
-    #[default]
-    First,
-    /// The page begins at the first object. All pages of the list show the state at exactly this
-    /// resourceVersion.
-    Exact(&'a str),
-    /// The page begins after the page that returned this continue token.
-    Continue(&'a str),
-}
-
-impl<'a> ListStart<'a> {
-    /// Returns the beginning of the page after `token`, or the beginning of the list if `token` is
-    /// None.
-    pub fn after(token: Option<&'a str>) -> Self {
-        token.map_or(Self::First, Self::Continue)
-    }
-}
-
 /// A page in the form in which the API server sent it.
 #[derive(Clone, Debug)]
 pub struct ListPage {
@@ -168,7 +136,7 @@ impl ListPager {
 
     /// Limits the size of a page to `max_bytes`. If a page is larger, the pager immediately
     /// requests the page again with at most `reduced_limit` objects. The pager also requests later
-    /// pages with `reduced_limit`. If a page with `reduced_limit` is still too large,
+    /// pages of this list with `reduced_limit`. If a page with `reduced_limit` is still too large,
     /// [`ListPager::page`] returns [`ListError::TooLarge`].
     #[must_use]
     pub fn bounded(mut self, max_bytes: usize, reduced_limit: usize) -> Self {
@@ -177,31 +145,30 @@ impl ListPager {
         self
     }
 
-    /// Ends the requests with fewer objects. After a page was too large, the pager requests all
-    /// pages with fewer objects. After this call, it requests the usual number of objects again.
-    pub fn reset_limit(&self) {
-        self.is_reduced.store(false, Ordering::Relaxed);
-    }
-
-    /// Requests one page, and reads the whole page.
-    pub async fn page(&self, request: ListRequest<'_>) -> Result<ListPage, ListError> {
-        if !self.is_reduced.load(Ordering::Relaxed) {
-            let page = self.request_page(self.limit, request).await;
+    /// Requests the page after the page that returned the continue token `token`, or the first page.
+    /// Each list starts with pages of the usual size, even if an earlier list had pages that were too
+    /// large.
+    pub async fn page(&self, token: Option<&str>) -> Result<ListPage, ListError> {
+        let is_reduced = token.is_some() && self.is_reduced.load(Ordering::Relaxed);
+        if !is_reduced {
+            let page = self.request_page(self.limit, token).await;
             let is_too_large = matches!(page, Err(ListError::TooLarge { .. }));
+            self.is_reduced.store(is_too_large, Ordering::Relaxed);
             if !is_too_large || self.reduced_limit.is_none() {
                 return page;
             }
-            self.is_reduced.store(true, Ordering::Relaxed);
         }
-        self.request_page(self.reduced_limit, request).await
+        self.request_page(self.reduced_limit, token).await
     }
 
     async fn request_page(
         &self,
         limit: Option<usize>,
-        request: ListRequest<'_>,
+        token: Option<&str>,
     ) -> Result<ListPage, ListError> {
-        let uri = self.page_uri(limit, request);
+        let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
+        let query = query(&[("limit", &limit), ("continue", token.unwrap_or_default())]);
+        let uri = format!("{}?{query}", self.path);
         let mut get = Request::get(&uri);
         if let Some(accept) = self.accept {
             get = get.header(header::ACCEPT, accept);
@@ -233,24 +200,6 @@ impl ListPager {
                 .into()),
             },
         }
-    }
-
-    fn page_uri(&self, limit: Option<usize>, request: ListRequest<'_>) -> String {
-        let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
-        let (exact, version, token) = match request.start {
-            ListStart::First => ("", "", ""),
-            ListStart::Exact(version) => ("Exact", version, ""),
-            ListStart::Continue(token) => ("", "", token),
-        };
-        let query = query(&[
-            ("limit", &limit),
-            ("labelSelector", request.label_selector),
-            ("fieldSelector", request.field_selector),
-            ("resourceVersionMatch", exact),
-            ("resourceVersion", version),
-            ("continue", token),
-        ]);
-        format!("{}?{query}", self.path)
     }
 }
 
