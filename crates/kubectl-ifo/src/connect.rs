@@ -11,7 +11,7 @@ use super::from_files::FileContents;
 use super::output::complain;
 use super::problem::Problem;
 use crate::clock;
-use ifo_api::duration;
+use ifo_api::{duration, labels};
 use ifo_client::error_text::chain;
 use ifo_client::proxy::proxy;
 use kube::client::{AuthError, Body};
@@ -129,11 +129,7 @@ fn extra(text: &str) -> Result<(String, String), String> {
 /// Checks the name of a namespace. An invalid name would match no namespace, or would change the
 /// path of a request.
 pub(super) fn checked_namespace(text: &str) -> Result<String, String> {
-    let is_inside = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
-    let is_name = (1..=63).contains(&text.len())
-        && text.bytes().all(is_inside)
-        && !text.starts_with('-')
-        && !text.ends_with('-');
+    let is_name = text.len() <= 63 && !text.contains('.') && labels::is_subdomain(text);
     if is_name {
         Ok(text.to_owned())
     } else {

@@ -11,9 +11,7 @@
 //! groups.
 //!
 //! The plugin reads discovery when a kind is first needed. Two requests return all kinds
-//! (aggregated discovery). If the two answers lack the kind of an owner reference, a further
-//! request reads the resources of its API version. A kube-apiserver before 1.26 does not support
-//! aggregated discovery. On such a cluster, only the requests for single API versions find kinds.
+//! (aggregated discovery, since Kubernetes 1.26).
 
 use super::api_client::ApiClient;
 use super::object_names::escape;
@@ -21,13 +19,11 @@ use super::suggestion::nearest;
 use ifo_api::Gvr;
 use ifo_client::offline_kinds::{KindName, group, group_and_version};
 use ifo_client::short_names::ShortNames;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
-use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::OnceCell;
 
 /// The value of `freshness` in discovery for an API version whose aggregated API server does not
 /// answer the kube-apiserver. The resources that discovery lists for this version can be outdated
@@ -40,8 +36,6 @@ pub(super) struct Kinds {
     /// All kinds of the cluster. The inner value is None if discovery cannot be read, or if the
     /// cluster does not support aggregated discovery (all kinds in two answers).
     served: OnceCell<Option<ServedKinds>>,
-    /// The kinds of the API versions that were requested one by one, by `apiVersion`.
-    versions: Mutex<HashMap<String, Vec<ServedResource>>>,
 }
 
 /// The resources that a cluster serves.
@@ -176,7 +170,6 @@ impl Kinds {
         Self {
             server,
             served: OnceCell::new(),
-            versions: Mutex::default(),
         }
     }
 
@@ -197,30 +190,8 @@ impl Kinds {
         let is_it = |it: &&ServedResource| {
             it.kind == kind && (&*it.group, &*it.version) == group_and_version(api_version)
         };
-        if let Some(served) = self.discovered().await
-            && let Some(resource) = served.resources.iter().find(is_it)
-        {
-            return Some(resource.clone());
-        }
-        let mut versions = self.versions.lock().await;
-        if !versions.contains_key(api_version) {
-            let resources = self.read_version(api_version).await;
-            versions.insert(api_version.to_owned(), resources);
-        }
-        versions[api_version].iter().find(is_it).cloned()
-    }
-
-    /// Reads the resources of one API version. Empty if the resources cannot be read.
-    async fn read_version(&self, api_version: &str) -> Vec<ServedResource> {
-        let path = version_path(api_version);
-        let list: Result<APIResourceList, _> = self.server.get(&path, api_version, None).await;
-        let resources = list.map(|list| list.resources).unwrap_or_default();
-        let resources = resources.into_iter();
-        resources
-            // A name with a slash belongs to a subresource.
-            .filter(|it| !it.name.contains('/'))
-            .map(|it| ServedResource::of_version(api_version, it))
-            .collect()
+        let served = self.discovered().await?;
+        served.resources.iter().find(is_it).cloned()
     }
 
     /// Returns all kinds of the cluster, the kinds of the core group first. None if discovery is
@@ -260,29 +231,7 @@ impl Kinds {
     }
 }
 
-/// Returns the path of an API version: `/apis/apps/v1` for `apps/v1`, and `/api/v1` for `v1`.
-fn version_path(api_version: &str) -> String {
-    match group_and_version(api_version) {
-        ("", version) => format!("/api/{}", escape(version)),
-        (group, version) => format!("/apis/{}/{}", escape(group), escape(version)),
-    }
-}
-
 impl ServedResource {
-    fn of_version(api_version: &str, served: APIResource) -> Self {
-        let (group, version) = group_and_version(api_version);
-        let names = [&served.kind, &served.name, &served.singular_name];
-        let names = names.into_iter().chain(served.short_names.iter().flatten());
-        Self {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            names: names.map(|name| name.to_ascii_lowercase()).collect(),
-            kind: served.kind,
-            plural: served.name,
-            namespaced: served.namespaced,
-        }
-    }
-
     fn has_name(&self, name: &KindName) -> bool {
         let named = self.names.iter().any(|own| own == name.name());
         named && name.allows(&self.group, &self.version)
@@ -290,11 +239,11 @@ impl ServedResource {
 
     /// Returns the path of an object. The namespace is used only if the resource is namespaced.
     pub(super) fn path(&self, namespace: Option<&str>, name: &str) -> String {
-        let version = match &*self.group {
-            "" => self.version.clone(),
-            group => format!("{group}/{}", self.version),
+        let version = escape(&self.version);
+        let root = match &*self.group {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{}/{version}", escape(group)),
         };
-        let root = version_path(&version);
         let within = match namespace {
             Some(namespace) if self.namespaced => format!("/namespaces/{}", escape(namespace)),
             _ => String::new(),

@@ -144,11 +144,16 @@ mod tests {
         });
         let chain: Vec<ListedSubject> = chain.collect();
         let server = client(move |uri| {
-            if uri == "/apis/example.io/v1" {
+            if uri == "/apis" {
                 return Some(json!({
-                    "groupVersion": "example.io/v1",
-                    "resources": [{"name": "things", "singularName": "thing", "kind": "Thing",
-                                   "namespaced": true, "verbs": ["get"]}],
+                    "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
+                    "metadata": {}, "items": [{"metadata": {"name": "example.io"}, "versions": [{
+                        "version": "v1", "freshness": "Current", "resources": [{
+                            "resource": "things", "singularResource": "thing", "verbs": ["get"],
+                            "scope": "Namespaced",
+                            "responseKind": {"group": "example.io", "version": "v1", "kind": "Thing"},
+                        }],
+                    }]}],
                 }));
             }
             let name = uri.strip_prefix("/apis/example.io/v1/namespaces/a/things/")?;

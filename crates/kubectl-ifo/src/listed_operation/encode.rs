@@ -3,7 +3,8 @@
 use super::ListedOperation;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::{Value, json};
 
 /// A field of an operation that commands print.
 #[derive(Clone, Copy, Debug)]
@@ -45,13 +46,13 @@ pub(crate) enum JsonField {
 pub(crate) struct OperationJson<'a> {
     operation: &'a ListedOperation,
     fields: &'static [JsonField],
-    /// True if an optional field without a value is also printed.
+    /// True if a field without a value is also printed.
     includes_empty: bool,
     now: Option<Timestamp>,
 }
 
 impl ListedOperation {
-    /// Chooses the printed fields and their order. An optional field without a value is left out.
+    /// Chooses the printed fields and their order. A field without a value is left out.
     pub(crate) fn json(&self, fields: &'static [JsonField]) -> OperationJson<'_> {
         OperationJson {
             operation: self,
@@ -61,7 +62,7 @@ impl ListedOperation {
         }
     }
 
-    /// Chooses the printed fields and their order. An optional field without a value is printed as
+    /// Chooses the printed fields and their order. A field without a value is printed as
     /// `null` or as the empty text.
     pub(crate) fn json_with_empty_fields(&self, fields: &'static [JsonField]) -> OperationJson<'_> {
         OperationJson {
@@ -80,65 +81,44 @@ impl OperationJson<'_> {
         }
     }
 
-    /// Adds a field whose value can be absent.
-    fn optional<M: SerializeMap>(
-        &self,
-        map: &mut M,
-        key: &str,
-        value: Option<&impl Serialize>,
-    ) -> Result<(), M::Error> {
-        if value.is_some() || self.includes_empty {
-            map.serialize_entry(key, &value)?;
+    /// Returns the name and the value of a field. The value is `null` if it is absent.
+    fn entry(&self, field: JsonField) -> (&'static str, Value) {
+        let it = self.operation;
+        match field {
+            JsonField::Name => ("name", json!(it.name)),
+            JsonField::Namespace => ("namespace", json!(it.namespace)),
+            JsonField::Operation => ("operation", json!(it.operation)),
+            JsonField::Item => ("item", json!(it.item)),
+            JsonField::Component => ("component", json!(it.component)),
+            JsonField::RuleSet => ("ruleSet", json!(it.rule_set)),
+            JsonField::Subject => ("subject", json!(it.subject)),
+            JsonField::SubjectText => ("subject", json!(it.subject_name())),
+            JsonField::SubjectNamespace => ("namespace", json!(it.subject.namespace)),
+            JsonField::Phase => ("phase", json!(it.phase())),
+            JsonField::State => ("state", json!(it.state)),
+            JsonField::Reason => ("reason", json!(it.reason)),
+            JsonField::Message => ("message", json!(it.message)),
+            JsonField::Progress => ("progress", json!(it.progress)),
+            JsonField::Overdue => ("overdue", json!(it.is_overdue())),
+            JsonField::Stalled => ("stalled", json!(it.is_stalled())),
+            JsonField::Started => ("started", json!(it.started.map(Time))),
+            JsonField::Completed => ("completed", json!(it.completed.map(Time))),
+            JsonField::AgeSeconds => {
+                let age = self.now.and_then(|now| it.age(now));
+                ("ageSeconds", json!(age))
+            }
+            JsonField::Labels => ("labels", json!(it.labels)),
         }
-        Ok(())
-    }
-
-    /// Adds a field whose text can be empty.
-    fn text<M: SerializeMap>(&self, map: &mut M, key: &str, text: &str) -> Result<(), M::Error> {
-        if !text.is_empty() || self.includes_empty {
-            map.serialize_entry(key, text)?;
-        }
-        Ok(())
     }
 }
 
 impl Serialize for OperationJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let it = self.operation;
         let mut map = serializer.serialize_map(None)?;
         for field in self.fields {
-            match field {
-                JsonField::Name => map.serialize_entry("name", &it.name)?,
-                JsonField::Namespace => {
-                    self.optional(&mut map, "namespace", it.namespace.as_ref())?;
-                }
-                JsonField::Operation => map.serialize_entry("operation", &it.operation)?,
-                JsonField::Item => self.optional(&mut map, "item", it.item.as_ref())?,
-                JsonField::Component => map.serialize_entry("component", &it.component)?,
-                JsonField::RuleSet => map.serialize_entry("ruleSet", &it.rule_set)?,
-                JsonField::Subject => map.serialize_entry("subject", &it.subject)?,
-                JsonField::SubjectText => map.serialize_entry("subject", &it.subject_name())?,
-                JsonField::SubjectNamespace => {
-                    self.optional(&mut map, "namespace", it.subject.namespace.as_ref())?;
-                }
-                JsonField::Phase => map.serialize_entry("phase", it.phase())?,
-                JsonField::State => map.serialize_entry("state", &it.state)?,
-                JsonField::Reason => self.text(&mut map, "reason", &it.reason)?,
-                JsonField::Message => self.text(&mut map, "message", &it.message)?,
-                JsonField::Progress => self.optional(&mut map, "progress", it.progress.as_ref())?,
-                JsonField::Overdue => map.serialize_entry("overdue", &it.is_overdue())?,
-                JsonField::Stalled => map.serialize_entry("stalled", &it.is_stalled())?,
-                JsonField::Started => {
-                    self.optional(&mut map, "started", it.started.map(Time).as_ref())?;
-                }
-                JsonField::Completed => {
-                    self.optional(&mut map, "completed", it.completed.map(Time).as_ref())?;
-                }
-                JsonField::AgeSeconds => {
-                    let age = self.now.and_then(|now| it.age(now));
-                    self.optional(&mut map, "ageSeconds", age.as_ref())?;
-                }
-                JsonField::Labels => map.serialize_entry("labels", &it.labels)?,
+            let (key, value) = self.entry(*field);
+            if self.includes_empty || !(value.is_null() || value == "") {
+                map.serialize_entry(key, &value)?;
             }
         }
         map.end()

@@ -42,10 +42,7 @@ fn an_unknown_filter_value_is_an_error_with_a_suggestion() {
             ["-k", "VirtualMachin"],
             "no resource \"VirtualMachin\"; did you mean \"virtualmachine\"?",
         ),
-        (
-            ["-o", "Migratin"],
-            "; did you mean \"Migrating\"?",
-        ),
+        (["-o", "Migratin"], "; did you mean \"Migrating\"?"),
         (
             ["-n", "shpo"],
             "no namespace \"shpo\"; did you mean \"shop\"?",

@@ -194,56 +194,6 @@ fn rules_are_validated_against_the_cluster_of_the_flags() {
     );
 }
 
-#[test]
-fn plain_http_requests_carry_no_credentials() {
-    let credentials: Arc<Mutex<Vec<String>>> = Arc::default();
-    let log = credentials.clone();
-    let (_runtime, address) = serve(move |request| {
-        let headers = request.headers().get_all("authorization").iter();
-        log.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(headers.map(|it| format!("{it:?}")));
-        list_response(&[operation(1)], "")
-    });
-    let (address, whole) = (address.to_string(), format!("http://{address}"));
-    let folder = tempfile::tempdir().expect("a temporary folder can be created");
-    let file = folder.path().join("config");
-    let kubeconfig = format!(
-        "{{apiVersion: v1, kind: Config, current-context: a,
-           clusters: [{{name: a, cluster: {{server: '{address}'}}}}],
-           users: [{{name: a, user: {{token: t0ken}}}}],
-           contexts: [{{name: a, context: {{cluster: a, user: a}}}}]}}"
-    );
-    std::fs::write(&file, kubeconfig).expect("the file can be written");
-    let run = |args: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
-        execute(command.env("KUBECONFIG", &file).args(args))
-    };
-    for args in [
-        &[][..],
-        &["-s", &address],
-        &["-s", &address, "--token", "x"],
-        &["-s", &whole],
-    ] {
-        let output = run(args);
-        assert_eq!(output.code, 0, "{args:?}: {}", output.stderr);
-        assert!(
-            output.stdout.contains("VirtualMachine/vm-1"),
-            "{}",
-            output.stdout
-        );
-    }
-    assert_eq!(*credentials.lock().expect("no thread panics"), [""; 0]);
-    let none = run(&["--server=http://"]);
-    assert_eq!(none.code, 1);
-    assert!(
-        none.stderr
-            .starts_with("error: the address of the cluster is not valid"),
-        "{}",
-        none.stderr
-    );
-}
-
 /// Only Linux has the device `/dev/full`, to which every write fails.
 #[cfg(target_os = "linux")]
 #[test]
