@@ -2,7 +2,6 @@
 //! At most one compilation runs at the same time. The registry decides which rule set is compiled
 //! next.
 
-use super::registry::Registry;
 use crate::clock::processor_time;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -76,15 +75,16 @@ impl Compilations {
         }
     }
 
-    /// Starts the next compilation, if no compilation runs.
-    pub(super) fn start(&mut self, registry: &mut Registry) {
-        if self.running.is_none()
-            && let Some((name, spec)) = registry.begin_next_compilation()
-        {
-            let compiling = self.compiler.compile(name.clone(), spec.clone());
-            let compiled = compiling.map(|result| (name, spec, result));
-            self.running = Some(compiled.boxed());
-        }
+    /// Returns true if no compilation is running.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_none()
+    }
+
+    /// Starts a compilation. The caller checks that no compilation is running.
+    pub(super) fn start(&mut self, name: String, spec: Arc<OperationRuleSetSpec>) {
+        let compiling = self.compiler.compile(name.clone(), spec.clone());
+        let compiled = compiling.map(|result| (name, spec, result));
+        self.running = Some(compiled.boxed());
     }
 
     /// Waits for the end of the compilation and returns the result. If no compilation runs, returns

@@ -8,9 +8,10 @@
 
 use super::Report;
 use super::compilations::{Compilations, Compile, CompiledSpec};
-use super::registry::{Feedback, LookupRequest, Publication, Registry};
+use super::registry::Registry;
 use super::status_writes::{StatusSink, StatusWrite, StatusWrites};
 use super::target_discovery::Lookups;
+use super::tracked_target::{Feedback, LookupRequest, Publication};
 use crate::clock;
 use crate::observe::Resolve;
 use futures::StreamExt;
@@ -185,8 +186,11 @@ impl Controller {
             }
             // After the list is complete, the smallest rule set is compiled first. If a compilation
             // started earlier, the first rule set of the list could delay all others.
-            if self.listed.is_none() {
-                compilations.start(&mut self.registry);
+            if self.listed.is_none()
+                && compilations.is_idle()
+                && let Some((name, spec)) = self.registry.begin_next_compilation()
+            {
+                compilations.start(name, spec);
             }
             let has_compiled = !self.registry.is_compiling() || !self.compile_wait.is_scheduled();
             if self.start == StartPhase::Resolving && lookups.is_idle() && has_compiled {

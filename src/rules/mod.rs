@@ -21,6 +21,6 @@ mod tests;
 pub use compilations::CompileAtOnce;
 pub use compilations::{Compile, CompileResult, CompileThread};
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
-pub use registry::{Feedback, Publication};
 pub use states::Report;
 pub use status_writes::{StatusAnswer, StatusSink, StatusWrite};
+pub use tracked_target::{Feedback, Publication};

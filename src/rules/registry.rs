@@ -5,51 +5,16 @@
 use super::StatusWrite;
 use super::compilations::CompiledSpec;
 use super::known_status::KnownStatus;
-use super::states::{Facts, IdleReason, Report, ReportedRuleSet, RuleSetState};
+use super::states::{IdleReason, Report, ReportedRuleSet, RuleSetState};
 use super::status::{self, RuleSetHealth, WatchState};
-use super::tracked_target::TrackedTarget;
+use super::tracked_target::{Feedback, LookupRequest, Publication, TrackedTarget};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
-use ifo_api::{Gvr, Resolution, Source};
-use ifo_engine::rules::{RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook, expression_bytes};
+use ifo_api::{Gvr, Resolution};
+use ifo_engine::rules::{RuleSet, RuleSetError, RuleSetsWithoutBook, expression_bytes};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A report that a feed sends to the controller. A feed is the watch of one target, or of one
-/// namespace of it.
-#[derive(Clone, Debug)]
-pub struct Feedback {
-    /// The target and the namespace that the feed watches.
-    pub source: Source,
-    /// The generation of the rule book that the feed evaluates.
-    pub generation: u64,
-    /// The reason why the feed is not up to date. `None` if it is up to date.
-    pub failure: Option<String>,
-}
-
-/// A new rule book for the feeds of one target.
-#[derive(Clone, Debug)]
-pub struct Publication {
-    /// The target.
-    pub target: Arc<Gvr>,
-    /// The rule book. `None` ends the feeds.
-    pub book: Option<Arc<RuleBook>>,
-    /// True if the feeds end because the target is no longer served.
-    pub removed: bool,
-}
-
-/// Selects the targets that are looked up in discovery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LookupRequest {
-    /// Targets that were never looked up.
-    New,
-    /// Targets whose last look-up failed, targets that are not served, and targets whose feeds
-    /// fail.
-    Doubtful,
-    /// All targets.
-    All,
-}
 
 /// Maximum size of the expressions of all rule sets in use, in bytes. The compiled form can need 72
 /// times as much memory. The shipped rule sets together have less than a quarter of this size.
@@ -77,7 +42,6 @@ pub(super) struct Registry {
 /// A rule set with its compiled rules and its status.
 #[derive(Debug)]
 struct RegisteredRuleSet {
-    facts: Arc<Facts>,
     uid: Option<String>,
     generation: Option<i64>,
     /// The newest spec. A compilation has a clone of this `Arc`.
@@ -165,7 +129,6 @@ impl Registry {
         let target = Arc::new(object.spec.target.gvr());
         self.targets.entry(target.clone()).or_default();
         let known = RegisteredRuleSet {
-            facts: Arc::new(Facts::new(&name, &object.spec)),
             uid,
             generation: object.metadata.generation,
             arrived: self.compilations,
@@ -369,21 +332,16 @@ impl Registry {
     pub(super) fn rule_sets_without_book(&self) -> RuleSetsWithoutBook {
         let mut rule_sets_without_book = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
-            if known.compiled.is_none() {
-                rule_sets_without_book.undecided.insert(name.clone());
-                continue;
-            }
             let target = self.targets.get(&known.target);
-            match target.and_then(TrackedTarget::resolution) {
-                Some(Resolution::Served { .. }) if known.in_use.is_none() => {
-                    rule_sets_without_book.undecided.insert(name.clone());
-                }
-                Some(Resolution::Served { .. })
-                    if !target.is_some_and(|target| target.awaits_book(name)) => {}
-                Some(Resolution::NotServed { .. }) => {
+            let resolution = target.and_then(TrackedTarget::resolution);
+            match (&known.compiled, resolution) {
+                (Some(_), Some(Resolution::NotServed { .. })) => {
                     rule_sets_without_book.unserved.insert(name.clone());
                 }
-                Some(Resolution::Served { .. } | Resolution::Unknown { .. }) | None => {
+                (Some(_), Some(Resolution::Served { .. }))
+                    if known.in_use.is_some()
+                        && !target.is_some_and(|target| target.awaits_book(name)) => {}
+                _ => {
                     rule_sets_without_book.undecided.insert(name.clone());
                 }
             }
@@ -395,19 +353,17 @@ impl Registry {
     /// their target has not been read completely or its watch is interrupted. Invalid rule sets are
     /// not included.
     pub(super) fn unsynced_rule_sets(&self) -> BTreeSet<String> {
-        let mut unsynced = BTreeSet::new();
-        for (name, known) in &self.rule_sets {
-            let target = self.targets.get(&known.target);
-            let is_unsynced = match &known.compiled {
-                None => true,
-                Some(Ok(_)) => target.is_none_or(|target| target.is_unsynced(name)),
-                Some(Err(_)) => false,
-            };
-            if is_unsynced {
-                unsynced.insert(name.clone());
+        let is_unsynced = |name: &str, known: &RegisteredRuleSet| match &known.compiled {
+            None => true,
+            Some(Ok(_)) => {
+                let target = self.targets.get(&known.target);
+                target.is_none_or(|target| target.is_unsynced(name))
             }
-        }
-        unsynced
+            Some(Err(_)) => false,
+        };
+        let unsynced = self.rule_sets.iter();
+        let unsynced = unsynced.filter(|(name, known)| is_unsynced(name, known));
+        unsynced.map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns the state of all rule sets.
@@ -415,13 +371,15 @@ impl Registry {
         let rule_sets = self.rule_sets.iter().map(|(name, known)| {
             let target = self.targets.get(&known.target);
             ReportedRuleSet {
-                facts: known.facts.clone(),
+                name: name.as_str().into(),
+                spec: Some(known.spec.clone()),
                 kind: target.and_then(TrackedTarget::kind),
                 state: known.state(name, target),
             }
         });
         let unreadable = self.unreadable.iter().map(|name| ReportedRuleSet {
-            facts: Arc::new(Facts::unknown(name)),
+            name: name.as_str().into(),
+            spec: None,
             kind: None,
             state: RuleSetState::Idle(IdleReason::Unreadable),
         });

@@ -21,46 +21,14 @@ pub struct Report {
 /// One rule set in the report.
 #[derive(Debug)]
 pub(super) struct ReportedRuleSet {
-    pub(super) facts: Arc<Facts>,
+    pub(super) name: Text,
+    /// `None` for an object that cannot be decoded.
+    pub(super) spec: Option<Arc<OperationRuleSetSpec>>,
     /// The kind of the target's objects, and true if this kind is namespaced. The target is the
     /// resource that the rule set watches. `None` if discovery has not shown that the cluster
     /// serves the target.
     pub(super) kind: Option<(Text, bool)>,
     pub(super) state: RuleSetState,
-}
-
-/// The fields of a rule set that warnings need.
-#[derive(Debug)]
-pub(super) struct Facts {
-    pub(super) name: Text,
-    pub(super) component: Text,
-    pub(super) operations: Vec<Text>,
-    /// The namespaces of the rule set. `None` means all namespaces.
-    pub(super) namespaces: Option<BTreeSet<String>>,
-}
-
-impl Facts {
-    /// Copies the fields of a rule set.
-    pub(super) fn new(name: &str, spec: &OperationRuleSetSpec) -> Self {
-        let operations = spec.rules.iter().map(|rule| rule.operation.as_str().into());
-        Self {
-            name: name.into(),
-            component: spec.component.as_str().into(),
-            operations: operations.collect(),
-            namespaces: (!spec.namespaces.is_empty())
-                .then(|| spec.namespaces.iter().cloned().collect()),
-        }
-    }
-
-    /// Creates the facts about an object that cannot be decoded. Only its name is known.
-    pub(super) fn unknown(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            component: Text::default(),
-            operations: Vec::new(),
-            namespaces: None,
-        }
-    }
 }
 
 /// The state of a rule set.
@@ -181,7 +149,8 @@ impl RuleSetState {
 impl Report {
     /// Returns the rule sets that may miss operations.
     pub fn gaps(&self) -> Gaps {
-        let components = self.rule_sets.iter().map(|it| it.facts.component.clone());
+        let specs = self.rule_sets.iter().filter_map(|it| it.spec.as_ref());
+        let components = specs.map(|spec| Text::from(spec.component.as_str()));
         Gaps {
             rule_sets_are_read: self.read,
             total: self.rule_sets.len(),
@@ -197,55 +166,49 @@ impl ReportedRuleSet {
     /// Returns the gap of the rule set, with the namespaces in which operations may be missing.
     /// Returns `None` if no operations can be missing.
     fn gap(&self) -> Option<Gap> {
-        let facts = &self.facts;
-        let own_namespaces = || {
-            let own = facts.namespaces.as_ref()?;
-            Some(own.iter().map(|name| name.as_str().into()).collect())
-        };
-        let all_operations = || facts.operations.clone();
+        let spec = self.spec.as_deref();
+        let own_namespaces = spec.map(|spec| &spec.namespaces);
+        let own_namespaces = own_namespaces.filter(|own| !own.is_empty());
         // As long as the kind of the target is not known, its objects may be namespaced or
         // cluster-scoped.
-        let (own_namespaces, own_cluster_scoped) = match self.kind {
-            Some((_, false)) => (Some(BTreeSet::new()), true),
-            Some((_, true)) => (own_namespaces(), false),
-            None => (own_namespaces(), true),
+        let (mut namespaces, mut cluster_scoped) = match (&self.kind, own_namespaces) {
+            (Some((_, false)), _) => (Some(BTreeSet::new()), true),
+            (kind, Some(own)) => {
+                let own = own.iter().map(|name| name.as_str().into());
+                (Some(own.collect()), kind.is_none())
+            }
+            (kind, None) => (None, kind.is_none()),
         };
-        let (reason, operations, namespaces, cluster_scoped) = match &self.state {
+        let rules = spec.map_or(&[][..], |spec| &spec.rules);
+        let operations = rules.iter().map(|rule| rule.operation.as_str().into());
+        let mut operations: Vec<Text> = operations.collect();
+        let reason = match &self.state {
             RuleSetState::NotInstalled => return None,
-            RuleSetState::Idle(reason) => (
-                reason.text().to_owned(),
-                all_operations(),
-                own_namespaces,
-                own_cluster_scoped,
-            ),
+            RuleSetState::Idle(reason) => reason.text().to_owned(),
             RuleSetState::Watching(rule_set) => {
                 let activity = &rule_set.activity;
-                if let Some(reason) = may_miss_any(activity) {
-                    (reason, all_operations(), own_namespaces, own_cluster_scoped)
-                } else {
-                    let unknown = activity.unknown_on(ObjectScope::ALL);
-                    if unknown.objects == 0 {
-                        return None;
+                let unknown = activity.unknown_on(ObjectScope::ALL);
+                match may_miss_any(activity) {
+                    Some(reason) => reason,
+                    None if unknown.objects == 0 => return None,
+                    None => {
+                        let within = activity.unknown_in();
+                        operations = unknown.operations.into_keys().collect();
+                        cluster_scoped = within.contains(&None);
+                        namespaces = Some(within.into_iter().flatten().collect());
+                        evaluation_fails(unknown.objects)
                     }
-                    let namespaces = activity.unknown_in();
-                    let is_cluster_scoped = namespaces.contains(&None);
-                    (
-                        evaluation_fails(unknown.objects),
-                        unknown.operations.into_keys().collect(),
-                        Some(namespaces.into_iter().flatten().collect()),
-                        is_cluster_scoped,
-                    )
                 }
             }
         };
         Some(Gap {
-            rule_set: facts.name.clone(),
+            rule_set: self.name.clone(),
             reason,
             is_being_read: matches!(
                 self.state,
                 RuleSetState::Idle(IdleReason::NotSynced | IdleReason::Compiling)
             ),
-            component: facts.component.clone(),
+            component: spec.map_or_else(Text::default, |spec| spec.component.as_str().into()),
             kind: self.kind.as_ref().map(|(kind, _)| kind.clone()),
             operations,
             namespaces,
@@ -270,13 +233,18 @@ mod tests {
         namespaces: Option<&[&str]>,
         state: RuleSetState,
     ) -> ReportedRuleSet {
+        let spec = serde_json::json!({
+            "component": "kubevirt",
+            "target": {"group": "", "version": "v1", "resource": "pods"},
+            "namespaces": namespaces.unwrap_or_default(),
+            "rules": [
+                {"operation": "Migrating", "expression": "true"},
+                {"operation": "Starting", "expression": "true"},
+            ],
+        });
         ReportedRuleSet {
-            facts: Arc::new(Facts {
-                name: "a".into(),
-                component: "kubevirt".into(),
-                operations: vec!["Migrating".into(), "Starting".into()],
-                namespaces: namespaces.map(|all| all.iter().map(|it| (*it).to_owned()).collect()),
-            }),
+            name: "a".into(),
+            spec: Some(serde_json::from_value(spec).unwrap()),
             kind: kind.map(|(kind, namespaced)| (kind.into(), namespaced)),
             state,
         }

@@ -67,25 +67,17 @@ pub(super) struct StatusWrites {
     /// The rule sets with a write in flight.
     writing: HashSet<String>,
     waiting: VecDeque<StatusWrite>,
-    /// The rule sets whose last write has failed, by name.
-    failed: HashMap<String, FailedWrite>,
-    /// The rule sets whose status the controller has repaired, because another client had edited
-    /// the status. The key is the name of the rule set. The value is the earliest time of the next
-    /// repair, and the delay after that repair.
-    repaired: HashMap<String, (Instant, Duration)>,
+    /// The rule sets whose last write has failed or was a repair, by name.
+    delays: HashMap<String, WriteDelay>,
 }
 
-struct FailedWrite {
-    /// The earliest time of the next attempt.
-    retry_at: Instant,
-    /// The delay after that attempt, if it fails too.
-    next_delay: Duration,
-    /// The resourceVersion in the failed write. A write with another resourceVersion need not wait
-    /// until `retry_at`. `None` if every write must wait, in two cases:
-    ///
-    /// - The failure was no conflict.
-    /// - At least two consecutive writes have failed.
-    conflict_version: Option<String>,
+struct WriteDelay {
+    /// The earliest time of the next write.
+    until: Instant,
+    /// The delay after the next write, if it also fails or is a repair.
+    next: Duration,
+    /// True if the last write was a repair and succeeded. Then only a repair must wait.
+    only_repairs: bool,
 }
 
 impl StatusWrites {
@@ -95,35 +87,29 @@ impl StatusWrites {
             in_flight: FuturesUnordered::new(),
             writing: HashSet::new(),
             waiting: VecDeque::new(),
-            failed: HashMap::new(),
-            repaired: HashMap::new(),
+            delays: HashMap::new(),
         }
     }
 
-    /// Replaces all waiting writes. A write in `writes` is ignored in two cases:
-    ///
-    /// - Another write of the same rule set is in flight. The caller must pass the ignored write
-    ///   again when the other write has ended.
-    /// - The delay after a failed write or after a repair is not over. The caller must pass the
-    ///   ignored write again after the delay.
-    ///
-    /// Returns the time at which the first of these delays ends. `None` if no write waits for a
-    /// delay.
+    /// Replaces the waiting writes with `writes`, and starts as many of them as possible. Skips a
+    /// rule set with a write in flight, because its status must be computed again after this write.
+    /// Skips a rule set whose delay has not passed. Returns the time at which the first of these
+    /// delays has passed.
     pub(super) fn replace_waiting(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
         let now = Instant::now();
-        let wanted: HashSet<&str> = writes.iter().map(|write| write.name.as_str()).collect();
-        self.failed.retain(|name, _| wanted.contains(name.as_str()));
-        // If the controller repairs nothing in the five minutes after the time in an entry, the
-        // entry is removed. Then the controller repairs the next edit at once.
-        self.repaired
-            .retain(|_, (at, _)| *at + MAX_RETRY_DELAY > now);
+        self.delays
+            .retain(|_, delay| delay.until + MAX_RETRY_DELAY > now);
         self.waiting.clear();
         let mut again: Option<Instant> = None;
         for write in writes {
             if self.writing.contains(&write.name) {
                 continue;
             }
-            match self.earliest_start(&write).filter(|at| *at > now) {
+            let delay = self
+                .delays
+                .get(&write.name)
+                .filter(|delay| delay.until > now && (write.repairs || !delay.only_repairs));
+            match delay.map(|delay| delay.until) {
                 Some(at) => again = Some(again.map_or(at, |other| other.min(at))),
                 None => self.waiting.push_back(write),
             }
@@ -132,31 +118,11 @@ impl StatusWrites {
         again
     }
 
-    /// Returns the earliest time at which this write may start. Returns `None` if the write need
-    /// not wait.
-    fn earliest_start(&self, write: &StatusWrite) -> Option<Instant> {
-        let failed = self.failed.get(&write.name).filter(|failed| {
-            failed.conflict_version.is_none()
-                || failed.conflict_version.as_ref() == write.version.as_ref()
-        });
-        let repaired = self.repaired.get(&write.name).filter(|_| write.repairs);
-        failed
-            .map(|failed| failed.retry_at)
-            .max(repaired.map(|(at, _)| *at))
-    }
-
     fn start(&mut self) {
         while self.in_flight.len() < CONCURRENCY
             && let Some(write) = self.waiting.pop_front()
         {
             self.writing.insert(write.name.clone());
-            if write.repairs {
-                let before = self.repaired.get(&write.name);
-                let wait = before.map_or(FIRST_RETRY_DELAY, |(_, wait)| *wait);
-                let next = (wait * 2).min(MAX_RETRY_DELAY);
-                self.repaired
-                    .insert(write.name.clone(), (Instant::now() + wait, next));
-            }
             let sink = self.sink.clone();
             let written = async move {
                 let answer = sink.write(&write).await;
@@ -166,33 +132,31 @@ impl StatusWrites {
         }
     }
 
-    /// Waits for the end of a write. Returns the write and the new resourceVersion of the rule set,
-    /// or `None` if the write has failed. While no write is in flight, the future stays pending.
-    /// The future is cancel-safe.
+    /// Waits until a write has ended, and starts the next one. Returns a successful write, with the
+    /// resourceVersion of the rule set after the write. Returns `None` if the write has failed.
+    /// Never returns while no write is in flight. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<(StatusWrite, Option<String>)> {
         let Some((write, answer)) = self.in_flight.next().await else {
             return std::future::pending().await;
         };
         self.writing.remove(&write.name);
         self.start();
-        if let StatusAnswer::Written(version) = answer {
-            self.failed.remove(&write.name);
-            return Some((write, version));
-        }
-        let before = self.failed.get(&write.name);
-        let wait = before.map_or(FIRST_RETRY_DELAY, |failed| failed.next_delay);
-        // After the first conflict, a write with another resourceVersion may start at once. After
-        // two consecutive failures, every write waits. Without this rule, a client that constantly
-        // changes the rule set could cause a conflict for each of its changes.
-        let conflict_version = (answer == StatusAnswer::Conflict && before.is_none())
-            .then(|| write.version.clone())
-            .flatten();
-        let failed = FailedWrite {
-            retry_at: Instant::now() + wait,
-            next_delay: (wait * 2).min(MAX_RETRY_DELAY),
-            conflict_version,
+        let version = match answer {
+            StatusAnswer::Written(version) => Some(version),
+            StatusAnswer::Conflict | StatusAnswer::Failed => None,
         };
-        self.failed.insert(write.name, failed);
-        None
+        if version.is_none() || write.repairs {
+            let before = self.delays.get(&write.name);
+            let wait = before.map_or(FIRST_RETRY_DELAY, |delay| delay.next);
+            let delay = WriteDelay {
+                until: Instant::now() + wait,
+                next: (wait * 2).min(MAX_RETRY_DELAY),
+                only_repairs: version.is_some(),
+            };
+            self.delays.insert(write.name.clone(), delay);
+        } else {
+            self.delays.remove(&write.name);
+        }
+        version.map(|version| (write, version))
     }
 }

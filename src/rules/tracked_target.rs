@@ -2,13 +2,47 @@
 //! result of discovery, the published rule book (all compiled rule sets of the target), and the
 //! reports of the feeds. A feed is the watch of the target in all namespaces or in one namespace.
 
-use super::registry::{Feedback, LookupRequest, Publication};
 use super::status::WatchState;
 use ifo_api::Text;
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{RuleBook, RuleSet};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// A report that a feed sends to the controller. A feed is the watch of one target, or of one
+/// namespace of it.
+#[derive(Clone, Debug)]
+pub struct Feedback {
+    /// The target and the namespace that the feed watches.
+    pub source: Source,
+    /// The generation of the rule book that the feed evaluates.
+    pub generation: u64,
+    /// The reason why the feed is not up to date. `None` if it is up to date.
+    pub failure: Option<String>,
+}
+
+/// A new rule book for the feeds of one target.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// The target.
+    pub target: Arc<Gvr>,
+    /// The rule book. `None` ends the feeds.
+    pub book: Option<Arc<RuleBook>>,
+    /// True if the feeds end because the target is no longer served.
+    pub removed: bool,
+}
+
+/// Selects the targets that are looked up in discovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LookupRequest {
+    /// Targets that were never looked up.
+    New,
+    /// Targets whose last look-up failed, targets that are not served, and targets whose feeds
+    /// fail.
+    Doubtful,
+    /// All targets.
+    All,
+}
 
 /// The state of one target.
 #[derive(Debug, Default)]

@@ -181,7 +181,7 @@ async fn status_is_repaired_when_the_rules_change_in_the_same_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
+async fn conflict_of_a_repair_is_resolved_after_the_event() {
     let (fixture, status, version) = ready().await;
     fixture.edit(version + 1, &edited_elsewhere(&status));
     // Another client has changed the rule set, and the controller has not received the event of
@@ -208,7 +208,7 @@ async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflict_of_an_ordinary_write_is_resolved_at_once_by_the_event() {
+async fn conflict_of_an_ordinary_write_is_resolved_after_the_event() {
     let mut fixture = fixture();
     fixture.set_version(10);
     fixture.list(&[at(9, None)]);
@@ -220,7 +220,7 @@ async fn conflict_of_an_ordinary_write_is_resolved_at_once_by_the_event() {
         "the conflicting write must be sent once"
     );
     fixture.apply(&at(10, None));
-    moment().await;
+    tokio::time::sleep(REQUEUE).await;
     let versions: Vec<_> = fixture.writes().into_iter().map(|it| it.version).collect();
     assert_eq!(versions, [Some("10".to_owned())]);
 }

@@ -76,21 +76,6 @@ async fn all_invalid_rules_are_reported_with_their_position() {
     assert!(!status.watch_active);
 }
 
-#[tokio::test(start_paused = true)]
-async fn resource_that_is_not_served_is_an_invalid_target() {
-    let status = final_status(rule_set("a", "cars", "true"), not_served()).await;
-    assert_eq!(types(&status), ["Ready", "InvalidTarget", "Validated"]);
-    assert_eq!(
-        condition(&status, "Ready").as_deref(),
-        Some("False/InvalidTarget")
-    );
-    assert_eq!(
-        condition(&status, "InvalidTarget").as_deref(),
-        Some("True/NotServed")
-    );
-    assert_eq!(message(&status, "InvalidTarget"), "nobody serves it");
-}
-
 fn without_group(similar_group: Option<&str>) -> Resolution {
     Resolution::NotServed {
         message: "the cluster does not serve the API group example.com".into(),
@@ -100,78 +85,72 @@ fn without_group(similar_group: Option<&str>) -> Resolution {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_product_that_is_not_installed_is_no_invalid_target() {
-    let status = final_status(rule_set("a", "cars", "true"), without_group(None)).await;
-    assert_eq!(types(&status), ["Ready", "NotInstalled", "Validated"]);
-    assert_eq!(
-        condition(&status, "Ready").as_deref(),
-        Some("False/NotInstalled")
-    );
-    assert_eq!(
-        condition(&status, "NotInstalled").as_deref(),
-        Some("True/GroupNotServed")
-    );
-    assert_eq!(status.ready, "NotInstalled");
-    let watched = final_status(rule_set("a", "cars", "true"), served()).await;
-    assert_eq!(watched.ready, "True");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_missing_group_that_resembles_a_served_group_has_a_hint() {
-    let resolution = without_group(Some("example.org"));
-    let status = final_status(rule_set("a", "cars", "true"), resolution).await;
-    assert_eq!(types(&status), ["Ready", "InvalidTarget", "Validated"]);
-    assert_eq!(
-        condition(&status, "InvalidTarget").as_deref(),
-        Some("True/GroupNotServed")
-    );
-    assert_eq!(
-        message(&status, "Ready"),
-        "the cluster does not serve the API group example.com (hint: did you mean example.org?)"
-    );
-    assert_eq!(status.ready, "False");
-}
-
-#[tokio::test(start_paused = true)]
-async fn secrets_are_refused_as_a_target() {
-    let mut object = rule_set("a", "secrets", "true");
-    object.spec.target.group = String::new();
-    let status = final_status(object, served()).await;
-    assert_eq!(
-        condition(&status, "InvalidTarget").as_deref(),
-        Some("True/Refused")
-    );
-    assert!(message(&status, "InvalidTarget").contains("--allow-secrets-target"));
-    let elsewhere = final_status(rule_set("a", "secrets", "true"), served()).await;
-    assert_eq!(
-        condition(&elsewhere, "InvalidTarget"),
-        None,
-        "secrets of another API group must not be refused"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn namespaces_are_rejected_for_a_cluster_scoped_target() {
-    let kind = "Node".to_owned();
+async fn a_target_that_cannot_be_watched_has_a_condition_with_the_reason() {
+    let cars = || rule_set("a", "cars", "true");
+    let mut core_secrets = rule_set("a", "secrets", "true");
+    core_secrets.spec.target.group = String::new();
     let nodes = Resolution::Served {
-        kind,
+        kind: "Node".to_owned(),
         namespaced: false,
     };
-    let object = in_namespaces(rule_set("a", "nodes", "true"), &["x"]);
-    let status = final_status(object, nodes.clone()).await;
-    assert_eq!(
-        condition(&status, "InvalidTarget").as_deref(),
-        Some("True/ClusterScoped")
-    );
-    assert_eq!(
-        condition(&status, "Ready").as_deref(),
-        Some("False/InvalidTarget")
-    );
-    let everywhere = final_status(rule_set("a", "nodes", "true"), nodes).await;
-    assert_eq!(
-        condition(&everywhere, "Ready").as_deref(),
-        Some("True/Watching")
-    );
+    let in_x = in_namespaces(rule_set("a", "nodes", "true"), &["x"]);
+    let similar = without_group(Some("example.org"));
+    for (object, resolution, type_, reason, text) in [
+        (
+            cars(),
+            not_served(),
+            "InvalidTarget",
+            "NotServed",
+            "nobody serves it",
+        ),
+        (
+            cars(),
+            without_group(None),
+            "NotInstalled",
+            "GroupNotServed",
+            "API group example.com",
+        ),
+        (
+            cars(),
+            similar,
+            "InvalidTarget",
+            "GroupNotServed",
+            "did you mean example.org?",
+        ),
+        (
+            core_secrets,
+            served(),
+            "InvalidTarget",
+            "Refused",
+            "--allow-secrets-target",
+        ),
+        (
+            in_x,
+            nodes.clone(),
+            "InvalidTarget",
+            "ClusterScoped",
+            "cluster-scoped",
+        ),
+    ] {
+        let status = final_status(object, resolution).await;
+        assert_eq!(types(&status), ["Ready", type_, "Validated"]);
+        let (ready, found) = (format!("False/{type_}"), format!("True/{reason}"));
+        assert_eq!(condition(&status, "Ready"), Some(ready));
+        assert_eq!(condition(&status, type_), Some(found));
+        let shown = if type_ == "NotInstalled" {
+            type_
+        } else {
+            "False"
+        };
+        assert_eq!(status.ready, shown);
+        assert!(message(&status, type_).contains(text), "{reason}");
+    }
+    for (resource, resolution) in [("secrets", served()), ("nodes", nodes)] {
+        let status = final_status(rule_set("a", resource, "true"), resolution).await;
+        let ready = condition(&status, "Ready");
+        assert_eq!(ready.as_deref(), Some("True/Watching"), "{resource}");
+        assert_eq!(status.ready, "True");
+    }
 }
 
 #[tokio::test(start_paused = true)]
