@@ -226,7 +226,7 @@ impl Metrics {
         server.build.get_or_create(&labels).set(1);
         Self {
             server,
-            durations: DurationMetrics::new(&mut registry),
+            durations: DurationMetrics::register(&mut registry),
             problems: ProblemMetrics::register(&mut registry),
             activities: ActivityMetrics::register(&mut registry),
             api: Arc::new(aggregated_apiserver::metrics::Metrics::register(
@@ -285,19 +285,15 @@ impl Metrics {
     /// Counts a relist: the feed of `target` (the watch of the target's objects) has begun to list
     /// all objects.
     pub fn feed_relist(&self, target: &str) {
-        self.server
-            .feed_relists
-            .get_or_create(&vec![self.bounded_label("target", target)])
-            .inc();
+        let labels = vec![self.bounded_label("target", target)];
+        self.server.feed_relists.get_or_create(&labels).inc();
     }
 
     /// Counts a restart: the task of a feed of `target` has ended unexpectedly, for example because
     /// of a panic, and starts again.
     pub fn feed_restart(&self, target: &str) {
-        self.server
-            .feed_restarts
-            .get_or_create(&vec![self.bounded_label("target", target)])
-            .inc();
+        let labels = vec![self.bounded_label("target", target)];
+        self.server.feed_restarts.get_or_create(&labels).inc();
     }
 
     /// Sets the state of the feed of `target`: `listing`, `watching`, `lost` or `stopped`. For

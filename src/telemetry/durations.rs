@@ -6,7 +6,6 @@ use super::metrics_macro::metrics;
 use super::{CounterFamily, FloatGaugeFamily, GaugeFamily, IndexSample, Metrics, OperationSample};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
 metrics! {
     pub(super) struct DurationMetrics {
@@ -23,12 +22,6 @@ metrics! {
         rejected: Counter =
             "ifo_baselines_rejected", "Reads of the ConfigMap whose text this release could not decode";
         records: Gauge = "ifo_operation_records", "Records of completed operations";
-    }
-}
-
-impl DurationMetrics {
-    pub(super) fn new(registry: &mut Registry) -> Self {
-        Self::register(registry)
     }
 }
 

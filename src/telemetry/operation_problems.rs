@@ -7,7 +7,7 @@ use super::{GaugeFamily, MAX_VALUES, Metrics, OperationSample};
 use crate::index::IndexEntry;
 use ifo_api::Text;
 use ifo_api::live::{State, SubjectReference};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 metrics! {
     pub(super) struct ProblemMetrics {
@@ -36,59 +36,42 @@ impl ProblemSubject {
     }
 }
 
-/// Returns the problems of an operation, as values of the label `problem`.
-fn problems(operation: &OperationSample) -> impl Iterator<Item = &'static str> {
-    let in_flight = operation.age.is_some();
-    [
-        ("Blocked", operation.state == State::Blocked),
-        ("Failing", operation.state == State::Failing),
-        ("Overdue", operation.overdue),
-        ("Stalled", operation.stalled),
-    ]
-    .into_iter()
-    .filter_map(move |(problem, applies)| (in_flight && applies).then_some(problem))
-}
-
 impl Metrics {
-    /// Sets the gauge of operations with problems to the values of `operations`.
-    ///
-    /// The subjects of operations change all the time, so [`Metrics::bounded_label`] cannot limit
-    /// their number. Instead, each scrape has at most [`MAX_VALUES`] series with a subject. The
-    /// series are sorted, so that the same operations have a series at each scrape.
+    /// Sets `ifo_operation_problems`. Each scrape has at most [`MAX_VALUES`] series of subjects. All
+    /// further operations share the subject `other`.
     pub(super) fn read_problems(&self, operations: &[OperationSample]) {
-        let mut series = BTreeSet::new();
-        for operation in operations {
+        let mut counts = BTreeMap::<_, i64>::new();
+        for operation in operations.iter().filter(|it| it.age.is_some()) {
             let Some(place) = &operation.problem_subject else {
                 continue;
             };
-            for problem in problems(operation) {
-                let [component, name] = [&operation.component, &operation.operation];
-                series.insert((place, component, name, problem));
+            for (problem, applies) in [
+                ("Blocked", operation.state == State::Blocked),
+                ("Failing", operation.state == State::Failing),
+                ("Overdue", operation.overdue),
+                ("Stalled", operation.stalled),
+            ] {
+                if applies {
+                    let [component, name] = [&operation.component, &operation.operation];
+                    *counts.entry((place, component, name, problem)).or_default() += 1;
+                }
             }
         }
-        let own: BTreeSet<_> = series.into_iter().take(MAX_VALUES).collect();
         let gauge = &self.problems.problems;
         gauge.clear();
-        for operation in operations {
-            let Some(place) = &operation.problem_subject else {
-                continue;
+        for (series, ((place, component, name, problem), count)) in counts.into_iter().enumerate() {
+            let (namespace, subject) = if series < MAX_VALUES {
+                (&*place.namespace, &*place.subject)
+            } else {
+                ("other", "other")
             };
-            for problem in problems(operation) {
-                let [component, name] = [&operation.component, &operation.operation];
-                let has_series = own.contains(&(place, component, name, problem));
-                let (namespace, subject) = if has_series {
-                    (&*place.namespace, &*place.subject)
-                } else {
-                    ("other", "other")
-                };
-                let mut labels = self.operation_labels(component, name);
-                labels.extend([
-                    ("problem", problem.to_owned()),
-                    ("operation_namespace", namespace.to_owned()),
-                    ("subject", subject.to_owned()),
-                ]);
-                gauge.get_or_create(&labels).inc();
-            }
+            let mut labels = self.operation_labels(component, name);
+            labels.extend([
+                ("problem", problem.to_owned()),
+                ("operation_namespace", namespace.to_owned()),
+                ("subject", subject.to_owned()),
+            ]);
+            gauge.get_or_create(&labels).inc_by(count);
         }
     }
 }
