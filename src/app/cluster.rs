@@ -290,7 +290,7 @@ impl LeaderSetup {
         }
         PipelineInput {
             restored: restore_operations(term, common, serve, client.clone(), known_namespaces),
-            resolve: Arc::new(Discovery::new(connection, common.requeue)),
+            resolve: Arc::new(Discovery::new(connection)),
             rule_sets: rule_sets::follow(client.clone()),
             status: Arc::new(StatusWriter::new(client)),
             feed: Arc::new(ClusterFeed::new(

@@ -337,7 +337,7 @@ impl FeedTask {
 /// Returns the reason why a target is not watched, for the status of its rule sets. If the ifo
 /// server may not read the target, the text contains commands that grant this right.
 fn failure_text(lost: &GapReason, target: &Gvr) -> String {
-    if !matches!(lost, GapReason::Forbidden { .. }) {
+    if !matches!(lost, GapReason::Refused { code: 403, .. }) {
         return lost.to_string();
     }
     let resource = if target.group.is_empty() {

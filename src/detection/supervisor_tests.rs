@@ -419,7 +419,7 @@ async fn a_failing_feed_is_reported_with_its_error_until_it_recovers() {
     fixture.publish(&cars, Some(working(7, &cars))).await;
     let feed = fixture.running_feed();
     let message = "may not list cars".to_owned();
-    feed.send(Raw::Lost(GapReason::Forbidden { message }));
+    feed.send(Raw::Lost(GapReason::Refused { code: 403, message }));
     let mut reported = fixture.sent_reports().await;
     let (name, generation, failure) = reported.remove(0);
     assert_eq!((&*name, generation, reported.len()), ("cars", 7, 0));

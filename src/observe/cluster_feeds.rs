@@ -2,9 +2,10 @@
 //! in one. All feeds share one [`Connection`], and one [`ReadBudget`], which limits concurrent
 //! lists and large objects in memory.
 
-use super::apiserver_requests::{self, Refusal};
+use super::requests::{self, Refusal};
 use super::{
-    Connection, Feed, GapReason, ObjectNames, Raw, inline, list_and_watch::WatchTask,
+    Connection, Feed, GapReason, ObjectNames, Raw, inline,
+    list_and_watch::{WatchProgress, WatchTask},
     read_budget::ReadBudget,
 };
 use crate::telemetry::Metrics;
@@ -49,9 +50,9 @@ impl Feed for ClusterFeed {
 
     fn exists<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         async move {
-            match apiserver_requests::uid(&self.connection.client, target, object).await {
+            match requests::uid(&self.connection.client, target, object).await {
                 Ok(uid) => uid.as_deref() == object.uid,
-                Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => false,
+                Err(Refusal::Lost(GapReason::Refused { code: 404, .. }, _)) => false,
                 // A watch with a label selector also reports a deletion when the labels of an
                 // object no longer match. After any other failure, the server assumes this case:
                 // the object still exists. So its operations end after the debounce period (30 s by
@@ -69,7 +70,7 @@ impl ClusterFeed {
         let (connection, metrics) = (self.connection.clone(), Arc::clone(&self.metrics));
         let (retry_interval, budget) = (self.retry_interval, self.budget.clone());
         inline(move |out| {
-            WatchTask::new(
+            let task = WatchTask {
                 connection,
                 source,
                 selection,
@@ -77,8 +78,9 @@ impl ClusterFeed {
                 metrics,
                 budget,
                 out,
-            )
-            .run()
+                state: WatchProgress::default(),
+            };
+            task.run()
         })
     }
 }

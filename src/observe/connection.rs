@@ -9,9 +9,10 @@
 //! stream with a watch ends after minutes. So this module spreads the watches over several clients,
 //! each with its own connection. Ordinary requests have a client of their own.
 
-use super::buffered_connector::BufferedConnector;
-use super::time_limits::{ConnectWithin, TimeLimited};
-use http::Uri;
+use bytes::Bytes;
+use futures::{FutureExt as _, TryFutureExt as _, future::BoxFuture, stream};
+use http::{HeaderValue, Request, Response, Uri, header};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use hyper_util::{
     client::{
         legacy::{
@@ -26,20 +27,18 @@ use ifo_client::error_text::chain;
 use ifo_client::proxy::proxy;
 use kube::{
     Client, Config,
-    client::{
-        Body, ConfigExt as _,
-        middleware::{AuthLayer, ExtraHeadersLayer},
-        retry::RetryPolicy,
-    },
+    client::{Body, ConfigExt as _, retry::RetryPolicy},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use rustls::pki_types::ServerName;
 use std::{
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
+use tokio::time::{Instant, timeout, timeout_at};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, retry::RetryLayer, service_fn};
 
 /// Maximum number of watches on one connection. For the next watch, this module opens another
 /// connection. A kube-apiserver allows 100 concurrent streams on a connection. The other 20 streams
@@ -115,22 +114,9 @@ pub struct Connection {
     /// the operations of the leader) can use the same credentials for its requests to the leader.
     /// `None` if [`Connection::through`] created the connection.
     pub config: Option<Config>,
-    watch_clients: Arc<WatchClients>,
-}
-
-/// The clients for watches. Each client has a separate connection.
-struct WatchClients {
-    make: Box<dyn Fn() -> Client + Send + Sync>,
-    /// The existing clients, each with a counter of its watches. The counter is the number of
-    /// references to the `Arc`: one in this list, and one in each [`WatchClient`] of the client.
-    open: Mutex<Vec<(Client, Arc<()>)>>,
-}
-
-/// A client, with the permission to run one of its [`WATCHES_PER_CONNECTION`] watches. When this
-/// value is dropped, another watch can take the place.
-pub(super) struct WatchClient {
-    pub(super) client: Client,
-    _counter: Arc<()>,
+    make_client: Arc<dyn Fn() -> Client + Send + Sync>,
+    /// The client for the next watches, and the number of watches that may still use it.
+    watch_client: Arc<Mutex<(Client, usize)>>,
 }
 
 impl fmt::Debug for Connection {
@@ -144,48 +130,40 @@ impl Connection {
     /// API server, for which there is no kubeconfig.
     pub fn through(client: Client) -> Self {
         let every = client.clone();
-        Self::new(client, Box::new(move || every.clone()))
+        Self::new(client, None, Arc::new(move || every.clone()))
     }
 
-    fn new(client: Client, make: Box<dyn Fn() -> Client + Send + Sync>) -> Self {
+    fn new(
+        client: Client,
+        config: Option<Config>,
+        make_client: Arc<dyn Fn() -> Client + Send + Sync>,
+    ) -> Self {
         Self {
+            watch_client: Arc::new(Mutex::new((client.clone(), 0))),
             client,
-            config: None,
-            watch_clients: Arc::new(WatchClients {
-                make,
-                open: Mutex::default(),
-            }),
+            config,
+            make_client,
         }
     }
 
     /// Returns a client with a separate connection and without retries, for callers that retry
     /// themselves. [`ConnectOptions::api_timeout`] limits each request that is not a watch.
     pub fn without_retries(&self) -> Client {
-        (self.watch_clients.make)()
+        (self.make_client)()
     }
 
-    /// Returns a client for one more watch. If each existing client has [`WATCHES_PER_CONNECTION`]
-    /// watches, creates a client with a new connection.
-    pub(super) fn watch_client(&self) -> WatchClient {
-        let mut open = self
-            .watch_clients
-            .open
+    /// Returns a client for one more watch. [`WATCHES_PER_CONNECTION`] watches share a client. When
+    /// the last of them ends, the connection of the client closes.
+    pub(super) fn watch_client(&self) -> Client {
+        let mut next = self
+            .watch_client
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let free = open
-            .iter()
-            .find(|(_, counter)| Arc::strong_count(counter) <= WATCHES_PER_CONNECTION);
-        let (client, counter) = if let Some((client, counter)) = free {
-            (client.clone(), Arc::clone(counter))
-        } else {
-            let (client, counter) = ((self.watch_clients.make)(), Arc::new(()));
-            open.push((client.clone(), Arc::clone(&counter)));
-            (client, counter)
-        };
-        WatchClient {
-            client,
-            _counter: counter,
+        if next.1 == 0 {
+            *next = ((self.make_client)(), WATCHES_PER_CONNECTION);
         }
+        next.1 -= 1;
+        next.0.clone()
     }
 }
 
@@ -202,30 +180,25 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
         || std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".into()),
         |path| path.display().to_string(),
     );
-    let fail = |error: &dyn std::error::Error| ConnectError::Kubeconfig {
+    let fail = |reason| ConnectError::Kubeconfig {
         path: path.clone(),
-        reason: chain(error),
+        reason,
     };
-
     let read = match &options.kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
     };
     let (config, proxy) = match read {
         Ok(kubeconfig) => {
-            let mut config =
-                Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default())
-                    .await
-                    .map_err(|e| fail(&e))?;
+            let given = KubeConfigOptions::default();
+            let mut config = Config::from_custom_kubeconfig(kubeconfig.clone(), &given)
+                .await
+                .map_err(|error| fail(chain(&error)))?;
             config.apply_debug_overrides();
-            let proxy = proxy_for(&kubeconfig, &config.cluster_url);
-            let proxy = proxy.map_err(|reason| ConnectError::Kubeconfig {
-                path: path.clone(),
-                reason,
-            })?;
+            let proxy = proxy_for(&kubeconfig, &config.cluster_url).map_err(fail)?;
             (config, proxy)
         }
-        Err(error) if options.kubeconfig.is_some() => return Err(fail(&error)),
+        Err(error) if options.kubeconfig.is_some() => return Err(fail(chain(&error))),
         Err(error) => {
             let config = Config::incluster().map_err(|in_cluster| ConnectError::NoCluster {
                 path: path.clone(),
@@ -235,21 +208,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
             (config, None)
         }
     };
-
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    let stack = ClientLayers::new(&config, options.api_timeout).map_err(|e| fail(&e))?;
-    match proxy {
-        None => Ok(stack.connection(tcp)),
-        Some(proxy) => {
-            let mut tunnel = Tunnel::new(proxy.uri().clone(), tcp);
-            if let Some(auth) = proxy.basic_auth() {
-                tunnel = tunnel.with_auth(auth.clone());
-            }
-            Ok(stack.connection(tunnel))
-        }
-    }
+    clients(config, proxy, options.api_timeout).map_err(|error| fail(chain(error.as_ref())))
 }
 
 /// Returns the proxy for `server` with the proxy's credentials, or `None` if `server` must be
@@ -280,87 +239,51 @@ fn proxy_for(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>,
     ))
 }
 
-/// The layers that all clients of a connection share.
-struct ClientLayers {
+/// Creates the clients. All clients share the TLS configuration, and the authentication layer, so
+/// that a token is refreshed only once.
+fn clients(
     config: Config,
-    tls: rustls::ClientConfig,
-    server_name: Option<rustls::pki_types::ServerName<'static>>,
-    /// The authentication layer, which all clients share so that a token is refreshed only once.
-    auth: Option<AuthLayer>,
-    headers: ExtraHeadersLayer,
+    proxy: Option<Intercept>,
     limit: Duration,
-}
-
-impl ClientLayers {
-    fn new(config: &Config, limit: Duration) -> Result<Self, kube::Error> {
-        let server_name = match &config.tls_server_name {
-            Some(name) => Some(
-                rustls::pki_types::ServerName::try_from(name.clone()).map_err(|e| {
-                    kube::Error::Service(format!("tls-server-name {name:?}: {e}").into())
-                })?,
-            ),
-            None => None,
-        };
-        Ok(Self {
-            config: config.clone(),
-            tls: config.rustls_client_config()?,
-            server_name,
-            auth: config.auth_layer()?,
-            headers: config.extra_headers_layer()?,
-            limit,
-        })
-    }
-
-    fn connection<C>(self, connector: C) -> Connection
-    where
-        C: Service<Uri> + Clone + Send + Sync + 'static,
-        C::Response: hyper::rt::Read
-            + hyper::rt::Write
-            + hyper_util::client::legacy::connect::Connection
-            + Unpin
-            + Send
-            + 'static,
-        C::Future: Send + 'static,
-        C::Error: Into<BoxError>,
-    {
-        let calls = self.client(connector.clone(), true);
-        let config = Some(self.config.clone());
-        let make = move || self.client(connector.clone(), false);
-        Connection {
-            config,
-            ..Connection::new(calls, Box::new(make))
+) -> Result<Connection, BoxError> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let tunnel = proxy.map(|proxy| {
+        let tunnel = Tunnel::new(proxy.uri().clone(), tcp.clone());
+        match proxy.basic_auth() {
+            Some(auth) => tunnel.with_auth(auth.clone()),
+            None => tunnel,
         }
-    }
-
-    /// Creates a client with a separate connection pool. If `retry` is true, the client repeats a
-    /// request after an answer with 429, 503 or 504, until the time limit of the request. If
-    /// `retry` is false, the user of the client must retry.
-    fn client<C>(&self, connector: C, retry: bool) -> Client
-    where
-        C: Service<Uri> + Clone + Send + Sync + 'static,
-        C::Response: hyper::rt::Read
-            + hyper::rt::Write
-            + hyper_util::client::legacy::connect::Connection
-            + Unpin
-            + Send
-            + 'static,
-        C::Future: Send + 'static,
-        C::Error: Into<BoxError>,
-    {
-        let mut https = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(self.tls.clone())
-            .https_or_http();
-        if let Some(name) = &self.server_name {
-            https = https.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(
-                name.clone(),
-            ));
+    });
+    let tcp = service_fn(move |uri: Uri| -> BoxFuture<'static, _> {
+        match tunnel.clone() {
+            Some(tunnel) => tunnel.oneshot(uri).map_err(BoxError::from).boxed(),
+            None => tcp.clone().oneshot(uri).map_err(BoxError::from).boxed(),
         }
-        let connector = ConnectWithin {
-            connector: https
-                .enable_all_versions()
-                .wrap_connector(BufferedConnector(connector)),
-            limit: CONNECT_TIMEOUT,
-        };
+    });
+    let mut https = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = ServerName::try_from(name.clone())
+            .map_err(|error| format!("tls-server-name {name:?}: {error}"))?;
+        https = https.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name));
+    }
+    let https = https.enable_all_versions().wrap_connector(tcp);
+    let connector = service_fn(move |uri: Uri| {
+        let connecting = https.clone().oneshot(uri);
+        let connected = timeout(CONNECT_TIMEOUT, connecting);
+        connected
+            .map(|connected| match connected {
+                Ok(connected) => connected,
+                Err(_) => Err(format!("no connection within {CONNECT_TIMEOUT:?}").into()),
+            })
+            .boxed()
+    });
+    let (auth, headers) = (config.auth_layer()?, config.extra_headers_layer()?);
+    let shared = config.clone();
+    let client = move |retry: bool| {
         let http: hyper_util::client::legacy::Client<_, Body> = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -369,44 +292,74 @@ impl ClientLayers {
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_TIMEOUT)
-            .build(connector);
+            .build(connector.clone());
         let service = ServiceBuilder::new()
-            .layer(self.config.base_uri_layer())
+            .layer(shared.base_uri_layer())
+            // Without retries, the user of the client must retry after 429, 503 or 504.
             .option_layer(retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
-            .option_layer(self.auth.as_ref().map(ByRef))
-            .layer(self.headers.clone())
+            .option_layer(auth.as_ref())
+            .layer(headers.clone())
             .map_err(BoxError::from)
             .service(http);
-        Client::new(
-            TimeLimited {
-                service,
-                limit: self.limit,
-            },
-            self.config.default_namespace.clone(),
-        )
-    }
+        let service = service_fn(move |request| time_limited(service.clone(), request, limit));
+        Client::new(service, shared.default_namespace.clone())
+    };
+    let calls = client(true);
+    Ok(Connection::new(
+        calls,
+        Some(config),
+        Arc::new(move || client(false)),
+    ))
 }
 
-/// Applies a layer by reference, because kube's [`AuthLayer`] cannot be cloned.
-struct ByRef<'a, L>(&'a L);
-
-impl<S, L: tower::Layer<S>> tower::Layer<S> for ByRef<'_, L> {
-    type Service = L::Service;
-
-    fn layer(&self, inner: S) -> L::Service {
-        self.0.layer(inner)
+/// Sends a request, and limits the time until its answer is complete. A watch has no limit here,
+/// because a watch lasts for minutes. The module `list_and_watch` has timeouts for watches.
+async fn time_limited<S, B>(
+    service: S,
+    mut request: Request<Body>,
+    limit: Duration,
+) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    let agent = concat!("ifo-apiserver/", env!("CARGO_PKG_VERSION"));
+    let headers = request.headers_mut();
+    headers
+        .entry(header::USER_AGENT)
+        .or_insert(HeaderValue::from_static(agent));
+    let query = request.uri().query().unwrap_or_default();
+    let mut pairs = query.split('&');
+    if pairs.any(|pair| matches!(pair, "watch=1" | "watch=true")) {
+        let response = service.oneshot(request).await.map_err(Into::into)?;
+        return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()));
     }
+    let until = Instant::now() + limit;
+    let late = move |_| BoxError::from(format!("no complete answer within {limit:?}"));
+    let response = timeout_at(until, service.oneshot(request)).await;
+    let response = response.map_err(late)?.map_err(Into::into)?;
+    Ok(response.map(|body| {
+        let frames = stream::unfold(body, move |mut body| async move {
+            let frame = match timeout_at(until, body.frame()).await {
+                Ok(frame) => frame?.map_err(Into::into),
+                Err(elapsed) => Err(late(elapsed)),
+            };
+            Some((frame, body))
+        });
+        BodyExt::boxed_unsync(StreamBody::new(frames))
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Request;
+    use futures::StreamExt as _;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpListener,
     };
-    use tower::service_fn;
 
     fn options(path: impl Into<PathBuf>) -> ConnectOptions {
         ConnectOptions {
@@ -457,7 +410,7 @@ mod tests {
         std::fs::write(&path, kubeconfig(&server, "")).unwrap();
         let connection = connect(&options(&path)).await.unwrap();
         let watch_client = connection.watch_client();
-        for client in [&connection.client, &watch_client.client] {
+        for client in [&connection.client, &watch_client] {
             let request = Request::get("/version").body(Body::empty()).unwrap();
             let (response, received) = tokio::join!(client.send(request), async {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -489,18 +442,43 @@ mod tests {
 
     #[tokio::test]
     async fn watches_are_spread_over_connections_below_the_stream_limit() {
-        let never =
-            service_fn(|_| std::future::pending::<Result<http::Response<Body>, BoxError>>());
-        let connection = Connection::through(Client::new(never, "default"));
-        let open = || connection.watch_clients.open.lock().unwrap().len();
-        let mut watch_clients: Vec<_> = (0..WATCHES_PER_CONNECTION)
-            .map(|_| connection.watch_client())
-            .collect();
-        assert_eq!(open(), 1);
-        watch_clients.push(connection.watch_client());
-        assert_eq!(open(), 2);
-        watch_clients.clear();
-        watch_clients.extend((0..2 * WATCHES_PER_CONNECTION).map(|_| connection.watch_client()));
-        assert_eq!(open(), 2, "the connections must be reused");
+        let made = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = made.clone();
+        let make = move || {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let never =
+                service_fn(|_| std::future::pending::<Result<http::Response<Body>, BoxError>>());
+            Client::new(never, "default")
+        };
+        let connection = Connection::new(make(), None, Arc::new(make));
+        for watches in 1..=WATCHES_PER_CONNECTION + 1 {
+            connection.watch_client();
+            let clients = made.load(std::sync::atomic::Ordering::Relaxed) - 1;
+            assert_eq!(clients, watches.div_ceil(WATCHES_PER_CONNECTION));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_a_complete_answer_times_out_unless_it_is_a_watch() {
+        let limit = Duration::from_secs(30);
+        let request = |uri: &str| Request::get(uri).body(Body::empty()).unwrap();
+        let never = service_fn(|_| std::future::pending::<Result<Response<Body>, BoxError>>());
+        let error = time_limited(never, request("/api"), limit).await;
+        let error = error.unwrap_err().to_string();
+        assert_eq!(error, "no complete answer within 30s");
+        for (uri, ends) in [
+            ("/api/v1/pods", true),
+            ("/api/v1/pods?watch=1", false),
+            ("/api/v1/pods?limit=5&watch=true", false),
+        ] {
+            let stalled = service_fn(async |_| {
+                let first = stream::iter([Ok::<_, BoxError>(http_body::Frame::data("x".into()))]);
+                let frames = first.chain(stream::pending()).boxed();
+                Ok::<_, BoxError>(Response::new(StreamBody::new(frames)))
+            });
+            let response = time_limited(stalled, request(uri), limit).await.unwrap();
+            let body = timeout(limit * 10, response.into_body().collect()).await;
+            assert_eq!(body.is_ok_and(|body| body.is_err()), ends, "{uri}");
+        }
     }
 }

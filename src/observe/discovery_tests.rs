@@ -34,14 +34,11 @@ fn discovery(
                 .status(code)
                 .body(Body::from(text.as_bytes().to_vec()))
                 .unwrap();
-            future::ready(Ok::<_, Infallible>(response))
+            ready(Ok::<_, Infallible>(response))
         }),
         "default",
     );
-    (
-        Discovery::new(&Connection::through(client), Duration::from_mins(1)),
-        requested,
-    )
+    (Discovery::new(&Connection::through(client)), requested)
 }
 
 fn gvr(resource: &str) -> Gvr {
@@ -207,39 +204,13 @@ async fn only_a_complete_discovery_answer_is_conclusive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_crd_watch_discovery_is_polled_slowly() {
-    let (discovery, _) = discovery(|_, _| {
-        (
-            403,
-            r#"{"kind":"Status","code":403,"reason":"Forbidden","message":"no","status":"Failure"}"#,
-        )
-    });
-    let mut changes = discovery.resolution_changes();
-    let began = Instant::now();
-    changes.next().await.expect("changes never end");
-    assert!(
-        began.elapsed() >= Duration::from_mins(1),
-        "{:?}",
-        began.elapsed()
-    );
-    let mut more = 0;
-    let _ = tokio::time::timeout(Duration::from_mins(10), async {
-        while changes.next().await.is_some() {
-            more += 1;
-        }
-    })
-    .await;
-    assert!((8..30).contains(&more), "{more} in ten minutes");
-}
-
-#[tokio::test(start_paused = true)]
 async fn simultaneous_crd_changes_cause_one_signal_and_one_repeat() {
     let (send, changes) = futures::channel::mpsc::unbounded();
     let mut coalesced = Box::pin(coalesce(changes));
     for _ in 0..50 {
         send.unbounded_send(()).unwrap();
     }
-    let began = Instant::now();
+    let began = tokio::time::Instant::now();
     coalesced.next().await.unwrap();
     assert_eq!(began.elapsed(), COALESCE_PERIOD);
     coalesced.next().await.unwrap();

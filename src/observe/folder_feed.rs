@@ -83,16 +83,16 @@ impl Folder {
         let (scanner, first) = scan(Scanner::new(dir)).await;
         let content = first.map_err(FolderError::Unreadable)?.unwrap_or_default();
         let (publish, content) = watch::channel(Arc::new(content));
-        let following = async move {
-            let _watcher = watcher;
-            follow_changes(scanner, &dirty, &publish).await;
-        };
         let folder = Self {
             inner: Arc::new(FolderState {
                 dir: dir.to_owned(),
                 content,
                 metrics,
             }),
+        };
+        let following = async move {
+            let _watcher = watcher;
+            follow_changes(scanner, &dirty, &publish).await;
         };
         Ok((folder, following))
     }
@@ -153,20 +153,16 @@ async fn follow_changes(
         }
         let (back, result) = scan(scanner).await;
         scanner = back;
+        let has_failed = result.is_err();
         match result {
             Ok(Some(content)) => {
                 publish.send_replace(Arc::new(content));
             }
-            Ok(None) => {}
             // If several scans in a row fail, only the first failure is logged.
-            Err(why) if !failed => {
-                warn!("{why}; the objects of the folder are unchanged");
-                failed = true;
-                continue;
-            }
-            Err(_) => continue,
+            Err(why) if !failed => warn!("{why}; the objects of the folder are unchanged"),
+            Ok(None) | Err(_) => {}
         }
-        failed = false;
+        failed = has_failed;
     }
 }
 

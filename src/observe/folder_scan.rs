@@ -11,7 +11,7 @@ use ifo_client::manifest::{self, Object};
 use ifo_client::offline_kinds::{KnownKinds, group};
 use serde_json::Value;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
     fs, io,
     io::Read as _,
     path::{Path, PathBuf},
@@ -19,6 +19,7 @@ use std::{
 };
 use tracing::warn;
 use uuid::Uuid;
+use walkdir::{DirEntry, WalkDir};
 
 /// Maximum number of manifest files. If a folder has more files, the scan fails. A folder of
 /// manifests usually has far fewer files. The limit helps a user who passes `/` by mistake.
@@ -196,9 +197,9 @@ pub(super) struct Scanner {
     files: BTreeMap<PathBuf, File>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct File {
-    stamp: FileStamp,
+    stamp: Option<FileStamp>,
     objects: Vec<Object>,
 }
 
@@ -222,8 +223,7 @@ impl Scanner {
     /// The folder cannot be read, has too many files, or its files are too large in total. The
     /// previous content stays valid.
     pub(super) fn scan(&mut self) -> Result<Option<Content>, String> {
-        let mut found = BTreeMap::new();
-        walk(&self.dir, 0, &mut found).map_err(|e| format!("{}: {e}", self.dir.display()))?;
+        let found = manifests(&self.dir).map_err(|e| format!("{}: {e}", self.dir.display()))?;
         let total: u64 = found.values().map(|stamp| stamp.1.min(MAX_FILE)).sum();
         if total > MAX_TOTAL {
             return Err(format!(
@@ -231,31 +231,24 @@ impl Scanner {
                 self.dir.display()
             ));
         }
-        let before: BTreeSet<PathBuf> = self.files.keys().cloned().collect();
+        let before = self.files.len();
         self.files.retain(|path, _| found.contains_key(path));
-        let mut changed = self.files.len() != before.len();
+        let mut changed = self.files.len() != before;
         for (path, stamp) in found {
-            if self
-                .files
-                .get(&path)
-                .is_some_and(|file| file.stamp == stamp)
-            {
+            let file = self.files.entry(path.clone()).or_default();
+            if file.stamp == Some(stamp) {
                 continue;
             }
             changed = true;
-            let objects = match read(&path) {
-                Ok(objects) => objects,
-                Err(why) => {
-                    let last = self
-                        .files
-                        .remove(&path)
-                        .map(|file| file.objects)
-                        .unwrap_or_default();
-                    warn!(file = %path.display(), "{why}; the {} previous objects of the file are kept", last.len());
-                    last
-                }
-            };
-            self.files.insert(path, File { stamp, objects });
+            file.stamp = Some(stamp);
+            match read(&path) {
+                Ok(objects) => file.objects = objects,
+                Err(why) => warn!(
+                    file = %path.display(),
+                    "{why}; the {} previous objects of the file are kept",
+                    file.objects.len()
+                ),
+            }
         }
         Ok(changed.then(|| self.content()))
     }
@@ -269,40 +262,37 @@ impl Scanner {
     }
 }
 
-fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, FileStamp>) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        // The scan skips hidden files and folders, such as the folder `..data` of a mounted
-        // ConfigMap. It reads the visible files of the ConfigMap, which are links into `..data`.
-        if entry.file_name().as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        let path = entry.path();
-        if entry.file_type()?.is_dir() {
-            if depth < MAX_DEPTH {
-                match walk(&path, depth + 1, found) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    walked => walked?,
-                }
-            }
-            continue;
-        }
-        if !is_manifest(&path) {
+/// Returns the manifests in `dir` and in the folders below it.
+fn manifests(dir: &Path) -> io::Result<BTreeMap<PathBuf, FileStamp>> {
+    let mut found = BTreeMap::new();
+    // The scan skips hidden files and folders, such as the folder `..data` of a mounted ConfigMap.
+    // It reads the visible files of the ConfigMap, which are links into `..data`.
+    let is_visible = |entry: &DirEntry| {
+        entry.depth() == 0 || !entry.file_name().as_encoded_bytes().starts_with(b".")
+    };
+    let entries = WalkDir::new(dir).max_depth(MAX_DEPTH + 1).into_iter();
+    for entry in entries.filter_entry(is_visible) {
+        let entry = match entry.map_err(io::Error::from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() => continue,
+            entry => entry?,
+        };
+        if !is_manifest(entry.path()) {
             continue;
         }
         // The scan follows links to files. It ignores links to folders, because they could form a
         // loop.
-        match fs::metadata(&path) {
+        match fs::metadata(entry.path()) {
             Ok(metadata) if metadata.is_file() => {
                 if found.len() >= MAX_FILES {
                     return Err(io::Error::other(format!("more than {MAX_FILES} manifests")));
                 }
-                found.insert(path, (metadata.modified().ok(), metadata.len()));
+                let stamp = (metadata.modified().ok(), metadata.len());
+                found.insert(entry.into_path(), stamp);
             }
             _ => {}
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 fn is_manifest(path: &Path) -> bool {

@@ -25,29 +25,28 @@
 
 use super::{
     Connection, GapReason, InvalidData, Raw,
-    apiserver_requests::{self, Refusal, WatchOrPage},
     backoff::Backoff,
-    body_parts::{self, BodyPart, MAX_OBJECT},
+    parts::{BodyEnd, BodyPart, MAX_PART, PartReader},
     read_budget::ReadBudget,
+    requests::{self, Refusal},
     watch_event::{self, WatchLine},
-    watch_lines::LineReader,
 };
 use crate::telemetry::Metrics;
 use bytes::Bytes;
-use futures::channel::mpsc;
+use futures::{SinkExt as _, channel::mpsc};
 use http_body_util::BodyExt as _;
 use ifo_api::Source;
 use kube::client::Body;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 /// The longest time without a line in a watch. After this time, the feed ends the watch and opens a
 /// new one. A kube-apiserver sends a bookmark every 60 s, so two bookmarks are then missing.
 ///
-/// Two other waits have the same limit: for the beginning of an answer, and for the next object of
-/// a list. `K8S_API_TIMEOUT` (30 s by default) also limits the time for a whole page of a list.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
+/// Two other waits have the same limit: for the beginning of an answer, and for a page of a list.
+/// `K8S_API_TIMEOUT` (30 s by default) also limits the time for a page.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The longest time without a line in a `WatchList` that has not sent all objects yet. After this
 /// time, the feed lists the objects instead. A kube-apiserver without support for
@@ -64,153 +63,148 @@ const RESUMED_AFTER: Duration = Duration::from_secs(1);
 /// of an interruption, and continues to wait. The feed can wait for an answer of the
 /// kube-apiserver, for the time of the next attempt, or for a permit to list ([`ReadBudget`] limits
 /// the concurrent lists).
-const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
+pub(super) const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// Maximum number of lines in one watch that cannot be decoded. If there are more, the feed reports
 /// an interruption, and reads all objects again.
 const MAX_GARBAGE: u64 = 10;
-
-/// Maximum size in bytes of an object that a feed keeps until the next object arrives or the watch
-/// ends. The next watch continues from the resourceVersion of the last object.
-///
-/// - The feed keeps an object of at most this size. If the watch ends, the feed decodes the
-///   resourceVersion of the kept object. So it decodes one object for each watch, which saves time.
-/// - The feed does not keep a larger object, which saves memory. It decodes the resourceVersion
-///   when the object arrives.
-const KEPT_BUFFER: usize = 16 << 10;
 
 /// Maximum delay before the next attempt if the kube-apiserver cannot be reached or fails
 /// temporarily. After 401, 403, 404 or invalid data, the maximum delay is `REQUEUE_INTERVAL` (60 s
 /// by default), because such a failure usually lasts longer.
 const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(5);
 
-mod attempt_end;
-mod list;
-mod send_events;
+/// Number of objects that a feed requests in its first page.
+const FIRST_PAGE: u32 = 100;
 
-use attempt_end::AttemptEnd;
+/// The reason why a watch, a list, or an attempt to open a watch has ended. The reason decides which
+/// request the feed sends next.
+#[derive(Debug)]
+pub(super) enum AttemptEnd {
+    /// The kube-apiserver closed the watch, as it does after some minutes, or the watch was silent
+    /// for too long. The next watch continues from the last resourceVersion.
+    Closed,
+    /// The kube-apiserver no longer has the changes since the requested resourceVersion, or the
+    /// feed may have missed changes. The feed must read all objects again.
+    Expired,
+    /// The `WatchList` did not yield all objects, so the feed lists them. If `for_good` is true,
+    /// the kube-apiserver does not support `WatchList`, and the feed never requests a `WatchList`
+    /// again.
+    NoWatchList { for_good: bool },
+    /// Any other failure, with the delay that the kube-apiserver requests (`Retry-After`). `None`
+    /// if it requests no delay.
+    Failed(GapReason, Option<Duration>),
+}
+
+impl From<Refusal> for AttemptEnd {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Expired => Self::Expired,
+            Refusal::Invalid(message) => {
+                Self::Failed(GapReason::Refused { code: 400, message }, None)
+            }
+            Refusal::Lost(lost, retry_after) => Self::Failed(lost, retry_after),
+        }
+    }
+}
 
 /// Lists and watches one source. [`WatchTask::run`] never returns. The caller ends the watch by
 /// dropping the future.
 pub(super) struct WatchTask {
-    connection: Connection,
-    source: Source,
+    pub(super) connection: Connection,
+    pub(super) source: Source,
     /// The label selector of the requests. `None` means that the feed reads all objects.
-    selection: Option<String>,
-    /// The resource of `source` as a text, for the metrics.
-    target: String,
-    retry_interval: Duration,
-    metrics: Arc<Metrics>,
-    budget: ReadBudget,
-    out: mpsc::Sender<Raw>,
+    pub(super) selection: Option<String>,
+    pub(super) retry_interval: Duration,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) budget: ReadBudget,
+    pub(super) out: mpsc::Sender<Raw>,
+    pub(super) state: WatchProgress,
+}
+
+/// The state of a [`WatchTask`].
+pub(super) struct WatchProgress {
     backoff: Backoff,
     /// False after the kube-apiserver has shown that it does not support `WatchList`.
     watch_list: bool,
     /// True if the feed has sent `Synced`, and neither `Reset` nor `Lost` since then.
-    synced: bool,
+    pub(super) synced: bool,
     /// The resourceVersion from which a watch can continue. `None` if all objects must be read.
-    version: Option<String>,
-    /// The object of the latest event. The next watch continues from the resourceVersion of this
-    /// object. If `last` is `None`, the next watch continues from `version`. `last` is `None` in
-    /// these cases:
-    ///
-    /// - No object has arrived since `version` last changed. The initial objects of a `WatchList`
-    ///   do not count.
-    /// - The object has more than [`KEPT_BUFFER`] bytes. `version` is then its resourceVersion.
-    last: Option<Bytes>,
+    pub(super) version: Option<String>,
     /// Number of objects to request in one page.
-    page: u32,
+    pub(super) page: u32,
 }
 
-impl Drop for WatchTask {
-    fn drop(&mut self) {
-        self.metrics.feed_state(&self.target, "stopped");
-    }
-}
-
-impl WatchTask {
-    pub(super) fn new(
-        connection: Connection,
-        source: Source,
-        selection: Option<String>,
-        retry_interval: Duration,
-        metrics: Arc<Metrics>,
-        budget: ReadBudget,
-        out: mpsc::Sender<Raw>,
-    ) -> Self {
+impl Default for WatchProgress {
+    fn default() -> Self {
         Self {
-            connection,
-            target: source.target.to_string(),
-            source,
-            selection,
-            retry_interval,
-            metrics,
-            budget,
-            out,
             backoff: Backoff::default(),
             watch_list: true,
             synced: false,
             version: None,
-            last: None,
-            page: list::FIRST_PAGE,
+            page: FIRST_PAGE,
         }
     }
+}
 
+impl Drop for WatchTask {
+    fn drop(&mut self) {
+        self.set_state("stopped");
+    }
+}
+
+impl WatchTask {
+    /// Reads objects until the caller drops the future.
     pub(super) async fn run(mut self) {
-        let watch_client = self.connection.watch_client();
+        let client = self.connection.watch_client();
         loop {
             let began = Instant::now();
-            let end = self.attempt(&watch_client.client).await;
-            self.backoff.ended(began);
+            let end = self.attempt(&client).await;
+            self.state.backoff.ended(began);
             debug!(source = %self.source, ?end, "watch ended");
             let max_delay = MAX_UNREACHABLE_DELAY.min(self.retry_interval);
             let wait = match end {
-                AttemptEnd::Closed => self.backoff.next_after_clean_end(max_delay),
+                AttemptEnd::Closed => self.state.backoff.next_after_clean_end(max_delay),
                 AttemptEnd::Expired | AttemptEnd::NoWatchList { .. } => {
-                    self.forget_version();
-                    self.backoff.next_after_clean_end(max_delay)
+                    self.state.version = None;
+                    self.state.backoff.next_after_clean_end(max_delay)
                 }
                 AttemptEnd::Failed(lost, retry_after) => {
-                    let refused = matches!(
+                    let is_refused = matches!(
                         lost,
-                        GapReason::Unauthorized { .. }
-                            | GapReason::Forbidden { .. }
-                            | GapReason::NotFound { .. }
-                            | GapReason::Garbled(_)
+                        GapReason::Refused {
+                            code: 401 | 403 | 404,
+                            ..
+                        } | GapReason::Garbled(_)
                     );
                     self.lost(lost).await;
-                    let cap = if refused {
+                    let cap = if is_refused {
                         self.retry_interval
                     } else {
                         max_delay
                     };
-                    self.backoff.next(cap).max(retry_after.unwrap_or_default())
+                    let wait = self.state.backoff.next(cap);
+                    wait.max(retry_after.unwrap_or_default())
                 }
             };
-            if self.synced && wait > INTERRUPTION_REPORT_DELAY {
-                self.lost(GapReason::Unreachable(
-                    "the kube-apiserver ends each watch as soon as the watch is open".into(),
-                ))
-                .await;
+            if self.state.synced && wait > INTERRUPTION_REPORT_DELAY {
+                let why = "the kube-apiserver ends each watch as soon as the watch is open";
+                self.lost(GapReason::Unreachable(why.into())).await;
             }
             sleep(wait).await;
         }
     }
 
-    /// Reads all objects if there is no version to continue from. Then reads changes until the
-    /// watch ends.
+    /// Reads all objects if necessary, and then watches their changes until the watch ends.
     async fn attempt(&mut self, client: &kube::Client) -> AttemptEnd {
-        if let Some(last) = self.last.take() {
-            self.version = watch_event::resource_version(&last);
-        }
-        if self.version.is_none() {
-            self.metrics.feed_state(&self.target, "listing");
-            if self.watch_list {
+        if self.state.version.is_none() {
+            self.set_state("listing");
+            if self.state.watch_list {
                 match self.read_watch_list(client).await {
                     AttemptEnd::NoWatchList { for_good } => {
                         debug!(source = %self.source, "the WatchList was refused or is not complete; listing");
-                        self.forget_version();
-                        self.watch_list = !for_good;
+                        self.state.version = None;
+                        self.state.watch_list = !for_good;
                     }
                     end => return end,
                 }
@@ -219,146 +213,112 @@ impl WatchTask {
                 return end;
             }
         }
-        self.resume(client).await
-    }
-
-    /// Reads all objects and then their changes with one `WatchList` request (KEP-3157).
-    async fn read_watch_list(&mut self, client: &kube::Client) -> AttemptEnd {
-        match self
-            .open(
-                client,
-                WatchOrPage::WatchList {
-                    seconds: watch_seconds(),
-                },
-            )
-            .await
-        {
-            Ok(body) => {
-                self.reset().await;
-                self.read(body, true).await
-            }
-            Err(Refusal::Invalid(_)) => AttemptEnd::NoWatchList { for_good: true },
-            // A kube-apiserver that supports `WatchList` can also send a 410, for example while its
-            // cache is filled again.
-            Err(Refusal::Expired) => AttemptEnd::NoWatchList { for_good: false },
-            Err(refusal) => refusal.into(),
-        }
-    }
-
-    /// Watches the changes after `version`.
-    async fn resume(&mut self, client: &kube::Client) -> AttemptEnd {
-        let Some(version) = self.version.clone() else {
+        let Some(version) = &self.state.version else {
             return AttemptEnd::Expired;
         };
-        match self
-            .open(
-                client,
-                WatchOrPage::Watch {
-                    version: &version,
-                    seconds: watch_seconds(),
-                },
-            )
-            .await
-        {
+        let from = format!("resourceVersion={}", requests::escaped(version));
+        match self.open_watch(client, &from).await {
             Ok(body) => self.read(body, false).await,
             Err(refusal) => refusal.into(),
         }
     }
 
-    /// Sends a request and returns the body of the answer. If the feed is synced, and the answer
-    /// takes longer than [`INTERRUPTION_REPORT_DELAY`], reports an interruption and continues to
-    /// wait. If the answer does not begin within [`IDLE_TIMEOUT`], returns an error.
-    async fn open(&mut self, client: &kube::Client, ask: WatchOrPage<'_>) -> Result<Body, Refusal> {
-        let request = apiserver_requests::build(&self.source, self.selection.as_deref(), ask)?;
-        let answer = apiserver_requests::send(client, request);
-        tokio::pin!(answer);
-        if self.synced {
+    async fn read_watch_list(&mut self, client: &kube::Client) -> AttemptEnd {
+        let all = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+        match self.open_watch(client, all).await {
+            Ok(body) => {
+                self.reset().await;
+                self.read(body, true).await
+            }
+            Err(Refusal::Invalid(_)) => AttemptEnd::NoWatchList { for_good: true },
+            Err(Refusal::Expired) => AttemptEnd::NoWatchList { for_good: false },
+            Err(refusal) => refusal.into(),
+        }
+    }
+
+    async fn open_watch(&mut self, client: &kube::Client, from: &str) -> Result<Body, Refusal> {
+        // A long watch saves requests. The time is random, so that feeds that started together do
+        // not reconnect together.
+        let seconds = fastrand::u64(300..=600);
+        let query = format!("watch=1&{from}&allowWatchBookmarks=true&timeoutSeconds={seconds}");
+        self.open(client, &query).await
+    }
+
+    /// Sends a request, and waits for the beginning of the answer. If a feed that is up to date
+    /// waits for too long, reports an interruption.
+    pub(super) async fn open(
+        &mut self,
+        client: &kube::Client,
+        query: &str,
+    ) -> Result<Body, Refusal> {
+        let (source, selection) = (self.source.clone(), self.selection.clone());
+        let mut answer = std::pin::pin!(requests::objects(
+            client,
+            &source,
+            selection.as_deref(),
+            query
+        ));
+        if self.state.synced {
             if let Ok(answer) = timeout(INTERRUPTION_REPORT_DELAY, &mut answer).await {
-                return answer.map(http::Response::into_body);
+                return answer;
             }
             self.lost(GapReason::Unreachable("no answer yet".into()))
                 .await;
         }
-        match timeout(IDLE_TIMEOUT, answer).await {
-            Ok(answer) => answer.map(http::Response::into_body),
-            Err(_) => Err(Refusal::Lost(
-                GapReason::Unreachable(format!("no answer within {IDLE_TIMEOUT:?}")),
-                None,
-            )),
-        }
+        timeout(IDLE_TIMEOUT, answer).await.unwrap_or_else(|_| {
+            Err(Refusal::unreachable(format!(
+                "no answer within {IDLE_TIMEOUT:?}"
+            )))
+        })
     }
 
     /// Reads a watch to its end, and returns the reason of the end. If `initial` is true, the watch
     /// is a `WatchList`, which begins with all objects.
     async fn read(&mut self, body: Body, mut initial: bool) -> AttemptEnd {
-        let mut lines = LineReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
+        let mut lines = PartReader::new(body.into_data_stream(), MAX_PART, self.budget.clone());
         let (mut has_event, mut garbage) = (false, 0_u64);
         loop {
-            let awaits_confirmation = !initial && !self.synced;
+            let awaits_confirmation = !initial && !self.state.synced;
             let line_timeout = match (initial, awaits_confirmation) {
                 (true, _) => INITIAL_IDLE_TIMEOUT,
                 (_, true) => RESUMED_AFTER,
                 _ => IDLE_TIMEOUT,
             };
-            let problem = match lines.next(line_timeout).await {
-                Ok(line) => {
-                    let decoded = decode_line(&line);
-                    // A large line holds the permit for large objects ([`ReadBudget`]). An event
-                    // with an object of this line holds the permit, too. After this drop, other
-                    // feeds get the permit as soon as the event is dropped.
-                    drop(line);
-                    match decoded {
-                        Ok(event) => {
-                            has_event = true;
-                            if let Err(end) = self.event(event, &mut initial).await {
-                                return end;
-                            }
-                            continue;
-                        }
-                        // The line is too long to be read, and its beginning lacks the type of the
-                        // event, or the name or the UID of the object. Without this object, the
-                        // initial objects would be incomplete. So the feed lists the objects. In a
-                        // list, the feed needs only the name and the UID.
-                        Err(line) if line.too_long && initial => {
-                            return AttemptEnd::NoWatchList { for_good: false };
-                        }
-                        Err(line) => line.why,
-                    }
-                }
-                Err(body_parts::BodyEnd::Idle) if awaits_confirmation => {
+            let line = match lines.line(line_timeout).await {
+                Ok(line) => line,
+                Err(BodyEnd::Idle) if awaits_confirmation => {
                     self.synced().await;
                     continue;
                 }
-                Err(body_parts::BodyEnd::Idle) if initial => {
+                Err(end) => return end_of_watch(end, initial, has_event, garbage > 0),
+            };
+            let is_too_long = matches!(line, BodyPart::TooLong { .. });
+            let decoded = match &line {
+                BodyPart::TooLong { length, head } => {
+                    watch_event::read_head(head, *length).ok_or(InvalidData::Line(*length))
+                }
+                BodyPart::Whole(line) => watch_event::read(line),
+            };
+            // The line holds the permit for large objects.
+            drop(line);
+            match decoded {
+                Ok(event) => {
+                    has_event = true;
+                    if let Err(end) = self.event(event, &mut initial).await {
+                        return end;
+                    }
+                }
+                Err(_) if is_too_long && initial => {
                     return AttemptEnd::NoWatchList { for_good: false };
                 }
-                // If etcd was restored from a backup, the version of this feed can be higher than
-                // the newest version of the kube-apiserver. Then the kube-apiserver sends nothing,
-                // not even a bookmark, until its version reaches the version of this feed. So the
-                // feed must read all objects again.
-                Err(body_parts::BodyEnd::Idle) if !has_event => return AttemptEnd::Expired,
-                Err(body_parts::BodyEnd::Closed) if initial => {
-                    let why =
-                        "the watch ended before the kube-apiserver had sent all existing objects";
-                    return AttemptEnd::Failed(GapReason::Unreachable(why.into()), None);
+                Err(problem) => {
+                    garbage += 1;
+                    warn!(source = %self.source, %problem, "a line of a watch cannot be decoded; skipped");
+                    if garbage > MAX_GARBAGE {
+                        self.state.version = None;
+                        return AttemptEnd::Failed(GapReason::Garbled(problem), None);
+                    }
                 }
-                // A line that could not be decoded may have contained a change, so all objects must
-                // be read again.
-                Err(body_parts::BodyEnd::Idle | body_parts::BodyEnd::Closed) if garbage > 0 => {
-                    return AttemptEnd::Expired;
-                }
-                Err(body_parts::BodyEnd::Idle | body_parts::BodyEnd::Closed) => {
-                    return AttemptEnd::Closed;
-                }
-                Err(body_parts::BodyEnd::Broken(why)) => {
-                    return AttemptEnd::Failed(GapReason::Unreachable(why), None);
-                }
-            };
-            garbage += 1;
-            warn!(source = %self.source, %problem, "a line of a watch cannot be decoded; skipped");
-            if garbage > MAX_GARBAGE {
-                self.forget_version();
-                return AttemptEnd::Failed(GapReason::Garbled(problem), None);
             }
         }
     }
@@ -369,40 +329,37 @@ impl WatchTask {
     async fn event(&mut self, event: WatchLine, initial: &mut bool) -> Result<(), AttemptEnd> {
         match event {
             WatchLine::Error(status) if status.is_expired() => return Err(AttemptEnd::Expired),
+            // For example, an etcd without support for progress notifications.
             WatchLine::Error(_) if *initial => {
                 return Err(AttemptEnd::NoWatchList { for_good: false });
             }
             WatchLine::Error(status) => {
-                return Err(apiserver_requests::refusal(status.code, &status, None).into());
+                return Err(requests::refusal(status.code, &status, None).into());
             }
-            // A periodic bookmark before the end of the initial objects shows that the
-            // kube-apiserver does not support `sendInitialEvents`.
+            // The server ignores `sendInitialEvents`.
             WatchLine::Bookmark {
                 initial_end: false, ..
-            } if *initial => {
-                return Err(AttemptEnd::NoWatchList { for_good: true });
-            }
+            } if *initial => return Err(AttemptEnd::NoWatchList { for_good: true }),
             _ => {}
         }
-        if !*initial && !self.synced {
+        if !*initial && !self.state.synced {
             self.synced().await;
         }
         match event {
             WatchLine::Applied(object) => {
                 self.remember_version(&object, *initial);
-                self.applied(object).await;
+                self.send(Raw::Applied(object)).await;
             }
             WatchLine::TooLarge { object, length } => {
                 self.remember_version(&object, *initial);
-                self.too_large(object, length).await;
+                self.send(Raw::TooLarge { object, length }).await;
             }
             WatchLine::Deleted(object) => {
                 self.remember_version(&object, *initial);
                 self.send(Raw::Deleted(object)).await;
             }
             WatchLine::Bookmark { version, .. } => {
-                self.version = Some(version);
-                self.last = None;
+                self.state.version = Some(version);
                 if std::mem::replace(initial, false) {
                     self.synced().await;
                 }
@@ -416,44 +373,57 @@ impl WatchTask {
     /// Initial objects are ignored, because the kube-apiserver does not send them in the order of
     /// their versions.
     fn remember_version(&mut self, object: &Bytes, initial: bool) {
-        if initial {
-            return;
-        }
-        if object.len() <= KEPT_BUFFER {
-            self.last = Some(object.clone());
-        } else {
-            self.last = None;
-            self.version = watch_event::resource_version(object);
+        if !initial {
+            self.state.version = watch_event::resource_version(object);
         }
     }
 
-    fn forget_version(&mut self) {
-        self.version = None;
-        self.last = None;
+    pub(super) async fn reset(&mut self) {
+        self.state.synced = false;
+        self.metrics.feed_relist(&self.source.target.to_string());
+        self.send(Raw::Reset).await;
+    }
+
+    pub(super) async fn synced(&mut self) {
+        self.state.synced = true;
+        self.set_state("watching");
+        info!(source = %self.source, "up to date");
+        self.send(Raw::Synced).await;
+    }
+
+    pub(super) async fn lost(&mut self, lost: GapReason) {
+        self.state.synced = false;
+        self.set_state("lost");
+        warn!(source = %self.source, reason = %lost, "the watch is interrupted");
+        self.send(Raw::Lost(lost)).await;
+    }
+
+    /// Sends an event to the consumer. Sending fails only if the consumer of the feed has stopped,
+    /// and this future is then dropped, too.
+    pub(super) async fn send(&mut self, raw: Raw) {
+        let _ = self.out.send(raw).await;
+    }
+
+    fn set_state(&self, state: &'static str) {
+        self.metrics
+            .feed_state(&self.source.target.to_string(), state);
     }
 }
 
-/// The reason why a line of a watch cannot be decoded.
-struct Unintelligible {
-    too_long: bool,
-    why: InvalidData,
-}
-
-/// Decodes a line of a watch.
-fn decode_line(line: &BodyPart) -> Result<WatchLine, Unintelligible> {
-    let (event, too_long) = match line {
-        BodyPart::TooLong { length, head } => (
-            watch_event::read_head(head, *length).ok_or(InvalidData::Line(*length)),
-            true,
-        ),
-        BodyPart::Whole(line) => (watch_event::read(line), false),
-    };
-    event.map_err(|why| Unintelligible { too_long, why })
-}
-
-/// Returns the time in seconds after which the kube-apiserver ends a watch (`timeoutSeconds`). A
-/// long watch saves requests. The time is random, so that feeds that started together do not
-/// reconnect together.
-fn watch_seconds() -> u64 {
-    fastrand::u64(300..=600)
+/// Returns the reason why a watch has ended. `initial` is true if the watch is a `WatchList` that
+/// has not sent all objects. `has_garbage` is true if a line could not be decoded.
+fn end_of_watch(end: BodyEnd, initial: bool, has_event: bool, has_garbage: bool) -> AttemptEnd {
+    match end {
+        BodyEnd::Idle if initial => AttemptEnd::NoWatchList { for_good: false },
+        // After etcd was restored from a backup, the version of the watch can be higher than the
+        // newest version. Then the kube-apiserver sends nothing.
+        BodyEnd::Idle if !has_event => AttemptEnd::Expired,
+        BodyEnd::Closed if initial => {
+            let why = "the watch ended before the kube-apiserver had sent all existing objects";
+            AttemptEnd::Failed(GapReason::Unreachable(why.into()), None)
+        }
+        BodyEnd::Idle | BodyEnd::Closed if has_garbage => AttemptEnd::Expired,
+        BodyEnd::Idle | BodyEnd::Closed => AttemptEnd::Closed,
+        BodyEnd::Broken(why) => AttemptEnd::Failed(GapReason::Unreachable(why), None),
+    }
 }

@@ -20,17 +20,14 @@ mod connection;
 mod discovery;
 mod folder_feed;
 
-mod apiserver_requests;
 mod backoff;
-mod body_parts;
-mod buffered_connector;
 mod folder_scan;
+mod list;
 mod list_and_watch;
-mod list_page;
+mod parts;
 mod read_budget;
-mod time_limits;
+mod requests;
 mod watch_event;
-mod watch_lines;
 
 pub(crate) use backoff::Backoff;
 pub use cluster_feeds::ClusterFeed;
@@ -99,30 +96,15 @@ pub enum Raw {
 /// The reason of a gap. A gap is an interruption of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GapReason {
-    /// 401: the kube-apiserver does not accept the credentials.
-    Unauthorized {
-        /// The message of the kube-apiserver.
-        message: String,
-    },
-    /// 403: the user of the ifo server may not list or watch the resource.
-    Forbidden {
-        /// The message of the kube-apiserver, which names the user, verb and resource.
-        message: String,
-    },
-    /// 404: the kube-apiserver does not serve the resource.
-    NotFound {
-        /// The message of the kube-apiserver. If the names in the [`Source`] are not valid in a
-        /// path, this server sends no request, and writes the message itself.
-        message: String,
-    },
-    /// 429, 5xx or any other status code of a failure.
+    /// The kube-apiserver has refused the request.
     Refused {
         /// The HTTP status code, or the code of the Status object in an ERROR event. For a 422,
         /// the value is 400.
         code: u16,
-        /// For 429, 503 and 504: the message of the kube-apiserver. For other codes: the reason in
-        /// the Status object, such as `InternalError`, or the standard text of the code. For these
-        /// codes, the message of the kube-apiserver may quote an object, so it is left out.
+        /// For 401, 403, 404, 429, 503 and 504: the message of the kube-apiserver. For other codes:
+        /// the standard text of the code, because the message may quote an object. If the names in
+        /// the [`Source`] are not valid in a path, this server sends no request, and writes the
+        /// message of the 404 itself.
         message: String,
     },
     /// There was no answer, the connection broke, or the watch ended too early. The value is the
@@ -148,37 +130,28 @@ pub enum InvalidData {
     /// The value is the length of the line in bytes.
     #[error("a line of {0} bytes is too long, and its beginning does not identify the object")]
     Line(u64),
-    /// The field `object` of a watch event is not a JSON object.
-    #[error("an event whose field `object` is not a JSON object")]
+    /// The field `object` of a watch event, or an item of a list, is not a JSON object.
+    #[error("a value that is not a JSON object")]
     NoObject,
     /// A watch event has an unknown type.
     #[error("an event of an unknown type")]
     UnknownEvent,
-    /// An item of a list is too large, and its beginning lacks its name or its UID. The value is
-    /// the length of the item in bytes.
-    #[error("an item of {0} bytes whose beginning lacks the name or the UID")]
-    UnidentifiedItem(u64),
-    /// A page of a list does not have the expected form.
-    #[error("an invalid list: {0}")]
-    List(&'static str),
+    /// A page of a list with one object is too large, or an object that is too large lacks its name
+    /// or its UID.
+    #[error("an object of a list is too large")]
+    TooLargeItem,
     /// A page of a list has the same continue token as the previous page, or the list has no
     /// resourceVersion.
     #[error("a list without an end or without a resourceVersion")]
     Endless,
 }
 
-impl InvalidData {
-    fn json(error: &serde_json::Error) -> Self {
-        Self::Json(error.into())
-    }
-}
-
 impl fmt::Display for GapReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unauthorized { message } => write!(f, "unauthorized: {message}"),
-            Self::Forbidden { message } => write!(f, "forbidden: {message}"),
-            Self::NotFound { message } => write!(f, "not found: {message}"),
+            Self::Refused { code: 401, message } => write!(f, "unauthorized: {message}"),
+            Self::Refused { code: 403, message } => write!(f, "forbidden: {message}"),
+            Self::Refused { code: 404, message } => write!(f, "not found: {message}"),
             Self::Refused { code, message } => write!(f, "refused with {code}: {message}"),
             Self::Unreachable(message) => write!(f, "unreachable: {message}"),
             Self::Queued => f.write_str("waiting for the lists of other resources to end"),

@@ -13,8 +13,8 @@ use serde::{
     Deserialize,
     de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor},
 };
-use serde_json::{Map, Value, value::RawValue};
-use std::{collections::HashMap, fmt};
+use serde_json::value::RawValue;
+use std::{borrow::Cow, collections::BTreeMap, collections::HashMap, fmt};
 
 /// The annotation of the bookmark that follows the last existing object in a `WatchList`
 /// (KEP-3157).
@@ -86,23 +86,21 @@ struct BookmarkMetadata {
     annotations: Option<HashMap<String, String>>,
 }
 
-/// Decodes a complete line.
+/// Decodes a line of a watch.
 pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
-    for (event_type, begin) in [
-        ("MODIFIED", r#"{"type":"MODIFIED","object":{"#),
-        ("ADDED", r#"{"type":"ADDED","object":{"#),
-        ("DELETED", r#"{"type":"DELETED","object":{"#),
+    for (begin, event) in [
+        (
+            r#"{"type":"MODIFIED","object":{"#,
+            WatchLine::Applied as fn(_) -> _,
+        ),
+        (r#"{"type":"ADDED","object":{"#, WatchLine::Applied),
+        (r#"{"type":"DELETED","object":{"#, WatchLine::Deleted),
     ] {
         if line.starts_with(begin.as_bytes()) && line.ends_with(b"}}") {
-            let object = line.slice(begin.len() - 1..line.len() - 1);
-            return Ok(if event_type == "DELETED" {
-                WatchLine::Deleted(object)
-            } else {
-                WatchLine::Applied(object)
-            });
+            return Ok(event(line.slice(begin.len() - 1..line.len() - 1)));
         }
     }
-    let envelope: Envelope<'_> = serde_json::from_slice(line).map_err(|e| InvalidData::json(&e))?;
+    let envelope: Envelope<'_> = decode(line)?;
     let object = line.slice_ref(envelope.object.get().as_bytes());
     if !object.starts_with(b"{") {
         return Err(InvalidData::NoObject);
@@ -111,85 +109,81 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
         "ADDED" | "MODIFIED" => Ok(WatchLine::Applied(object)),
         "DELETED" => Ok(WatchLine::Deleted(object)),
         "BOOKMARK" => {
-            let MarkedBookmark { metadata } =
-                serde_json::from_slice(&object).map_err(|e| InvalidData::json(&e))?;
-            let initial_end = metadata
-                .annotations
-                .is_some_and(|a| a.get(INITIAL_EVENTS_END).is_some_and(|v| v == "true"));
+            let MarkedBookmark { metadata } = decode(&object)?;
+            let annotations = metadata.annotations.unwrap_or_default();
             Ok(WatchLine::Bookmark {
                 version: metadata.resource_version,
-                initial_end,
+                initial_end: annotations
+                    .get(INITIAL_EVENTS_END)
+                    .is_some_and(|v| v == "true"),
             })
         }
-        "ERROR" => Ok(WatchLine::Error(
-            serde_json::from_slice(&object).map_err(|e| InvalidData::json(&e))?,
-        )),
+        "ERROR" => Ok(WatchLine::Error(decode(&object)?)),
         _ => Err(InvalidData::UnknownEvent),
     }
 }
 
-/// Decodes the beginning of a line that is too long to be kept. `length` is the length of the whole
-/// line in bytes. Returns `None` in these cases:
-///
-/// - The beginning lacks the type of the event, or the name or UID of the object.
-/// - The type is not ADDED, MODIFIED or DELETED.
+/// Decodes JSON. The error does not quote it.
+pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, InvalidData> {
+    serde_json::from_slice(json).map_err(|error| InvalidData::Json((&error).into()))
+}
+
+/// Decodes the beginning of a line that is too long. Returns `None` if the beginning does not
+/// contain the type of the event, and the name and the UID of the object. `length` is the length of
+/// the line in bytes.
 pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
-    let (event_type, object) = parse_beginning(head, ParserPosition::Line);
-    let object = object?;
-    match event_type.as_deref()? {
+    let texts = texts(head);
+    let object = identity(&texts, "object.")?;
+    match texts.get("type")?.as_str() {
         "ADDED" | "MODIFIED" => Some(WatchLine::TooLarge { object, length }),
         "DELETED" => Some(WatchLine::Deleted(object)),
         _ => None,
     }
 }
 
-/// Reads the beginning of an object's JSON. Returns JSON with the same fields as
-/// [`WatchLine::TooLarge::object`]. Returns `None` if the beginning lacks the name or the UID.
-pub(super) fn identity(object: &[u8]) -> Option<Bytes> {
-    parse_beginning(object, ParserPosition::Object).1
+/// Returns JSON that contains only `name`, `namespace`, `uid` and `resourceVersion` of an object, in
+/// `metadata`. Returns `None` if the name or the UID is missing.
+pub(super) fn identity_of(object: &[u8]) -> Option<Bytes> {
+    identity(&texts(object), "")
 }
 
-/// Reads the beginning of an event or of an object. Returns the type of the event, and the JSON of
-/// [`WatchLine::TooLarge::object`]. The type is `None` if `text` does not contain it. The JSON is
-/// `None` if `text` lacks the name or the UID.
-fn parse_beginning(text: &[u8], within: ParserPosition) -> (Option<String>, Option<Bytes>) {
-    let mut event_type = None;
-    let mut metadata = Map::new();
-    // The text is usually incomplete, so the parser ends with an error. The fields that the parser
-    // has read before the error are used.
-    let _ = IdentityReader {
-        within,
-        event_type: &mut event_type,
-        metadata: &mut metadata,
+fn identity(texts: &BTreeMap<String, String>, path: &str) -> Option<Bytes> {
+    let mut metadata = BTreeMap::new();
+    for field in ["name", "namespace", "uid", "resourceVersion"] {
+        if let Some(text) = texts.get(&format!("{path}metadata.{field}")) {
+            metadata.insert(field, text);
+        }
     }
-    .deserialize(&mut serde_json::Deserializer::from_slice(text));
-    let whole = ["name", "uid"]
-        .iter()
-        .all(|key| metadata.contains_key(*key));
-    let object = whole.then(|| {
-        serde_json::json!({ "metadata": metadata })
-            .to_string()
-            .into()
-    });
-    (event_type, object)
+    let object = serde_json::json!({ "metadata": metadata }).to_string();
+    (metadata.contains_key("name") && metadata.contains_key("uid")).then(|| object.into())
 }
 
-/// The JSON object in which the parser is.
-#[derive(Clone, Copy)]
-enum ParserPosition {
-    Line,
-    Object,
-    Metadata,
+/// Returns the resourceVersion of an object. `None` if the object has no resourceVersion, or is not
+/// JSON.
+pub(super) fn resource_version(object: &[u8]) -> Option<String> {
+    let version = texts(object).remove("metadata.resourceVersion");
+    version.filter(|version| !version.is_empty())
 }
 
-/// Collects the identity of an object from the beginning of a text.
-struct IdentityReader<'a> {
-    within: ParserPosition,
-    event_type: &'a mut Option<String>,
-    metadata: &'a mut Map<String, Value>,
+/// Reads the identifying texts of an object, or of an object in an event. The keys are their paths,
+/// such as `object.metadata.name`. If `json` is not complete, returns the texts of its beginning.
+fn texts(json: &[u8]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let reader = TextReader {
+        path: "",
+        found: &mut found,
+    };
+    // The error says that the JSON is not complete.
+    let _ = reader.deserialize(&mut serde_json::Deserializer::from_slice(json));
+    found
 }
 
-impl<'de> DeserializeSeed<'de> for IdentityReader<'_> {
+struct TextReader<'a> {
+    path: &'a str,
+    found: &'a mut BTreeMap<String, String>,
+}
+
+impl<'de> DeserializeSeed<'de> for TextReader<'_> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -197,7 +191,7 @@ impl<'de> DeserializeSeed<'de> for IdentityReader<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for IdentityReader<'_> {
+impl<'de> Visitor<'de> for TextReader<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -205,89 +199,32 @@ impl<'de> Visitor<'de> for IdentityReader<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            let deeper = match (self.within, &*key) {
-                (ParserPosition::Line, "type") => {
-                    *self.event_type = Some(map.next_value()?);
-                    continue;
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            match (self.path, &*key) {
+                ("", "type") => {
+                    self.found.insert(key.into_owned(), map.next_value()?);
                 }
-                (ParserPosition::Metadata, "name" | "namespace" | "uid" | "resourceVersion") => {
-                    let text: String = map.next_value()?;
-                    self.metadata.insert(key.into_owned(), text.into());
-                    continue;
+                (
+                    "metadata" | "object.metadata",
+                    "name" | "namespace" | "uid" | "resourceVersion",
+                ) => {
+                    let path = format!("{}.{key}", self.path);
+                    self.found.insert(path, map.next_value()?);
                 }
-                (ParserPosition::Line, "object") => ParserPosition::Object,
-                (ParserPosition::Object, "metadata") => ParserPosition::Metadata,
+                ("", "object" | "metadata") | ("object", "metadata") => {
+                    let path = format!("{}.{key}", self.path);
+                    map.next_value_seed(TextReader {
+                        path: path.trim_start_matches('.'),
+                        found: &mut *self.found,
+                    })?;
+                    if path == ".metadata" {
+                        return Err(A::Error::custom("the rest of the object is not needed"));
+                    }
+                }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
-                    continue;
                 }
-            };
-            map.next_value_seed(IdentityReader {
-                within: deeper,
-                event_type: &mut *self.event_type,
-                metadata: &mut *self.metadata,
-            })?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns `metadata.resourceVersion` of an object, or `None` if the field is missing or empty. The
-/// parser stops after this field. A kube-apiserver writes the field near the beginning, so the
-/// parser reads only a small part of the object.
-pub(super) fn resource_version(object: &[u8]) -> Option<String> {
-    let mut found = None;
-    // `StringAtPath` stores the result in `found`, and then stops the parser with an error.
-    let _ = StringAtPath {
-        rest: &["metadata", "resourceVersion"],
-        found: &mut found,
-    }
-    .deserialize(&mut serde_json::Deserializer::from_slice(object));
-    found
-}
-
-/// Finds the string at a path of keys in JSON. `rest` contains the keys that follow the current
-/// position.
-struct StringAtPath<'a> {
-    rest: &'a [&'static str],
-    found: &'a mut Option<String>,
-}
-
-impl<'de> DeserializeSeed<'de> for StringAtPath<'_> {
-    type Value = ();
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        if self.rest.is_empty() {
-            deserializer.deserialize_str(self)
-        } else {
-            deserializer.deserialize_map(self)
-        }
-    }
-}
-
-impl<'de> Visitor<'de> for StringAtPath<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with metadata.resourceVersion")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
-        *self.found = (!value.is_empty()).then(|| value.to_owned());
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            if key == self.rest[0] {
-                map.next_value_seed(StringAtPath {
-                    rest: &self.rest[1..],
-                    found: self.found,
-                })?;
-                return Err(A::Error::custom("found; the rest is not read"));
             }
-            map.next_value::<IgnoredAny>()?;
         }
         Ok(())
     }
@@ -419,11 +356,6 @@ mod tests {
     #[test]
     fn the_version_is_found_at_any_position_of_metadata() {
         let version = |json: &str| resource_version(json.as_bytes());
-        assert_eq!(
-            version(r#"{"kind":"X","metadata":{"name":"a","resourceVersion":"42"},"spec":"#)
-                .as_deref(),
-            Some("42")
-        );
         assert_eq!(version(r#"{"spec":{"metadata":{"resourceVersion":"1"}},"metadata":{"resourceVersion":"42"}}"#).as_deref(), Some("42"));
         for none in [
             "",

@@ -13,7 +13,7 @@ use crate::start_ifo_apiserver::RunningServer;
 const LARGE: usize = 7_000_000;
 
 /// Size in bytes of an object that is too large: the server's limit for one object is 8 MiB
-/// (`MAX_OBJECT` in `src/observe/body_parts.rs`).
+/// (`MAX_PART` in `src/observe/parts.rs`).
 const TOO_LARGE: usize = 20_000_000;
 
 /// Part of the message in the status of a rule set that reports an object above the limit.

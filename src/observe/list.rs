@@ -1,0 +1,215 @@
+//! Lists all objects of a source in pages. A feed does this if the kube-apiserver does not support
+//! `WatchList`, or if a `WatchList` has not yielded all objects.
+//!
+//! A page of more than 64 KiB holds the permit for large objects, until the consumer of the feed has
+//! processed its objects. So there is only one such page in memory.
+
+use super::{
+    GapReason, InvalidData, Raw,
+    list_and_watch::{AttemptEnd, IDLE_TIMEOUT, INTERRUPTION_REPORT_DELAY, WatchTask},
+    parts::{BodyEnd, BodyPart, MAX_PART, PartReader},
+    read_budget::ListPermit,
+    requests::{Refusal, escaped},
+    watch_event,
+};
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::pin::pin;
+use tokio::time::timeout;
+
+/// Maximum number of objects in a page. After a continue token has expired, the feed requests
+/// larger pages, so that the next list needs fewer requests and less time.
+const MAX_PAGE: u32 = 2_500;
+
+/// Maximum size of a page in bytes. A page that is larger than an object may be makes the next pages
+/// smaller. Some API servers ignore the requested number of objects.
+const MAX_PAGE_BYTES: usize = 32 << 20;
+
+/// Factor by which the number of objects in a page grows or shrinks. After an incomplete or too
+/// large page, the feed requests smaller pages.
+const GROWTH_FACTOR: u32 = 5;
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    metadata: PageMetadata,
+    // Go writes a nil slice as null.
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PageMetadata {
+    resource_version: String,
+    /// The token for the next page. Empty on the last page.
+    r#continue: String,
+}
+
+impl WatchTask {
+    /// Lists all objects in pages.
+    pub(super) async fn list(&mut self, client: &kube::Client) -> Result<(), AttemptEnd> {
+        let garbled = |why| AttemptEnd::Failed(GapReason::Garbled(why), None);
+        let permit = self.wait_for_permit().await;
+        let mut token = String::new();
+        let mut has_begun = false;
+        loop {
+            let limit = self.state.page;
+            let query = if token.is_empty() {
+                format!("limit={limit}")
+            } else {
+                format!("limit={limit}&continue={}", escaped(&token))
+            };
+            let body = match self.open(client, &query).await {
+                Ok(body) => body,
+                Err(refusal) => {
+                    if refusal == Refusal::Expired && !token.is_empty() {
+                        self.state.page = (self.state.page * GROWTH_FACTOR).min(MAX_PAGE);
+                    }
+                    return Err(refusal.into());
+                }
+            };
+            let Some(page) = self.read_page(body).await? else {
+                continue; // The page was too large.
+            };
+            let (metadata, objects) = decode(&page).map_err(garbled)?;
+            drop(page);
+            if !std::mem::replace(&mut has_begun, true) {
+                self.reset().await;
+            }
+            for object in objects {
+                let length = object.len() as u64;
+                let raw = if object.len() <= MAX_PART {
+                    Raw::Applied(object)
+                } else if let Some(object) = watch_event::identity_of(&object) {
+                    Raw::TooLarge { object, length }
+                } else {
+                    return Err(garbled(InvalidData::TooLargeItem));
+                };
+                self.send(raw).await;
+            }
+            let next = metadata.r#continue;
+            if metadata.resource_version.is_empty() || (!next.is_empty() && next == token) {
+                return Err(garbled(InvalidData::Endless));
+            }
+            if next.is_empty() {
+                self.state.version = Some(metadata.resource_version);
+                drop(permit);
+                self.synced().await;
+                return Ok(());
+            }
+            token = next;
+        }
+    }
+
+    /// Waits for the permit to list. If a feed that is up to date waits for too long, reports an
+    /// interruption.
+    async fn wait_for_permit(&mut self) -> ListPermit {
+        let budget = self.budget.clone();
+        let mut permit = pin!(budget.list_permit());
+        if self.state.synced {
+            if let Ok(permit) = timeout(INTERRUPTION_REPORT_DELAY, &mut permit).await {
+                return permit;
+            }
+            self.lost(GapReason::Queued).await;
+        }
+        permit.await
+    }
+
+    /// Reads a page. If the page is too large or does not arrive, the next page is smaller. Returns
+    /// `None` if the page is too large.
+    async fn read_page(&mut self, body: Body) -> Result<Option<Bytes>, AttemptEnd> {
+        let body = body.into_data_stream();
+        let mut page = PartReader::new(body, MAX_PAGE_BYTES, self.budget.clone());
+        let why = match page.page(IDLE_TIMEOUT).await {
+            Ok(BodyPart::Whole(page)) => {
+                if page.len() > MAX_PART {
+                    self.shrink_pages();
+                }
+                return Ok(Some(page));
+            }
+            Ok(BodyPart::TooLong { .. }) if self.state.page == 1 => {
+                let why = GapReason::Garbled(InvalidData::TooLargeItem);
+                return Err(AttemptEnd::Failed(why, None));
+            }
+            Ok(BodyPart::TooLong { .. }) => None,
+            Err(BodyEnd::Broken(why)) => Some(why),
+            Err(BodyEnd::Idle | BodyEnd::Closed) => {
+                Some(format!("no complete page within {IDLE_TIMEOUT:?}"))
+            }
+        };
+        self.shrink_pages();
+        match why {
+            Some(why) => Err(AttemptEnd::Failed(GapReason::Unreachable(why), None)),
+            None => Ok(None),
+        }
+    }
+
+    fn shrink_pages(&mut self) {
+        self.state.page = (self.state.page / GROWTH_FACTOR).max(1);
+    }
+}
+
+/// Decodes a page. The objects are slices of `page`. If an item is not an object, the whole page is
+/// an error. If the feed skipped the item, an object would count as deleted.
+fn decode(page: &Bytes) -> Result<(PageMetadata, Vec<Bytes>), InvalidData> {
+    let Page { metadata, items } = watch_event::decode(page)?;
+    let mut objects = Vec::new();
+    for item in items.unwrap_or_default() {
+        if !item.get().starts_with('{') {
+            return Err(InvalidData::NoObject);
+        }
+        objects.push(page.slice_ref(item.get().as_bytes()));
+    }
+    Ok((metadata, objects))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_decoded_in_any_order_of_its_fields() {
+        let meta = r#""metadata":{"resourceVersion":"7","continue":"abc"}"#;
+        let items = r#""items":[ {"a":"}]\\\"{"}, {"b":{"c":[{}]}}]"#;
+        for text in [
+            format!(r#"{{"kind":"XList",{meta},{items}}}"#),
+            format!(" {{ \"more\":[{{\"items\":[1]}}] ,{items},\n{meta}\n}}\n"),
+        ] {
+            let page = Bytes::from(text);
+            let (metadata, objects) = decode(&page).unwrap();
+            assert_eq!(metadata.resource_version, "7");
+            assert_eq!(metadata.r#continue, "abc");
+            assert_eq!(objects, [r#"{"a":"}]\\\"{"}"#, r#"{"b":{"c":[{}]}}"#]);
+            let range = page.as_ptr_range();
+            assert!(range.contains(&objects[0].as_ptr()), "it is not a copy");
+        }
+        for items in ["null", "[]"] {
+            let text = format!(r#"{{"metadata":{{}},"items":{items}}}"#);
+            assert!(decode(&Bytes::from(text)).unwrap().1.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_not_a_list_is_an_error_that_does_not_quote_it() {
+        for text in [
+            "",
+            "<html>zqx",
+            r#"{"items":[]}"#,
+            r#"{"metadata":{},"items":{"zqx":1}}"#,
+            r#"{"metadata":{},"items":[{},null]}"#,
+            r#"{"metadata":{},"items":[{"a":zqx}]}"#,
+            r#"{"metadata":{},"items":"zqx"}"#,
+            r#"{"metadata":"zqx","items":[]}"#,
+            r#"{"metadata":{"resourceVersion":7},"items":[{"a":"zqx"#,
+        ] {
+            let Err(error) = decode(&Bytes::from(text)) else {
+                panic!("{text} must be an error");
+            };
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("zqx"), "{shown}");
+        }
+    }
+}
