@@ -10,11 +10,11 @@ mod demo;
 mod leader_term;
 mod listener;
 mod pipeline_thread;
+mod server_pipeline;
 mod signals;
 mod start_detection;
 mod start_persistence;
 
-use ifo_api::Text;
 pub use signals::{Signal, Signals};
 
 use crate::clock;
@@ -28,15 +28,15 @@ use crate::resources::{self, OperationHooks, SharedShortNames, gate_webhook};
 use crate::rules::Report;
 use crate::telemetry::{ActivitySample, IndexSample, Metrics, OperationSample};
 use aggregated_apiserver::serve::{
-    self, AdvertisedResource, Connections, Limits, Readiness, ServerParameters, VersionInfo,
+    self, AdvertisedResource, Connections, Readiness, ServerParameters, VersionInfo,
 };
 use anyhow::bail;
 use axum::Router;
 use futures::future::BoxFuture;
 use ifo_api::Source;
 use ifo_engine::track::SharedBaselines;
-use leader_term::{BeginTerm, ServerPipeline};
 use pipeline_thread::PipelineThread;
+use server_pipeline::{BeginTerm, ServerPipeline};
 use start_detection::DetectionSetup;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ const UNREADY_PERIOD: Duration = Duration::from_secs(5);
 /// - A second signal interrupts the delay after SIGTERM (`UNREADY_PERIOD`).
 pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
     match config.mode {
-        Mode::Serve(serve) => cluster::run(config.common, serve, signals).await,
+        Mode::Serve(serve) => cluster::run(config.common, *serve, signals).await,
         Mode::Demo(demo) => demo::run(config.common, demo, signals).await,
     }
 }
@@ -81,6 +81,7 @@ struct Started {
 
 /// The components of the server that cluster mode and demo mode share.
 struct App {
+    common: Common,
     /// Tasks that are aborted at the end of the shutdown.
     tasks: JoinSet<&'static str>,
     /// Tasks that still have work to do when the shutdown begins. The process waits until these
@@ -91,8 +92,6 @@ struct App {
     shutdown: CancellationToken,
     /// True if a Service may route clients to this server.
     behind_service: bool,
-    version: String,
-    limits: Limits,
     connections: Arc<Connections>,
     operations: IndexReader,
     /// The thread that fills the index: the operations in memory, and the records of completed
@@ -114,7 +113,6 @@ struct App {
     report: watch::Sender<Arc<Report>>,
     /// The durations of earlier runs of operations. Empty while this replica does not lead.
     baselines: SharedBaselines,
-    cluster_namespace: Text,
     /// The short names of kinds, for tables.
     short_names_of_kinds: SharedShortNames,
 }
@@ -140,15 +138,14 @@ impl App {
         };
         metrics.read_index_with(move || sampled.sample());
         Ok(Self {
+            common: common.clone(),
             tasks: JoinSet::new(),
             finishing_tasks: JoinSet::new(),
             metrics,
             readiness: Arc::new(Readiness::new()),
             shutdown: CancellationToken::new(),
             behind_service,
-            version: common.version.clone(),
-            limits: common.limits,
-            connections: Connections::new(common.limits.connections),
+            connections: Connections::new(common.max_connections),
             operations,
             pipeline: PipelineThread::start()?,
             replica: Some((writer, leader_queries)),
@@ -157,7 +154,6 @@ impl App {
             retire: CancellationToken::new(),
             report,
             baselines,
-            cluster_namespace: common.cluster_operations_namespace.as_str().into(),
             short_names_of_kinds: SharedShortNames::default(),
         })
     }
@@ -168,20 +164,19 @@ impl App {
     }
 
     /// Makes this replica the leader without an election.
-    fn lead(&mut self, common: &Common, begin_term: BeginTerm) {
+    fn lead(&mut self, begin_term: BeginTerm) {
         self.readiness.set_has_joined();
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
         self.role.send_replace(ReplicaRole::Leading(alone));
         self.metrics.leader(true);
         if let Some((writer, _)) = self.replica.take() {
-            self.start_replica_task(common, writer, None, None, begin_term);
+            self.start_replica_task(writer, None, None, begin_term);
         }
     }
 
     /// Starts the task that leads or follows, depending on the role of this replica.
     fn start_replica_task(
         &mut self,
-        common: &Common,
         writer: Writer,
         mirror: Option<Mirror>,
         release: Option<oneshot::Sender<Rv>>,
@@ -189,13 +184,13 @@ impl App {
     ) {
         let pipeline = ServerPipeline {
             operations: self.operations.clone(),
-            detection: DetectionSetup::new(
-                common.clone(),
-                self.metrics.clone(),
-                self.readiness.clone(),
-                self.report.clone(),
-                self.baselines.clone(),
-            ),
+            detection: DetectionSetup {
+                common: self.common.clone(),
+                metrics: self.metrics.clone(),
+                readiness: self.readiness.clone(),
+                report: self.report.clone(),
+                baselines: self.baselines.clone(),
+            },
             begin_term,
             running: None,
         };
@@ -242,7 +237,7 @@ impl App {
             reader: self.operations.clone(),
             replica_status: self.replica_status.clone(),
             read_gaps: Arc::new(move || report.borrow().gaps()),
-            cluster_namespace: self.cluster_namespace.clone(),
+            cluster_namespace: self.common.cluster_operations_namespace.as_str().into(),
             readiness: self.readiness.clone(),
             authorize: access.authorize.clone(),
         });
@@ -262,11 +257,11 @@ impl App {
             metrics: metrics.api(),
             render_metrics: Arc::new(move || metrics.render()),
             version: VersionInfo {
-                version: self.version.clone(),
+                version: self.common.version.clone(),
                 ..VersionInfo::default()
             },
             served_by_other_router,
-            limits: self.limits,
+            limits: self.common.limits(),
             shutdown: self.shutdown.clone(),
         };
         serve::router(server, served)

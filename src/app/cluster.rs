@@ -3,24 +3,23 @@
 //! also creates the inputs of the leader's pipeline (the tasks that detect operations). The inputs
 //! are rule sets, objects, and the operations of earlier leaders.
 
+mod cluster_scope;
 mod crd_check;
-mod existing;
 mod listener_tls;
-mod namespace_changes;
 mod registration;
 pub(super) mod rule_sets;
 mod status_writer;
 
-use self::existing::report_existing;
-use self::namespace_changes::SeenNamespaces;
+use self::cluster_scope::{watch_namespaces, watch_nodes};
 use self::registration::{OwnCaBundle, Registration};
 use self::status_writer::StatusWriter;
-use super::leader_term::{BeginTerm, LeaderTerm, keep_readiness};
+use super::leader_term::{LeaderTerm, keep_readiness};
 use super::listener::bind;
+use super::server_pipeline::BeginTerm;
 use super::start_detection::PipelineInput;
 use super::{Access, App, Signals, Started};
 use crate::baseline_store::BaselineStore;
-use crate::config::{Common, ElectionConfig, Persistence, Serve};
+use crate::config::{Common, Persistence, Serve};
 use crate::index::{ReadVersion, Scope};
 use crate::observe::{ClusterFeed, ConnectOptions, Connection, Discovery, connect};
 use crate::persist::AtStop;
@@ -35,19 +34,16 @@ use aggregated_apiserver::auth::{
 use aggregated_apiserver::serve::{self, Readiness};
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt};
 use ifo_client::short_names::ShortNames;
-use ifo_engine::track::{Existing, Message};
-use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use ifo_engine::track::Message;
+use kube::Client;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 /// The `APIService` that points to this server.
 const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
@@ -106,16 +102,11 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
         ca_bundle,
     };
     let begin_term: BeginTerm = Box::new(move |term| leading.begin(term));
-    match &serve.election {
-        Some(election) => app.elect(
-            &common,
-            &serve,
-            election,
-            (&connection, peer_credentials),
-            address.port(),
-            begin_term,
-        ),
-        None => app.lead(&common, begin_term),
+    if serve.leader_elect {
+        let peers = (&connection, peer_credentials);
+        app.elect(&serve, peers, address.port(), begin_term);
+    } else {
+        app.lead(begin_term);
     }
     Ok(Started {
         app,
@@ -130,10 +121,10 @@ fn peer_credentials(
     serve: &Serve,
     connection: &Connection,
 ) -> anyhow::Result<Option<PeerCredentials>> {
-    let (Some(election), Some(config)) = (&serve.election, &connection.config) else {
+    let Some(config) = connection.config.as_ref().filter(|_| serve.leader_elect) else {
         return Ok(None);
     };
-    let credentials = PeerCredentials::new(election.peer_token_file.clone(), config);
+    let credentials = PeerCredentials::new(serve.peer_token_file.clone(), config);
     Ok(Some(credentials.context(
         "--leader-elect needs --peer-token-file, because this replica copies the operations of \
          the leader: set the flag to a file with a token for the audience ifo-apiserver, or use a \
@@ -161,9 +152,7 @@ impl App {
     /// Makes this replica a candidate in the leader election.
     fn elect(
         &mut self,
-        common: &Common,
         serve: &Serve,
-        election: &ElectionConfig,
         (connection, peer_credentials): (&Connection, Option<PeerCredentials>),
         port: u16,
         begin_term: BeginTerm,
@@ -172,18 +161,14 @@ impl App {
             return;
         };
         let pod_address = serve.pod_ip.map(|ip| SocketAddr::new(ip, port).to_string());
-        let own_address = election
-            .advertise_address
-            .clone()
-            .or(pod_address)
-            .unwrap_or_default();
+        let own_address = serve.advertise_address.clone().or(pod_address);
         let (synced_sender, synced_receiver) = watch::channel(None);
         let wake = Arc::new(Notify::new());
         let reader = self.operations.clone();
         let replica_status = self.replica_status.clone();
         let inputs = replicate::ElectionInputs {
-            pod: election.pod_uid.clone(),
-            address: own_address,
+            pod: serve.pod_uid.clone(),
+            address: own_address.unwrap_or_default(),
             is_index_copied: Arc::new(move || replica_status.is_index_copied()),
             head: Arc::new(move || reader.head()),
             in_sync: synced_receiver.clone(),
@@ -195,7 +180,7 @@ impl App {
         let role = self.role.clone();
         let (release, released) = oneshot::channel();
         let candidate =
-            replicate::Election::new(leases, election.timing, inputs, self.metrics.clone());
+            replicate::Election::new(leases, serve.timing(), inputs, self.metrics.clone());
         self.start_task("election", candidate.run(role, released));
         let mirror = peer_credentials.map(|credentials| {
             let name = format!("{}.{}.svc", serve.service_name, serve.namespace);
@@ -209,7 +194,7 @@ impl App {
             "readiness",
             keep_readiness(replica_status, readiness, connections, synced_receiver),
         );
-        self.start_replica_task(common, writer, mirror, Some(release), begin_term);
+        self.start_replica_task(writer, mirror, Some(release), begin_term);
     }
 }
 
@@ -238,26 +223,16 @@ impl LeaderSetup {
         let registration = Registration::new(
             client.clone(),
             API_SERVICE,
-            serve.registration.as_deref(),
+            serve.register.then_some(serve),
             self.ca_bundle.clone(),
         );
         term.start_task("registration", registration.keep(self.readiness.clone()));
         let (known_namespaces, known_namespaces_reader) = oneshot::channel();
-        if common.retain || common.history_max > 0 {
-            let reporting = report_deleted_namespaces(
-                client.clone(),
-                known_namespaces_reader,
-                term.tracker.clone(),
-            );
-            term.start_task("namespaces", reporting);
-        }
-        let [namespaces, nodes] = [client.clone(), client.clone()];
-        let (all, one) = (Existing::Namespaces, Existing::Namespace);
-        let reporting = report_existing::<Namespace>(namespaces, term.tracker.clone(), all, one);
-        term.start_task("existing namespaces", reporting);
-        let (all, one) = (Existing::Nodes, Existing::Node);
-        let reporting = report_existing::<Node>(nodes, term.tracker.clone(), all, one);
-        term.start_task("existing nodes", reporting);
+        let tracker = term.tracker.clone();
+        let namespaces = watch_namespaces(client.clone(), known_namespaces_reader, tracker);
+        term.start_task("namespaces", namespaces);
+        let nodes = watch_nodes(client.clone(), term.tracker.clone());
+        term.start_task("nodes", nodes);
         let store = BaselineStore::new(
             client.clone(),
             &serve.namespace,
@@ -273,7 +248,7 @@ impl LeaderSetup {
         let unsynced_rule_sets = watch::Sender::new(None);
         if serve.persistence == Persistence::Crs {
             let metrics = self.metrics.persistence();
-            let at_stop = if serve.election.is_some() {
+            let at_stop = if serve.leader_elect {
                 AtStop::HandOver
             } else {
                 AtStop::WriteAll
@@ -370,44 +345,10 @@ fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write the port to {}", file.display()))
 }
 
-/// Reports deleted and new namespaces to the tracker. If a namespace is deleted, the tracker
-/// deletes the completed operations and the records in that namespace. Runs until the leadership
-/// term ends.
-///
-/// `first` receives the namespaces that [`restore_operations`] has found.
-async fn report_deleted_namespaces(
-    client: Client,
-    first: oneshot::Receiver<KnownNamespaces>,
-    tracker: mpsc::Sender<Message>,
-) {
-    let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    // If the sender was dropped without a value, the term is ending. Then the default value has no
-    // effect.
-    let mut seen = SeenNamespaces::new(first.await.unwrap_or_default());
-    let mut events = watcher(api, watcher::Config::default())
-        .default_backoff()
-        .boxed();
-    while let Some(event) = events.next().await {
-        let messages = match event {
-            Ok(event) => seen.process_event(event),
-            Err(error) => {
-                tracing::warn!(%error, "namespaces cannot be watched");
-                continue;
-            }
-        };
-        for message in messages {
-            if tracker.send(message).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Cli, Config, Mode};
-    use clap::Parser as _;
+    use crate::config::{Config, Mode};
     use ifo_client::error_text::chain;
 
     /// Starts a server with `flags` and with a kubeconfig whose user has these credentials. Returns
@@ -429,12 +370,12 @@ mod tests {
             "--kubeconfig",
             &kubeconfig,
         ];
-        let cli = Cli::try_parse_from(own.iter().chain(flags)).unwrap();
-        let config = Config::from(cli, |_| None).unwrap();
+        let args = own.iter().chain(flags).map(|arg| (*arg).to_owned());
+        let config = Config::from(args, |_| None).unwrap();
         let Mode::Serve(serve) = config.mode else {
             panic!("the flags start a server");
         };
-        match tokio::time::timeout(Duration::from_secs(5), start(config.common, serve)).await {
+        match tokio::time::timeout(Duration::from_secs(5), start(config.common, *serve)).await {
             Ok(Err(error)) => chain(&*error),
             Ok(Ok(_)) => "started".to_owned(),
             Err(_) => "waiting for the kube-apiserver".to_owned(),

@@ -11,21 +11,19 @@ use crate::config::{Common, Demo};
 use crate::demo::kubeconfig::{self, KubeconfigUser};
 use crate::demo::users::{DemoUser, DemoUsers};
 use crate::demo::{
-    self, FolderNamespaces, ObjectServer, ObjectStore, RuleSetStore, Scenes, ServedObjects, kinds,
-    shipped_rules,
+    self, FolderNamespaces, ObjectServer, RuleSetStore, Scenes, ServedObjects, kinds, shipped_rules,
 };
 use crate::index;
 use crate::observe::{Feed, Folder, Raw, Resolve};
 use crate::resources;
 use crate::rules::RuleSetEvent;
-use crate::telemetry::Metrics;
 use aggregated_apiserver::auth::client_certificate_verifier;
 use aggregated_apiserver::certs::{self, Authority, ServingCertificate, TlsSettings};
 use aggregated_apiserver::serve;
 use anyhow::Context as _;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
-use ifo_api::{Gvr, Source};
+use ifo_api::Gvr;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -122,7 +120,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
             .take()
             .expect("a server without an election begins one leadership term")
     };
-    app.lead(&common, Box::new(begin_term));
+    app.lead(Box::new(begin_term));
     let started = Started {
         app,
         listening: listening.boxed(),
@@ -177,29 +175,10 @@ impl DemoObjects {
             Self::Scenes(scenes) => {
                 let objects = scenes.objects();
                 app.start_task("scenes", scenes.play());
-                let mut input = pipeline_input(objects.clone(), rule_sets, stored);
-                let metrics = app.metrics.clone();
-                input.feed = Arc::new(SceneFeed { objects, metrics });
-                input
+                pipeline_input(objects, rule_sets, stored)
             }
             Self::Folder(folder) => pipeline_input(folder, rule_sets, stored),
         }
-    }
-}
-
-/// The feed (the watch of a resource) for the objects of the scenes. It also sets the metric
-/// `ifo_feed_state` of each target (a resource that a rule set names).
-struct SceneFeed {
-    objects: ObjectStore,
-    metrics: Arc<Metrics>,
-}
-
-impl Feed for SceneFeed {
-    fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
-        // The objects are in memory, so the feed is in the state `watching` from the start.
-        let target = source.target.to_string();
-        self.metrics.feed_state(&target, "watching");
-        self.objects.follow(source)
     }
 }
 

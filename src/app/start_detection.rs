@@ -61,26 +61,10 @@ pub(super) struct DetectionSetup {
     pub(super) report: watch::Sender<Arc<Report>>,
     /// The durations of earlier runs of operations. Empty while this replica does not lead.
     pub(super) baselines: SharedBaselines,
-    common: Common,
+    pub(super) common: Common,
 }
 
 impl DetectionSetup {
-    pub(super) fn new(
-        common: Common,
-        metrics: Arc<Metrics>,
-        readiness: Arc<Readiness>,
-        report: watch::Sender<Arc<Report>>,
-        baselines: SharedBaselines,
-    ) -> Self {
-        Self {
-            metrics,
-            readiness,
-            report,
-            baselines,
-            common,
-        }
-    }
-
     /// Creates a tracker without operations.
     pub(super) fn tracker(&self) -> Tracker {
         let common = &self.common;

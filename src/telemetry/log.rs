@@ -8,7 +8,7 @@ use std::io;
 use std::panic::PanicHookInfo;
 
 /// Format of the log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// Text for people.
     Text,

@@ -174,7 +174,7 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
         message
             .as_str()
             .unwrap()
-            .contains("spec.rules[0].stalledAftr"),
+            .contains("spec.rules.0.stalledAftr"),
         "{message}"
     );
     folders.rule_set("text", "Worded", "'true'");

@@ -24,17 +24,17 @@ async fn an_invalid_flag_value_is_reported_in_one_line_with_the_accepted_ones() 
         (
             &["demo"],
             &[("DEBOUNCE_THRESHOLD", "soon")],
-            ["DEBOUNCE_THRESHOLD", "soon", "30s"],
+            ["--debounce-threshold", "soon", "30s"],
         ),
         (
             &["demo"],
             &[("RETAIN_COMPLETED_IFOS", "yes")],
-            ["RETAIN_COMPLETED_IFOS", "yes", "true or false"],
+            ["--retain-completed-ifos", "yes", "true, false"],
         ),
         (
             &[],
             &[("K8S_API_TIMEOUT", "0")],
-            ["K8S_API_TIMEOUT", "\"0\"", "above zero"],
+            ["--k8s-api-timeout", "'0'", "above zero"],
         ),
         (
             &["demo", "--requeue-interval=-1s"],
@@ -94,7 +94,7 @@ async fn flag_values_that_are_not_utf_8_are_rejected() {
         .unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.contains("DEBOUNCE_THRESHOLD"), "{error}");
+    assert!(error.contains("--debounce-threshold"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,7 +36,9 @@ pub(super) async fn server_config(
     serve: &Serve,
 ) -> anyhow::Result<(rustls::ServerConfig, OwnCaBundle)> {
     let mut ca_bundle = None;
-    let serving = if let Some((certificate, key)) = &serve.tls_files {
+    let serving = if let (Some(certificate), Some(key)) =
+        (&serve.tls_cert_file, &serve.tls_private_key_file)
+    {
         let serving =
             Arc::new(ServingCertificate::load(certificate, key, app.metrics.api()).await?);
         let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
@@ -77,7 +79,7 @@ pub(super) async fn server_config(
         app.start_task("certificate", own.keep_renewed(serving.clone()));
         serving
     };
-    let tls = certs::server_config(serving, client_certificate_verifier(), &serve.tls);
+    let tls = certs::server_config(serving, client_certificate_verifier(), &serve.tls());
     Ok((tls, ca_bundle))
 }
 

@@ -14,7 +14,7 @@
 //! The field `caBundle` has its own task, because each replica updates it
 //! ([`CaBundleUpdater`](aggregated_apiserver::certs::CaBundleUpdater)).
 
-use crate::config::RegistrationConfig;
+use crate::config::Serve;
 use crate::replicate::OWNER;
 use aggregated_apiserver::serve::Readiness;
 use futures::StreamExt as _;
@@ -26,6 +26,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -69,7 +70,7 @@ impl Registration {
     pub(super) fn new(
         client: Client,
         name: &'static str,
-        config: Option<&RegistrationConfig>,
+        config: Option<&Serve>,
         ca_bundle: OwnCaBundle,
     ) -> Self {
         Self {
@@ -201,12 +202,13 @@ impl Registration {
 }
 
 /// Returns the labels, the annotations and the spec of the `APIService` `name`.
-fn desired(name: &str, config: &RegistrationConfig) -> Value {
+fn desired(name: &str, config: &Serve) -> Value {
     let (version, group) = name.split_once('.').unwrap_or_default();
+    let annotations = config.register_annotation.iter().cloned();
     json!({
         "metadata": {
             "labels": {"app.kubernetes.io/part-of": "ifo"},
-            "annotations": config.annotations,
+            "annotations": annotations.collect::<BTreeMap<_, _>>(),
         },
         "spec": {
             "group": group,

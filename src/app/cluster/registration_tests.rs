@@ -1,9 +1,9 @@
 //! Tests of [`Registration`]: when it creates the `APIService`, and which fields it repairs.
 
 use super::*;
+use crate::config::{Config, Mode};
 use aggregated_apiserver::auth::testing::{Cluster, eventually};
 use http::Method;
-use std::collections::BTreeMap;
 
 const NAME: &str = "v1alpha1.live.ifo.kubevirt.io";
 const PATH: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
@@ -19,12 +19,12 @@ fn cluster() -> Cluster {
     cluster
 }
 
-fn config() -> RegistrationConfig {
-    RegistrationConfig {
-        namespace: "operations".to_owned(),
-        service_name: "ifo".to_owned(),
-        service_port: 443,
-        annotations: BTreeMap::from([("inject".to_owned(), "true".to_owned())]),
+fn config(flags: &[&str]) -> Serve {
+    let args = ["ifo-apiserver"].iter().chain(flags);
+    let config = Config::from(args.map(|arg| (*arg).to_owned()), |_| None);
+    match config.expect("the flags are valid").mode {
+        Mode::Serve(serve) => *serve,
+        Mode::Demo(_) => panic!("the demo was not requested"),
     }
 }
 
@@ -33,7 +33,12 @@ fn start(cluster: &Cluster) -> Arc<Readiness> {
     let (sender, bundle) = watch::channel(Arc::from("PEM"));
     // The bundle stays valid after its sender is dropped.
     drop(sender);
-    let task = Registration::new(cluster.client(), NAME, Some(&config()), Some(bundle));
+    let config = config(&[
+        "--namespace=operations",
+        "--service-name=ifo",
+        "--register-annotation=example.com/inject=true",
+    ]);
+    let task = Registration::new(cluster.client(), NAME, Some(&config), Some(bundle));
     let readiness = Arc::new(Readiness::new());
     tokio::spawn(task.keep(readiness.clone()));
     readiness
@@ -43,13 +48,7 @@ fn start(cluster: &Cluster) -> Arc<Readiness> {
 fn the_created_apiservice_equals_the_manifest() {
     let manifest = include_str!("../../../apiservice/apiservice.yaml");
     let mut manifest: Value = serde_saphyr::from_str(manifest).expect("YAML");
-    let config = RegistrationConfig {
-        namespace: "ifo-system".to_owned(),
-        service_name: "ifo-apiserver".to_owned(),
-        service_port: 443,
-        annotations: BTreeMap::new(),
-    };
-    let mut spec = desired(NAME, &config)["spec"].take();
+    let mut spec = desired(NAME, &config(&[]))["spec"].take();
     spec.as_object_mut()
         .expect("a spec has fields")
         .retain(|_, value| !value.is_null());
@@ -76,7 +75,7 @@ async fn the_apiservice_is_created_complete_after_the_first_successful_readiness
         "metadata": {
             "name": NAME,
             "labels": {"app.kubernetes.io/part-of": "ifo"},
-            "annotations": {"inject": "true"},
+            "annotations": {"example.com/inject": "true"},
             "ownerReferences": [{
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
                 "name": "ifo-apiserver-registration", "uid": "uid-of-role",
@@ -118,7 +117,7 @@ async fn a_changed_or_deleted_apiservice_is_repaired_and_foreign_fields_are_kept
     let repaired = cluster.get(PATH).expect("it exists");
     assert_eq!(
         repaired["metadata"]["annotations"],
-        json!({"who": "admin", "inject": "true"})
+        json!({"who": "admin", "example.com/inject": "true"})
     );
     let owners = &repaired["metadata"]["ownerReferences"];
     assert_eq!(owners[0]["uid"], "uid-of-other");

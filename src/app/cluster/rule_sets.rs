@@ -75,7 +75,8 @@ fn applied(object: &DynamicObject) -> Vec<RuleSetEvent> {
 pub(in crate::app) fn decode(json: Value) -> Result<[RuleSetEvent; 2], serde_json::Error> {
     let mut fields = Vec::new();
     let note = |path: serde_ignored::Path<'_>| {
-        let field = json_path(&path);
+        // The path has a `?` for each optional value.
+        let field = path.to_string().replace(".?", "");
         if field.starts_with("spec.") && fields.len() < MAX_UNKNOWN_FIELDS {
             fields.push(field);
         }
@@ -86,26 +87,6 @@ pub(in crate::app) fn decode(json: Value) -> Result<[RuleSetEvent; 2], serde_jso
         fields,
     };
     Ok([RuleSetEvent::Applied(Box::new(rule_set)), unknown])
-}
-
-/// Formats a path, for example as `spec.rules[0].operation`.
-fn json_path(path: &serde_ignored::Path<'_>) -> String {
-    use serde_ignored::Path;
-    match path {
-        Path::Root => String::new(),
-        Path::Seq { parent, index } => format!("{}[{index}]", json_path(parent)),
-        Path::Map { parent, key } => {
-            let parent = json_path(parent);
-            if parent.is_empty() {
-                key.clone()
-            } else {
-                format!("{parent}.{key}")
-            }
-        }
-        Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => json_path(parent),
-    }
 }
 
 /// Returns the reason why rule sets cannot be watched. The CRD of rule sets can be missing, because
@@ -154,7 +135,7 @@ mod tests {
         let expected = [
             "spec.labelSelector.newer",
             "spec.newer",
-            "spec.rules[1].newer",
+            "spec.rules.1.newer",
         ];
         assert_eq!(fields, &expected);
 

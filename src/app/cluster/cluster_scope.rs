@@ -1,16 +1,90 @@
-//! Finds deleted and new namespaces in the events of a watch, and returns messages about them for
-//! the tracker. The tracker turns detections into operations, and deletes the completed operations
-//! in deleted namespaces. If a namespace is deleted and created again while the watch does not run,
-//! this module also reports the namespace as deleted.
+//! Watches the namespaces and nodes of the cluster, and reports them to the tracker.
+//!
+//! - Each existing namespace and node has an activity. (An activity tells whether a part of the
+//!   cluster is idle.)
+//! - The tracker deletes the completed operations in deleted namespaces. If a namespace is deleted and
+//!   created again while the watch does not run, this module also reports the namespace as deleted.
 
 use crate::takeover::KnownNamespaces;
-use ifo_engine::track::Message;
+use futures::StreamExt as _;
+use ifo_engine::track::{Existing, Message};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::ResourceExt as _;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 use std::collections::HashMap;
+use tokio::sync::{mpsc, oneshot};
+
+/// Watches the namespaces until the leadership term ends. `first` contains the namespaces that the
+/// new leader knew when it took over.
+pub(super) async fn watch_namespaces(
+    client: Client,
+    first: oneshot::Receiver<KnownNamespaces>,
+    tracker: mpsc::Sender<Message>,
+) {
+    let mut seen = SeenNamespaces::new(first.await.unwrap_or_default());
+    watch::<Namespace>(client, tracker, move |event| {
+        let existing = seen.existing(&event);
+        let mut messages = seen.process_event(event);
+        messages.extend(existing.map(Message::Existing));
+        messages
+    })
+    .await;
+}
+
+/// Watches the nodes until the leadership term ends.
+pub(super) async fn watch_nodes(client: Client, tracker: mpsc::Sender<Message>) {
+    let mut listed = Vec::new();
+    watch::<Node>(client, tracker, move |event| {
+        let existing = match event {
+            Event::Init => {
+                listed.clear();
+                return Vec::new();
+            }
+            Event::InitApply(node) => {
+                listed.push(node.name_any().into());
+                return Vec::new();
+            }
+            Event::InitDone => Existing::Nodes(std::mem::take(&mut listed)),
+            Event::Apply(node) => Existing::Node(node.name_any().into(), true),
+            Event::Delete(node) => Existing::Node(node.name_any().into(), false),
+        };
+        vec![Message::Existing(existing)]
+    })
+    .await;
+}
+
+/// Watches the objects of the kind `K`, and sends the messages of each event to the tracker. If the
+/// server may not list the objects, sends nothing. Then a namespace or a node has an activity only
+/// while operations are in flight there.
+async fn watch<K>(
+    client: Client,
+    tracker: mpsc::Sender<Message>,
+    mut messages_of: impl FnMut(Event<PartialObjectMeta<K>>) -> Vec<Message>,
+) where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+{
+    let api: Api<PartialObjectMeta<K>> = Api::all(client);
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let messages = match event {
+            Ok(event) => messages_of(event),
+            Err(error) => {
+                tracing::warn!(kind = %K::kind(&()), %error, "objects cannot be watched");
+                continue;
+            }
+        };
+        for message in messages {
+            if tracker.send(message).await.is_err() {
+                return;
+            }
+        }
+    }
+}
 
 /// The namespaces that exist according to the events of the watch so far. Before the first event,
 /// these are the namespaces that the new leader knew when it took over.
@@ -60,6 +134,19 @@ impl SeenNamespaces {
                 .map(|(name, created)| (name, identity(created)))
                 .collect(),
             listed: HashMap::new(),
+        }
+    }
+
+    /// Returns the report of the namespaces that exist after an event.
+    fn existing(&self, event: &Event<PartialObjectMeta<Namespace>>) -> Option<Existing> {
+        match event {
+            Event::Init | Event::InitApply(_) => None,
+            Event::InitDone => {
+                let names = self.listed.keys().map(|name| name.as_str().into());
+                Some(Existing::Namespaces(names.collect()))
+            }
+            Event::Apply(object) => Some(Existing::Namespace(object.name_any().into(), true)),
+            Event::Delete(object) => Some(Existing::Namespace(object.name_any().into(), false)),
         }
     }
 
@@ -184,6 +271,29 @@ mod tests {
             );
         }
         as_texts(seen.process_event(Event::InitDone))
+    }
+
+    #[test]
+    fn the_namespaces_that_exist_are_reported_after_a_list_and_with_each_change() {
+        let mut seen = seen_at_takeover(&[]);
+        assert!(seen.existing(&Event::Init).is_none());
+        seen.process_event(Event::InitApply(namespace("a", 1)));
+        let listed = seen.existing(&Event::InitDone);
+        assert!(
+            matches!(listed, Some(Existing::Namespaces(names)) if names == [ifo_api::Text::from("a")])
+        );
+        for exists in [true, false] {
+            let event = namespace("b", 1);
+            let event = if exists {
+                Event::Apply(event)
+            } else {
+                Event::Delete(event)
+            };
+            let Some(Existing::Namespace(name, reported)) = seen.existing(&event) else {
+                panic!("each change of a namespace is reported");
+            };
+            assert_eq!((&*name, reported), ("b", exists));
+        }
     }
 
     #[test]
