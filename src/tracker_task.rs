@@ -379,7 +379,6 @@ mod tests {
                 item: None,
                 values: Some(RuleValues::default()),
             }],
-            evaluated_elements: Vec::new(),
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),

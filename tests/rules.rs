@@ -28,6 +28,8 @@ mod read_fixtures;
 mod read_shipped_rule_sets;
 #[path = "rules/removed_fields.rs"]
 mod removed_fields;
+#[path = "rules/rule_reads.rs"]
+mod rule_reads;
 #[path = "rules/shipped_operation_names.rs"]
 mod shipped_operation_names;
 #[path = "rules/time_limits_name_their_source.rs"]

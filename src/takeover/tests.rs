@@ -98,7 +98,6 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
                 ..Subject::default()
             },
             findings: is_detected.then_some(finding).into_iter().collect(),
-            evaluated_elements: Vec::new(),
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),

@@ -106,14 +106,6 @@ async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
             active == expected
         })
         .await;
-    // The server cannot parse the JSON of the objects a3, a4, a5, a6, a8 and a9, so it must count a
-    // failed evaluation for each of them. The fake kube-apiserver sends each object twice.
-    let failures = r#"ifo_evaluation_failures_total{ruleset="odd",operation="Busy"}"#;
-    let metrics = server.text("/metrics").await.unwrap();
-    let count = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix(failures)?.trim().parse::<u64>().ok());
-    assert_eq!(count, Some(12), "{metrics}");
     server.assert_healthy_within(128);
 }
 

@@ -7,9 +7,9 @@ use crate::compare_with_expected_operations::book;
 use crate::exceptions::{Exceptions, differences};
 use crate::read_fixtures;
 use crate::read_shipped_rule_sets::Shipped;
+use crate::rule_reads::RuleReads;
 use crate::troubled_objects::detected;
 use ifo_cel::PathStep;
-use ifo_engine::rules::RuleReads;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -263,13 +263,15 @@ impl FromStr for Incomplete {
     type Err = NotAnIncompleteText;
 
     fn from_str(text: &str) -> Result<Self, NotAnIncompleteText> {
-        match text {
-            NONE_INSTALLED => return Ok(Self::NoRuleSets),
-            NOT_READ => return Ok(Self::NotRead),
-            NOT_CURRENT => return Ok(Self::NotCurrent),
-            NOT_KNOWN => return Ok(Self::NotKnown),
-            NOT_RECORDED => return Ok(Self::NotRecorded),
-            _ => {}
+        let fixed = [
+            Self::NoRuleSets,
+            Self::NotRead,
+            Self::NotCurrent,
+            Self::NotKnown,
+            Self::NotRecorded,
+        ];
+        if let Some(known) = fixed.into_iter().find(|it| it.to_string() == text) {
+            return Ok(known);
         }
         let (summary, names) = text
             .split_once(" not working, operations may be missing")

@@ -32,36 +32,6 @@ pub fn parse(text: &str) -> Option<Duration> {
     Some(total)
 }
 
-/// Returns the duration that the author of `text` probably meant, in the form that [`parse`]
-/// accepts. For example, returns `5m` for `5 minutes`, and `1h30m` for `1h 30m`. Returns None if
-/// `text` already has this form, or if it does not consist of numbers with units.
-pub fn suggestion(text: &str) -> Option<String> {
-    let mut rest = text.trim_end();
-    let mut suggested = String::new();
-    loop {
-        rest = rest.trim_start_matches([' ', ',']);
-        if rest.is_empty() {
-            break;
-        }
-        let (number, after) = rest.split_at(rest.find(|c: char| !is_of_number(c))?);
-        let after = after.trim_start();
-        let unit_end = after.find(|c: char| !c.is_ascii_alphabetic());
-        let (unit, after) = after.split_at(unit_end.unwrap_or(after.len()));
-        let unit = match &*unit.to_ascii_lowercase() {
-            "ms" | "msec" | "millisecond" | "milliseconds" => "ms",
-            "s" | "sec" | "secs" | "second" | "seconds" => "s",
-            "m" | "min" | "mins" | "minute" | "minutes" => "m",
-            "h" | "hr" | "hrs" | "hour" | "hours" => "h",
-            "d" | "day" | "days" => "d",
-            _ => return None,
-        };
-        suggested.push_str(number);
-        suggested.push_str(unit);
-        rest = after;
-    }
-    (suggested != text && !suggested.is_empty() && parse(&suggested).is_some()).then_some(suggested)
-}
-
 fn is_of_number(c: char) -> bool {
     c.is_ascii_digit() || c == '.'
 }
@@ -133,29 +103,6 @@ mod tests {
             " 5s",
         ] {
             assert_eq!(parse(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn the_accepted_form_of_a_duration_in_words_is_suggested() {
-        for (text, expected) in [
-            ("5 minutes", Some("5m")),
-            ("10 s", Some("10s")),
-            ("1 hour 30 min", Some("1h30m")),
-            ("1h 30m", Some("1h30m")),
-            ("1.5 Hours", Some("1.5h")),
-            ("5M", Some("5m")),
-            ("2days, 4h", Some("2d4h")),
-            ("5m", None),
-            ("10", None),
-            ("soon", None),
-            ("5 apples", None),
-            ("", None),
-            ("-5 minutes", None),
-            ("duration('5m')", None),
-            ("..5 s", None),
-        ] {
-            assert_eq!(suggestion(text).as_deref(), expected, "{text}");
         }
     }
 

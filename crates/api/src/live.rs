@@ -133,92 +133,82 @@ impl Phase {
     }
 }
 
-/// The state of an operation, or its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum State {
-    /// Active, without a problem.
-    Progressing,
-    /// Active. The operation waits for another component or for a person.
-    Blocked,
-    /// Active. A person has deliberately put the subject on hold, so no work is in flight.
-    Held,
-    /// Active, with a problem.
-    Failing,
-    /// Active. No rule detects the operation any more. If no rule detects it again, the operation
-    /// completes at the end of the debounce period.
-    Settling,
-    /// Completed successfully.
-    Succeeded,
-    /// Completed with a failure.
-    Failed,
-    /// Completed because another operation of the same subject replaced it.
-    Superseded,
-    /// Completed with an unknown result.
-    Ended,
-    /// A state that only a newer release knows. An older replica shows it during an update.
-    #[serde(other)]
-    #[schemars(skip)]
-    Unknown,
+/// Defines an enum of the API. A value that only a newer release knows becomes `Unknown`.
+macro_rules! tolerant_enum {
+    ($(#[$meta:meta])* pub enum $name:ident: $count:literal { $($(#[$doc:meta])* $value:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+        pub enum $name {
+            $($(#[$doc])* $value,)*
+            /// A value that only a newer release knows. An older replica shows it during an update.
+            #[serde(other)]
+            #[schemars(skip)]
+            Unknown,
+        }
+
+        impl $name {
+            /// All values that this release knows.
+            pub const ALL: [Self; $count] = [$(Self::$value),*];
+
+            /// Returns the value in JSON.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$value => stringify!($value),)*
+                    Self::Unknown => "Unknown",
+                }
+            }
+        }
+    };
+}
+
+tolerant_enum! {
+    /// The state of an operation, or its result.
+    pub enum State: 9 {
+        /// Active, without a problem.
+        Progressing,
+        /// Active. The operation waits for another component or for a person.
+        Blocked,
+        /// Active. A person has deliberately put the subject on hold, so no work is in flight.
+        Held,
+        /// Active, with a problem.
+        Failing,
+        /// Active. No rule detects the operation any more. If no rule detects it again, the operation
+        /// completes at the end of the debounce period.
+        Settling,
+        /// Completed successfully.
+        Succeeded,
+        /// Completed with a failure.
+        Failed,
+        /// Completed because another operation of the same subject replaced it.
+        Superseded,
+        /// Completed with an unknown result.
+        Ended,
+    }
 }
 
 impl State {
-    /// All states, those of operations in flight first.
-    pub const ALL: [Self; 9] = [
-        Self::Progressing,
-        Self::Blocked,
-        Self::Held,
-        Self::Failing,
-        Self::Settling,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Superseded,
-        Self::Ended,
-    ];
-
     /// Returns true if this is a state of completed operations.
     pub fn is_completed(self) -> bool {
-        match self {
-            Self::Progressing
-            | Self::Blocked
-            | Self::Held
-            | Self::Failing
-            | Self::Settling
-            | Self::Unknown => false,
-            Self::Succeeded | Self::Failed | Self::Superseded | Self::Ended => true,
-        }
-    }
-
-    /// Returns the value in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Progressing => "Progressing",
-            Self::Blocked => "Blocked",
-            Self::Held => "Held",
-            Self::Failing => "Failing",
-            Self::Settling => "Settling",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Superseded => "Superseded",
-            Self::Ended => "Ended",
-            Self::Unknown => "Unknown",
-        }
+        use State::{Ended, Failed, Succeeded, Superseded};
+        matches!(self, Succeeded | Failed | Superseded | Ended)
     }
 }
 
-/// The source of the start time of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum StartTimeSource {
-    /// The expression `startedAt` of the rule.
-    Expression,
-    /// The time of the first detection. If the newest time in the managedFields of the subject is
-    /// at most 10 s older, the operation starts at that time.
-    Detected,
-    /// The newest time in the managedFields of the subject. This time is used for an operation that
-    /// was already in flight when the server first listed the subject.
-    ManagedFields,
-    /// An earlier leader detected the start, as for `Detected`. A new leader has restored the
-    /// operation from the operations in its memory, or from a custom resource.
-    Restored,
+tolerant_enum! {
+    /// The source of the start time of an operation.
+    pub enum StartTimeSource: 4 {
+        /// The expression `startedAt` of the rule.
+        Expression,
+        /// The time of the first detection. If the newest time in the managedFields of the subject is
+        /// at most 10 s older, the operation starts at that time.
+        Detected,
+        /// The newest time in the managedFields of the subject. This time is used for an operation that
+        /// was already in flight when the server first listed the subject.
+        ManagedFields,
+        /// An earlier leader detected the start, as for `Detected`. A new leader has restored the
+        /// operation from the operations in its memory, or from a custom resource.
+        Restored,
+    }
 }
 
 /// The usual duration of an operation. If fewer than five earlier runs are known, the server uses

@@ -4,7 +4,7 @@
 //! has them in memory for each operation.
 
 use crate::Text;
-use crate::{LIVE_GROUP, VERSION, labels, live, record};
+use crate::{LIVE_GROUP, VERSION, labels};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use litemap::LiteMap;
@@ -138,12 +138,18 @@ static API_VERSION: LazyLock<String> = LazyLock::new(|| format!("{LIVE_GROUP}/{V
 /// The texts that most operations have. All operations share them.
 static FREQUENT_TEXTS: LazyLock<HashSet<Text>> = LazyLock::new(|| {
     let server_labels = labels::SERVER_SUFFIXES.map(|suffix| [labels::PREFIX, suffix].concat());
-    let states = live::State::ALL.map(live::State::name);
     let texts = [
         "",
         &*API_VERSION,
-        live::KIND,
-        record::KIND,
+        "InFlightOperation",
+        "OperationRecord",
+        "Blocked",
+        "Held",
+        "Failing",
+        "Succeeded",
+        "Failed",
+        "Superseded",
+        "Ended",
         "True",
         "False",
         "Unknown",
@@ -161,11 +167,7 @@ static FREQUENT_TEXTS: LazyLock<HashSet<Text>> = LazyLock::new(|| {
         "AsUsual",
         "ProgressRising",
     ];
-    let all = server_labels
-        .iter()
-        .map(|key| &**key)
-        .chain(states)
-        .chain(texts);
+    let all = server_labels.iter().map(|key| &**key).chain(texts);
     all.map(Text::from).collect()
 });
 

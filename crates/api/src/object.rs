@@ -102,13 +102,15 @@ impl Object {
 
     /// Appends the JSON of the metadata with the resourceVersion `version` to `out`.
     pub fn append_metadata(&self, version: impl Display, out: &mut Vec<u8>) {
-        match self {
-            Self::Operation(it) => append_json(&versioned(&it.metadata, version), out),
-            Self::Record(it) => append_json(&versioned(&it.metadata, version), out),
-            Self::Activity(it) => append_json(&versioned(&it.metadata, version), out),
-            Self::Gaps(it) => append_json(&versioned(&it.metadata, version), out),
-            Self::RuleSet(it) => append_json(&versioned(&it.metadata, version), out),
+        /// Appends the metadata of the variant that `self` is.
+        macro_rules! append {
+            ($($variant:ident),*) => {
+                match self {
+                    $(Self::$variant(it) => append_json(&versioned(&it.metadata, version), out),)*
+                }
+            };
         }
+        append!(Operation, Record, Activity, Gaps, RuleSet);
     }
 
     /// Decodes an object of a collection. The resourceVersion in the JSON is ignored.
@@ -117,27 +119,19 @@ impl Object {
     ///
     /// Returns an error if a required field is missing, or has a value of another type.
     pub fn decode(json: &[u8], collection: Collection) -> Result<Self, serde_json::Error> {
+        /// Decodes an object of the given type.
+        macro_rules! decode {
+            ($variant:ident, $type:ty) => {{
+                let mut object: $type = serde_json::from_slice(json)?;
+                object.metadata.resource_version = None;
+                Ok(Self::$variant(Arc::new(object)))
+            }};
+        }
         match collection {
-            Collection::Operations => {
-                let mut operation: InFlightOperation = serde_json::from_slice(json)?;
-                operation.metadata.resource_version = None;
-                Ok(operation.into())
-            }
-            Collection::Records => {
-                let mut record: OperationRecord = serde_json::from_slice(json)?;
-                record.metadata.resource_version = None;
-                Ok(record.into())
-            }
-            Collection::Activities => {
-                let mut activity: Activity = serde_json::from_slice(json)?;
-                activity.metadata.resource_version = None;
-                Ok(Self::Activity(Arc::new(activity)))
-            }
-            Collection::Gaps => {
-                let mut gaps: GapsObject = serde_json::from_slice(json)?;
-                gaps.metadata.resource_version = None;
-                Ok(Self::Gaps(Arc::new(gaps)))
-            }
+            Collection::Operations => decode!(Operation, InFlightOperation),
+            Collection::Records => decode!(Record, OperationRecord),
+            Collection::Activities => decode!(Activity, Activity),
+            Collection::Gaps => decode!(Gaps, GapsObject),
         }
     }
 

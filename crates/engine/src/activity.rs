@@ -482,10 +482,7 @@ impl Activities {
             Scope::Namespace(name) => gap.affects(Some(name), *name == self.cluster_namespace),
         };
         let affecting: Vec<_> = gaps.iter().filter(affects).collect();
-        let sets = |count: usize| match count {
-            1 => format!("1 of {total} rule sets"),
-            count => format!("{count} of {total} rule sets"),
-        };
+        let sets = |count: usize| format!("{count} of {total} rule sets");
         let is_broken = affecting.iter().filter(|gap| !gap.is_being_read).count();
         match (affecting.len(), is_broken) {
             (0, _) => {

@@ -80,20 +80,6 @@ fn types_that_double_with_each_variable_or_call_become_dyn() {
 }
 
 #[test]
-fn the_search_for_constant_results_ends() {
-    let mut nested = "object.a".to_owned();
-    for _ in 0..80 {
-        nested = format!("true && (false || ({nested}))");
-    }
-    let program = with_variables(&nested, &Environment::default());
-    assert_eq!(program.constant_result(&Environment::default()), None);
-
-    let environment = variables("object.a == 1", |last| format!("{last} && {last}"));
-    let program = with_variables("variables.v31", &environment);
-    assert_eq!(program.constant_result(&environment), None);
-}
-
-#[test]
 fn origins_of_nested_lists_and_long_paths_are_limited() {
     let origins = NameOrigins {
         item: ValueOrigins::at(vec![PathStep::Each]),

@@ -3,8 +3,8 @@
 //! that turns the results of rules into operations.
 
 use super::evaluate::{self, RuleSetBudgets};
-use super::metadata::PartialMetadata;
 use super::stored_objects::{StoredBytes, StoredObjects};
+use super::subject::managed_time;
 use super::unknown::UnknownObjects;
 use super::{Evaluation, FeedEvent, Subject};
 use crate::rules::{EvaluationError, EvaluationTime, RuleBook};
@@ -398,7 +398,7 @@ impl Detector {
         if let Some(object) = change.filter(|_| differs) {
             // This change of the object starts or ends operations. So the time of the change is
             // their start or end time.
-            evaluation.subject.managed = PartialMetadata::read(object).newest_managed;
+            evaluation.subject.managed = managed_time(object);
         }
         EvaluatedObject {
             evaluation,

@@ -24,7 +24,6 @@
 
 mod detector;
 mod evaluate;
-mod metadata;
 mod stored_objects;
 mod subject;
 mod unknown;
@@ -37,8 +36,8 @@ pub(crate) use evaluate::labels_of_json;
 #[cfg(test)]
 pub(crate) use evaluate::unselected;
 pub use evaluate::{
-    DetectedOutcome, EvaluatedElements, Evaluation, FieldFailure, Finding,
-    MAX_OPERATIONS_ON_OBJECT, Nodes, RuleValues, evaluate,
+    DetectedOutcome, Evaluation, FieldFailure, Finding, MAX_OPERATIONS_ON_OBJECT, Nodes,
+    RuleValues, evaluate,
 };
 pub use stored_objects::{MAX_STORED_BYTES, StoredBytes};
 pub use subject::{MissingName, Subject};

@@ -1,8 +1,7 @@
 //! Decodes the identity of an object into a [`Subject`]. The subject of an operation is the object
 //! on which a rule detects the operation.
 
-use super::metadata::PartialMetadata;
-use crate::rules::IDENTITY_PATHS;
+use crate::rules::{IDENTITY_PATHS, MANAGED_TIME_PATH};
 use ifo_api::Text;
 use ifo_api::metadata::OwnerReference;
 use ifo_api::{Gvr, printable};
@@ -16,13 +15,18 @@ const MAX_OWNERS: usize = 16;
 
 /// The fields that are decoded from an object on which no rules are evaluated, such as a deleted
 /// object.
-static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
+static IDENTITY: LazyLock<Projection> = LazyLock::new(|| projection(&IDENTITY_PATHS));
+
+/// The times in `managedFields`.
+static MANAGED_TIMES: LazyLock<Projection> = LazyLock::new(|| projection(&[MANAGED_TIME_PATH]));
+
+fn projection(paths: &[&[&str]]) -> Projection {
     let mut projection = Projection::default();
-    for path in IDENTITY_PATHS {
+    for path in paths {
         projection.add(path);
     }
     projection
-});
+}
 
 /// The identity of an object, and the metadata that is copied to its operations.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,22 +74,14 @@ impl Subject {
                 .take(MAX_OWNERS)
                 .filter_map(parse_owner)
                 .collect(),
-            managed: metadata
-                .get("managedFields")
-                .into_iter()
-                .flat_map(Node::elements)
-                .filter_map(|field| field.get("time")?.as_str()?.parse().ok())
-                .max(),
+            managed: newest_managed(metadata),
         })
     }
 
-    /// Reads the identity from `json`. If this fails, for example because `json` is invalid, reads
-    /// the identity from the text before the first error. Returns None if this text lacks the name
-    /// or the UID.
+    /// Reads the identity from `json`. Returns None if `json` is invalid, or lacks the name.
     pub(crate) fn identify(json: &[u8]) -> Option<Self> {
-        let doc = Doc::parse(json, &IDENTITY).ok();
-        let whole = doc.and_then(|doc| Self::read(&doc).ok());
-        whole.or_else(|| PartialMetadata::read(json).into_subject())
+        let doc = Doc::parse(json, &IDENTITY).ok()?;
+        Self::read(&doc).ok()
     }
 
     /// Returns a key that is unique among all objects: the UID. If the object has no UID, the key
@@ -104,6 +100,19 @@ impl Subject {
             None => self.name.to_string(),
         }
     }
+}
+
+/// Returns the time of the newest entry in `managedFields` of the object in `json`.
+pub(super) fn managed_time(json: &[u8]) -> Option<Timestamp> {
+    let doc = Doc::parse(json, &MANAGED_TIMES).ok()?;
+    newest_managed(doc.root().get("metadata")?)
+}
+
+fn newest_managed(metadata: Node<'_>) -> Option<Timestamp> {
+    let entries = metadata.get("managedFields").into_iter();
+    let times = entries.flat_map(Node::elements);
+    let times = times.filter_map(|entry| entry.get("time")?.as_str()?.parse().ok());
+    times.max()
 }
 
 fn parse_owner(node: Node<'_>) -> Option<OwnerReference> {

@@ -213,11 +213,9 @@ fn an_undecodable_object_is_not_reevaluated_from_its_previous_state() {
     let mut detector =
         detector_with_expression("object.works && now > timestamp('2000-01-01T00:00:00Z')");
     apply_yields_message(&mut detector, &thing("a", true), now());
-    let broken = thing("a", true).to_string().replace("true", "tru");
-    let found = detector.applied(broken.as_bytes(), now());
-    let found = found
-        .expect("the identity is before the syntax error")
-        .evaluation;
+    let identity = br#"{"metadata":{"name":"a","namespace":"ns","uid":"uid-a"}}"#;
+    let found = detector.too_large(identity, 40 << 20, now());
+    let found = found.expect("the identity is known").evaluation;
     assert_eq!(found.subject.path(), "ns/a");
     assert_eq!((found.failures.len(), found.unknown.len()), (1, 1));
     assert_eq!(reevaluate_stored_objects(&mut detector), 0);

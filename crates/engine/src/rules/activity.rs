@@ -64,32 +64,14 @@ pub struct ReachedBound {
 impl fmt::Display for ReachedBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { maximum, kept, .. } = self;
-        match self.bound {
-            OperationBound::Object => write!(
-                f,
-                "the rules detect more than {maximum} operations on one object, the bound for a \
-                 rule set on one object; {kept} operations of the rule set are kept"
-            ),
-            OperationBound::RuleSet => write!(
-                f,
-                "{kept} operations are kept, because {maximum} is the bound for a rule set"
-            ),
-            OperationBound::AllRuleSets => write!(
-                f,
-                "{kept} operations are kept, because all rule sets together may have {maximum}, \
-                 and no component may have more than are left for the others"
-            ),
-            OperationBound::Texts => write!(
-                f,
-                "{kept} operations are kept, because their texts reach {maximum} bytes, the bound \
-                 for a rule set"
-            ),
-            OperationBound::AllTexts => write!(
-                f,
-                "{kept} operations are kept, because the texts of all rule sets together may have \
-                 {maximum} bytes, and no component may have more than are left for the others"
-            ),
-        }
+        let of = match self.bound {
+            OperationBound::Object => "is the bound for a rule set on one object",
+            OperationBound::RuleSet => "is the bound for a rule set",
+            OperationBound::AllRuleSets => "is the bound for all rule sets",
+            OperationBound::Texts => "bytes is the bound for the texts of a rule set",
+            OperationBound::AllTexts => "bytes is the bound for the texts of all rule sets",
+        };
+        write!(f, "{kept} operations are kept, because {maximum} {of}")
     }
 }
 
@@ -193,27 +175,22 @@ impl Activity {
 
     /// Records a failure of an expression that decides whether an operation is in flight.
     pub fn detection_failed(&self, failure: EvaluationFailure) {
-        let last = self.detection_failure.lock();
-        *last.unwrap_or_else(PoisonError::into_inner) = Some(failure);
+        *lock(&self.detection_failure) = Some(failure);
     }
 
     /// Returns the last failure of an expression that decides whether an operation is in flight.
     pub fn last_detection_failure(&self) -> Option<EvaluationFailure> {
-        let last = self.detection_failure.lock();
-        last.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.detection_failure).clone()
     }
 
     /// Records a failure of any expression.
     pub fn failed(&self, failure: EvaluationFailure) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+        *lock(&self.failure) = Some(failure);
     }
 
     /// Returns the last failure of any expression.
     pub fn last_failure(&self) -> Option<EvaluationFailure> {
-        self.failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.failure).clone()
     }
 
     /// Returns the account of the time that evaluations of the rule set take.
@@ -336,8 +313,13 @@ impl Activity {
     }
 
     fn missed(&self) -> MutexGuard<'_, MissedDetections> {
-        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.missed)
     }
+}
+
+/// No invariant of the locked values can be broken by a panic, so a poisoned lock is used as it is.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

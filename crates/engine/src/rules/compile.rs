@@ -399,15 +399,6 @@ impl Compiler<'_> {
             return Some(RuleDuration::Fixed(fixed));
         }
         let field = format!("rules[{}].{name}", rule.operation);
-        if let Some(suggested) = duration::suggestion(source) {
-            self.invalid.push(lint::finding(
-                field,
-                source,
-                format!("{source:?} is not a duration"),
-                Some(format!("write {suggested}")),
-            ));
-            return None;
-        }
         let program = self.compile_program(&field, source, ResultKind::Duration, inner);
         program.map(RuleDuration::Computed)
     }
@@ -510,11 +501,11 @@ mod tests {
         let cases = [
             (
                 target("group: kubevirt.io, version: v1, resource: VirtualMachine"),
-                "target: \"VirtualMachine\" is not a resource (hint: write the plural of the kind in lower case: virtualmachines)",
+                "target: \"VirtualMachine\" is not a resource (the plural of the kind in lower case)",
             ),
             (
                 target("group: '', version: apps/v1, resource: deployments"),
-                "target: \"apps/v1\" is not a version (hint: write group: apps and version: v1)",
+                "target: \"apps/v1\" is not a version (such as v1)",
             ),
             (
                 rule("{operation: Moving, expression: 'true', state: Blocked}"),

@@ -12,7 +12,6 @@ mod compile;
 mod compile_limits_tests;
 mod evaluation_error;
 mod evaluation_time;
-mod exclusions;
 mod feed_lag;
 mod lint;
 mod rule_book;
@@ -32,10 +31,10 @@ pub use evaluation_time::{
     Allowance, EvaluationTime, FREE_TIME_PER_OBJECT, REDUCED_ALLOWANCE, RULE_SET_ALLOWANCE,
     TOTAL_ALLOWANCE, TimeAccount,
 };
-pub use exclusions::RuleReads;
 pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WorkWaitingSince};
 use ifo_api::Text;
 pub use lint::warnings;
+pub(crate) use rule_book::MANAGED_TIME_PATH;
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
 
 use ifo_api::live::State;

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Path of the times in `managedFields`. A feed reads these times from every object of a list. If
 /// an object changes later, the feed reads its times only if the change starts or ends an
 /// operation.
-const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
+pub(crate) const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
 
 /// All compiled rule sets for one target. The server publishes a new rule book when these rule sets
 /// change. Each published rule book has a generation. The `Tracker`, which turns evaluations into

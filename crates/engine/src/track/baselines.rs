@@ -10,16 +10,15 @@
 //! operation start again without runs.
 
 mod encoding;
-mod shared_baselines;
-
-use ifo_api::Text;
-pub use shared_baselines::SharedBaselines;
 
 pub use encoding::{BaselinesError, MAX_ENCODED_BYTES};
 
+use ifo_api::Text;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Maximum number of runs in a baseline. A new run replaces the oldest one. So the usual duration
@@ -40,11 +39,13 @@ pub(super) const ENOUGH_TO_JUDGE: u64 = 20;
 const MAX_BASELINES: usize = 1_000;
 
 /// Identity of a baseline.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct BaselineKey {
     rule_set: Text,
     operation: Text,
     /// Namespace of the runs. None for the baseline of all namespaces together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     namespace: Option<Text>,
 }
 
@@ -77,27 +78,29 @@ pub struct UsualDuration {
 #[derive(Clone, Debug, Default)]
 pub struct Baselines {
     all: BTreeMap<BaselineKey, Baseline>,
-    /// True if a run was learned since the last call of [`Baselines::encode_changed`].
+    /// True if a run was learned since the last call of [`SharedBaselines::encode_changed`].
     is_changed: bool,
 }
 
 /// The durations of one operation, in one namespace or in all namespaces together.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Baseline {
-    timing_hash: Text,
+    rule_hash: Text,
+    last_run: Timestamp,
     /// Durations of the last [`MAX_RUNS`] runs in seconds, the oldest run first.
     durations: VecDeque<f64>,
-    last_run: Timestamp,
     /// The usual duration, computed from `durations`. None if there are no runs.
+    #[serde(skip)]
     usual: Option<UsualDuration>,
 }
 
 impl Baseline {
     fn new(timing_hash: &str, last_run: Timestamp) -> Self {
         Self {
-            timing_hash: timing_hash.into(),
-            durations: VecDeque::new(),
+            rule_hash: timing_hash.into(),
             last_run,
+            durations: VecDeque::new(),
             usual: None,
         }
     }
@@ -115,13 +118,12 @@ impl Baseline {
             let rank = (sorted.len() * percent).div_ceil(100);
             sorted.get(rank.checked_sub(1)?).copied()
         };
-        self.usual = quantile(50)
-            .zip(quantile(95))
-            .map(|(typical, p95)| UsualDuration {
-                typical,
-                p95,
-                runs: sorted.len() as u64,
-            });
+        let quantiles = quantile(50).zip(quantile(95));
+        self.usual = quantiles.map(|(typical, p95)| UsualDuration {
+            typical,
+            p95,
+            runs: sorted.len() as u64,
+        });
     }
 }
 
@@ -136,58 +138,64 @@ impl Baselines {
         self.all.is_empty()
     }
 
+    /// Removes baselines until there are at most [`MAX_BASELINES`]. Baselines of single namespaces
+    /// are removed first. Among these, the baseline whose last run is the oldest is removed first.
+    fn remove_surplus(&mut self) {
+        while self.all.len() > MAX_BASELINES {
+            let all = self.all.iter();
+            let oldest = all.min_by_key(|(key, it)| (key.namespace.is_none(), it.last_run));
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else {
+                return;
+            };
+            self.all.remove(&key);
+        }
+    }
+}
+
+/// Baselines that several tasks use. Clones share the same baselines.
+#[derive(Clone, Debug, Default)]
+pub struct SharedBaselines(Arc<Mutex<Baselines>>);
+
+impl SharedBaselines {
+    fn lock(&self) -> MutexGuard<'_, Baselines> {
+        self.0
+            .lock()
+            .expect("no code panics while it holds this lock")
+    }
+
     /// Adds the duration of a successful run. `size` is the amount of work of the run, or 1 if the
     /// rule yields no amount.
-    ///
-    /// Returns true if a baseline has reached 20 runs with this run. From then on, operations in
-    /// flight can be overdue, so the caller must refresh them.
-    pub fn learn(
-        &mut self,
-        kind: RunKind<'_>,
-        duration: Duration,
-        size: f64,
-        now: Timestamp,
-    ) -> bool {
+    pub fn learn(&self, kind: RunKind<'_>, duration: Duration, size: f64, now: Timestamp) {
         let seconds = duration.as_secs_f64() / size;
         if !seconds.is_finite() {
-            return false;
+            return;
         }
-        let mut can_judge = false;
-        let namespaces = [None, kind.namespace];
-        let namespaces = namespaces
-            .into_iter()
-            .take(1 + usize::from(kind.namespace.is_some()));
-        for namespace in namespaces {
-            let key = kind.key(namespace);
-            let baseline = match self.all.entry(key) {
-                Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(Baseline::new(kind.timing_hash, now)),
-            };
-            if *baseline.timing_hash != *kind.timing_hash {
-                *baseline = Baseline::new(kind.timing_hash, now);
+        let mut baselines = self.lock();
+        let own = kind.namespace.map(Some);
+        for namespace in [None].into_iter().chain(own) {
+            let new = || Baseline::new(kind.timing_hash, now);
+            let baseline = baselines.all.entry(kind.key(namespace)).or_insert_with(new);
+            if *baseline.rule_hash != *kind.timing_hash {
+                *baseline = new();
             }
-            baseline.learn([seconds], now);
-            can_judge |= baseline
-                .usual
-                .is_some_and(|usual| usual.runs == ENOUGH_TO_JUDGE);
+            baseline.learn([encoding::rounded(seconds)], now);
         }
-        self.is_changed = true;
-        self.remove_surplus();
-        can_judge
+        baselines.is_changed = true;
+        baselines.remove_surplus();
     }
 
     /// Returns the usual duration of an operation in its namespace, if at least 20 runs in this
     /// namespace are known. Otherwise returns the usual duration in all namespaces together. Only
     /// runs with the timing hash of `kind` count. Returns None if no such run is known.
     pub fn usual(&self, kind: RunKind<'_>) -> Option<UsualDuration> {
-        if self.all.is_empty() {
+        let baselines = self.lock();
+        if baselines.is_empty() {
             return None;
         }
         let of = |namespace| {
-            let baseline = self.all.get(&kind.key(namespace))?;
-            baseline
-                .usual
-                .filter(|_| *baseline.timing_hash == *kind.timing_hash)
+            let baseline = baselines.all.get(&kind.key(namespace))?;
+            let is_comparable = *baseline.rule_hash == *kind.timing_hash;
+            baseline.usual.filter(|_| is_comparable)
         };
         let own = kind.namespace.and_then(|namespace| of(Some(namespace)));
         own.filter(|own| own.runs >= ENOUGH_IN_NAMESPACE)
@@ -197,15 +205,18 @@ impl Baselines {
     /// Adds the runs of `stored`, which are older than the known runs. If two baselines have the
     /// same identity but different timing hashes, they belong to different versions of the rule and
     /// cannot be merged. In this case, the baseline whose last run is newer stays.
-    pub fn merge(&mut self, stored: Self) {
+    ///
+    /// The caller must then send [`Message::BaselinesLoaded`](super::Message::BaselinesLoaded).
+    pub fn merge(&self, stored: Baselines) {
+        let mut baselines = self.lock();
         for (key, mut theirs) in stored.all {
-            match self.all.entry(key) {
+            match baselines.all.entry(key) {
                 Entry::Vacant(entry) => {
                     entry.insert(theirs);
                 }
                 Entry::Occupied(mut entry) => {
                     let own = entry.get_mut();
-                    if own.timing_hash == theirs.timing_hash {
+                    if own.rule_hash == theirs.rule_hash {
                         theirs.learn(own.durations.iter().copied(), own.last_run);
                         *own = theirs;
                     } else if own.last_run < theirs.last_run {
@@ -214,22 +225,45 @@ impl Baselines {
                 }
             }
         }
-        self.remove_surplus();
+        baselines.remove_surplus();
     }
 
-    /// Removes baselines until there are at most [`MAX_BASELINES`]. Baselines of single namespaces
-    /// are removed first. Among these, the baseline whose last run is the oldest is removed first.
-    fn remove_surplus(&mut self) {
-        while self.all.len() > MAX_BASELINES {
-            let oldest = self
-                .all
-                .iter()
-                .min_by_key(|(key, baseline)| (key.namespace.is_none(), baseline.last_run));
-            let Some(key) = oldest.map(|(key, _)| key.clone()) else {
-                return;
-            };
-            self.all.remove(&key);
-        }
+    /// Returns the baselines as text if a run was learned since the last call. Otherwise returns
+    /// None.
+    pub fn encode_changed(&self) -> Option<String> {
+        let is_changed = std::mem::take(&mut self.lock().is_changed);
+        is_changed.then(|| self.encode())
+    }
+
+    /// Returns the baselines as text, which [`Baselines::decode`] reads.
+    pub fn encode(&self) -> String {
+        self.lock().encode()
+    }
+
+    /// Removes all baselines.
+    pub fn clear(&self) {
+        *self.lock() = Baselines::default();
+    }
+
+    /// Returns rule set, operation and usual duration of each baseline of all namespaces together.
+    pub fn of_all_namespaces(&self) -> Vec<(Text, Text, UsualDuration)> {
+        let baselines = self.lock();
+        let all = baselines.all.iter();
+        let all = all.filter(|(key, _)| key.namespace.is_none());
+        all.filter_map(|(key, baseline)| {
+            Some((key.rule_set.clone(), key.operation.clone(), baseline.usual?))
+        })
+        .collect()
+    }
+
+    /// Returns the number of baselines.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Returns true if there are no baselines.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
     }
 }
 

@@ -28,8 +28,9 @@ pub use operation_limits::{
     MAX_OPERATIONS, MAX_OPERATIONS_OF_RULE_SET, MAX_TEXTS, MAX_TEXTS_OF_RULE_SET, OperationBounds,
 };
 pub use pending_work::FULL_BATCH;
+pub use shared_state::{Retention, TrackerSettings};
 pub use takeover::{InitialState, MAX_RESTORED};
-pub use tracker::{Retention, Tracker, TrackerSettings};
+pub use tracker::Tracker;
 
 use crate::detect::FeedEvent;
 use crate::rules::{RuleBook, RuleSetsWithoutBook};

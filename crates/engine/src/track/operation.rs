@@ -15,7 +15,7 @@ mod state_delay;
 mod timing;
 
 use ifo_api::Text;
-pub use restore::{Restored, RestoredRecord, UNKNOWN_TARGET};
+pub use restore::{Restored, UNKNOWN_TARGET};
 pub use state_delay::{Observed, Yielded};
 pub use timing::{OperationTiming, TimingInput};
 
@@ -349,6 +349,7 @@ impl Operation {
         let conditions_changed = self.timing.update(input);
         let changed = flipped
             || conditions_changed
+            || self.timing.needs_usual_duration(input)
             || state != self.state
             || names != self.detected_by
             || !self.primary.shows_same_values(&before);
@@ -368,19 +369,6 @@ impl Operation {
         self.timing.apply_first_state(input);
     }
 
-    /// Makes clients see the usual duration of earlier runs. Does nothing if clients see it
-    /// already, or if too few earlier runs are known. Returns true if the caller must write the
-    /// operation.
-    pub fn show_usual_duration(&mut self, change: ChangeContext<'_>) -> bool {
-        let input = self.timing_input(change);
-        let shows_usual = self.timing.needs_usual_duration(input);
-        if shows_usual {
-            self.timing.update(input);
-            self.timing.refresh(input);
-        }
-        shows_usual
-    }
-
     /// Returns the values from which the times of the operation are updated.
     fn timing_input(&self, change: ChangeContext<'_>) -> TimingInput {
         let detection = &self.primary;
@@ -398,22 +386,17 @@ impl Operation {
         }
     }
 
-    /// Adds the duration of this run to the baselines, if the run was successful. The baselines
-    /// contain the durations of earlier runs. The run ends now, for the reason `end`.
-    ///
-    /// Returns true if a baseline now has enough runs, so that operations in flight can become
-    /// overdue ([`SharedBaselines::learn`]).
+    /// Adds the duration of a successful run to the durations of earlier runs.
     pub fn learn_duration(
         &self,
         namespace: Option<&Text>,
         end: &End,
         now: ClockReading,
         baselines: &SharedBaselines,
-    ) -> bool {
+    ) {
         let rule = self.primary.rule();
-        // A rule without an `outcome` cannot tell success from failure. So each run of such a rule
-        // that is no longer detected counts as successful.
         let is_success = match end {
+            // Without an `outcome`, the end of the detection counts as a success.
             End::NotDetected => rule.is_some_and(|rule| rule.details.get("outcome").is_none()),
             end => end.state() == State::Succeeded,
         };
@@ -422,9 +405,8 @@ impl Operation {
             && let Some(duration) = self.timing.comparable_duration(now.steady)
         {
             let size = self.primary.values.size.unwrap_or(1.0);
-            return baselines.learn(kind, duration, size, now.wall);
+            baselines.learn(kind, duration, size, now.wall);
         }
-        false
     }
 
     /// Returns the identity of the baselines to which the runs of this operation belong. Returns

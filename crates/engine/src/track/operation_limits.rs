@@ -61,15 +61,12 @@ pub(super) struct Usage {
     pub operations: usize,
     /// Number of bytes in their texts.
     pub texts: usize,
-    /// Number of objects on which the bound for one object refuses operations.
-    pub full_objects: usize,
 }
 
 impl AddAssign for Usage {
     fn add_assign(&mut self, part: Self) {
         self.operations += part.operations;
         self.texts += part.texts;
-        self.full_objects += part.full_objects;
     }
 }
 
@@ -77,7 +74,6 @@ impl SubAssign for Usage {
     fn sub_assign(&mut self, part: Self) {
         self.operations -= part.operations;
         self.texts -= part.texts;
-        self.full_objects -= part.full_objects;
     }
 }
 
@@ -92,7 +88,8 @@ type RuleSetPart = (Arc<RuleSet>, Usage);
 impl ObjectUsage {
     /// Adds a part to the usage of a rule set.
     pub fn add(&mut self, rule_set: &Arc<RuleSet>, part: Usage) {
-        if let Some(usage) = self.get_mut(rule_set) {
+        let own = self.0.iter_mut().find(|(own, _)| is_same(own, rule_set));
+        if let Some((_, usage)) = own {
             *usage += part;
         } else {
             // Most objects have operations of only one rule set.
@@ -101,25 +98,9 @@ impl ObjectUsage {
         }
     }
 
-    fn get_mut(&mut self, rule_set: &RuleSet) -> Option<&mut Usage> {
-        let own = self.0.iter_mut().find(|(own, _)| is_same(own, rule_set));
-        own.map(|(_, usage)| usage)
-    }
-
     fn of(&self, rule_set: &RuleSet) -> Usage {
         let own = self.0.iter().find(|(own, _)| is_same(own, rule_set));
         own.map_or_else(Usage::default, |(_, usage)| *usage)
-    }
-
-    /// Copies from `before`, an earlier usage of the same object, if the object is full. An object
-    /// is no longer full if it has fewer operations than the bound allows.
-    pub fn full_as(mut self, before: &Self, bounds: &OperationBounds) -> Self {
-        for (rule_set, usage) in &mut self.0 {
-            if usage.operations >= bounds.on_object {
-                usage.full_objects = before.of(rule_set).full_objects;
-            }
-        }
-        self
     }
 }
 
@@ -175,26 +156,6 @@ impl OperationLimits {
         change(&mut self.total);
     }
 
-    /// Begins an evaluation of an object. Until an operation is refused, the object is not full.
-    pub fn begin_evaluation(&mut self, own: &mut ObjectUsage) {
-        for (rule_set, usage) in &mut own.0 {
-            let full_objects = std::mem::take(&mut usage.full_objects);
-            if full_objects > 0 {
-                self.change(rule_set, |usage| usage.full_objects -= full_objects);
-            }
-        }
-    }
-
-    /// Subtracts bytes of text from the usage of a rule set on an object, because the texts of an
-    /// operation have become shorter.
-    pub fn release_texts(&mut self, rule_set: &RuleSet, own: &mut ObjectUsage, texts: usize) {
-        if let Some(of_object) = own.get_mut(rule_set) {
-            let texts = texts.min(of_object.texts);
-            of_object.texts -= texts;
-            self.change(rule_set, |usage| usage.texts -= texts);
-        }
-    }
-
     /// Returns true if an object may use `part` more for a rule set, and adds the part to `own`, the
     /// usage of the object. Otherwise remembers the bound that was reached.
     pub fn admit(&mut self, rule_set: &Arc<RuleSet>, own: &mut ObjectUsage, part: Usage) -> bool {
@@ -220,30 +181,20 @@ impl OperationLimits {
                 kept,
             };
             self.refused.push((rule_set.clone(), reached));
-            if bound == OperationBound::Object {
-                let full = Usage {
-                    full_objects: 1,
-                    ..Usage::default()
-                };
-                own.add(rule_set, full);
-                self.change(rule_set, |usage| *usage += full);
-            }
         }
         false
     }
 
     /// The tracker has refused operations of the rule set because of `bound`. Returns true if the
-    /// rule set may have another operation now. A small room for texts does not count, because the next operation would fill it.
+    /// rule set may have another operation now. A small room for texts does not count, because the next
+    /// operation would fill it. Whether there is room on an object is not known before its next
+    /// evaluation.
     pub fn has_room(&self, rule_set: &RuleSet, bound: OperationBound) -> bool {
         let part = Usage {
             operations: 1,
             texts: self.bounds.texts_of_rule_set / 64,
-            full_objects: 0,
         };
-        match bound {
-            OperationBound::Object => usage_of(&self.rule_sets, &rule_set.name).full_objects == 0,
-            _ => self.bound_for(rule_set, part).is_none(),
-        }
+        bound == OperationBound::Object || self.bound_for(rule_set, part).is_none()
     }
 
     /// Returns the bounds that have refused operations during the current evaluation.

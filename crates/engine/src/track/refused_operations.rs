@@ -6,7 +6,6 @@
 //! in this list, the rule set shows all its operations again.
 
 use super::operation_limits::OperationLimits;
-use super::tracker::Tracker;
 use crate::rules::{OperationBound, ReachedBound, RuleSet};
 use ifo_api::Text;
 use std::collections::BTreeMap;
@@ -75,27 +74,5 @@ impl RefusedOperations {
             let rule_set = &refusal.report.rule_set;
             (rule_set, limits.has_room(rule_set, *bound))
         })
-    }
-}
-
-impl Tracker {
-    /// Tells the tracker that the index contains all writes that the tracker has returned so far.
-    pub fn committed(&mut self) {
-        if self.pending.is_empty() {
-            self.ended_refusals.clear();
-        }
-    }
-
-    /// Reports to each rule set with refused operations if there is room for them now.
-    pub(super) fn update_room(&mut self) {
-        let limits = &self.shared.limits;
-        let feeds = self.feeds.values();
-        let mut rooms: BTreeMap<&str, (&RuleSet, bool)> = BTreeMap::new();
-        for (rule_set, has_room) in feeds.flat_map(|feed| feed.refused.rooms(limits)) {
-            rooms.entry(&rule_set.name).or_insert((rule_set, false)).1 |= has_room;
-        }
-        for (rule_set, has_room) in rooms.into_values() {
-            rule_set.activity.set_room(has_room);
-        }
     }
 }

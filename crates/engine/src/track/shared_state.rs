@@ -11,15 +11,45 @@ use super::operation::{Operation, OperationStart, SubjectView};
 use super::operation_limits::OperationLimits;
 use super::retained::{RetainedByComponent, RuleSetId};
 use super::superseded_operations::OperationName;
-use super::tracker::TrackerSettings;
+use crate::rules::RuleBook;
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
-use ifo_api::{Key, Object};
+use ifo_api::{Gvr, Key, Object};
 use jiff::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Settings of the tracker.
+#[derive(Clone, Debug)]
+pub struct TrackerSettings {
+    /// Default debounce period. If no rule has detected an operation for this time, the operation
+    /// completes. A rule can set another debounce period for its operation.
+    pub debounce: Duration,
+    /// Retention of completed operations. None if completed operations are deleted at once.
+    pub retain: Option<Retention>,
+    /// Maximum number of records. A record is a short summary of a completed operation. If there
+    /// are more records, the tracker deletes the oldest ones of the component that has most records.
+    /// If the maximum is 0, the tracker writes no records.
+    pub max_records: usize,
+    /// Namespace of the operations on cluster-scoped objects.
+    pub cluster_namespace: Text,
+}
+
+/// Limits of the retention of completed operations. If there are too many, the tracker deletes the
+/// oldest ones of the component that has most of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Time after the end of an operation for which the operation is retained.
+    pub age: Duration,
+    /// Maximum number of retained operations.
+    pub max_count: usize,
+}
+
+/// The rule book of each target. A target is a resource that rules watch. Its rule book contains
+/// these rules.
+pub(super) type Books = HashMap<Arc<Gvr>, Arc<RuleBook>>;
 
 /// The identity of an object with operations (a subject).
 pub(super) type Identity = Text;
@@ -42,13 +72,12 @@ const RECORD_TTL: Duration = Duration::from_hours(365 * 24);
 
 /// Time for which the tracker remembers a deleted namespace. The watch of objects can report the
 /// deletion of an object later than the watch of namespaces reports the deletion of its namespace.
-/// This constant is longer than the usual delay. If the tracker still has operations in the deleted
-/// namespace after this time, it remembers the namespace for the same time again.
-pub(super) const DELETED_TTL: Duration = Duration::from_hours(1);
+/// This constant is longer than the usual delay.
+const DELETED_TTL: Duration = Duration::from_hours(1);
 
 /// Maximum number of deleted namespaces that the tracker remembers. Their names take about 2 MB.
 /// Beyond the maximum, the tracker forgets the namespaces that expire first.
-pub(super) const MAX_DELETED: usize = 10_000;
+const MAX_DELETED: usize = 10_000;
 
 /// The state that the tracker keeps for all objects together.
 #[derive(Debug)]
@@ -82,9 +111,6 @@ pub(super) struct SharedState {
     pub(super) deleted_namespaces: ExpiringMap<Text, Option<Timestamp>>,
     /// The baselines: the durations of earlier runs.
     pub(super) baselines: SharedBaselines,
-    /// True if a baseline has become usable, so that operations in flight can be overdue now. The
-    /// tracker must then refresh all subjects.
-    pub(super) must_refresh_all: bool,
     /// The bounds on operations, and what the operations use of them.
     pub(super) limits: OperationLimits,
     writes: Vec<Write>,
@@ -114,7 +140,6 @@ impl SharedState {
             records: RetainedByComponent::default(),
             deleted_namespaces: ExpiringMap::new(),
             baselines,
-            must_refresh_all: false,
             limits: OperationLimits::default(),
             writes: Vec::new(),
         }
@@ -199,7 +224,7 @@ impl SharedState {
         }
         self.remember_end(identity, operation, now.wall, now);
         let namespace = view.subject.namespace.as_ref();
-        self.must_refresh_all |= operation.learn_duration(namespace, end, now, &self.baselines);
+        operation.learn_duration(namespace, end, now, &self.baselines);
         let name = &operation.what.operation;
         // The same duration as in the record. It excludes the debounce period.
         let until = operation.detected_until(now.wall);
@@ -320,11 +345,9 @@ impl SharedState {
         while let Some(key) = self.records.pop(self.settings.max_records, now) {
             self.delete(key);
         }
-        while self
-            .last_runs
-            .pop(max_count.max(MAX_LAST_RUNS), now)
-            .is_some()
-        {}
+        let most = max_count.max(MAX_LAST_RUNS);
+        while self.last_runs.pop(most, now).is_some() {}
+        while self.deleted_namespaces.pop(MAX_DELETED, now).is_some() {}
     }
 
     /// Deletes the retained operations and the records of a deleted namespace. Operations of this

@@ -7,7 +7,6 @@
 mod admit_operations;
 mod context;
 mod restored_operations;
-mod start;
 mod update_detections;
 
 use super::end_reason::End;
@@ -19,12 +18,12 @@ use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
 pub(super) use context::SubjectEventContext;
+use context::{first_start, observed_since};
 use ifo_api::Gvr;
 use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
 use litemap::LiteMap;
-use start::first_start;
 use std::sync::Arc;
 use std::time::Instant;
 use update_detections::DetectionsByRuleSet;
@@ -100,7 +99,7 @@ impl TrackedSubject {
         let operations = self.operations.values();
         let settled = operations.filter_map(|it| it.debounce_end.filter(|_| settles));
         let states = self.operations.values();
-        let states = states.flat_map(|it| it.state_due().into_iter().chain(it.timing.next_check()));
+        let states = states.flat_map(|it| it.state_due().into_iter().chain(it.timing.deadline));
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
         // Past times in `states` and `ready` need no timer. For example, an operation can still
         // wait after the end of its `appearAfter`, because another operation supersedes it or
@@ -118,7 +117,7 @@ impl TrackedSubject {
         initial: bool,
         step: &mut SubjectEventContext<'_>,
     ) {
-        let first_seen = std::mem::take(&mut self.is_unevaluated);
+        self.is_unevaluated = false;
         let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, step.now.wall);
         if !initial {
@@ -126,18 +125,15 @@ impl TrackedSubject {
             // time of the object's last change, so that a new leader computes the same time.
             step.transition = start;
         } else if let Some(changed) = changed {
-            step.observed = restored_operations::observed_since(changed, step.now);
+            step.observed = observed_since(changed, step.now);
         }
         // The tracker needs the time in `managedFields` only for this evaluation.
         self.view.subject = Subject {
             managed: None,
             ..evaluation.subject
         };
-        let mut detections_by_rule_set = DetectionsByRuleSet::new(
-            &self.target,
-            evaluation.findings,
-            evaluation.evaluated_elements,
-        );
+        let mut detections_by_rule_set =
+            DetectionsByRuleSet::new(&self.target, evaluation.findings);
         self.admit(&mut detections_by_rule_set, &mut step.shared.limits);
         for (what, waiting) in &mut self.waiting {
             detections_by_rule_set.apply(book, what, &mut waiting.detections);
@@ -162,9 +158,6 @@ impl TrackedSubject {
                 && unselected.any(|rule_set| operation.is_described_by(&rule_set.name));
         }
         self.complete_settled(step);
-        if let Some(changed) = changed.filter(|_| first_seen && initial && !step.gap) {
-            self.settle_since(changed, step);
-        }
         for (what, found) in detections_by_rule_set.found {
             // The capacity is set explicitly, because `collect` would allocate memory for four
             // values.
@@ -185,24 +178,6 @@ impl TrackedSubject {
     pub(super) fn refresh(&mut self, step: &mut SubjectEventContext<'_>) {
         self.complete_settled(step);
         self.update(step);
-    }
-
-    /// Adds the usual duration of earlier runs to each operation that shows no usual duration, if
-    /// enough earlier runs are known. Adds a write for each changed operation. The tracker calls
-    /// this method after a new leader has read the stored runs.
-    ///
-    /// If an operation already shows a usual duration, this duration stays unchanged, even if the
-    /// stored runs give another duration.
-    pub(super) fn show_usual_durations(&mut self, step: &mut SubjectEventContext<'_>) {
-        if self.is_unevaluated {
-            return;
-        }
-        for (_, operation) in &mut self.operations {
-            let change = step.change(self.view.subject.namespace.as_ref());
-            if operation.show_usual_duration(change) {
-                step.shared.show(operation, &self.view);
-            }
-        }
     }
 
     /// Completes the operations whose debounce period is over. Does nothing while the watch is

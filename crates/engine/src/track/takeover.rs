@@ -13,7 +13,7 @@
 //! (`Tracker::resume`).
 
 use super::end_reason::End;
-use super::operation::{Restored, RestoredRecord};
+use super::operation::Restored;
 use super::pending_work::SubjectAction;
 use super::shared_state::OperationId;
 use super::subject::TrackedSubject;
@@ -22,6 +22,7 @@ use crate::ClockReading;
 use crate::rules::RuleSetsWithoutBook;
 use ifo_api::Text;
 use ifo_api::live::InFlightOperation;
+use ifo_api::record::OperationRecord;
 use ifo_api::{Key, Object};
 use jiff::Timestamp;
 use std::collections::btree_map::Entry;
@@ -48,7 +49,7 @@ pub struct InitialState {
     /// and the UID of an operation.
     operations: BTreeMap<(OperationId, i64), FoundOperation>,
     /// Records in the index. A record is an object with the result of one completed operation.
-    records: Vec<RestoredRecord>,
+    records: Vec<(Key, Arc<OperationRecord>)>,
     /// Objects of the index that the tracker must delete.
     rejected: Vec<Key>,
     /// Number of operations that are only in a custom resource.
@@ -93,11 +94,10 @@ impl InitialState {
     /// - The object is a completed operation or a record, and its namespace was deleted.
     pub fn add_index_object(&mut self, key: &Key, object: &Object, now: ClockReading) {
         if let Some(record) = object.record() {
-            let record = RestoredRecord::new(key, record);
-            if self.is_record_of_deleted_namespace(&record) {
-                self.rejected.push(record.key);
+            if self.is_record_of_deleted_namespace(key, record) {
+                self.rejected.push(key.clone());
             } else {
-                self.records.push(record);
+                self.records.push((key.clone(), record.clone()));
             }
             return;
         }
@@ -197,14 +197,14 @@ impl InitialState {
     /// the name, or if the namespace with this name was created after the operation ended. Returns
     /// false if the namespaces could not be read. Also returns false for each record in
     /// `cluster_namespace`, which contains the records of cluster-scoped subjects.
-    fn is_record_of_deleted_namespace(&self, record: &RestoredRecord) -> bool {
+    fn is_record_of_deleted_namespace(&self, key: &Key, record: &OperationRecord) -> bool {
         let Some(namespaces) = &self.namespaces else {
             return false;
         };
-        let namespace = record.key.object_namespace();
+        let namespace = key.object_namespace();
         let created = namespaces.get(namespace);
         let is_cluster_scoped = namespace == &*self.cluster_namespace;
-        !is_cluster_scoped && created.is_none_or(|created| *created > record.completed)
+        !is_cluster_scoped && created.is_none_or(|created| *created > record.status.completed.0)
     }
 
     /// Returns true if the namespace of the operation was deleted. This is the case if no namespace
@@ -257,18 +257,13 @@ impl Tracker {
         for key in state.rejected {
             self.shared.delete(key);
         }
-        for RestoredRecord {
-            key,
-            owner,
-            started,
-            completed,
-        } in state.records
-        {
-            if !self
-                .shared
-                .keep_record(key.clone(), owner, started, completed, now)
-            {
-                self.shared.delete(key);
+        for (key, record) in state.records {
+            let (spec, status) = (&record.spec, &record.status);
+            let owner = (spec.component.clone(), spec.rule_set.clone());
+            let (start, end) = (status.started.0, status.completed.0);
+            let shared = &mut self.shared;
+            if !shared.keep_record(key.clone(), owner, start, end, now) {
+                shared.delete(key);
             }
         }
         let mut over = Vec::new();
@@ -308,7 +303,7 @@ impl Tracker {
             self.shared.show(&operation, &tracked.view);
         }
         tracked.restore(operation);
-        let usage = tracked.measure(&self.shared.limits.bounds);
+        let usage = tracked.measure();
         self.shared.limits.replace(&mut tracked.usage, usage);
     }
 

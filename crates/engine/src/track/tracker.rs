@@ -5,12 +5,14 @@
 //! The tracker also knows which watches of objects are interrupted, and which timer expires next.
 //! The caller passes the current time to each method that needs it, so that tests need not wait.
 
+mod work;
+
 use super::end_reason::End;
 use super::operation::SubjectView;
 use super::operation_limits::OperationBounds;
 use super::pending_work::{FULL_BATCH, PendingWork, SubjectAction};
 use super::refused_operations::{RefusalReport, RefusedOperations};
-use super::shared_state::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
+use super::shared_state::{Books, Identity, SharedState, TrackerSettings};
 use super::subject::{SubjectEventContext, TrackedSubject};
 use super::{Message, SharedBaselines};
 use crate::detect::{Evaluation, FeedEvent, Subject};
@@ -19,40 +21,9 @@ use crate::{ClockReading, Meter};
 use ifo_api::Text;
 use ifo_api::{Gvr, Source};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::iter;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
-
-/// Settings of the tracker.
-#[derive(Clone, Debug)]
-pub struct TrackerSettings {
-    /// Default debounce period. If no rule has detected an operation for this time, the operation
-    /// completes. A rule can set another debounce period for its operation.
-    pub debounce: Duration,
-    /// Retention of completed operations. None if completed operations are deleted at once.
-    pub retain: Option<Retention>,
-    /// Maximum number of records. A record is a short summary of a completed operation. If there
-    /// are more records, the tracker deletes the oldest ones of the component that has most records.
-    /// If the maximum is 0, the tracker writes no records.
-    pub max_records: usize,
-    /// Namespace of the operations on cluster-scoped objects.
-    pub cluster_namespace: Text,
-}
-
-/// Limits of the retention of completed operations. If there are too many, the tracker deletes the
-/// oldest ones of the component that has most of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
-    /// Time after the end of an operation for which the operation is retained.
-    pub age: Duration,
-    /// Maximum number of retained operations.
-    pub max_count: usize,
-}
-
-/// The rule book of each target. A target is a resource that rules watch. Its rule book contains
-/// these rules.
-pub(super) type Books = HashMap<Arc<Gvr>, Arc<RuleBook>>;
 
 /// Tracks the operations of all subjects.
 #[derive(Debug)]
@@ -138,9 +109,7 @@ impl Tracker {
             Message::Resume(state) => self.resume(*state, now),
             Message::AllRuleBooksSent(without_book) => self.all_rule_books_sent(&without_book, now),
             Message::BaselinesLoaded => {
-                self.shared.must_refresh_all = true;
-                let action = SubjectAction::ShowUsualDurations;
-                self.step_each(now, |it| !it.has_no_target(), action);
+                self.step_each(now, |it| !it.has_no_target(), SubjectAction::Refresh);
             }
             // The caller answers this message after it has written the changes to the index.
             Message::Existing(_) | Message::Flush(_) => {}
@@ -187,27 +156,6 @@ impl Tracker {
         self.continue_work(FULL_BATCH);
     }
 
-    /// Forgets each deleted namespace after [`DELETED_TTL`]. If there are more than [`MAX_DELETED`]
-    /// deleted namespaces, also forgets the namespaces that expire first. There is one exception:
-    /// if the tracker still has operations in a namespace, it remembers this namespace for another
-    /// [`DELETED_TTL`].
-    pub(super) fn forget_deleted_namespaces(&mut self, now: Instant) {
-        let gone = &mut self.shared.deleted_namespaces;
-        let mut over: HashMap<_, _> = iter::from_fn(|| gone.pop(MAX_DELETED, now)).collect();
-        if over.is_empty() {
-            return;
-        }
-        for tracked in self.subjects.values() {
-            let namespace = tracked.view.subject.namespace.as_ref();
-            let namespace = namespace.unwrap_or(&self.shared.settings.cluster_namespace);
-            if let Some((name, again)) = over.remove_entry(namespace) {
-                self.shared
-                    .deleted_namespaces
-                    .insert(name, again, now + DELETED_TTL);
-            }
-        }
-    }
-
     fn feed_state(&mut self, source: &Source) -> &mut FeedState {
         self.feeds.entry(source.clone()).or_default()
     }
@@ -226,7 +174,7 @@ impl Tracker {
         let gap = is_in_gap(&self.feeds, tracked);
         let mut step = SubjectEventContext::new(&mut self.shared, &self.books, now, gap);
         act(tracked, &mut step);
-        let usage = tracked.measure(&step.shared.limits.bounds);
+        let usage = tracked.measure();
         step.shared.limits.replace(&mut tracked.usage, usage);
         let deadline = tracked.deadline(&step);
         let before = std::mem::replace(&mut tracked.timer, deadline);

@@ -69,7 +69,7 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
     }
     let has_schemas = args.cluster || !args.schema.is_empty();
     for rule_set in &loaded {
-        for warning in warnings(&rule_set.spec, &rule_set.compiled) {
+        for warning in warnings(&rule_set.spec) {
             let warning = InputFault::of(&warning).at(&rule_set.location);
             warning.print("warning");
         }

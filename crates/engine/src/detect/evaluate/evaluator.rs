@@ -1,11 +1,10 @@
 //! Evaluates the rules of compiled rule sets on one object, and collects the results and failures.
 //! A rule describes one operation on the object, such as a migration.
 
-mod values;
+mod fields;
 
-pub use self::values::{Nodes, RuleValues};
-
-use super::{DetectedOutcome, EvaluatedElements, Evaluation, FieldFailure, Finding};
+use super::values::{Nodes, RuleValues};
+use super::{DetectedOutcome, Evaluation, FieldFailure, Finding};
 use crate::Meter;
 use crate::rules::{self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleSet};
 use ifo_api::Text;
@@ -97,14 +96,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
         for rule in &rule_set.rules {
             self.meter
                 .evaluation_failed(&rule_set.name, &rule.operation);
-            self.evaluation.findings.push(Finding {
-                rule_set: rule_set.clone(),
-                operation: rule.operation.clone(),
-                item: None,
-                values: None,
-            });
-            self.evaluation.add_unknown(rule_set, &rule.operation);
         }
+        self.evaluation.skip(rule_set);
     }
 
     /// Evaluates a rule with `forEach` on each element. If the key of an element is unknown, or if
@@ -158,11 +151,6 @@ impl<'s> ObjectEvaluator<'_, 's> {
         self.scope.set_item(None);
         if !all_keys_are_known {
             self.add_finding(current, None);
-            self.evaluation.evaluated_elements.push(EvaluatedElements {
-                rule_set: current.rule_set.clone(),
-                operation: current.rule.operation.clone(),
-                keys: seen,
-            });
         }
     }
 

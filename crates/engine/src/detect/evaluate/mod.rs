@@ -7,11 +7,13 @@ mod budget;
 mod evaluator;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub(super) use self::budget::RuleSetBudgets;
 
+pub use self::evaluator::MAX_OPERATIONS_ON_OBJECT;
 use self::evaluator::ObjectEvaluator;
-pub use self::evaluator::{MAX_OPERATIONS_ON_OBJECT, Nodes, RuleValues};
+pub use self::values::{Nodes, RuleValues};
 use super::{MissingName, Subject};
 use crate::Meter;
 use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, RuleBook, RuleSet};
@@ -24,7 +26,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// The results of all rules of one rule book on one object.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Evaluation {
     /// Identity of the object.
     pub subject: Subject,
@@ -37,9 +39,6 @@ pub struct Evaluation {
     ///
     /// If an evaluated rule has no entry, the rule does not match the object.
     pub findings: Vec<Finding>,
-    /// A rule with `forEach` is evaluated on each element of a list in the object. This list has an
-    /// entry for each such rule that could be evaluated on some elements, but not on others.
-    pub evaluated_elements: Vec<EvaluatedElements>,
     /// Results of the `outcome` expressions. An `outcome` is evaluated only if its rule neither
     /// detects nor continues its operation, and did not fail.
     pub outcomes: Vec<DetectedOutcome>,
@@ -78,6 +77,19 @@ impl Evaluation {
             + messages.chain(outcomes).sum::<usize>()
     }
 
+    /// Records that no rule of a rule set was evaluated.
+    fn skip(&mut self, rule_set: &Arc<RuleSet>) {
+        for rule in &rule_set.rules {
+            self.findings.push(Finding {
+                rule_set: rule_set.clone(),
+                operation: rule.operation.clone(),
+                item: None,
+                values: None,
+            });
+            self.add_unknown(rule_set, &rule.operation);
+        }
+    }
+
     /// Adds an operation to [`Evaluation::unknown`], if the list does not contain the operation
     /// yet.
     fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Text) {
@@ -104,26 +116,11 @@ pub struct Finding {
     ///
     /// - The rule has no `forEach`.
     /// - The rule has `forEach`, but could not be evaluated on all elements. The result applies to
-    ///   all elements that are not in [`Evaluation::evaluated_elements`].
+    ///   all elements without a finding of their own.
     pub item: Option<Text>,
     /// Values of all descriptive fields of the operation, such as its state and message. None if
     /// the rule failed or was not evaluated.
     pub values: Option<RuleValues>,
-}
-
-/// The elements on which a rule with `forEach` was evaluated, if the rule could not be evaluated on
-/// all elements. There are two reasons:
-///
-/// - The `itemKey` of an element failed or is invalid.
-/// - The list has too many elements.
-#[derive(Debug)]
-pub struct EvaluatedElements {
-    /// Rule set that contains the rule.
-    pub rule_set: Arc<RuleSet>,
-    /// Name of the rule's operation.
-    pub operation: Text,
-    /// Keys of the evaluated elements.
-    pub keys: HashSet<Text>,
 }
 
 /// The result of a rule's `outcome` expression. The expression reads the result of an ended
@@ -195,13 +192,7 @@ pub(super) fn evaluate_within(
         scope: EvaluationScope::new(doc, now, &mut budget),
         evaluation: Evaluation {
             subject: Subject::read(doc)?,
-            findings: Vec::new(),
-            evaluated_elements: Vec::new(),
-            outcomes: Vec::new(),
-            unselected: Vec::new(),
-            failures: Vec::new(),
-            unknown: Vec::new(),
-            time_dependent: Vec::new(),
+            ..Evaluation::default()
         },
         meter,
         computed_operations: [0, 0],
@@ -267,12 +258,9 @@ pub(super) fn undecodable(
     meter: &dyn Meter,
 ) -> Evaluation {
     let namespace = subject.namespace.as_deref();
-    let (mut findings, mut failures, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-    for rule_set in book
-        .rule_sets
-        .iter()
-        .filter(|rule_set| rule_set.covers(namespace))
-    {
+    let mut evaluation = Evaluation::default();
+    let rule_sets = book.rule_sets.iter();
+    for rule_set in rule_sets.filter(|rule_set| rule_set.covers(namespace)) {
         let failure = EvaluationFailure {
             at: now,
             what: "the object".to_owned(),
@@ -282,31 +270,17 @@ pub(super) fn undecodable(
         rule_set.activity.failed(failure);
         for rule in &rule_set.rules {
             meter.evaluation_failed(&rule_set.name, &rule.operation);
-            failures.push(FieldFailure {
+            evaluation.failures.push(FieldFailure {
                 rule_set: rule_set.name.clone(),
                 operation: rule.operation.clone(),
                 field: "the object".to_owned(),
                 error: error.clone(),
             });
-            findings.push(Finding {
-                rule_set: rule_set.clone(),
-                operation: rule.operation.clone(),
-                item: None,
-                values: None,
-            });
-            unknown.push((rule_set.clone(), rule.operation.clone()));
         }
+        evaluation.skip(rule_set);
     }
-    Evaluation {
-        subject,
-        findings,
-        evaluated_elements: Vec::new(),
-        outcomes: Vec::new(),
-        unselected: Vec::new(),
-        failures,
-        unknown,
-        time_dependent: Vec::new(),
-    }
+    evaluation.subject = subject;
+    evaluation
 }
 
 /// Returns the evaluation of an object whose labels no longer match the label selector of the
@@ -314,12 +288,7 @@ pub(super) fn undecodable(
 pub(crate) fn unselected(book: &RuleBook, subject: Subject) -> Evaluation {
     Evaluation {
         subject,
-        findings: Vec::new(),
-        evaluated_elements: Vec::new(),
-        outcomes: Vec::new(),
         unselected: book.rule_sets.clone(),
-        failures: Vec::new(),
-        unknown: Vec::new(),
-        time_dependent: Vec::new(),
+        ..Evaluation::default()
     }
 }

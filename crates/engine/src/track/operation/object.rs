@@ -54,9 +54,7 @@ impl Operation {
     ) -> InFlightOperation {
         let timing = &self.timing;
         let until = completed.map(|at| self.detected_until(at));
-        let estimate = timing
-            .estimated_completion()
-            .filter(|_| completed.is_none());
+        let estimate = timing.estimated_completion.filter(|_| completed.is_none());
         let generation = view.subject.generation;
         InFlightOperation {
             api_version: api_version(),
@@ -75,9 +73,9 @@ impl Operation {
                 message,
                 progress,
                 nodes: self.primary.values.nodes.clone(),
-                state_since: completed.or(Some(timing.state_since())).map(whole_second),
-                last_progress: timing.last_progress().map(whole_second),
-                expected: timing.expected(),
+                state_since: completed.or(Some(timing.state_since)).map(whole_second),
+                last_progress: timing.last_progress.map(whole_second),
+                expected: timing.expected,
                 estimated_completion: estimate.map(whole_second),
                 duration_seconds: until.map(|until| self.shown_duration(until)),
                 start_time_source: self.start_source,

@@ -17,14 +17,11 @@ use super::{
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, RuleBook, RuleSet};
-use crate::track::retained::RuleSetId;
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Text;
 use ifo_api::live::{
-    InFlightOperation, MAX_MESSAGE, Phase, Spec, StartTimeSource, State, Status, SubjectReference,
+    InFlightOperation, MAX_MESSAGE, Phase, StartTimeSource, State, Status, cut_message,
 };
-use ifo_api::metadata::Time;
-use ifo_api::record::OperationRecord;
 use ifo_api::{Gvr, Key, labels};
 use jiff::Timestamp;
 use litemap::LiteMap;
@@ -32,18 +29,13 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Maximum time by which the start and the end of an operation in a custom resource may be ahead of
-/// the clock. If one of them is further ahead, the operation is not restored.
+/// Maximum time by which the start of an operation in a custom resource may be ahead of the clock. If
+/// it is further ahead, the operation is not restored.
 const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 
-/// Maximum length of names, of `spec.item` and of `status.instance` in a custom resource, in bytes.
-/// An operation with a longer value is not restored.
-const MAX_NAME: usize = 253;
-
-/// Maximum number of labels of a custom resource, and maximum number of rule sets in its
-/// `detectedBy`. An operation with more is not restored. The server writes fewer labels: at most 64
-/// labels of the rule set, and at most 15 labels of its own.
-const MAX_MEMBERS: usize = 128;
+/// Maximum length of a custom resource as JSON, in bytes. A longer one is not restored, because a user
+/// must have edited it: the server writes about 2 KiB for most operations.
+const MAX_BYTES: usize = 64 << 10;
 
 /// Maximum number of owner references of one subject. Further owner references are left out. For
 /// objects that the server watches, the maximum is the same.
@@ -195,108 +187,28 @@ impl Restored {
 
 /// Returns an error if a field has a value that the server never writes.
 fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> {
-    // The patterns name all fields, so that the compiler asks for a decision when a field is added.
-    let InFlightOperation {
-        api_version: _,
-        kind: _,
-        metadata,
-        spec,
-        status,
-    } = object;
-    let Spec {
-        operation,
-        rule_set,
-        component,
-        subject,
-        item,
-        // The key of a piece of work can have any value.
-        work: _,
-        unknown: _,
-    } = spec;
-    let SubjectReference {
-        api_version,
-        kind,
-        name,
-        namespace,
-        uid,
-        owner_references,
-        unknown: _,
-    } = subject;
-    let Status {
-        phase,
-        state,
-        reason,
-        message,
-        progress,
-        instance,
-        completed,
-        detected_by,
-        // These values are corrected ([`correct`]), or have no invalid values.
-        nodes: _,
-        state_since: _,
-        last_progress: _,
-        expected: _,
-        estimated_completion: _,
-        duration_seconds: _,
-        start_time_source: _,
-        last_detected: _,
-        subject_generation: _,
-        conditions: _,
-        unknown: _,
-    } = status;
-    let is_name = |text: &str| !text.is_empty() && text.len() <= MAX_NAME && !text.contains('\0');
-    let may_be_name = |text: &Option<Text>| text.as_deref().is_none_or(is_name);
+    let (metadata, status) = (&object.metadata, &object.status);
+    let namespace = object.spec.subject.namespace.as_deref();
     let is_namespace = |text: &str| labels::is_subdomain(text) && !text.contains('.');
     let latest = now.checked_add(MAX_CLOCK_SKEW).unwrap_or(Timestamp::MAX);
-    let is_past = |time: &Time| time.0 <= latest;
-    let is_over = *phase == Phase::Completed;
-    let is_end = state.is_completed();
-    let is_operation = !operation.is_empty() && labels::is_value(operation);
     let are_labels =
         authors_labels(object).all(|(key, value)| labels::is_key(key) && labels::is_value(value));
-    let are_owners = owner_references.iter().all(|it| {
-        let texts = [&it.api_version, &it.kind, &it.name, &it.uid];
-        texts.into_iter().all(|text| text.len() <= MAX_NAME)
-    });
-    let are_rule_sets = detected_by.iter().all(|name| is_name(name));
-    let fields = [
-        (
-            "metadata.creationTimestamp",
-            is_past(&metadata.creation_timestamp),
-        ),
-        (
-            "metadata.labels",
-            metadata.labels.len() <= MAX_MEMBERS && are_labels,
-        ),
-        ("spec.operation", is_operation),
-        ("spec.ruleSet", is_name(rule_set)),
-        ("spec.component", is_name(component)),
-        ("spec.item", may_be_name(item)),
-        ("spec.subject.apiVersion", is_name(api_version)),
-        ("spec.subject.kind", is_name(kind)),
-        ("spec.subject.name", is_name(name)),
-        (
-            "spec.subject.namespace",
-            namespace.as_deref().is_none_or(is_namespace),
-        ),
-        ("spec.subject.uid", uid.as_deref().is_some_and(is_name)),
-        ("spec.subject.ownerReferences", are_owners),
-        ("status.message", message.chars().count() <= MAX_MESSAGE),
-        ("status.progress", progress.is_none_or(|it| it <= 100)),
-        ("status.instance", may_be_name(instance)),
-        (
-            "status.detectedBy",
-            detected_by.len() <= MAX_MEMBERS && are_rule_sets,
-        ),
-        (
-            "status.completed",
-            !is_over || completed.as_ref().is_some_and(is_past),
-        ),
+    let is_over = status.phase == Phase::Completed;
+    let is_end = status.state.is_completed() && rules::is_reason(&status.reason);
+    let size = serde_json::to_vec(object).map_or(usize::MAX, |json| json.len());
+    let start = metadata.creation_timestamp.0;
+    for (field, is_valid) in [
+        ("the object", size <= MAX_BYTES),
+        ("metadata.creationTimestamp", start <= latest),
+        ("metadata.labels", are_labels),
+        ("spec.subject.namespace", namespace.is_none_or(is_namespace)),
         ("status.state", !is_over || is_end),
-        ("status.reason", !is_over || rules::is_reason(reason)),
-    ];
-    let wrong = fields.into_iter().find(|(_, is_valid)| !is_valid);
-    wrong.map_or(Ok(()), |(field, _)| Err(NotRestored::Field(field)))
+    ] {
+        if !is_valid {
+            return Err(NotRestored::Field(field));
+        }
+    }
+    Ok(())
 }
 
 /// Corrects the values of a custom resource that the server cannot restore as they are:
@@ -304,7 +216,8 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
 /// - In `lastDetected`, `completed` and the conditions, a time ahead of the clock becomes the
 ///   current time.
 /// - A `lastDetected` before the start becomes the start.
-/// - Owner references beyond [`MAX_OWNERS`] are removed.
+/// - Owner references beyond [`MAX_OWNERS`], and characters of the message beyond its maximum, are
+///   removed. A progress above 100 becomes 100.
 /// - If the operation is in flight, the start time source `Detected` becomes `Restored`. An invalid
 ///   reason becomes the reason that the server derives from the name of the operation.
 fn correct(object: &mut InFlightOperation, now: Timestamp) {
@@ -314,6 +227,10 @@ fn correct(object: &mut InFlightOperation, now: Timestamp) {
         *owners = first.into();
     }
     let status = &mut object.status;
+    if status.message.len() > MAX_MESSAGE {
+        status.message = cut_message(&status.message).into();
+    }
+    status.progress = status.progress.map(|it| it.min(100));
     status.last_detected.0 = status.last_detected.0.clamp(earliest, now);
     if let Some(completed) = &mut status.completed {
         completed.0 = completed.0.min(now);
@@ -386,42 +303,6 @@ impl Operation {
             .retain(|name, detection| !detection.is_unbound() || undecided(name));
         let mut known = self.detections.values().chain([&self.primary]);
         known.all(|it| !it.is_unbound() || !undecided(&it.rule_set.name))
-    }
-
-    /// Records that no rule has detected the operation since `change.at`.
-    pub fn record_undetected(&mut self, change: ChangeContext<'_>) {
-        (self.detected, self.detected_since) = (Detected::False, change.at);
-        self.last_detected = change.at;
-        let input = self.timing_input(change);
-        self.timing.update(input);
-        self.timing.refresh(input);
-    }
-}
-
-/// A record that a new leader takes over from its index. A record is an object with the result of
-/// one completed operation. The leader does not change the record.
-#[derive(Debug)]
-pub struct RestoredRecord {
-    /// Key of the record.
-    pub key: Key,
-    /// Component and name of the rule set that detected the operation.
-    pub owner: RuleSetId,
-    /// Start of the operation.
-    pub started: Timestamp,
-    /// End of the operation: the time of its last detection.
-    pub completed: Timestamp,
-}
-
-impl RestoredRecord {
-    /// Restores a record of the index.
-    pub fn new(key: &Key, record: &OperationRecord) -> Self {
-        let (spec, status) = (&record.spec, &record.status);
-        Self {
-            key: key.clone(),
-            owner: (spec.component.clone(), spec.rule_set.clone()),
-            started: status.started.0,
-            completed: status.completed.0,
-        }
     }
 }
 

@@ -44,11 +44,11 @@ pub struct OperationTiming {
     /// The state that clients see.
     state: State,
     /// Time since which clients have seen this state.
-    state_since: Timestamp,
+    pub(super) state_since: Timestamp,
     /// The progress that clients see, in percent.
     progress: Option<u8>,
     /// Time at which the progress rose last.
-    last_progress: Option<Timestamp>,
+    pub(super) last_progress: Option<Timestamp>,
     /// The counted time at the last update.
     counted: Duration,
     /// Time of the last update. The time since then also counts, but is not yet in `counted`. None
@@ -63,7 +63,7 @@ pub struct OperationTiming {
     is_comparable: bool,
     /// The next time at which the operation can become overdue or stalled. None if there is no such
     /// time, for example while time does not count.
-    deadline: Option<Instant>,
+    pub(in crate::track) deadline: Option<Instant>,
     /// The condition `Overdue`. None if there is no limit for the counted time, or if
     /// `is_comparable` is false.
     pub(super) overdue: Option<TimingCondition>,
@@ -72,9 +72,9 @@ pub struct OperationTiming {
     pub(super) stalled: Option<TimingCondition>,
     /// The value of `status.expected`: the usual duration of earlier runs, or the rule's
     /// `expectedDuration`.
-    expected: Option<Expected>,
+    pub(super) expected: Option<Expected>,
     /// The estimate of the end that clients see.
-    estimated_completion: Option<Timestamp>,
+    pub(super) estimated_completion: Option<Timestamp>,
 }
 
 /// Counted time and percentage at each of the last rises of the progress, the oldest first.
@@ -162,32 +162,6 @@ impl OperationTiming {
         }
         self.update(input);
         self.refresh(input);
-    }
-
-    /// Returns the time since which clients have seen the state.
-    pub fn state_since(&self) -> Timestamp {
-        self.state_since
-    }
-
-    /// Returns the time at which the progress rose last.
-    pub fn last_progress(&self) -> Option<Timestamp> {
-        self.last_progress
-    }
-
-    /// Returns the value of `status.expected`: the usual duration of earlier runs, or the rule's
-    /// `expectedDuration`.
-    pub fn expected(&self) -> Option<Expected> {
-        self.expected
-    }
-
-    /// Returns the estimate of the end that clients see.
-    pub fn estimated_completion(&self) -> Option<Timestamp> {
-        self.estimated_completion
-    }
-
-    /// Returns the next time at which the operation can become overdue or stalled.
-    pub fn next_check(&self) -> Option<Instant> {
-        self.deadline
     }
 
     /// Returns the counted time at `now`.
@@ -281,7 +255,7 @@ impl OperationTiming {
     /// earlier runs are known.
     pub fn needs_usual_duration(&self, input: TimingInput) -> bool {
         let is_usual = |it: Expected| it.source == ExpectedSource::History;
-        !self.expected().is_some_and(is_usual) && input.usual_expectation().is_some()
+        !self.expected.is_some_and(is_usual) && input.usual_expectation().is_some()
     }
 
     /// Computes the values that clients see: both conditions, `status.expected` and the estimate of

@@ -4,7 +4,7 @@
 use super::update_detections::DetectionsByRuleSet;
 use super::{TrackedSubject, WaitingOperation};
 use crate::track::operation::{Detection, Operation, SubjectView};
-use crate::track::operation_limits::{ObjectUsage, OperationBounds, OperationLimits, Usage};
+use crate::track::operation_limits::{ObjectUsage, OperationLimits, Usage};
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Text;
 use litemap::LiteMap;
@@ -18,18 +18,6 @@ impl TrackedSubject {
         results: &mut DetectionsByRuleSet,
         limits: &mut OperationLimits,
     ) {
-        limits.begin_evaluation(&mut self.usage);
-        for (what, by_rule_set) in &results.found {
-            for (name, detection) in by_rule_set {
-                let before = detection_of(&self.operations, &self.waiting, what, name);
-                if let (Some(before), Some(detection)) = (before, detection) {
-                    let before = text_bytes(what, before, &self.view);
-                    let texts = text_bytes(what, detection, &self.view);
-                    let shorter = before.saturating_sub(texts);
-                    limits.release_texts(&detection.rule_set, &mut self.usage, shorter);
-                }
-            }
-        }
         for (what, by_rule_set) in &mut results.found {
             by_rule_set.retain(|name, detection| {
                 let Some(detection) = detection else {
@@ -37,30 +25,20 @@ impl TrackedSubject {
                 };
                 let texts = text_bytes(what, detection, &self.view);
                 let before = detection_of(&self.operations, &self.waiting, what, name);
-                let part = match &before {
-                    // `continueWhile` alone does not start an operation.
-                    None if detection.values.only_continues => return true,
-                    None => Usage {
-                        operations: 1,
-                        texts,
-                        full_objects: 0,
-                    },
-                    Some(before) => {
-                        let before = text_bytes(what, before, &self.view);
-                        let texts = texts.saturating_sub(before);
-                        Usage {
-                            operations: 0,
-                            texts,
-                            full_objects: 0,
-                        }
-                    }
-                };
-                let is_unchanged = part == Usage::default();
-                let rule_set = &detection.rule_set;
-                if is_unchanged || limits.admit(rule_set, &mut self.usage, part) {
+                // `continueWhile` alone does not start an operation.
+                if before.is_none() && detection.values.only_continues {
                     return true;
                 }
-                if let Some(before) = &before {
+                let texts_before = before.map_or(0, |it| text_bytes(what, it, &self.view));
+                let part = Usage {
+                    operations: usize::from(before.is_none()),
+                    texts: texts.saturating_sub(texts_before),
+                };
+                let is_unchanged = part == Usage::default();
+                if is_unchanged || limits.admit(&detection.rule_set, &mut self.usage, part) {
+                    return true;
+                }
+                if let Some(before) = before {
                     let values = &mut Arc::make_mut(detection).values;
                     values.keep_texts(&before.values);
                 }
@@ -71,14 +49,12 @@ impl TrackedSubject {
 
     /// Counts what the operations of the subject use of the bounds. An operation counts for each
     /// rule set that detects it, and for the rule set whose values it shows.
-    pub(in crate::track) fn measure(&self, bounds: &OperationBounds) -> ObjectUsage {
+    pub(in crate::track) fn measure(&self) -> ObjectUsage {
         let mut usage = ObjectUsage::default();
         let mut count = |what: &OperationName, detection: &Detection| {
-            let texts = text_bytes(what, detection, &self.view);
             let part = Usage {
                 operations: 1,
-                texts,
-                full_objects: 0,
+                texts: text_bytes(what, detection, &self.view),
             };
             usage.add(&detection.rule_set, part);
         };
@@ -92,7 +68,7 @@ impl TrackedSubject {
         for (what, waiting) in &self.waiting {
             waiting.detections.values().for_each(|it| count(what, it));
         }
-        usage.full_as(&self.usage, bounds)
+        usage
     }
 }
 

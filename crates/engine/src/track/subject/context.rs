@@ -2,10 +2,12 @@
 //! the rules, and the state that all objects share.
 
 use crate::ClockReading;
+use crate::detect::Subject;
 use crate::track::operation::{ChangeContext, Observed, OperationStart};
-use crate::track::shared_state::SharedState;
-use crate::track::tracker::Books;
+use crate::track::shared_state::{Books, SharedState};
 use ifo_api::Text;
+use ifo_api::live::StartTimeSource;
+use jiff::{SignedDuration, Timestamp};
 
 /// The context for one event, such as an evaluation, an expired timer, new rules, or an
 /// interruption of a watch.
@@ -57,5 +59,49 @@ impl<'a> SubjectEventContext<'a> {
             namespace,
             baselines: &self.shared.baselines,
         }
+    }
+}
+
+/// Precision of the times in `managedFields`.
+pub(super) const SECOND: SignedDuration = SignedDuration::from_secs(1);
+
+/// Maximum age of the object's newest time in `managedFields` when an event arrives. If this time
+/// is older, it is not used as the start, and the operation starts now. Objects from the first list
+/// of a watch have no maximum age.
+///
+/// Events usually arrive within this age. An older time usually has one of two reasons: an
+/// interruption of the watch delayed the event, or the change has no entry in `managedFields`. For
+/// example, the change that sets `deletionTimestamp` has no entry.
+const MAX_CHANGE_AGE: SignedDuration = SignedDuration::from_secs(10);
+
+/// Returns the start of an operation that an evaluation of `subject` detects. `initial` is true if
+/// the evaluated object comes from the first list of a watch. The operation may then have started
+/// long ago.
+///
+/// The name of an operation depends on its start. If the start comes from `managedFields`, a new
+/// leader that receives the same event computes the same start and the same name.
+pub(super) fn first_start(subject: &Subject, initial: bool, now: Timestamp) -> OperationStart {
+    match subject.managed {
+        Some(managed) if initial => OperationStart {
+            at: managed.min(now),
+            source: StartTimeSource::ManagedFields,
+        },
+        Some(managed) if managed <= now && now.duration_since(managed) <= MAX_CHANGE_AGE => {
+            OperationStart::detected(managed)
+        }
+        _ => OperationStart::detected(now),
+    }
+}
+
+/// Returns the time of the evaluation of an object, and the time since which the object is
+/// unchanged. From these times, the periods `appearAfter` and `stateAfter` of a rule are counted.
+/// The object comes from the first list of a watch. `changed` is the time of its last change
+/// according to its `managedFields`.
+pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
+    // Kubernetes rounds times down to seconds, so the change was up to one second later.
+    let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
+    Observed {
+        now: now.steady,
+        unchanged: now.back_at(changed).steady,
     }
 }

@@ -1,32 +1,17 @@
 //! Tracks the restored operations of an object after a restart or a change of the leader. At first,
 //! the rule sets of these operations are known only by name, and the object has not been evaluated.
 
-use super::{SubjectEventContext, TrackedSubject};
+use super::TrackedSubject;
+use super::context::{SECOND, SubjectEventContext};
 use crate::ClockReading;
 use crate::rules::{CompiledRule, RuleBook, RuleSetsWithoutBook};
 use crate::track::end_reason::End;
-use crate::track::operation::{ChangeContext, Observed, Operation, SubjectView, UNKNOWN_TARGET};
+use crate::track::operation::{ChangeContext, Operation, SubjectView, UNKNOWN_TARGET};
 use ifo_api::Gvr;
 use ifo_api::Text;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Precision of the times in `managedFields`.
-const SECOND: SignedDuration = SignedDuration::from_secs(1);
-
-/// Returns the time of the evaluation of an object, and the time since which the object is
-/// unchanged. From these times, the periods `appearAfter` and `stateAfter` of a rule are counted.
-/// The object comes from the first list of a watch. `changed` is the time of its last change
-/// according to its `managedFields`.
-pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
-    // Kubernetes rounds times down to seconds, so the change was up to one second later.
-    let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
-    Observed {
-        now: now.steady,
-        unchanged: now.back_at(changed).steady,
-    }
-}
 
 impl TrackedSubject {
     /// Creates a subject for restored operations. Its target and rules are not known yet.
@@ -124,37 +109,5 @@ impl TrackedSubject {
         self.complete_each(over, step.now.wall, step);
         self.has_unbound_rule_sets = has_unbound;
         self.refresh(step);
-    }
-
-    /// Starts the debounce periods of restored operations that the first evaluation of the subject
-    /// does not detect.
-    ///
-    /// The subject last changed at `changed`. So the rules have yielded the same results since that
-    /// time. A debounce period counts from `changed`, or from the last detection of the operation
-    /// if that detection is later.
-    ///
-    /// Rules that read `now` are an exception: their results can change without a change of the
-    /// subject. This method ignores the operations of such rules, and operations whose rule is
-    /// unknown. Their debounce periods begin at the evaluation if they have not begun before.
-    pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut SubjectEventContext<'_>) {
-        let now = step.now;
-        // Kubernetes rounds times down to seconds, so the change was up to one second later.
-        let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
-        for (_, operation) in &mut self.operations {
-            let rule = operation.primary.rule();
-            if operation.detections.is_empty()
-                && operation.debounce_end.is_none()
-                && !rule.is_none_or(CompiledRule::detection_reads_now)
-            {
-                let since = changed.clamp(operation.last_detected.min(now.wall), now.wall);
-                operation.start_debounce(since, step.shared.settings.debounce, now);
-                let change = ChangeContext {
-                    at: since,
-                    ..step.change(self.view.subject.namespace.as_ref())
-                };
-                operation.record_undetected(change);
-                step.shared.show(operation, &self.view);
-            }
-        }
     }
 }

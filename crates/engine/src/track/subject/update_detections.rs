@@ -3,13 +3,13 @@
 //! of the evaluation by operation and rule set. Then it applies them to the earlier detections of
 //! each operation.
 
-use crate::detect::{EvaluatedElements, Finding};
+use crate::detect::Finding;
 use crate::rules::RuleBook;
 use crate::track::operation::{Detection, Detections};
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Gvr;
 use ifo_api::Text;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The operation of a rule, and the name of its rule set.
@@ -21,26 +21,13 @@ pub(super) struct DetectionsByRuleSet {
     /// The detections, by operation and name of the rule set. None for a rule that failed or was
     /// not evaluated.
     pub(super) found: BTreeMap<OperationName, BTreeMap<Text, Option<Arc<Detection>>>>,
-    /// The rules that were not evaluated completely. The value contains the keys of the `forEach`
-    /// elements on which the rule was evaluated:
-    ///
-    /// - If a rule with `forEach` was evaluated on only some elements of its list, the value
-    ///   contains the keys of these elements.
-    /// - If a rule failed or was not evaluated on the object at all, the value is empty.
-    incomplete_rules: BTreeMap<RuleKey, HashSet<Text>>,
+    /// The rules that were not evaluated completely. Their operations stay as they are.
+    incomplete_rules: BTreeSet<RuleKey>,
 }
 
 impl DetectionsByRuleSet {
-    pub(super) fn new(
-        target: &Arc<Gvr>,
-        findings: Vec<Finding>,
-        evaluated_elements: Vec<EvaluatedElements>,
-    ) -> Self {
+    pub(super) fn new(target: &Arc<Gvr>, findings: Vec<Finding>) -> Self {
         let mut results = Self::default();
-        for elements in evaluated_elements {
-            let rule = (elements.operation, elements.rule_set.name.clone());
-            results.incomplete_rules.insert(rule, elements.keys);
-        }
         for finding in findings {
             let Finding {
                 rule_set,
@@ -49,10 +36,8 @@ impl DetectionsByRuleSet {
                 values,
             } = finding;
             if values.is_none() && item.is_none() {
-                results
-                    .incomplete_rules
-                    .entry((operation.clone(), rule_set.name.clone()))
-                    .or_default();
+                let rule = (operation.clone(), rule_set.name.clone());
+                results.incomplete_rules.insert(rule);
             }
             let name = rule_set.name.clone();
             let component = rule_set.component.clone();
@@ -94,8 +79,7 @@ impl DetectionsByRuleSet {
         let results = self.found.remove(what).unwrap_or_default();
         let is_unknown = |rule_set: &Text| {
             let rule = (what.operation.clone(), rule_set.clone());
-            let evaluated = self.incomplete_rules.get(&rule);
-            evaluated.is_some_and(|keys| what.item.as_ref().is_none_or(|key| !keys.contains(key)))
+            self.incomplete_rules.contains(&rule)
         };
         detections.retain(|rule_set, detection| {
             *detection.target != book.target

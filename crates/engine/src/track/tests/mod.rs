@@ -255,7 +255,6 @@ impl TrackerFixture {
         let evaluation = Evaluation {
             subject,
             findings,
-            evaluated_elements: Vec::new(),
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),
@@ -675,7 +674,6 @@ fn the_result_of_replaced_rules_is_ignored() {
     let evaluation = Evaluation {
         subject: subject("vm"),
         findings: vec![finding],
-        evaluated_elements: Vec::new(),
         outcomes: Vec::new(),
         unselected: Vec::new(),
         failures: Vec::new(),

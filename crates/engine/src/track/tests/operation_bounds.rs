@@ -118,9 +118,9 @@ fn a_rule_set_has_a_bound_on_one_object_and_keeps_the_operations_in_flight() {
     assert_eq!((fixture.count("a"), fixture.count("b")), (8, 4));
     assert_eq!(fixture.reached("b"), None);
 
-    assert!(!fixture.has_room("a"));
-    fixture.evaluate_items(("vm", "a", 4, 0), 0);
+    // Only a list shows whether the object still has too many operations.
     assert!(fixture.has_room("a"));
+    fixture.evaluate_items(("vm", "a", 4, 0), 0);
     assert!(
         fixture.reached("a").is_some(),
         "another object may have more operations, which only a list shows"
@@ -306,6 +306,8 @@ fn the_texts_of_a_rule_set_have_a_bound_and_do_not_grow_beyond_it() {
         fixture.reached("a"),
         Some((OperationBound::Texts, 50))
     ));
+    // The texts that become shorter make room for the next evaluation.
+    fixture.list(&[("vm", "a", 50, 20)]);
     fixture.list(&[("vm", "a", 50, 20)]);
     assert_eq!((lengths(&fixture), fixture.reached("a")), (1_000, None));
 }
@@ -393,7 +395,7 @@ fn the_counts_are_exact_when_all_operations_have_ended() {
     let limits = format!("{:?}", fixture.tracker.shared.limits);
     assert!(limits.contains("rule_sets: {}, components: {}"), "{limits}");
     assert!(
-        limits.contains("total: Usage { operations: 0, texts: 0, full_objects: 0 }"),
+        limits.contains("total: Usage { operations: 0, texts: 0 }"),
         "{limits}"
     );
 }

@@ -215,32 +215,3 @@ fn a_recreated_namespace_retains_operations_that_started_in_it() {
         assert_eq!(fixture.phases(), "");
     }
 }
-
-#[test]
-fn a_deleted_namespace_is_remembered_while_it_has_active_operations() {
-    let mut fixture = retaining(10_000);
-    fixture.evaluate_vm(&["Migrating"]);
-    fixture.delete_namespace("ns", None);
-    fixture.delete_namespace("empty", None);
-    fixture.send_event(FeedEvent::Lost);
-    fixture.advance(HOUR);
-    fixture.advance(HOUR);
-    fixture.send_event(FeedEvent::Reset);
-    fixture.send_event(FeedEvent::Synced { missing: None });
-    assert_eq!(
-        fixture.phases(),
-        "",
-        "an operation that ended during the interruption must not be retained"
-    );
-    // One hour later, the tracker has forgotten the deleted namespaces.
-    fixture.advance(HOUR);
-    for namespace in ["ns", "empty"] {
-        let subject = Subject {
-            namespace: Some(namespace.into()),
-            ..subject(namespace)
-        };
-        fixture.evaluate(subject.clone(), &["Migrating"]);
-        fixture.evaluate(subject, &[]);
-    }
-    assert_eq!(fixture.phases(), "CC");
-}

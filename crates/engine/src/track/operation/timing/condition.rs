@@ -1,7 +1,7 @@
 //! The conditions `Overdue` (an operation takes longer than expected) and `Stalled` (the progress
 //! of an operation does not rise).
 
-use super::{MIN_EXCESS, text};
+use super::text;
 use ifo_api::Text;
 use ifo_api::live::State;
 use jiff::Timestamp;
@@ -25,34 +25,28 @@ pub type Explanation = (&'static str, String);
 
 /// Explains `Overdue` by the duration that the rule expects.
 pub fn rule_limit(limit: Duration, is_raised: bool) -> Explanation {
+    let (reason, longer) = match is_raised {
+        true => ("LongerThanExpected", "Longer"),
+        false => ("AsExpected", "Not longer"),
+    };
     let limit = text(limit);
-    if is_raised {
-        let message = format!("Longer than the {limit} that the rule expects.");
-        ("LongerThanExpected", message)
-    } else {
-        ("AsExpected", format!("The rule expects at most {limit}."))
-    }
+    (
+        reason,
+        format!("{longer} than the {limit} that the rule expects."),
+    )
 }
 
 /// Explains `Overdue` by the 95th percentile of the durations of earlier runs, and by the number of
 /// these runs.
 pub fn earlier_runs(p95: Duration, runs: u64, is_raised: bool) -> Explanation {
-    // The limit is `2 * p95` or `p95 + MIN_EXCESS`, whichever is longer.
-    let comparison = match (p95 >= MIN_EXCESS, is_raised) {
-        (true, true) => "Longer than twice".to_owned(),
-        (true, false) => "Not longer than twice".to_owned(),
-        (false, true) => format!("At least {} longer than", text(MIN_EXCESS)),
-        (false, false) => format!("Not {} longer than", text(MIN_EXCESS)),
-    };
-    let reason = if is_raised {
-        "LongerThanUsual"
-    } else {
-        "AsUsual"
+    let (reason, longer) = match is_raised {
+        true => ("LongerThanUsual", "Much longer"),
+        false => ("AsUsual", "Not much longer"),
     };
     let p95 = text(p95);
     (
         reason,
-        format!("{comparison} the usual {p95} of {runs} runs."),
+        format!("{longer} than the usual {p95} of {runs} runs."),
     )
 }
 

@@ -1,0 +1,117 @@
+//! Evaluates the descriptive fields of a rule.
+
+use super::{CurrentRule, MAX_IDENTITY, ObjectEvaluator, count_characters};
+use crate::detect::evaluate::values::{Nodes, RuleValues};
+use crate::rules::{self, EvaluationError, RuleDuration};
+use ifo_api::Text;
+use ifo_api::metadata::Labels;
+use ifo_cel::Program;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl ObjectEvaluator<'_, '_> {
+    /// Evaluates the descriptive fields of a rule, such as `state` and `message`.
+    pub(super) fn evaluate_values(
+        &mut self,
+        current: CurrentRule<'_>,
+        (labels, nodes): (Arc<Labels>, Nodes),
+    ) -> RuleValues {
+        let state = self.evaluate_text(current, "state").and_then(|text| {
+            let state = rules::parse_state(&text);
+            if state.is_none() {
+                self.record_failure(
+                    current,
+                    "state",
+                    EvaluationError::State(count_characters(&text)),
+                );
+            }
+            state
+        });
+        let reason = self
+            .evaluate_text(current, "reason")
+            .filter(|text| !text.is_empty())
+            .and_then(|text| {
+                let is_valid = rules::is_reason(&text);
+                if !is_valid {
+                    self.record_failure(
+                        current,
+                        "reason",
+                        EvaluationError::Reason(count_characters(&text)),
+                    );
+                }
+                is_valid.then(|| text.into())
+            });
+        RuleValues {
+            rule_index: current.rule_index,
+            only_continues: false,
+            labels,
+            state,
+            reason,
+            message: self
+                .evaluate_message(current, "message")
+                .unwrap_or_default(),
+            progress: self
+                .evaluate_field(current, "progress", Program::progress)
+                .flatten(),
+            started: self
+                .evaluate_field(current, "startedAt", Program::time)
+                .flatten(),
+            instance: self.evaluate_identity(current, "instance"),
+            work: self.evaluate_work(current),
+            nodes,
+            expected: self.evaluate_duration(
+                current,
+                "expectedDuration",
+                current.rule.expected.as_ref(),
+            ),
+            stalled_after: self.evaluate_duration(
+                current,
+                "stalledAfter",
+                current.rule.stalled_after.as_ref(),
+            ),
+            size: self
+                .evaluate_field(current, "size", Program::amount)
+                .filter(|size| *size > 0.0),
+        }
+    }
+
+    /// Evaluates `expectedDuration` or `stalledAfter`. Returns None if the rule does not set the
+    /// field, or if a computed duration is zero or has no value.
+    fn evaluate_duration(
+        &mut self,
+        current: CurrentRule<'_>,
+        field: &str,
+        duration: Option<&RuleDuration>,
+    ) -> Option<Duration> {
+        match duration? {
+            RuleDuration::Fixed(duration) => Some(*duration),
+            RuleDuration::Computed(program) => self
+                .evaluate_program(current, field, program, Program::duration)
+                .filter(|duration| !duration.is_zero()),
+        }
+    }
+
+    /// Evaluates `work`. If the rule set names its namespaces, the result is the key in the form
+    /// `@NAMESPACE/KEY`. The reason: the author of such a rule set may have no rights in other
+    /// namespaces. Without the namespace, the operation could join a piece of work in any namespace.
+    fn evaluate_work(&mut self, current: CurrentRule<'_>) -> Option<Text> {
+        let key = self.evaluate_identity(current, "work")?;
+        let namespace = self.evaluation.subject.namespace.as_deref();
+        match namespace.filter(|_| current.rule_set.namespaces.is_some()) {
+            Some(namespace) => Some(format!("@{namespace}/{key}").into()),
+            None => Some(key),
+        }
+    }
+
+    /// Evaluates `instance` or `work`, which both yield an identifier. Returns None if the
+    /// identifier is missing, empty or too long.
+    fn evaluate_identity(&mut self, current: CurrentRule<'_>, field: &str) -> Option<Text> {
+        let text = self.evaluate_text(current, field)?;
+        if text.len() > MAX_IDENTITY {
+            let error = EvaluationError::IdentityLength(text.len());
+            self.record_failure(current, field, error);
+            return None;
+        }
+        (!text.is_empty()).then(|| text.into())
+    }
+}

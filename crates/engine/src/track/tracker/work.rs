@@ -1,0 +1,123 @@
+//! Does the pending work of the tracker in batches.
+
+use super::Tracker;
+use crate::ClockReading;
+use crate::rules::RuleSet;
+use crate::track::Write;
+use crate::track::pending_work::{FULL_BATCH, PendingWork, SubjectAction};
+use crate::track::shared_state::Identity;
+use crate::track::subject::TrackedSubject;
+use std::collections::BTreeMap;
+
+impl Tracker {
+    /// Returns true if a batch of writes is full, or if work is not finished. The caller should then
+    /// take batches with [`Tracker::take_batch`] before it sends the next message.
+    pub fn has_full_batch(&self) -> bool {
+        !self.pending.is_empty() || self.shared.write_count() >= FULL_BATCH
+    }
+
+    /// Continues work that is not finished until a batch of writes is full. Returns the writes since
+    /// the last call, in the order in which they must be applied. Without unfinished work, returns
+    /// all writes.
+    pub fn take_batch(&mut self) -> Vec<Write> {
+        self.continue_work(FULL_BATCH);
+        self.shared.take_writes()
+    }
+
+    /// Finishes all work. Returns the writes since the last call, in the order in which they must be
+    /// applied.
+    pub fn take_changes(&mut self) -> Vec<Write> {
+        self.continue_work(usize::MAX);
+        self.shared.take_writes()
+    }
+
+    /// Does the action on each subject for which `of` returns true.
+    pub(in crate::track) fn step_each(
+        &mut self,
+        now: ClockReading,
+        of: impl Fn(&TrackedSubject) -> bool,
+        action: SubjectAction,
+    ) {
+        let identities = self.identities(of);
+        self.step_these(now, identities, action);
+    }
+
+    /// Does the action on these subjects, after all work that is not finished.
+    pub(in crate::track) fn step_these(
+        &mut self,
+        now: ClockReading,
+        identities: Vec<Identity>,
+        action: SubjectAction,
+    ) {
+        self.pending.push_back(PendingWork::Subjects {
+            identities: identities.into_iter(),
+            action,
+            now,
+        });
+    }
+
+    /// Continues work until there are `most` writes, or until all work is finished.
+    pub(in crate::track) fn continue_work(&mut self, most: usize) {
+        while let Some(work) = self.pending.pop_front() {
+            let (PendingWork::Subjects { now, .. } | PendingWork::Timers(now)) = &work;
+            let now = now.steady;
+            let rest = self.do_work(work, most);
+            // Records beyond their maximum are deleted with each batch. Otherwise, their number
+            // would grow until all work is finished.
+            self.shared.expire(now);
+            if let Some(rest) = rest {
+                self.pending.push_front(rest);
+                return;
+            }
+        }
+    }
+
+    /// Does work until there are `most` writes. Returns the rest of the work.
+    fn do_work(&mut self, mut work: PendingWork, most: usize) -> Option<PendingWork> {
+        match &mut work {
+            PendingWork::Subjects {
+                identities,
+                action,
+                now,
+            } => {
+                while self.shared.write_count() < most {
+                    let identity = identities.next()?;
+                    self.step(&identity, *now, |tracked, step| action.apply(tracked, step));
+                }
+            }
+            PendingWork::Timers(now) => {
+                while self.shared.write_count() < most {
+                    let Some(identity) = self.shared.pop_timer(now.steady) else {
+                        self.update_room();
+                        return None;
+                    };
+                    if let Some(tracked) = self.subjects.get_mut(&identity) {
+                        tracked.timer = None;
+                    }
+                    self.step(&identity, *now, TrackedSubject::refresh);
+                }
+            }
+        }
+        Some(work)
+    }
+
+    /// Tells the tracker that the index contains all writes that the tracker has returned so far.
+    pub fn committed(&mut self) {
+        if self.pending.is_empty() {
+            self.ended_refusals.clear();
+        }
+    }
+
+    /// Reports to each rule set with refused operations if there is room for them now.
+    pub(in crate::track) fn update_room(&mut self) {
+        let limits = &self.shared.limits;
+        let feeds = self.feeds.values();
+        let mut rooms: BTreeMap<&str, (&RuleSet, bool)> = BTreeMap::new();
+        for (rule_set, has_room) in feeds.flat_map(|feed| feed.refused.rooms(limits)) {
+            rooms.entry(&rule_set.name).or_insert((rule_set, false)).1 |= has_room;
+        }
+        for (rule_set, has_room) in rooms.into_values() {
+            rule_set.activity.set_room(has_room);
+        }
+    }
+}
