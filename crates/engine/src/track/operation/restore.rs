@@ -11,9 +11,7 @@
 //! resource arrives. The rule book contains all compiled rule sets for the resource.
 
 use super::object::operation_reason;
-use super::{
-    ChangeContext, Detected, Detection, Observed, Operation, OperationTiming, SubjectView, Yielded,
-};
+use super::{Detected, Detection, Observed, Operation, OperationTiming, SubjectView, Yielded};
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, RuleBook, RuleSet};

@@ -2,14 +2,13 @@
 //! the rule sets of these operations are known only by name, and the object has not been evaluated.
 
 use super::TrackedSubject;
-use super::context::{SECOND, SubjectEventContext};
+use super::context::SubjectEventContext;
 use crate::ClockReading;
-use crate::rules::{CompiledRule, RuleBook, RuleSetsWithoutBook};
+use crate::rules::{RuleBook, RuleSetsWithoutBook};
 use crate::track::end_reason::End;
-use crate::track::operation::{ChangeContext, Operation, SubjectView, UNKNOWN_TARGET};
+use crate::track::operation::{Operation, SubjectView, UNKNOWN_TARGET};
 use ifo_api::Gvr;
 use ifo_api::Text;
-use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -25,9 +25,10 @@ pub type Explanation = (&'static str, String);
 
 /// Explains `Overdue` by the duration that the rule expects.
 pub fn rule_limit(limit: Duration, is_raised: bool) -> Explanation {
-    let (reason, longer) = match is_raised {
-        true => ("LongerThanExpected", "Longer"),
-        false => ("AsExpected", "Not longer"),
+    let (reason, longer) = if is_raised {
+        ("LongerThanExpected", "Longer")
+    } else {
+        ("AsExpected", "Not longer")
     };
     let limit = text(limit);
     (
@@ -39,9 +40,10 @@ pub fn rule_limit(limit: Duration, is_raised: bool) -> Explanation {
 /// Explains `Overdue` by the 95th percentile of the durations of earlier runs, and by the number of
 /// these runs.
 pub fn earlier_runs(p95: Duration, runs: u64, is_raised: bool) -> Explanation {
-    let (reason, longer) = match is_raised {
-        true => ("LongerThanUsual", "Much longer"),
-        false => ("AsUsual", "Not much longer"),
+    let (reason, longer) = if is_raised {
+        ("LongerThanUsual", "Much longer")
+    } else {
+        ("AsUsual", "Not much longer")
     };
     let p95 = text(p95);
     (
