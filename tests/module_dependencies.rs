@@ -150,12 +150,8 @@ fn type_names_are_unique_in_their_crate() {
 }
 
 /// The folders of the crates whose files import each other in one direction only.
-const CRATES_WITHOUT_CYCLES: [&str; 4] = [
-    "crates/api/src",
-    "crates/apiserver/src",
-    "crates/cel/src",
-    "crates/engine/src",
-];
+const CRATES_WITHOUT_CYCLES: [&str; 3] =
+    ["crates/api/src", "crates/apiserver/src", "crates/cel/src"];
 
 /// The path of a module in its crate, such as `["value", "time"]`. The root has the empty path.
 type ModulePath = Vec<String>;
