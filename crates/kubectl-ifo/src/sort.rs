@@ -196,6 +196,8 @@ mod tests {
             };
             assert_eq!(field(&operation, &query), found.map(Value::from), "{path}");
         }
+        let [nine, ten] = [9, 10].map(|it| field_key(Some(Value::from(it))));
+        assert!(nine < ten, "{nine} {ten}");
         for path in [".", ".status.", ".status.conditions[0", ".a['b"] {
             let refused = SortBy::read(path).expect_err(path);
             assert!(refused.contains("invalid JSONPath"), "{path}: {refused}");
