@@ -451,6 +451,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
             "GET {list}?…resourceVersion=…",
             "GET {list}?…resourceVersionMatch=…",
             "GET {list}?…continue=…",
+            "GET {list}?…timeoutSeconds=…",
             "GET {list}?limit",
             "GET {list}/%2e",
             "GET {list}/%2e%2e",
@@ -500,6 +501,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
             "GET {list}?includeObject=bogus&resourceVersionMatch=x | Accept: application/json;as=Table;v=v1;g=meta.k8s.io",
             "GET {missing}?includeObject=bogus | Accept: application/json;as=Table;v=v1;g=meta.k8s.io",
             "GET {list}?fieldSelector=foo%3D1&sendInitialEvents=true",
+            "GET {list}?watch=1&timeoutSeconds=1&fieldSelector=foo%3Dbar&includeObject=bogus | Accept: application/json;as=Table;v=v1;g=meta.k8s.io",
             "GET {list}?watch=1&timeoutSeconds=1&sendInitialEvents=true&includeObject=bogus | Accept: application/json;as=Table;v=v1;g=meta.k8s.io",
         ],
         at: ALL,
@@ -511,7 +513,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
         reason: "the token has the namespace, so that one function reads the tokens of all lists; \
                  clients do not read tokens",
         requests: &[
-            "GET {list}?…limit=…",
+            "GET {list}?…imit=…",
             "GET {fat}?limit=5 | Accept-Encoding: gzip",
         ],
         at: &["body.metadata.continue"],
