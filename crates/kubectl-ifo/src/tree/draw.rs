@@ -138,9 +138,10 @@ impl<'a> Drawing<'a> {
         }
         let bars = format!("{bars}{further}");
         for (number, child) in object.children.iter().enumerate() {
-            let own = match number + 1 == object.children.len() {
-                true => ["└── ", "    "],
-                false => ["├── ", "│   "],
+            let own = if number + 1 == object.children.len() {
+                ["└── ", "    "]
+            } else {
+                ["├── ", "│   "]
             };
             self.add_object(child, heading, &bars, own);
         }
