@@ -463,7 +463,7 @@ fn rule_set_is_not_ready_while_a_bound_refuses_its_operations() {
     let shown = watched_at(at, &refused, WatchState::Active, |activity| {
         activity.refuse(on_object);
     });
-    assert!(message(&shown, "Ready").contains("more than 256 operations on one object"));
+    assert!(message(&shown, "Ready").contains("256 is the bound for a rule set on one object"));
     let ready = watched_at(at, &shown, WatchState::Active, |activity| {
         activity.refuse(on_object);
         activity.stop_refusing(on_object);

@@ -2,6 +2,8 @@
 //! generate code. Input: the descriptions of the resources, whose schemas come from Rust types.
 //! Output: these HTTP paths:
 //!
+//! - `/openapi/v2`: a document without schemas. `kubectl apply` and `kubectl create` request it before
+//!   they send an object, and send no object if the request fails.
 //! - `/openapi/v3`: an index of the following documents.
 //! - `/openapi/v3/apis/GROUP/VERSION`: one document for each version of an API group.
 //!
@@ -19,7 +21,7 @@ use axum::Router;
 use axum::extract::RawQuery;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::header::{CACHE_CONTROL, VARY};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
@@ -60,8 +62,24 @@ pub fn routes(title: &str, version: &VersionInfo, resources: &[Documented<'_>]) 
     }
     let index = Document::json(&json!({ "paths": index }), JSON);
     let answer = async move |headers: HeaderMap| document(&index, false, &headers);
-    router.route("/openapi/v3", get(answer))
+    let swagger = Document::json(&json!({"swagger": "2.0", "info": info, "paths": {}}), JSON);
+    let v2 = async move |headers: HeaderMap| {
+        let accepted = headers.get(ACCEPT).and_then(|it| it.to_str().ok());
+        if accepted.is_some_and(|it| it.contains(V2_PROTOBUF)) {
+            return ([(CONTENT_TYPE, V2_PROTOBUF)], EMPTY_V2_PROTOBUF).into_response();
+        }
+        document(&swagger, false, &headers)
+    };
+    router
+        .route("/openapi/v3", get(answer))
+        .route("/openapi/v2", get(v2))
 }
+
+/// The media type with which kubectl requests `/openapi/v2`.
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+/// A document in Protocol Buffers whose only field is the version `2.0`.
+const EMPTY_V2_PROTOBUF: &[u8] = b"\n\x032.0";
 
 /// Returns the answer with a document. A URL with the hash of the document never changes its content,
 /// so clients may keep the answer.

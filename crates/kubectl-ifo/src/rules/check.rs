@@ -74,7 +74,9 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
             warning.print("warning");
         }
         let errors = errors_with_schema(rule_set, &schemas, has_schemas);
-        errors.iter().for_each(|error| error.print("error"));
+        for error in &errors {
+            error.print("error");
+        }
         if errors.is_empty() {
             print(format!("{}: ok\n", rule_set.location))?;
         }

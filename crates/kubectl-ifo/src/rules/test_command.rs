@@ -271,9 +271,12 @@ pub(super) fn name_with_item(operation: &ListedOperation) -> String {
 /// object. Objects without the annotation are skipped. Prints each difference. Returns true if at
 /// least one object was compared, and nothing was printed.
 fn compare(results: &[ObjectResult]) -> bool {
-    let list = |names: &BTreeSet<String>| match names.len() {
-        0 => "nothing".to_owned(),
-        _ => Vec::from_iter(names.iter().map(String::as_str)).join(", "),
+    let list = |names: &BTreeSet<String>| {
+        if names.is_empty() {
+            return "nothing".to_owned();
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.join(", ")
     };
     let mut compared = 0;
     let mut is_as_expected = true;
