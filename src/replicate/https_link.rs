@@ -15,15 +15,18 @@ use super::link::{
     self, Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::index::{Key, Rv, index_key};
+use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use http::{HeaderName, HeaderValue, Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
 use ifo_api::completeness::GAPS_KIND;
 use ifo_api::{Collection, LIVE_GROUP, VERSION, activity, live, record};
 use ifo_client::error_text::chain;
 use ifo_client::list::{ListItems, query};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::WatchEvent;
+use kube::client::Body;
 use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
 use rustls::pki_types::CertificateDer;
@@ -32,6 +35,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::io::StreamReader;
 
 /// The time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,6 +44,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of objects in a page of the leader's list. Such a page usually has about 1 MB. The
 /// leader limits each object to about 64 KiB, so a page has at most 32 MB.
 const PAGE_OBJECTS: &str = "500";
+
+/// The largest accepted size of a page or of the answer to a state query: 64 MiB. A larger answer is an
+/// error.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// The largest accepted size of a watch event: 1 MiB. If an event is larger, the watch ends with an
+/// error.
+const MAX_EVENT: usize = 1 << 20;
 
 /// The credentials with which this replica authenticates to other replicas.
 #[derive(Clone, Debug)]
@@ -145,32 +158,47 @@ impl LinkFactory for HttpLinkFactory {
 /// A [`Link`] over HTTPS.
 pub(super) struct HttpLink(pub(super) Client);
 
-/// Returns a GET of the leader's operations with these options.
-fn request(options: &[(&str, &str)]) -> Result<Request<Vec<u8>>, LinkError> {
+/// Returns the path of the leader's operations with these options.
+fn operations(options: &[(&str, &str)]) -> String {
     let (plural, query) = (live::PLURAL, query(options));
-    get(&format!("/apis/{LIVE_GROUP}/{VERSION}/{plural}?{query}"))
-}
-
-fn get(uri: &str) -> Result<Request<Vec<u8>>, LinkError> {
-    let request = Request::get(uri).header(http::header::ACCEPT, "application/json");
-    let request = request.body(Vec::new());
-    request.map_err(|error| failed("invalid request", &error))
+    format!("/apis/{LIVE_GROUP}/{VERSION}/{plural}?{query}")
 }
 
 impl HttpLink {
+    /// Sends a GET for `uri`, and returns the body of a successful answer.
+    async fn get(&self, uri: &str) -> Result<Body, LinkError> {
+        let request = Request::get(uri).header(http::header::ACCEPT, "application/json");
+        let request = request.body(Body::empty());
+        let request = request.map_err(|error| failed("invalid request", &error))?;
+        let answer = self.0.send(request).await.map_err(refused)?;
+        if answer.status().is_success() {
+            Ok(answer.into_body())
+        } else {
+            Err(of_code(answer.status().as_u16()))
+        }
+    }
+
+    /// Sends a GET for `uri`, and returns the whole answer, which has at most [`MAX_ANSWER`] bytes.
+    async fn read(&self, uri: &str) -> Result<Bytes, LinkError> {
+        let body = Limited::new(self.get(uri).await?, MAX_ANSWER);
+        let body = body.collect().await;
+        let body = body.map_err(|error| failed("the answer cannot be read", &*error))?;
+        Ok(body.to_bytes())
+    }
+
     async fn objects(&self, start: PageStart) -> Result<ObjectPage, LinkError> {
         let limit = ("limit", PAGE_OBJECTS);
-        let request = match start {
-            PageStart::Exact(rv) => request(&[
+        let path = match start {
+            PageStart::Exact(rv) => operations(&[
                 limit,
                 ("resourceVersionMatch", "Exact"),
                 ("resourceVersion", &rv.to_string()),
             ]),
-            PageStart::Latest => request(&[limit]),
-            PageStart::Continue(token) => request(&[limit, ("continue", &token)]),
+            PageStart::Latest => operations(&[limit]),
+            PageStart::Continue(token) => operations(&[limit, ("continue", &token)]),
         };
-        let page = self.0.request_text(request?).await.map_err(refused)?;
-        let list = ListItems::<&RawValue>::read(page.as_bytes()).map_err(undecodable)?;
+        let page = self.read(&path).await?;
+        let list = ListItems::<&RawValue>::read(&page).map_err(undecodable)?;
         let rv = list.version.and_then(|text| text.parse().ok());
         let missing = || LinkError::Failed("the list has no valid resourceVersion".to_owned());
         let objects = list.items.into_iter().map(|json| {
@@ -185,20 +213,29 @@ impl HttpLink {
     }
 
     async fn events(&self, after: Rv) -> Result<Events, LinkError> {
-        let request = request(&[
+        let path = operations(&[
             ("watch", "1"),
             ("allowWatchBookmarks", "true"),
             ("resourceVersion", &after.to_string()),
         ]);
-        let events = self.0.request_events::<Box<RawValue>>(request?).await;
-        let events = events.map_err(refused)?;
-        Ok(events.map(|it| event(it.map_err(refused)?)).boxed())
+        let bytes = self.get(&path).await?.into_data_stream();
+        let reader = StreamReader::new(bytes.map_err(std::io::Error::other));
+        let lines = FramedRead::new(reader, LinesCodec::new_with_max_length(MAX_EVENT));
+        let events = lines.map(|line| {
+            let line = line.map_err(|error| failed("the watch has ended", &error))?;
+            event(serde_json::from_str(&line).map_err(undecodable)?)
+        });
+        Ok(events.boxed())
     }
 }
 
 impl Link for HttpLink {
     fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>> {
-        async { self.0.request(get(link::PEER_PATH)?).await.map_err(refused) }.boxed()
+        async {
+            let answer = self.read(link::PEER_PATH).await?;
+            serde_json::from_slice(&answer).map_err(undecodable)
+        }
+        .boxed()
     }
 
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {

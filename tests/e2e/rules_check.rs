@@ -48,7 +48,7 @@ fn misspelled_fields_are_found_with_the_schemas_of_the_cluster() {
         assert_eq!(code, Some(1), "{out}{err}");
         assert!(
             err.contains(
-                "deployments: rules[Moving].expression: 1:38: object.status.conditions[] has no field 'typ'; the nearest is 'type'"
+                "deployments: rules[Moving].expression: 1:37: the schema has no field 'typ'; the nearest is 'type'"
             ),
             "{err}"
         );

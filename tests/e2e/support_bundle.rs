@@ -103,16 +103,16 @@ fn an_administrator_gets_a_complete_bundle_without_private_texts() {
             "APIService",
             "rule sets",
             "operations",
-            "CustomResourceDefinitions",
+            "CustomResourceDefinition",
             "Lease",
             "PodDisruptionBudget",
-            "Events",
+            "Event",
         ] {
             assert_eq!(result(&open, what), "Read", "{what}");
         }
         // In the tests, the server does not run in a Pod. So the plugin finds no Pods, and requests
         // no logs.
-        assert_eq!(result(&open, "Pods"), "NotFound");
+        assert_eq!(result(&open, "Pod"), "NotFound");
         assert_eq!(result(&open, "logs"), "Skipped");
 
         // The status of a rule set shows that the server may not watch its target.
@@ -203,7 +203,7 @@ fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
             .lines()
             .filter(|line| line.contains("no permission"));
         let refused: Vec<&str> = refused.collect();
-        for what in ["rule sets", "Pods", "Events", "Lease"] {
+        for what in ["rule sets", "Pod", "Event", "Lease"] {
             assert!(
                 refused.iter().any(|it| it.contains(what)),
                 "{what}: {}",

@@ -178,7 +178,7 @@ pub const LINES: &[(&str, Expect)] = &[
     ),
     (
         "get ifos -n $ns -l a=b=c",
-        Refusal("\": found '=', expected: ',' or 'end of string'"),
+        Refusal(": found \"=\", expected: ',' or the end"),
     ),
     (
         "get ifos -n $ns --as=nobody",

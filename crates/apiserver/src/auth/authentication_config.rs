@@ -20,6 +20,7 @@ use http::HeaderName;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -126,6 +127,7 @@ impl AuthenticationConfig {
             proxy,
             verdicts: Cache::builder()
                 .max_capacity(MAX_VERDICTS)
+                .eviction_policy(EvictionPolicy::lru())
                 .time_to_live(VERDICT_CACHE_TTL)
                 .build(),
         }

@@ -6,6 +6,7 @@ use crate::metrics::{Metrics, ReviewKind};
 use kube::Api;
 use kube::api::PostParams;
 use moka::future::Cache;
+use moka::policy::EvictionPolicy;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
@@ -59,6 +60,7 @@ where
     pub(super) fn new(api: Api<K>, kind: ReviewKind, metrics: Arc<Metrics>, capacity: u64) -> Self {
         let answers = Cache::builder()
             .max_capacity(capacity)
+            .eviction_policy(EvictionPolicy::lru())
             .time_to_live(ANSWER_TTL);
         Self {
             api,

@@ -27,10 +27,16 @@ pub fn accepts_gzip(request: &HeaderMap) -> bool {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','));
     codings.any(|coding| {
-        let (name, parameter) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = parameter.trim().strip_prefix("q=");
+        let mut parts = coding.split(';').map(str::trim);
+        let is_gzip = parts
+            .next()
+            .is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let weight = parts.find_map(|parameter| {
+            let (name, weight) = parameter.split_once('=')?;
+            name.trim().eq_ignore_ascii_case("q").then(|| weight.trim())
+        });
         let is_positive = |weight: &str| weight.parse::<f32>().is_ok_and(|weight| weight > 0.0);
-        name.trim().eq_ignore_ascii_case("gzip") && weight.is_none_or(is_positive)
+        is_gzip && weight.is_none_or(is_positive)
     })
 }
 

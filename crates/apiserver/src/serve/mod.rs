@@ -162,8 +162,7 @@ pub struct Limits {
     pub watches_per_user: usize,
     /// Maximum number of open connections. A quarter is reserved for newcomers: connections whose
     /// user is not known yet. An eighth is reserved for the front proxy: the kube-apiservers, which
-    /// forward the requests of users. The rest is for users. The connections of one user from one
-    /// address may be at most half of the rest.
+    /// forward the requests of users. The rest is for users.
     pub connections: usize,
 }
 

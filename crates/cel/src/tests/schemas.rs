@@ -118,7 +118,7 @@ fn types_and_values_that_contradict_the_schema_are_errors() {
         ),
         (
             "has(object.status.phas) && object.status.phas == 'x'",
-            "1:18: the schema has no field 'phas'; the nearest is 'phase'",
+            "1:4: the schema has no field 'phas'; the nearest is 'phase'",
             "",
         ),
         (

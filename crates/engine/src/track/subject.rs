@@ -117,7 +117,7 @@ impl TrackedSubject {
         initial: bool,
         step: &mut SubjectEventContext<'_>,
     ) {
-        self.is_unevaluated = false;
+        let first_seen = std::mem::take(&mut self.is_unevaluated);
         let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, step.now.wall);
         if !initial {
@@ -158,6 +158,9 @@ impl TrackedSubject {
                 && unselected.any(|rule_set| operation.is_described_by(&rule_set.name));
         }
         self.complete_settled(step);
+        if let Some(changed) = changed.filter(|_| first_seen && initial && !step.gap) {
+            self.settle_since(changed, step);
+        }
         for (what, found) in detections_by_rule_set.found {
             // The capacity is set explicitly, because `collect` would allocate memory for four
             // values.

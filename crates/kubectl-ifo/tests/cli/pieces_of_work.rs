@@ -197,7 +197,11 @@ fn idle_is_only_reported_if_a_rule_set_knows_nodes() {
     });
     let output = execute(plugin(address).args(idle));
     assert_eq!(output.code, 3, "{}", output.stderr);
-    assert!(output.stderr.contains("spec.nodes"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("check --node worker-3"),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]

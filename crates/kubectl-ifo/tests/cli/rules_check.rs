@@ -139,7 +139,7 @@ fn mistakes_are_shown_with_a_caret_or_a_hint() {
         ),
         (
             "expression: object.a\n    debounce: 5 minutes",
-            "error: -: x: rules[Moving].debounce: \"5 minutes\" is not a duration such as 30s or 1h30m (hint: write 5m)\n",
+            "error: -: x: rules[Moving].debounce: \"5 minutes\" is not a duration such as 30s or 1h30m\n",
         ),
     ] {
         let output = check(fields);
@@ -150,20 +150,10 @@ fn mistakes_are_shown_with_a_caret_or_a_hint() {
 
 #[test]
 fn suspicious_rules_are_warnings() {
-    for (fields, expected) in [
-        (
-            "expression: object.phase != 'Done' || object.phase != 'Failed'",
-            "rules[Moving].expression: 1:1: the expression is always true, so the operation is in flight as long as its object exists\n    object.phase != 'Done' || object.phase != 'Failed'\n    ^\n",
-        ),
-        (
-            "expression: object.a\n    supersedes: [Movin]",
-            "rules[Moving].supersedes: no rule of this component in the files detects Movin on this resource (hint: the most similar is Moving)\n",
-        ),
-    ] {
-        let output = check(fields);
-        assert_eq!(output.stderr, format!("warning: -: x: {expected}"));
-        assert_eq!((output.code, output.stdout.as_str()), (0, "-: x: ok\n"));
-    }
+    let output = check("expression: object.a\n    supersedes: [Movin]");
+    let expected = "rules[Moving].supersedes: no rule of this component in the files detects Movin on this resource (hint: the most similar is Moving)\n";
+    assert_eq!(output.stderr, format!("warning: -: x: {expected}"));
+    assert_eq!((output.code, output.stdout.as_str()), (0, "-: x: ok\n"));
 }
 
 #[test]
@@ -250,7 +240,7 @@ fn wrong_names_of_types_and_resources_have_a_hint() {
         (
             "widgets",
             "Widget",
-            "error: -: x: target: \"Widget\" is not a resource (hint: write the plural of the kind in lower case: widgets)\n",
+            "error: -: x: target: \"Widget\" is not a resource (the plural of the kind in lower case)\n",
         ),
     ] {
         let output = run_rules_with_input(&["check", "-"], &correct.replace(from, to));

@@ -238,7 +238,11 @@ fn an_idle_activity_proves_nothing_if_no_rule_set_detects_such_operations() {
     let wait = ["wait", "--timeout=0", "--node", "worker-3"];
     let output = execute(plugin(address).args(wait));
     assert_eq!(output.code, 3, "{}", output.stderr);
-    assert!(output.stderr.contains("spec.nodes"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("check --node worker-3"),
+        "{}",
+        output.stderr
+    );
 }
 
 /// Returns an operation with this state.

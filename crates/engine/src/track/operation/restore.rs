@@ -10,6 +10,7 @@
 //! contains only the names of its rule sets. Their rules become known when the rule book of the
 //! resource arrives. The rule book contains all compiled rule sets for the resource.
 
+use super::ChangeContext;
 use super::object::operation_reason;
 use super::{Detected, Detection, Observed, Operation, OperationTiming, SubjectView, Yielded};
 use crate::ClockReading;
@@ -301,6 +302,15 @@ impl Operation {
             .retain(|name, detection| !detection.is_unbound() || undecided(name));
         let mut known = self.detections.values().chain([&self.primary]);
         known.all(|it| !it.is_unbound() || !undecided(&it.rule_set.name))
+    }
+
+    /// Records that no rule has detected the operation since `change.at`.
+    pub fn record_undetected(&mut self, change: ChangeContext<'_>) {
+        (self.detected, self.detected_since) = (Detected::False, change.at);
+        self.last_detected = change.at;
+        let input = self.timing_input(change);
+        self.timing.update(input);
+        self.timing.refresh(input);
     }
 }
 

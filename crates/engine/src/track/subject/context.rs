@@ -63,7 +63,7 @@ impl<'a> SubjectEventContext<'a> {
 }
 
 /// Precision of the times in `managedFields`.
-const SECOND: SignedDuration = SignedDuration::from_secs(1);
+pub(super) const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// Maximum age of the object's newest time in `managedFields` when an event arrives. If this time
 /// is older, it is not used as the start, and the operation starts now. Objects from the first list

@@ -2,13 +2,14 @@
 //! the rule sets of these operations are known only by name, and the object has not been evaluated.
 
 use super::TrackedSubject;
-use super::context::SubjectEventContext;
+use super::context::{SECOND, SubjectEventContext};
 use crate::ClockReading;
-use crate::rules::{RuleBook, RuleSetsWithoutBook};
+use crate::rules::{CompiledRule, RuleBook, RuleSetsWithoutBook};
 use crate::track::end_reason::End;
-use crate::track::operation::{Operation, SubjectView, UNKNOWN_TARGET};
+use crate::track::operation::{ChangeContext, Operation, SubjectView, UNKNOWN_TARGET};
 use ifo_api::Gvr;
 use ifo_api::Text;
+use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,5 +109,37 @@ impl TrackedSubject {
         self.complete_each(over, step.now.wall, step);
         self.has_unbound_rule_sets = has_unbound;
         self.refresh(step);
+    }
+
+    /// Starts the debounce periods of restored operations that the first evaluation of the subject
+    /// does not detect.
+    ///
+    /// The subject last changed at `changed`. So the rules have yielded the same results since that
+    /// time. A debounce period counts from `changed`, or from the last detection of the operation
+    /// if that detection is later.
+    ///
+    /// Rules that read `now` are an exception: their results can change without a change of the
+    /// subject. This method ignores the operations of such rules, and operations whose rule is
+    /// unknown. Their debounce periods begin at the evaluation if they have not begun before.
+    pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut SubjectEventContext<'_>) {
+        let now = step.now;
+        // Kubernetes rounds times down to seconds, so the change was up to one second later.
+        let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
+        for (_, operation) in &mut self.operations {
+            let rule = operation.primary.rule();
+            if operation.detections.is_empty()
+                && operation.debounce_end.is_none()
+                && !rule.is_none_or(CompiledRule::detection_reads_now)
+            {
+                let since = changed.clamp(operation.last_detected.min(now.wall), now.wall);
+                operation.start_debounce(since, step.shared.settings.debounce, now);
+                let change = ChangeContext {
+                    at: since,
+                    ..step.change(self.view.subject.namespace.as_ref())
+                };
+                operation.record_undetected(change);
+                step.shared.show(operation, &self.view);
+            }
+        }
     }
 }
