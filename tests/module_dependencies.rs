@@ -150,8 +150,13 @@ fn type_names_are_unique_in_their_crate() {
 }
 
 /// The folders of the crates whose files import each other in one direction only.
-const CRATES_WITHOUT_CYCLES: [&str; 3] =
-    ["crates/api/src", "crates/apiserver/src", "crates/cel/src"];
+const CRATES_WITHOUT_CYCLES: [&str; 5] = [
+    "crates/api/src",
+    "crates/apiserver/src",
+    "crates/cel/src",
+    "crates/client/src",
+    "crates/kubectl-ifo/src",
+];
 
 /// The path of a module in its crate, such as `["value", "time"]`. The root has the empty path.
 type ModulePath = Vec<String>;
@@ -291,7 +296,7 @@ fn files_import_each_other_in_one_direction() {
     for folder in CRATES_WITHOUT_CYCLES {
         let imports = imports(&root.join(folder));
         let count: usize = imports.values().map(BTreeSet::len).sum();
-        assert!(count > 20, "only {count} imports were found in {folder}");
+        assert!(count > 5, "only {count} imports were found in {folder}");
         assert_eq!(cycle(imports), [""; 0], "{folder}");
     }
 }

@@ -48,7 +48,8 @@ pub struct Object {
 impl Object {
     /// Returns the API group in `apiVersion`. It is empty for the core group.
     pub fn group(&self) -> &str {
-        crate::offline_kinds::group(&self.api_version)
+        let version = self.api_version.split_once('/');
+        version.map_or("", |(group, _)| group)
     }
 
     /// Returns `metadata.uid`, or None if it is missing or empty.
