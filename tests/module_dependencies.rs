@@ -150,11 +150,12 @@ fn type_names_are_unique_in_their_crate() {
 }
 
 /// The folders of the crates whose files import each other in one direction only.
-const CRATES_WITHOUT_CYCLES: [&str; 5] = [
+const CRATES_WITHOUT_CYCLES: [&str; 6] = [
     "crates/api/src",
     "crates/apiserver/src",
     "crates/cel/src",
     "crates/client/src",
+    "crates/engine/src",
     "crates/kubectl-ifo/src",
 ];
 

@@ -3,8 +3,8 @@
 
 mod fields;
 
+use super::evaluation::{DetectedOutcome, Evaluation, FieldFailure, Finding};
 use super::values::{Nodes, RuleValues};
-use super::{DetectedOutcome, Evaluation, FieldFailure, Finding};
 use crate::Meter;
 use crate::rules::{self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleSet};
 use ifo_api::Text;

@@ -4,6 +4,7 @@
 //! [`Activity`](crate::rules::Activity) of each rule set.
 
 mod budget;
+mod evaluation;
 mod evaluator;
 #[cfg(test)]
 mod tests;
@@ -11,147 +12,18 @@ mod values;
 
 pub(super) use self::budget::RuleSetBudgets;
 
+pub use self::evaluation::{DetectedOutcome, Evaluation, FieldFailure, Finding};
 pub use self::evaluator::MAX_OPERATIONS_ON_OBJECT;
 use self::evaluator::ObjectEvaluator;
 pub use self::values::{Nodes, RuleValues};
 use super::{MissingName, Subject};
 use crate::Meter;
 use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, RuleBook, RuleSet};
-use ifo_api::Text;
-use ifo_api::live::State;
 use ifo_cel::{Budget, Doc, EvaluationScope, Node, Projection};
 use jiff::Timestamp;
 use kube::core::SelectorExt as _;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-
-/// The results of all rules of one rule book on one object.
-#[derive(Debug, Default)]
-pub struct Evaluation {
-    /// Identity of the object.
-    pub subject: Subject,
-    /// Has entries for each rule in one of these cases:
-    ///
-    /// - The rule detects or continues an operation.
-    /// - The rule failed.
-    /// - The rule was not evaluated because its rule set is throttled. A rule set is throttled if
-    ///   it uses too many evaluation steps or too much time.
-    ///
-    /// If an evaluated rule has no entry, the rule does not match the object.
-    pub findings: Vec<Finding>,
-    /// Results of the `outcome` expressions. An `outcome` is evaluated only if its rule neither
-    /// detects nor continues its operation, and did not fail.
-    pub outcomes: Vec<DetectedOutcome>,
-    /// Rule sets whose label selector does not match the object.
-    pub unselected: Vec<Arc<RuleSet>>,
-    /// Failed expressions. Further failures after the first 100 are left out.
-    pub failures: Vec<FieldFailure>,
-    /// Rule set and name of each operation for which it is unknown whether the operation is in
-    /// flight. There are two reasons:
-    ///
-    /// - The evaluation failed, or the object cannot be decoded.
-    /// - The rule set was not evaluated because it is throttled.
-    pub unknown: Vec<(Arc<RuleSet>, Text)>,
-    /// Rule sets whose result can change although the object does not change. There are two reasons:
-    ///
-    /// - An expression of the rule set read `now`.
-    /// - The rule set was not evaluated because it is throttled.
-    pub time_dependent: Vec<Arc<RuleSet>>,
-}
-
-impl Evaluation {
-    /// Returns true if at least one rule detects an operation. A rule of which only `continueWhile`
-    /// is true does not count, because such a rule cannot start an operation.
-    pub fn detects(&self) -> bool {
-        let mut values = self.findings.iter().filter_map(|it| it.values.as_ref());
-        values.any(|values| !values.only_continues)
-    }
-
-    /// Returns about how many bytes of memory the results of the rules take.
-    pub fn result_bytes(&self) -> usize {
-        let values = self.findings.iter().filter_map(|it| it.values.as_ref());
-        let messages = values.map(|values| values.message.len());
-        let outcomes = self.outcomes.iter().map(|it| it.message.len());
-        self.findings.len() * size_of::<Finding>()
-            + self.outcomes.len() * size_of::<DetectedOutcome>()
-            + messages.chain(outcomes).sum::<usize>()
-    }
-
-    /// Records that no rule of a rule set was evaluated.
-    fn skip(&mut self, rule_set: &Arc<RuleSet>) {
-        for rule in &rule_set.rules {
-            self.findings.push(Finding {
-                rule_set: rule_set.clone(),
-                operation: rule.operation.clone(),
-                item: None,
-                values: None,
-            });
-            self.add_unknown(rule_set, &rule.operation);
-        }
-    }
-
-    /// Adds an operation to [`Evaluation::unknown`], if the list does not contain the operation
-    /// yet.
-    fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Text) {
-        // The operations of a rule set are together at the end of the list, because its rules are
-        // evaluated one after another.
-        let of_rule_set = self.unknown.iter().rev();
-        let is_known = of_rule_set
-            .take_while(|(own, _)| Arc::ptr_eq(own, rule_set))
-            .any(|(_, known)| known == operation);
-        if !is_known {
-            self.unknown.push((rule_set.clone(), operation.clone()));
-        }
-    }
-}
-
-/// The result of one rule on the object, or on one element of `forEach`.
-#[derive(Debug)]
-pub struct Finding {
-    /// Rule set that contains the rule.
-    pub rule_set: Arc<RuleSet>,
-    /// Name of the rule's operation.
-    pub operation: Text,
-    /// Key of the element. None in two cases:
-    ///
-    /// - The rule has no `forEach`.
-    /// - The rule has `forEach`, but could not be evaluated on all elements. The result applies to
-    ///   all elements without a finding of their own.
-    pub item: Option<Text>,
-    /// Values of all descriptive fields of the operation, such as its state and message. None if
-    /// the rule failed or was not evaluated.
-    pub values: Option<RuleValues>,
-}
-
-/// The result of a rule's `outcome` expression. The expression reads the result of an ended
-/// operation from the object.
-#[derive(Debug)]
-pub struct DetectedOutcome {
-    /// Rule set that contains the rule.
-    pub rule_set: Arc<RuleSet>,
-    /// Name of the rule's operation.
-    pub operation: Text,
-    /// Key of the element. None for a rule without `forEach`.
-    pub item: Option<Text>,
-    /// Final state: `Succeeded`, `Failed` or `Superseded`.
-    pub state: State,
-    /// Text about the end, such as the cause of a failure. It may be empty.
-    pub message: Text,
-}
-
-/// An expression that failed on one object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldFailure {
-    /// Name of the rule set that contains the expression.
-    pub rule_set: Text,
-    /// Name of the rule's operation. Empty for the expression of a label or of `nodes`.
-    pub operation: Text,
-    /// Field of the expression, such as `rules[Migrating].message` or `labelExpressions[tier]`. If
-    /// the object cannot be decoded, the text is `the object`.
-    pub field: String,
-    /// Reason of the failure.
-    pub error: EvaluationError,
-}
 
 /// Evaluates the rules of all rule sets in `book` that cover the object's namespace
 /// ([`RuleSet::covers`]). Earlier evaluations have no effect, so no rule set is throttled.

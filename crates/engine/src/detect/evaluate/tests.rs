@@ -4,6 +4,7 @@ use super::*;
 use crate::rules::{self, compile};
 use ifo_api::Gvr;
 use ifo_api::Text;
+use ifo_api::live::State;
 use ifo_cel::Doc;
 use serde_json::{Value, json};
 
