@@ -166,7 +166,8 @@ impl GatedPod {
         let pods = format!("/api/v1/namespaces/{namespace}/pods");
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
-            "spec": {"containers": [{"name": "c", "image": "none"}], "nodeName": "none"},
+            // A Pod on a node that does not exist would be deleted after a minute.
+            "spec": {"containers": [{"name": "c", "image": "none"}]},
         });
         eventually("a Pod is created", async || {
             let answer = cluster.admin.post(&pods, &pod).await;
