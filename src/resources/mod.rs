@@ -1,6 +1,6 @@
 //! Describes the resources that this server serves: names, table columns, selectable fields, and
 //! the index of the objects. The other modules of the API work with any resource that has a
-//! description of the type [`Resource`]. There are four resources:
+//! description of the type [`crate::index::Resource`]. There are four resources:
 //!
 //! - `inflightoperations`: operations.
 //! - `activities`: whether a part of the cluster is idle.
