@@ -3,6 +3,7 @@
 use crate::harness::{DEADLINE, Lines, TestCluster};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::process::Command;
 
 /// A version of kubectl, and the options with which it reaches the control plane of the tests.
@@ -61,19 +62,38 @@ impl Kubectl {
         })
     }
 
-    /// Runs kubectl until it exits.
+    /// Runs kubectl until it exits. Runs it again if discovery failed for a group of another test:
+    /// the kube-apiserver lists such a group some moments before it serves it, and after it was
+    /// removed.
     pub async fn run(&self, args: &[&str]) -> KubectlOutput {
-        let child = Command::new(&self.program)
+        let run = async || {
+            loop {
+                let output = self.run_once(args).await;
+                let failed_discovery = |line: &str| {
+                    line.contains("unable to retrieve the complete list of server APIs")
+                        && !line.contains("ifo.kubevirt.io")
+                };
+                if !output.err.lines().any(failed_discovery) {
+                    return output;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, run())
+            .await
+            .unwrap_or_else(|_| panic!("kubectl {} did not exit", args.join(" ")))
+    }
+
+    async fn run_once(&self, args: &[&str]) -> KubectlOutput {
+        let output = Command::new(&self.program)
             .args(&self.options)
             .args(args)
             // `kubectl edit` runs this command as its editor.
             .env("KUBE_EDITOR", "sed -i.bak s/Active/Completed/")
             .stdin(Stdio::null())
             .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(DEADLINE, child)
+            .output()
             .await
-            .unwrap_or_else(|_| panic!("kubectl {} did not exit", args.join(" ")))
             .expect("kubectl must start");
         KubectlOutput {
             succeeded: output.status.success(),
