@@ -4,7 +4,7 @@
 //! has them in memory for each operation.
 
 use crate::Text;
-use crate::{LIVE_GROUP, VERSION, labels};
+use crate::{LIVE_GROUP, VERSION, activity, labels};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use litemap::LiteMap;
@@ -117,6 +117,7 @@ pub struct Condition {
     /// Time since which the condition has had this status, in whole seconds.
     pub last_transition_time: Time,
     /// Message for people.
+    #[serde(deserialize_with = "frequent_text")]
     pub message: Text,
     /// The generation of the subject at the last change of the operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,7 +136,7 @@ pub struct Condition {
 /// The `apiVersion` of operations and records.
 static API_VERSION: LazyLock<String> = LazyLock::new(|| format!("{LIVE_GROUP}/{VERSION}"));
 
-/// The texts that most operations have. All operations share them.
+/// The texts that most operations or activities have. All objects share them.
 static FREQUENT_TEXTS: LazyLock<HashSet<Text>> = LazyLock::new(|| {
     let server_labels = labels::SERVER_SUFFIXES.map(|suffix| [labels::PREFIX, suffix].concat());
     let texts = [
@@ -166,6 +167,16 @@ static FREQUENT_TEXTS: LazyLock<HashSet<Text>> = LazyLock::new(|| {
         "AsExpected",
         "AsUsual",
         "ProgressRising",
+        activity::KIND,
+        activity::LABEL,
+        activity::IDLE,
+        activity::NOTHING_IN_FLIGHT,
+        activity::IDLE_MESSAGE,
+        activity::OPERATIONS_IN_FLIGHT,
+        activity::NOT_YET_READ,
+        activity::RULE_SETS_NOT_WORKING,
+        "namespace",
+        "node",
     ];
     let all = server_labels.iter().map(|key| &**key).chain(texts);
     all.map(Text::from).collect()

@@ -22,14 +22,14 @@ mod tests;
 
 use crate::track::Write;
 use ifo_api::activity::{
-    Activity, ActivityStatus, IDLE, KIND, LABEL, NOT_YET_READ, NOTHING_IN_FLIGHT,
+    Activity, ActivityStatus, IDLE, IDLE_MESSAGE, KIND, LABEL, NOT_YET_READ, NOTHING_IN_FLIGHT,
     OPERATIONS_IN_FLIGHT, OldestOperation, RULE_SETS_NOT_WORKING,
 };
 use ifo_api::completeness::{Gap, Gaps};
 use ifo_api::live::{InFlightOperation, Phase, State};
 use ifo_api::metadata::Time;
 use ifo_api::metadata::{
-    Condition, Metadata, UnknownFields, api_version, shared_text, whole_second,
+    Condition, Labels, Metadata, UnknownFields, api_version, shared_text, whole_second,
 };
 use ifo_api::{Collection, Key, Object, Text, labels};
 use jiff::Timestamp;
@@ -69,18 +69,39 @@ impl Scope {
 /// One activity.
 #[derive(Debug, Default)]
 struct ScopeState {
-    /// The operations in flight, sorted by their start.
-    operations: BTreeSet<(Timestamp, Key)>,
-    /// The operations that a person has put on hold.
-    held: BTreeSet<(Timestamp, Key)>,
-    blocked: u32,
-    failing: u32,
-    overdue: u32,
+    /// None if the scope has no operations, as most scopes of a large cluster.
+    counted: Option<Box<CountedOperations>>,
     /// True if the scope exists in the cluster even without operations: a namespace, a node, a
     /// component of a rule set, or the cluster.
     exists: bool,
     /// The activity that clients see.
     shown: Option<Arc<Activity>>,
+}
+
+/// The operations of a scope.
+#[derive(Debug, Default)]
+struct CountedOperations {
+    /// The operations in flight, sorted by their start.
+    in_flight: BTreeSet<(Timestamp, Key)>,
+    /// The operations that a person has put on hold.
+    held: BTreeSet<(Timestamp, Key)>,
+    blocked: u32,
+    failing: u32,
+    overdue: u32,
+}
+
+static NO_OPERATIONS: CountedOperations = CountedOperations {
+    in_flight: BTreeSet::new(),
+    held: BTreeSet::new(),
+    blocked: 0,
+    failing: 0,
+    overdue: 0,
+};
+
+impl ScopeState {
+    fn counted(&self) -> &CountedOperations {
+        self.counted.as_deref().unwrap_or(&NO_OPERATIONS)
+    }
 }
 
 /// All activities of the cluster.
@@ -214,32 +235,33 @@ impl Activities {
     fn count_in(&mut self, scope: Scope, key: &Key, operation: &InFlightOperation, add: bool) {
         self.changed.insert(scope.clone());
         let state = self.scopes.entry(scope).or_default();
+        let counted = state.counted.get_or_insert_default();
         let status = &operation.status;
         let entry = (operation.metadata.creation_timestamp.0, key.clone());
         // An operation that a person has put on hold is not in flight.
         let operations = match status.state {
-            State::Held => &mut state.held,
-            _ => &mut state.operations,
+            State::Held => &mut counted.held,
+            _ => &mut counted.in_flight,
         };
         let has_changed = if add {
             operations.insert(entry)
         } else {
             operations.remove(&entry)
         };
-        if !has_changed {
-            return;
-        }
         for (counter, counts) in [
-            (&mut state.blocked, status.state == State::Blocked),
-            (&mut state.failing, status.state == State::Failing),
-            (&mut state.overdue, status.is_true("Overdue")),
+            (&mut counted.blocked, status.state == State::Blocked),
+            (&mut counted.failing, status.state == State::Failing),
+            (&mut counted.overdue, status.is_true("Overdue")),
         ] {
-            let change = u32::from(counts);
+            let change = u32::from(has_changed && counts);
             *counter = if add {
                 *counter + change
             } else {
                 counter.saturating_sub(change)
             };
+        }
+        if counted.in_flight.is_empty() && counted.held.is_empty() {
+            state.counted = None;
         }
     }
 
@@ -341,7 +363,7 @@ impl Activities {
             let Some(state) = self.scopes.get(&scope) else {
                 continue;
             };
-            if !state.exists && state.operations.is_empty() && state.held.is_empty() {
+            if !state.exists && state.counted.is_none() {
                 if state.shown.is_some() {
                     writes.push(Write::Delete { key });
                 }
@@ -357,7 +379,7 @@ impl Activities {
                 let idle = shown.idle();
                 idle.is_some_and(|idle| *idle.status == *"False")
             });
-            if !with_numbers && is_shown_busy && !state.operations.is_empty() {
+            if !with_numbers && is_shown_busy && !state.counted().in_flight.is_empty() {
                 self.outdated.insert(scope);
                 continue;
             }
@@ -392,13 +414,21 @@ impl Activities {
     }
 
     fn key(&self, scope: &Scope) -> Key {
-        let (namespace, name) = match scope {
-            Scope::Namespace(namespace) => (namespace, "namespace".to_owned()),
-            Scope::Cluster => (&self.cluster_namespace, "cluster".to_owned()),
-            Scope::Component(name) => (&self.cluster_namespace, format!("component.{name}")),
-            Scope::Node(name) => (&self.cluster_namespace, format!("node.{name}")),
+        let name = match scope {
+            Scope::Namespace(_) => shared_text("namespace"),
+            Scope::Cluster => "cluster".into(),
+            Scope::Component(name) => format!("component.{name}").into(),
+            Scope::Node(name) => format!("node.{name}").into(),
         };
-        Collection::Activities.key(namespace, name)
+        Collection::Activities.key(self.namespace(scope), name)
+    }
+
+    /// Returns the namespace of the activity of a scope.
+    fn namespace<'a>(&'a self, scope: &'a Scope) -> &'a Text {
+        match scope {
+            Scope::Namespace(namespace) => namespace,
+            Scope::Cluster | Scope::Component(_) | Scope::Node(_) => &self.cluster_namespace,
+        }
     }
 
     /// Builds the activity of a scope.
@@ -412,7 +442,8 @@ impl Activities {
             let path = format!("{}/{}", key.object_namespace(), key.name);
             Uuid::new_v5(&UID_NAMESPACE, path.as_bytes()).to_string()
         };
-        let oldest = state.operations.first();
+        let counted = state.counted();
+        let oldest = counted.in_flight.first();
         Activity {
             api_version: api_version(),
             kind: shared_text(KIND),
@@ -420,11 +451,12 @@ impl Activities {
                 || Metadata {
                     creation_timestamp: whole_second(now),
                     generation: None,
-                    labels: [(shared_text(LABEL), shared_text(scope.sort()))]
-                        .into_iter()
-                        .collect(),
+                    labels: Labels::from_sorted_store_unchecked(vec![(
+                        shared_text(LABEL),
+                        shared_text(scope.sort()),
+                    )]),
                     name: key.name.clone(),
-                    namespace: key.object_namespace().into(),
+                    namespace: self.namespace(scope).clone(),
                     owner_references: Vec::new(),
                     resource_version: None,
                     uid: uid().into(),
@@ -435,16 +467,16 @@ impl Activities {
             status: ActivityStatus {
                 conditions: vec![Condition {
                     last_transition_time: since,
-                    message: message.into(),
+                    message: shared_text(&message),
                     observed_generation: None,
                     reason: shared_text(reason),
                     status: shared_text(status),
                     type_: shared_text(IDLE),
                 }],
-                operations: u32::try_from(state.operations.len()).unwrap_or(u32::MAX),
-                blocked: state.blocked,
-                failing: state.failing,
-                overdue: state.overdue,
+                operations: u32::try_from(counted.in_flight.len()).unwrap_or(u32::MAX),
+                blocked: counted.blocked,
+                failing: counted.failing,
+                overdue: counted.overdue,
                 oldest: oldest.map(|(started, key)| OldestOperation {
                     namespace: key.namespace.clone(),
                     name: key.name.clone(),
@@ -458,8 +490,9 @@ impl Activities {
     /// Returns status, reason and message of the condition `Idle`. An operation that is known to be
     /// in flight counts more than a rule set that does not work.
     fn idle(&self, scope: &Scope, state: &ScopeState) -> (&'static str, &'static str, String) {
-        if let Some((_, oldest)) = state.operations.first() {
-            let message = self.describe(state.operations.len(), oldest);
+        let counted = state.counted();
+        if let Some((_, oldest)) = counted.in_flight.first() {
+            let message = self.describe(counted.in_flight.len(), oldest);
             return ("False", OPERATIONS_IN_FLIGHT, message);
         }
         let Gaps {
@@ -486,11 +519,10 @@ impl Activities {
         let is_broken = affecting.iter().filter(|gap| !gap.is_being_read).count();
         match (affecting.len(), is_broken) {
             (0, _) => {
-                let held = match state.held.len() {
-                    0 => String::new(),
-                    held => format!(" On hold: {held}."),
-                };
-                let message = format!("No operation is in flight.{held}");
+                let mut message = IDLE_MESSAGE.to_owned();
+                if !counted.held.is_empty() {
+                    message += &format!(" On hold: {}.", counted.held.len());
+                }
                 ("True", NOTHING_IN_FLIGHT, message)
             }
             (count, 0) => {

@@ -104,6 +104,11 @@ impl<M: Model> Ring<M> {
             self.bytes -= oldest.weight();
             self.slots.pop_front();
         }
+        // After a large commit, the ring gives the memory of its slots back.
+        let needed = self.slots.len().max(Bounds::MIN_CHANGES);
+        if self.slots.capacity() > 4 * needed {
+            self.slots.shrink_to(2 * needed);
+        }
         self.bytes > self.bounds.bytes
     }
 
