@@ -519,10 +519,10 @@ impl Activities {
         let is_broken = affecting.iter().filter(|gap| !gap.is_being_read).count();
         match (affecting.len(), is_broken) {
             (0, _) => {
-                let mut message = IDLE_MESSAGE.to_owned();
-                if !counted.held.is_empty() {
-                    message += &format!(" On hold: {}.", counted.held.len());
-                }
+                let message = match counted.held.len() {
+                    0 => IDLE_MESSAGE.to_owned(),
+                    held => format!("{IDLE_MESSAGE} On hold: {held}."),
+                };
                 ("True", NOTHING_IN_FLIGHT, message)
             }
             (count, 0) => {
