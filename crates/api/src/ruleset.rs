@@ -10,7 +10,6 @@
 //! validation rules of the schema below the cost limit of the kube-apiserver.
 
 mod constraints;
-use crate::duration;
 use constraints::{
     DNS_1035_LABEL, DNS_LABEL, DURATION, GROUP, IDENTIFIER, KEY_IS_QUALIFIED, KEY_IS_UNRESERVED,
     KEY_NEEDS_LIST, KEYS_ARE_QUALIFIED, KEYS_ARE_UNRESERVED, MAX_KEY, NOT_QUALIFIED,
@@ -392,77 +391,6 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub work: Option<String>,
-}
-
-impl Rule {
-    /// Returns the field name and the source of each expression that describes the operation, such
-    /// as `message`.
-    pub fn details(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        // The pattern names all fields, so that the compiler asks for a decision when a field is
-        // added. A field for an expression belongs either to this list or to `expressions`.
-        let Self {
-            message,
-            reason,
-            state,
-            progress,
-            started_at,
-            instance,
-            outcome,
-            outcome_message,
-            size,
-            work,
-            operation: _,
-            expression: _,
-            for_each: _,
-            item_key: _,
-            continue_while: _,
-            deletes_subject: _,
-            supersedes: _,
-            debounce: _,
-            appear_after: _,
-            state_after: _,
-            expected_duration: _,
-            stalled_after: _,
-        } = self;
-        let details = [
-            ("message", message),
-            ("reason", reason),
-            ("state", state),
-            ("progress", progress),
-            ("startedAt", started_at),
-            ("instance", instance),
-            ("outcome", outcome),
-            ("outcomeMessage", outcome_message),
-            ("size", size),
-            ("work", work),
-        ];
-        let details = details.into_iter();
-        details.filter_map(|(field, source)| Some((field, source.as_deref()?)))
-    }
-
-    /// Returns the field name and the source of each expression of the rule, except `forEach`. In a
-    /// rule with `forEach`, the returned expressions can read `item`. A fixed duration such as
-    /// `30m` is left out, because it is not an expression.
-    pub fn expressions(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let others = [
-            ("itemKey", &self.item_key),
-            ("continueWhile", &self.continue_while),
-        ];
-        let others = others.into_iter();
-        let others = others.filter_map(|(field, source)| Some((field, source.as_deref()?)));
-        let durations = [
-            ("expectedDuration", &self.expected_duration),
-            ("stalledAfter", &self.stalled_after),
-        ];
-        let computed = durations.into_iter().filter_map(|(field, text)| {
-            let text = text.as_deref()?;
-            duration::parse(text).is_none().then_some((field, text))
-        });
-        std::iter::once(("expression", &*self.expression))
-            .chain(others)
-            .chain(self.details())
-            .chain(computed)
-    }
 }
 
 /// A value that several expressions share.

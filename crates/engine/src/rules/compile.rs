@@ -1,8 +1,8 @@
 //! Compiles the spec of an OperationRuleSet into a [`RuleSet`], or returns the errors in the spec.
 
 use super::validate::validate;
-use super::{Activity, CompiledRule, ForEach, RuleDetails, RuleDuration, RuleSet, Supersedes};
-use super::{lint, timing_hash};
+use super::{Activity, CompiledRule, ForEach, RuleSet, Supersedes};
+use super::{fields, lint};
 use ifo_api::Text;
 use ifo_api::duration;
 use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
@@ -120,7 +120,7 @@ fn compile_rule_set(
         is_stopped: false,
     };
     let environment = compiler.compile_variables(&spec.variables);
-    let rules: Vec<Option<CompiledRule>> = spec
+    let rules: Vec<CompiledRule> = spec
         .rules
         .iter()
         .take(MAX_RULES)
@@ -139,7 +139,6 @@ fn compile_rule_set(
         compiler.compile_program("nodes", source, ResultKind::Strings, &environment)
     });
     let selector = compiler.convert_selector(spec);
-    let rules: Vec<CompiledRule> = rules.into_iter().flatten().collect();
     let projection = compiler.projection(&rules, &environment, &label_expressions, nodes.as_ref());
     if !compiler.invalid.is_empty() {
         compiler.invalid.truncate(MAX_ERRORS);
@@ -158,7 +157,7 @@ fn compile_rule_set(
         label_expressions,
         nodes,
         environment,
-        timing_hashes: timing_hash::of_rules(spec),
+        timing_hashes: fields::timing_hashes(spec),
         rules,
         projection,
         activity: Activity::default(),
@@ -262,7 +261,7 @@ impl Compiler<'_> {
         rule: &ruleset::Rule,
         variables: &[ruleset::Variable],
         environment: &Environment,
-    ) -> Option<CompiledRule> {
+    ) -> CompiledRule {
         let field_of = |name: &str| format!("rules[{}].{name}", rule.operation);
         let list = rule.for_each.as_ref().and_then(|source| {
             self.compile_program(&field_of("forEach"), source, ResultKind::List, environment)
@@ -277,44 +276,30 @@ impl Compiler<'_> {
             .for_each
             .as_ref()
             .and_then(|list| self.compile_item_key(rule, list, inner));
-        let details = self.compile_details(rule, inner);
-        if self.may_continue(&field_of("state")) {
-            let wrong = lint::wrong_results(rule, &details, inner, variables);
-            self.invalid.extend(wrong);
-        }
-        let expected = self.compile_duration(
-            rule,
-            "expectedDuration",
-            rule.expected_duration.as_ref(),
-            inner,
-        );
-        let stalled_after =
-            self.compile_duration(rule, "stalledAfter", rule.stalled_after.as_ref(), inner);
-        let continue_while = rule.continue_while.as_ref().and_then(|source| {
-            self.compile_program(&field_of("continueWhile"), source, ResultKind::Bool, inner)
+        let programs = fields::expressions(rule).filter_map(|(field, source, kind)| {
+            let program = self.compile_program(&field_of(field), source, kind, inner)?;
+            Some((field, program))
         });
-        let expression = self.compile_program(
-            &field_of("expression"),
-            &rule.expression,
-            ResultKind::Bool,
-            inner,
-        )?;
+        let programs = programs.collect();
         // `validate` has already reported invalid durations.
         let fixed = |text: &Option<String>| text.as_deref().and_then(duration::parse);
-        Some(CompiledRule {
+        let compiled = CompiledRule {
             operation: rule.operation.as_str().into(),
-            expression,
-            continue_while,
             for_each: list.zip(key).map(|(list, key)| ForEach { list, key }),
-            details,
+            programs,
             deletes_subject: rule.deletes_subject,
             supersedes: Supersedes::new(&rule.supersedes),
             debounce: fixed(&rule.debounce),
             appear_after: fixed(&rule.appear_after).unwrap_or_default(),
             state_after: fixed(&rule.state_after).unwrap_or_default(),
-            expected,
-            stalled_after,
-        })
+            expected: fixed(&rule.expected_duration),
+            stalled_after: fixed(&rule.stalled_after),
+        };
+        if self.may_continue(&field_of("state")) {
+            let wrong = lint::wrong_results(&compiled, inner, variables);
+            self.invalid.extend(wrong);
+        }
+        compiled
     }
 
     /// Compiles the expression that yields the key of each element of `list`. Without `itemKey`,
@@ -351,15 +336,7 @@ impl Compiler<'_> {
     ) -> Projection {
         let mut projection = Projection::default();
         for rule in rules {
-            let durations = rule.expected.iter().chain(&rule.stalled_after);
-            let durations = durations.filter_map(|duration| match duration {
-                RuleDuration::Fixed(_) => None,
-                RuleDuration::Computed(program) => Some(program),
-            });
-            let own = rule
-                .predicates()
-                .chain(rule.details.0.iter().map(|(_, program)| program))
-                .chain(durations);
+            let own = rule.programs.iter().map(|(_, program)| program);
             for program in own.clone() {
                 projection.merge(program.projection());
             }
@@ -375,46 +352,6 @@ impl Compiler<'_> {
             projection.merge(program.projection());
         }
         projection
-    }
-
-    fn compile_details(&mut self, rule: &ruleset::Rule, inner: &Environment) -> RuleDetails {
-        let compiled = rule.details().filter_map(|(field, source)| {
-            let path = format!("rules[{}].{field}", rule.operation);
-            let program = self.compile_program(&path, source, result_kind(field), inner)?;
-            Some((field, program))
-        });
-        RuleDetails(compiled.collect())
-    }
-
-    /// Compiles a field that has a fixed duration or an expression.
-    fn compile_duration(
-        &mut self,
-        rule: &ruleset::Rule,
-        name: &str,
-        source: Option<&String>,
-        inner: &Environment,
-    ) -> Option<RuleDuration> {
-        let source = source?;
-        if let Some(fixed) = duration::parse(source) {
-            return Some(RuleDuration::Fixed(fixed));
-        }
-        let field = format!("rules[{}].{name}", rule.operation);
-        let program = self.compile_program(&field, source, ResultKind::Duration, inner);
-        program.map(RuleDuration::Computed)
-    }
-}
-
-/// Returns the kind of result that the expression in a field of a rule must have.
-fn result_kind(field: &str) -> ResultKind {
-    match field {
-        "expression" | "continueWhile" => ResultKind::Bool,
-        "progress" => ResultKind::Progress,
-        "startedAt" => ResultKind::Time,
-        "size" => ResultKind::Amount,
-        "expectedDuration" | "stalledAfter" => ResultKind::Duration,
-        "forEach" => ResultKind::List,
-        "itemKey" => ResultKind::Key,
-        _ => ResultKind::String,
     }
 }
 

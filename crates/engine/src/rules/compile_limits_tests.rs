@@ -47,7 +47,7 @@ fn the_compiler_stops_when_the_time_is_over_and_names_the_field() {
     for (calls, field) in [
         (0_u32, "variables[v].expression"),
         (1, "rules[First].state"),
-        (3, "rules[First].expression"),
+        (2, "rules[First].expression"),
         (4, "rules[Second].state"),
     ] {
         let left = Cell::new(calls);

@@ -2,7 +2,7 @@
 //! never work. A warning means that a part is probably a mistake, but may be intended. So only
 //! `kubectl ifo rules check` reports warnings.
 
-use super::{OUTCOMES, RuleDetails, RuleSetError, STATES, is_reason};
+use super::{CompiledRule, OUTCOMES, RuleSetError, STATES, fields as rule_fields, is_reason};
 use ifo_api::live::State;
 use ifo_api::ruleset::{self, OperationRuleSetSpec};
 use ifo_cel::{
@@ -33,14 +33,13 @@ pub(super) fn finding(
 /// Returns an error for each literal result of `state`, `outcome` and `reason` that is not allowed.
 /// If the literal is in a variable, the error is at the variable.
 pub(super) fn wrong_results(
-    rule: &ruleset::Rule,
-    details: &RuleDetails,
+    rule: &CompiledRule,
     environment: &Environment,
     variables: &[ruleset::Variable],
 ) -> Vec<RuleSetError> {
     let mut errors = Vec::new();
     for name in ["state", "reason", "outcome"] {
-        let Some(program) = details.get(name) else {
+        let Some(program) = rule.program(name) else {
             continue;
         };
         let own_field = format!("rules[{}].{name}", rule.operation);
@@ -107,7 +106,7 @@ pub(super) fn missing_item_key(rule: &ruleset::Rule) -> Option<RuleSetError> {
         item: ValueOrigins::at(vec![PathStep::Each]),
         variables: Vec::new(),
     };
-    rule.expressions().find_map(|(name, source)| {
+    rule_fields::expressions(rule).find_map(|(name, source, _)| {
         let named = fields(source, &origins).ok()?.named;
         let used = named
             .into_iter()
@@ -159,8 +158,10 @@ pub(super) fn expressions(spec: &OperationRuleSetSpec) -> impl Iterator<Item = (
         (field, &*variable.expression)
     });
     let rules = spec.rules.iter().flat_map(|rule| {
-        let list = rule.for_each.as_deref().map(|list| ("forEach", list));
-        let all = list.into_iter().chain(rule.expressions());
+        let of_list = [("forEach", &rule.for_each), ("itemKey", &rule.item_key)].into_iter();
+        let of_list = of_list.filter_map(|(name, source)| Some((name, source.as_deref()?)));
+        let others = rule_fields::expressions(rule).map(|(name, source, _)| (name, source));
+        let all = of_list.chain(others);
         all.map(|(name, source)| (format!("rules[{}].{name}", rule.operation), source))
     });
     let labels = spec.label_expressions.iter().map(|label| {

@@ -13,9 +13,9 @@ mod compile_limits_tests;
 mod evaluation_error;
 mod evaluation_time;
 mod feed_lag;
+mod fields;
 mod lint;
 mod rule_book;
-mod timing_hash;
 mod validate;
 
 pub use activity::{
@@ -97,16 +97,11 @@ pub struct RuleSet {
 pub struct CompiledRule {
     /// Name of the operation that the rule detects.
     pub operation: Text,
-    /// Expression that is true while the operation is in flight.
-    pub expression: Program,
-    /// Expression that keeps an operation in flight while the expression is true, even if
-    /// `expression` is false. `continue_while` alone never starts an operation.
-    pub continue_while: Option<Program>,
     /// Elements of the object, each of which can have its own operation. None if the rule detects
     /// at most one operation on the object.
     pub for_each: Option<ForEach>,
-    /// Expressions for the descriptive values of the operation, such as its message.
-    pub details: RuleDetails,
+    /// The other expressions, by the names of their fields.
+    pub programs: Vec<(&'static str, Program)>,
     /// True if the purpose of the operation is that the object is deleted.
     pub deletes_subject: bool,
     /// Other operations of the component on the same object that end when this operation starts.
@@ -119,34 +114,28 @@ pub struct CompiledRule {
     /// Time for which the `state` expression must yield `Blocked` or `Failing` before this state is
     /// shown.
     pub state_after: Duration,
-    /// If the operation takes longer than this duration, the operation is overdue. None if the
-    /// server compares the operation with the durations of earlier runs instead.
-    pub expected: Option<RuleDuration>,
-    /// If the progress has not risen for this duration, the operation is stalled. None if the
-    /// operation is never stalled.
-    pub stalled_after: Option<RuleDuration>,
-}
-
-/// The value of a rule's `expectedDuration` or `stalledAfter`.
-#[derive(Debug, PartialEq)]
-pub enum RuleDuration {
-    /// The same duration for all objects.
-    Fixed(Duration),
-    /// Expression that yields the duration for one object.
-    Computed(Program),
+    /// If the operation takes longer than this duration, the operation is overdue. None if
+    /// `expectedDuration` is missing or has an expression.
+    pub expected: Option<Duration>,
+    /// If the progress has not risen for this duration, the operation is stalled. None if
+    /// `stalledAfter` is missing or has an expression.
+    pub stalled_after: Option<Duration>,
 }
 
 impl CompiledRule {
-    /// Returns the expressions that decide whether the operation is in flight.
-    pub fn predicates(&self) -> impl Iterator<Item = &Program> + Clone {
-        std::iter::once(&self.expression).chain(&self.continue_while)
+    /// Returns the expression in a field of the rule. Returns None if the rule does not set the
+    /// field.
+    pub fn program(&self, field: &str) -> Option<&Program> {
+        let mut programs = self.programs.iter();
+        let (_, program) = programs.find(|(name, _)| *name == field)?;
+        Some(program)
     }
 
     /// Returns true if the rule detects a trouble of the object, and no work on it. The `state` of
     /// such a rule is always `Failing`. So if its `outcome` is `Succeeded`, the trouble is over, but
     /// no work has succeeded.
     pub fn detects_trouble(&self) -> bool {
-        let state = self.details.get("state");
+        let state = self.program("state");
         state.and_then(Program::literal) == Some(State::Failing.name())
     }
 
@@ -154,15 +143,17 @@ impl CompiledRule {
     /// evaluation. The detection can then change although the object does not change. So the
     /// operation can start later than the object's last change.
     pub fn detection_reads_now(&self) -> bool {
+        let predicates = ["expression", "continueWhile"].map(|field| self.program(field));
         let list = self.for_each.as_ref().map(|each| &each.list);
-        self.predicates().chain(list).any(Program::reads_now)
+        let mut all = predicates.into_iter().flatten().chain(list);
+        all.any(Program::reads_now)
     }
 
     /// Returns true if an expression that decides about the detection or the state reads `now`. The
     /// state can then change although the object does not change. So the state can be newer than
     /// the object's last change.
     pub fn state_reads_now(&self) -> bool {
-        self.detection_reads_now() || self.details.get("state").is_some_and(Program::reads_now)
+        self.detection_reads_now() || self.program("state").is_some_and(Program::reads_now)
     }
 }
 
@@ -174,20 +165,6 @@ pub struct ForEach {
     pub list: Program,
     /// Expression that yields the identity of an element: a string or an int.
     pub key: Program,
-}
-
-/// The expressions for the descriptive values of an operation, each with the name of its field
-/// ([`Rule::details`](ifo_api::ruleset::Rule::details)).
-#[derive(Debug, Default, PartialEq)]
-pub struct RuleDetails(Vec<(&'static str, Program)>);
-
-impl RuleDetails {
-    /// Returns the expression in a field of the rule. Returns None if the rule does not set the
-    /// field.
-    pub fn get(&self, field: &str) -> Option<&Program> {
-        let found = self.0.iter().find(|(name, _)| *name == field);
-        found.map(|(_, program)| program)
-    }
 }
 
 /// The other operations on the same object that end when an operation starts.

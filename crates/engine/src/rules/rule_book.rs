@@ -129,7 +129,7 @@ impl RuleBook {
         self.rule_sets
             .iter()
             .flat_map(|rule_set| &rule_set.rules)
-            .any(|rule| rule.details.get("outcome").is_some())
+            .any(|rule| rule.program("outcome").is_some())
     }
 
     /// Returns true if a rule of `component` can detect `operation` on objects in `namespace`.

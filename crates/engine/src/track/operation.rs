@@ -397,7 +397,7 @@ impl Operation {
         let rule = self.primary.rule();
         let is_success = match end {
             // Without an `outcome`, the end of the detection counts as a success.
-            End::NotDetected => rule.is_some_and(|rule| rule.details.get("outcome").is_none()),
+            End::NotDetected => rule.is_some_and(|rule| rule.program("outcome").is_none()),
             end => end.state() == State::Succeeded,
         };
         if let Some(kind) = self.run_kind(namespace)

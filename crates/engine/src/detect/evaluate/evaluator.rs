@@ -1,10 +1,11 @@
 //! Evaluates the rules of compiled rule sets on one object, and collects the results and failures.
 //! A rule describes one operation on the object, such as a migration.
 
-mod fields;
+mod values;
+
+pub use values::{Nodes, RuleValues};
 
 use super::evaluation::{DetectedOutcome, Evaluation, FieldFailure, Finding};
-use super::values::{Nodes, RuleValues};
 use crate::Meter;
 use crate::rules::{self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleSet};
 use ifo_api::Text;
@@ -156,10 +157,9 @@ impl<'s> ObjectEvaluator<'_, 's> {
 
     /// Evaluates a rule on the object, or on the current element of `forEach`.
     fn evaluate_rule(&mut self, current: CurrentRule<'_>, shared: &mut SharedValues) {
-        let continue_while = current.rule.continue_while.as_ref();
-        let starts = self.evaluate_predicate(current, "expression", Some(&current.rule.expression));
+        let starts = self.evaluate_predicate(current, "expression");
         let only_continues = match starts {
-            Some(false) => self.evaluate_predicate(current, "continueWhile", continue_while),
+            Some(false) => self.evaluate_predicate(current, "continueWhile"),
             Some(true) | None => Some(false),
         };
         match (starts, only_continues) {
@@ -196,13 +196,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
     /// Evaluates `expression` or `continueWhile`. Returns false if the rule does not set the field,
     /// or if the expression reads a missing field of the object. Returns None if the evaluation
     /// failed.
-    fn evaluate_predicate(
-        &mut self,
-        current: CurrentRule<'_>,
-        field: &str,
-        program: Option<&Program>,
-    ) -> Option<bool> {
-        let Some(program) = program else {
+    fn evaluate_predicate(&mut self, current: CurrentRule<'_>, field: &str) -> Option<bool> {
+        let Some(program) = current.rule.program(field) else {
             return Some(false);
         };
         match program.test(&mut self.scope) {
@@ -243,7 +238,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
             return;
         };
         self.computed_outcomes += 1;
-        let has_text = current.rule.details.get("outcomeMessage").is_some();
+        let has_text = current.rule.program("outcomeMessage").is_some();
         let message = match has_text {
             // The object has more outcomes than operations, so the texts are left out.
             _ if self.computed_outcomes > MAX_OPERATIONS_ON_OBJECT => None,
@@ -288,19 +283,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
         field: &str,
         answer: impl FnOnce(&Program, &mut EvaluationScope<'s>) -> Result<T, EvaluationFault>,
     ) -> Option<T> {
-        let program = current.rule.details.get(field)?;
-        self.evaluate_program(current, field, program, answer)
-    }
-
-    /// Evaluates the expression of a descriptive field, like [`Self::evaluate_field`].
-    fn evaluate_program<T>(
-        &mut self,
-        current: CurrentRule<'_>,
-        field: &str,
-        program: &Program,
-        answer: impl FnOnce(&Program, &mut EvaluationScope<'s>) -> Result<T, EvaluationFault>,
-    ) -> Option<T> {
-        match answer(program, &mut self.scope) {
+        match answer(current.rule.program(field)?, &mut self.scope) {
             Ok(answer) => Some(answer),
             Err(EvaluationFault::Missing(_)) => None,
             Err(failure) => {

@@ -1,7 +1,9 @@
 //! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
+//! Also reads the values of the rule back from such an object, when the operation is restored.
 
 use super::timing::TimingCondition;
 use super::{Detected, Operation, SubjectView};
+use crate::detect::RuleValues;
 use crate::track::end_reason::End;
 use ifo_api::Text;
 use ifo_api::labels;
@@ -11,6 +13,7 @@ use ifo_api::metadata::{
     whole_second,
 };
 use jiff::Timestamp;
+use std::sync::Arc;
 
 impl Operation {
     /// Returns the operation as in flight.
@@ -239,6 +242,65 @@ impl Operation {
         set("state", shared_text(state.name()));
         all
     }
+}
+
+/// Returns the values of the rule that an operation shows. The object contains no other values of the
+/// rule.
+pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
+    // The pattern names all fields of the status, so that the compiler asks for a decision when a
+    // field is added. The fields without a name are restored elsewhere, or computed again.
+    let Status {
+        state,
+        reason,
+        message,
+        progress,
+        nodes,
+        instance,
+        phase: _,
+        state_since: _,
+        last_progress: _,
+        expected: _,
+        estimated_completion: _,
+        duration_seconds: _,
+        start_time_source: _,
+        last_detected: _,
+        completed: _,
+        detected_by: _,
+        subject_generation: _,
+        conditions: _,
+        unknown: _,
+    } = &object.status;
+    let spec = &object.spec;
+    let labels = authors_labels(object).map(|(key, value)| (key.clone(), value.clone()));
+    let is_own_reason = **reason != *operation_reason(&spec.operation);
+    RuleValues {
+        rule_index: 0,
+        only_continues: false,
+        labels: Arc::new(labels.collect()),
+        state: match state {
+            State::Blocked | State::Held | State::Failing => Some(*state),
+            _ => None,
+        },
+        reason: is_own_reason.then(|| reason.clone()),
+        message: message.clone(),
+        progress: *progress,
+        started: None,
+        instance: instance.clone(),
+        work: spec.work.clone(),
+        nodes: nodes.clone(),
+        expected: None,
+        stalled_after: None,
+        size: None,
+    }
+}
+
+/// Returns the labels that the rule set gave to the operation: all labels except the labels that
+/// the server sets.
+pub(super) fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item = (&Text, &Text)> {
+    object.metadata.labels.iter().filter(|(key, _)| {
+        let own = key.strip_prefix(labels::PREFIX);
+        own.is_none_or(|suffix| labels::AUTHOR_SUFFIXES.contains(&suffix))
+    })
 }
 
 /// Returns the owner of the operation: its subject. Returns None if the UID of the subject is unknown.

@@ -11,10 +11,10 @@
 //! resource arrives. The rule book contains all compiled rule sets for the resource.
 
 use super::ChangeContext;
-use super::object::operation_reason;
+use super::object::{authors_labels, operation_reason, rule_values};
 use super::{Detected, Detection, Observed, Operation, OperationTiming, SubjectView, Yielded};
 use crate::ClockReading;
-use crate::detect::{RuleValues, Subject};
+use crate::detect::Subject;
 use crate::rules::{self, RuleBook, RuleSet};
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Text;
@@ -122,7 +122,11 @@ impl Restored {
         let uid = Uuid::parse_str(&metadata.uid).ok()?;
         let key = Key::new(metadata.namespace.clone(), metadata.name.clone());
         let status = &object.status;
-        let primary = Arc::new(primary(object));
+        let primary = Arc::new(Detection {
+            target: UNKNOWN_TARGET.clone(),
+            rule_set: known_by_name(&object.spec.rule_set, &object.spec.component),
+            values: rule_values(object),
+        });
         let (mut detected, mut detected_since) = detected(status, start);
         let ended = match (status.phase, &status.completed) {
             (Phase::Active, _) => None,
@@ -353,47 +357,6 @@ fn view(object: &InFlightOperation) -> SubjectView {
         api_version: subject.api_version.clone(),
         kind: subject.kind.clone(),
     }
-}
-
-/// Restores the detection whose values the operation shows.
-fn primary(object: &InFlightOperation) -> Detection {
-    let (spec, status) = (&object.spec, &object.status);
-    let labels = authors_labels(object).map(|(key, value)| (key.clone(), value.clone()));
-    let reason = Some(&status.reason);
-    Detection {
-        target: UNKNOWN_TARGET.clone(),
-        rule_set: known_by_name(&spec.rule_set, &spec.component),
-        values: RuleValues {
-            rule_index: 0,
-            only_continues: false,
-            labels: Arc::new(labels.collect()),
-            state: match status.state {
-                State::Blocked | State::Held | State::Failing => Some(status.state),
-                _ => None,
-            },
-            reason: reason
-                .filter(|reason| ***reason != *operation_reason(&spec.operation))
-                .cloned(),
-            message: status.message.clone(),
-            progress: status.progress,
-            started: None,
-            instance: status.instance.clone(),
-            work: spec.work.clone(),
-            nodes: status.nodes.clone(),
-            expected: None,
-            stalled_after: None,
-            size: None,
-        },
-    }
-}
-
-/// Returns the labels that the rule set gave to the operation: all labels except the labels that
-/// the server sets.
-fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item = (&Text, &Text)> {
-    object.metadata.labels.iter().filter(|(key, _)| {
-        let own = key.strip_prefix(labels::PREFIX);
-        own.is_none_or(|suffix| labels::AUTHOR_SUFFIXES.contains(&suffix))
-    })
 }
 
 /// Returns the status of the condition `Detected`, and the time since which the condition has had
