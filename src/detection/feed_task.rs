@@ -76,7 +76,18 @@ impl FeedTask {
     ///
     /// All feeds run on one thread. So after [`MAX_TURN`] of evaluations, the task lets the other
     /// tasks run.
-    pub(super) async fn run(mut self, resync: Duration) {
+    ///
+    /// `delay` is not `None` if a previous feed has ended unexpectedly. Then this method first reports
+    /// the interruption of the watch, and begins to watch after `delay`.
+    pub(super) async fn run(mut self, delay: Option<Duration>, resync: Duration) {
+        if let Some(delay) = delay {
+            let event = self.detector.lost();
+            let failure = Some(ENDED_UNEXPECTEDLY.to_owned());
+            if !(self.send(event).await && self.report_state(failure).await) {
+                return;
+            }
+            tokio::time::sleep(delay).await;
+        }
         let mut events = self.start_stream();
         let mut resync = tokio::time::interval(resync);
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -155,18 +166,6 @@ impl FeedTask {
     fn is_late(&self) -> bool {
         let changes = &self.lag.changes;
         changes.is_waiting() && changes.is_late(clock::steady())
-    }
-
-    /// Runs a task that replaces a task which has ended unexpectedly. First reports the interruption
-    /// of the watch. Begins to watch after `delay`.
-    pub(super) async fn run_after_unexpected_end(mut self, delay: Duration, resync: Duration) {
-        let event = self.detector.lost();
-        let is_reported =
-            self.send(event).await && self.report_state(Some(ENDED_UNEXPECTEDLY.to_owned())).await;
-        if is_reported {
-            tokio::time::sleep(delay).await;
-            self.run(resync).await;
-        }
     }
 
     /// Starts a new stream of events. The stream begins with a list of all objects that match the

@@ -12,9 +12,9 @@
 //! operations. The task also reports failures of the feed, which appear in the status of the rule
 //! sets.
 //!
-//! The task of a feed never ends by itself. If it ends, for example because the evaluation of a
-//! rule panics, the supervisor starts it again. The new task first reports the interruption to the
-//! tracker and to the rule-set controller. Then it waits, and lists all objects again.
+//! A feed never ends by itself. If it ends, for example because the evaluation of a rule panics, its
+//! task starts it again. The new feed first reports the interruption to the tracker and to the
+//! rule-set controller. Then it waits, and lists all objects again.
 
 mod feed_task;
 
@@ -32,28 +32,29 @@ use crate::observe::{Backoff, Feed};
 use crate::rules::{Feedback, Publication};
 use crate::telemetry::Metrics;
 use feed_task::FeedTask;
+use futures::FutureExt as _;
 use ifo_api::{Gvr, Source};
 use ifo_engine::detect::{Detector, StoredBytes};
 use ifo_engine::rules::{EvaluationTime, RegisteredLag, RuleBook, WorkWaitingSince};
 use ifo_engine::track::Message;
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Longest delay before the task of a feed that has ended unexpectedly starts again. Each start
+/// Longest delay before a feed that has ended unexpectedly starts again. Each start
 /// lists all objects of the target.
 const MAX_RESTART_DELAY: Duration = Duration::from_mins(1);
 
 /// Interval at which the supervisor records that the thread of the feeds is not blocked.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Starts and stops feeds when the rule-set controller publishes rule books.
+/// Starts and stops feeds when the rule-set controller publishes rule books. All clones share the
+/// channels and the limits.
+#[derive(Clone)]
 pub struct Supervisor {
     /// Reads the objects from a cluster, from a folder, or from the demo.
     pub feed: Arc<dyn Feed>,
@@ -72,121 +73,105 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Runs until the sender of `publications` is dropped, or until the tracker or the receiver of
-    /// `feedback` has ended. Then stops all feeds.
+    /// Runs until the sender of `publications` is dropped, or until the tracker has ended. Then stops
+    /// all feeds.
     pub async fn run(self, mut publications: mpsc::Receiver<Publication>) {
-        let mut running = RunningFeeds::new();
+        // The tasks of the feeds of each target. Dropping the tasks stops the feeds.
+        let mut running: HashMap<Arc<Gvr>, JoinSet<()>> = HashMap::new();
+        // The last heartbeat of the thread on which all feeds run.
+        let thread = Arc::new(WorkWaitingSince::new(clock::steady()));
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         loop {
-            tokio::select! {
-                _ = heartbeat.tick() => running.thread.restart(clock::steady()),
-                publication = publications.recv() => {
-                    let Some(publication) = publication else {
-                        return;
-                    };
-                    if !self.apply(publication, &mut running).await {
-                        return;
-                    }
+            let publication = tokio::select! {
+                _ = heartbeat.tick() => {
+                    thread.restart(clock::steady());
+                    continue;
                 }
-                (feed, ended) = running.next_ended() => {
-                    if self.tracker.is_closed() || self.feedback.is_closed() {
-                        return;
-                    }
-                    self.restart(feed, &ended);
-                }
+                publication = publications.recv() => publication,
+            };
+            let Some(Publication {
+                target,
+                book,
+                removed,
+            }) = publication
+            else {
+                return;
+            };
+            // The tracker must receive all messages of the old feeds before the new rules. So the old
+            // feeds are stopped first.
+            if let Some(mut feeds) = running.remove(&target) {
+                feeds.shutdown().await;
+            }
+            let message = Message::Rules {
+                target: target.clone(),
+                book: book.clone(),
+                removed,
+            };
+            if self.tracker.send(message).await.is_err() {
+                return;
+            }
+            let Some(book) = book else {
+                self.metrics.feed_state(&target.to_string(), "stopped");
+                continue;
+            };
+            let feeds = running.entry(target.clone()).or_default();
+            for source in book.sources(&target) {
+                feeds.spawn(
+                    self.clone()
+                        .keep_running(source, book.clone(), thread.clone()),
+                );
             }
         }
     }
 
-    /// Stops the feeds of the old rule book of a target, and starts the feeds of the new one.
-    /// Returns false if the tracker has ended.
-    async fn apply(&self, publication: Publication, running: &mut RunningFeeds) -> bool {
-        let Publication {
-            target,
-            book,
-            removed,
-        } = publication;
-        // The tracker must receive all messages of the old feeds before the new rules. So the old
-        // feeds are stopped first.
-        for mut feed in running.feeds.remove(&target).unwrap_or_default() {
-            feed.task.abort();
-            let _ = (&mut feed.task).await;
-        }
-        let message = Message::Rules {
-            target: target.clone(),
-            book: book.clone(),
-            removed,
-        };
-        if self.tracker.send(message).await.is_err() {
-            return false;
-        }
-        let Some(book) = book else {
-            self.metrics.feed_state(&target.to_string(), "stopped");
-            return true;
-        };
-        let sources = book.sources(&target).into_iter();
-        let feeds = sources.map(|source| self.start(source, book.clone(), &running.thread));
-        let feeds = feeds.collect();
-        running.feeds.insert(target, feeds);
-        true
-    }
-
-    fn start(
-        &self,
+    /// Runs a feed, and starts it again if it ends unexpectedly. Ends when the tracker or the receiver
+    /// of `feedback` has ended.
+    async fn keep_running(
+        self,
         source: Source,
         book: Arc<RuleBook>,
-        thread: &Arc<WorkWaitingSince>,
-    ) -> RunningFeed {
-        let task = self.feed_task(source.clone(), book.clone(), thread);
-        RunningFeed {
-            task: tokio::spawn(task.run(self.resync)),
-            source,
-            book,
-            thread: thread.clone(),
-            began: Instant::now(),
-            backoff: Backoff::default(),
+        thread: Arc<WorkWaitingSince>,
+    ) {
+        let mut backoff = Backoff::default();
+        let mut delay = None;
+        loop {
+            let began = Instant::now() + delay.unwrap_or_default();
+            let feed = self.feed_task(source.clone(), book.clone(), thread.clone());
+            let running = AssertUnwindSafe(feed.run(delay, self.resync)).catch_unwind();
+            let cause = match running.await {
+                Ok(()) => "the events of the watch have ended",
+                Err(_) => "panic",
+            };
+            if self.tracker.is_closed() || self.feedback.is_closed() {
+                return;
+            }
+            backoff.ended(began);
+            let wait = backoff.next(MAX_RESTART_DELAY);
+            let target = source.target.to_string();
+            tracing::error!(
+                gvr = target,
+                namespace = source.namespace.as_deref(),
+                cause,
+                "the watch of a target ended unexpectedly, and starts again in {} ms",
+                wait.as_millis()
+            );
+            self.metrics.feed_state(&target, "lost");
+            self.metrics.feed_restart(&target);
+            delay = Some(wait);
         }
-    }
-
-    /// Starts the task of a feed again, after the task has ended unexpectedly. The new task begins
-    /// to watch after a delay.
-    fn restart(&self, feed: &mut RunningFeed, ended: &Result<(), JoinError>) {
-        feed.backoff.ended(feed.began);
-        let delay = feed.backoff.next(MAX_RESTART_DELAY);
-        let cause = match ended {
-            Ok(()) => "the events of the watch have ended".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        let target = feed.source.target.to_string();
-        tracing::error!(
-            gvr = target,
-            namespace = feed.source.namespace.as_deref(),
-            cause,
-            "the watch of a target ended unexpectedly, and starts again in {} ms",
-            delay.as_millis()
-        );
-        self.metrics.feed_state(&target, "lost");
-        self.metrics.feed_restart(&target);
-        let task = self.feed_task(feed.source.clone(), feed.book.clone(), &feed.thread);
-        feed.task = tokio::spawn(task.run_after_unexpected_end(delay, self.resync));
-        feed.began = Instant::now() + delay;
     }
 
     fn feed_task(
         &self,
         source: Source,
         book: Arc<RuleBook>,
-        thread: &Arc<WorkWaitingSince>,
+        thread: Arc<WorkWaitingSince>,
     ) -> FeedTask {
+        let namespace = source.namespace.as_deref();
         FeedTask {
             feed: self.feed.clone(),
             events_read: self.metrics.feed_events(&source.target.to_string()),
-            lag: RegisteredLag::new(
-                &book,
-                source.namespace.as_deref(),
-                thread.clone(),
-                clock::steady(),
-            ),
+            lag: RegisteredLag::new(&book, namespace, thread, clock::steady()),
             was_synced: false,
             is_relisting: false,
             unprocessed_bytes: 0,
@@ -197,58 +182,5 @@ impl Supervisor {
             tracker: self.tracker.clone(),
             feedback: self.feedback.clone(),
         }
-    }
-}
-
-/// The running feeds.
-struct RunningFeeds {
-    /// The feeds of each target.
-    feeds: HashMap<Arc<Gvr>, Vec<RunningFeed>>,
-    /// The last heartbeat of the thread on which all feeds run.
-    thread: Arc<WorkWaitingSince>,
-}
-
-impl RunningFeeds {
-    fn new() -> Self {
-        Self {
-            feeds: HashMap::new(),
-            thread: Arc::new(WorkWaitingSince::new(clock::steady())),
-        }
-    }
-
-    /// Waits until the task of a feed ends. Returns the feed and the result of its task. The caller
-    /// must replace the task, because the task of a feed must not be polled after its end.
-    async fn next_ended(&mut self) -> (&mut RunningFeed, Result<(), JoinError>) {
-        let (target, index, ended) = poll_fn(|context| {
-            for (target, feeds) in &mut self.feeds {
-                for (index, feed) in feeds.iter_mut().enumerate() {
-                    if let Poll::Ready(ended) = Pin::new(&mut feed.task).poll(context) {
-                        return Poll::Ready((target.clone(), index, ended));
-                    }
-                }
-            }
-            Poll::Pending
-        })
-        .await;
-        let feeds = self.feeds.get_mut(&target);
-        let feed = feeds.and_then(|feeds| feeds.get_mut(index));
-        (feed.expect("the feed was just polled"), ended)
-    }
-}
-
-/// A feed and its task. Dropping this value aborts the task.
-struct RunningFeed {
-    source: Source,
-    book: Arc<RuleBook>,
-    thread: Arc<WorkWaitingSince>,
-    task: JoinHandle<()>,
-    /// The time at which the task began, or begins, to watch.
-    began: Instant,
-    backoff: Backoff,
-}
-
-impl Drop for RunningFeed {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }

@@ -11,6 +11,7 @@ use ifo_engine::detect::FeedEvent;
 use ifo_engine::rules::{self, RuleSet};
 use serde_json::{Value, json};
 use std::sync::Mutex;
+use tokio::task::JoinHandle;
 
 /// The time between two evaluations of objects whose rules read `now`.
 pub(super) const RESYNC: Duration = Duration::from_mins(1);
