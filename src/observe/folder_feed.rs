@@ -18,27 +18,19 @@ use futures::{
     stream::{self, BoxStream},
 };
 use ifo_api::{Gvr, Resolution, Source};
-use notify::{EventKind, RecursiveMode, Watcher as _, event::AccessKind, event::AccessMode};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
-use tokio::{
-    sync::{Notify, watch},
-    time::{sleep, timeout},
-};
+use tokio::{sync::watch, time::sleep};
 use tracing::{info, warn};
 
-/// Time between the notification of a change and the scan. Further changes usually follow, and one
-/// scan then reads all of them.
-const DEBOUNCE: Duration = Duration::from_millis(100);
-
-/// Time without a notification of a change after which the feed scans the folder anyway. Network
-/// file systems and some container mounts send no notifications. A scan of unchanged files costs
-/// one `stat` for each file.
-const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Time between two scans of the folder. A scan of unchanged files costs one `stat` for each file. The
+/// notifications of the operating system are not used, because network file systems and some container
+/// mounts send none.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A folder of manifests. Clones are cheap.
 #[derive(Clone, Debug)]
@@ -76,10 +68,6 @@ impl Folder {
         dir: &Path,
         metrics: Arc<Metrics>,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), FolderError> {
-        let dirty = Arc::new(Notify::new());
-        // The notifications start before the first scan, so that no change during the scan is
-        // missed.
-        let watcher = watcher(dir, Arc::clone(&dirty));
         let (scanner, first) = scan(Scanner::new(dir)).await;
         let content = first.map_err(FolderError::Unreadable)?.unwrap_or_default();
         let (publish, content) = watch::channel(Arc::new(content));
@@ -90,10 +78,7 @@ impl Folder {
                 metrics,
             }),
         };
-        let following = async move {
-            let _watcher = watcher;
-            follow_changes(scanner, &dirty, &publish).await;
-        };
+        let following = follow_changes(scanner, publish);
         Ok((folder, following))
     }
 
@@ -102,32 +87,6 @@ impl Folder {
     pub fn namespaces(&self) -> BTreeMap<String, Option<Bytes>> {
         self.inner.content.borrow().namespaces()
     }
-}
-
-/// Starts to notify `dirty` of changes in `dir`. The notifications end when the returned watcher is
-/// dropped. Returns `None` if the operating system cannot report the changes.
-fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
-    let mark_dirty = move |event: notify::Result<notify::Event>| {
-        // The operating system also reports that a file was read. Such reports are ignored.
-        // Otherwise each scan would cause the next scan, because a scan reads files.
-        let relevant = event.map_or(true, |event| match event.kind {
-            EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
-            _ => true,
-        });
-        if relevant {
-            dirty.notify_one();
-        }
-    };
-    notify::recommended_watcher(mark_dirty)
-        .and_then(|mut watcher| {
-            watcher
-                .watch(dir, RecursiveMode::Recursive)
-                .map(|()| watcher)
-        })
-        .inspect_err(
-            |error| warn!(%error, "the system does not report changes in the folder; polling every {POLL_INTERVAL:?}"),
-        )
-        .ok()
 }
 
 /// Scans the folder on a thread for blocking work. Returns the scanner for the next scan, and the
@@ -141,16 +100,10 @@ async fn scan(mut scanner: Scanner) -> (Scanner, Result<Option<Content>, String>
     .expect("scanning a folder does not panic and is not cancelled")
 }
 
-async fn follow_changes(
-    mut scanner: Scanner,
-    dirty: &Notify,
-    publish: &watch::Sender<Arc<Content>>,
-) {
+async fn follow_changes(mut scanner: Scanner, publish: watch::Sender<Arc<Content>>) {
     let mut failed = false;
     loop {
-        if timeout(POLL_INTERVAL, dirty.notified()).await.is_ok() {
-            sleep(DEBOUNCE).await;
-        }
+        sleep(POLL_INTERVAL).await;
         let (back, result) = scan(scanner).await;
         scanner = back;
         let has_failed = result.is_err();
@@ -229,25 +182,14 @@ impl Resolve for Folder {
     }
 
     fn resolution_changes(&self) -> BoxStream<'static, ()> {
-        let inner = Arc::clone(&self.inner);
-        let content = inner.content.clone();
-        let kinds = Arc::clone(&content.borrow());
-        stream::unfold(
-            (inner, content, kinds),
-            |(inner, mut content, mut seen)| async move {
-                loop {
-                    if content.changed().await.is_err() {
-                        future::pending::<()>().await;
-                    }
-                    let now = Arc::clone(&content.borrow_and_update());
-                    let changed = !now.has_same_kinds(&seen);
-                    seen = now;
-                    if changed {
-                        return Some(((), (inner, content, seen)));
-                    }
-                }
-            },
-        )
+        // The kinds in the folder may be the same. A look-up costs no request.
+        let content = self.inner.content.clone();
+        stream::unfold(content, |mut content| async move {
+            if content.changed().await.is_err() {
+                future::pending::<()>().await;
+            }
+            Some(((), content))
+        })
         .boxed()
     }
 }

@@ -4,6 +4,7 @@
 use super::*;
 use std::fs;
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 fn gvr(group: &str, resource: &str) -> Gvr {
     Gvr {

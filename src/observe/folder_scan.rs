@@ -69,11 +69,6 @@ impl Content {
             .map(|((_, kind), namespaced)| (kind.as_str(), *namespaced))
     }
 
-    /// Returns true if both contents have the same kinds.
-    pub(super) fn has_same_kinds(&self, other: &Self) -> bool {
-        self.kinds == other.kinds && self.known == other.known
-    }
-
     /// Returns the objects of `gvr` in one namespace, or in all namespaces if `namespace` is
     /// `None`.
     pub(super) fn objects(
