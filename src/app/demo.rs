@@ -231,7 +231,10 @@ fn shipped(wanted: impl Fn(&Gvr) -> bool) -> BoxStream<'static, RuleSetEvent> {
     let applied = shipped_rules::shipped()
         .into_iter()
         .filter(|rule_set| wanted(&rule_set.spec.target.gvr()))
-        .map(|rule_set| RuleSetEvent::Applied(Box::new(rule_set)));
+        .map(|rule_set| RuleSetEvent::Applied {
+            rule_set: Box::new(rule_set),
+            unknown_fields: Vec::new(),
+        });
     let events = std::iter::once(RuleSetEvent::Reset)
         .chain(applied)
         .chain(std::iter::once(RuleSetEvent::Synced))
@@ -248,30 +251,24 @@ async fn from_folder(
     folder: &Path,
 ) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     let opened = open(app, folder).await?;
-    let events = opened.follow(rule_set_source()).flat_map(|raw| {
-        let events = match raw {
-            Raw::Reset => vec![RuleSetEvent::Reset],
-            Raw::Synced => vec![RuleSetEvent::Synced],
-            Raw::Lost(lost) => {
-                tracing::warn!(%lost, "the folder of rule sets could not be read completely");
-                Vec::new()
-            }
-            Raw::Applied(json) => match serde_json::from_slice(&json).and_then(rule_sets::decode) {
-                Ok(events) => events.into(),
-                Err(error) => {
-                    // The server keeps the rules of the last valid version of the file.
+    let events = opened.follow(rule_set_source()).filter_map(|raw| {
+        let event = match raw {
+            Raw::Reset => Some(RuleSetEvent::Reset),
+            Raw::Synced => Some(RuleSetEvent::Synced),
+            Raw::Applied(json) => {
+                let decoded = serde_json::from_slice(&json).and_then(rule_sets::decode);
+                // After an error, the server keeps the rules of the last valid version of the file.
+                let log = |error: &_| {
                     let name = name(&json).unwrap_or_default();
                     tracing::warn!(name, %error, "a rule set could not be decoded");
-                    Vec::new()
-                }
-            },
-            Raw::TooLarge { length, .. } => {
-                tracing::warn!(length, "a rule set is too large");
-                Vec::new()
+                };
+                decoded.inspect_err(log).ok()
             }
-            Raw::Deleted(json) => name(&json).map(RuleSetEvent::Deleted).into_iter().collect(),
+            Raw::Deleted(json) => name(&json).map(RuleSetEvent::Deleted),
+            // A folder sends neither. Its errors are in the log.
+            Raw::TooLarge { .. } | Raw::Lost(_) => None,
         };
-        stream::iter(events)
+        std::future::ready(event)
     });
     Ok(events.boxed())
 }

@@ -41,8 +41,14 @@ impl RuleSetStore {
     pub fn store_event(&self, event: RuleSetEvent) -> RuleSetEvent {
         let mut stored = self.lock();
         match &event {
-            RuleSetEvent::Applied(object) => {
-                return RuleSetEvent::Applied(Box::new(stored.put((**object).clone())));
+            RuleSetEvent::Applied {
+                rule_set,
+                unknown_fields,
+            } => {
+                return RuleSetEvent::Applied {
+                    rule_set: Box::new(stored.put((**rule_set).clone())),
+                    unknown_fields: unknown_fields.clone(),
+                };
             }
             RuleSetEvent::Deleted(name) | RuleSetEvent::Unreadable(name) => stored.remove(name),
             RuleSetEvent::Reset => {
@@ -54,7 +60,7 @@ impl RuleSetStore {
                     stored.remove(&name);
                 }
             }
-            RuleSetEvent::UnknownFields { .. } | RuleSetEvent::OutdatedDefinition(_) => {}
+            RuleSetEvent::OutdatedDefinition(_) => {}
         }
         event
     }
@@ -142,7 +148,10 @@ mod tests {
         let mut rule_set = shipped_rules::shipped()[0].clone();
         let key = Key::new("", rule_set.metadata.name.as_deref().unwrap());
         rule_set.metadata.resource_version = Some("7".to_owned());
-        RuleSetStore::new(writer).store_event(RuleSetEvent::Applied(Box::new(rule_set)));
+        RuleSetStore::new(writer).store_event(RuleSetEvent::Applied {
+            rule_set: Box::new(rule_set),
+            unknown_fields: Vec::new(),
+        });
         let entry = reader.get(&key).1.unwrap();
         let json = String::from_utf8(entry.json()).unwrap();
         assert_eq!(json.matches("\"resourceVersion\":").count(), 1);

@@ -108,7 +108,10 @@ async fn pipeline(rule: Value) -> PipelineFixture {
     let rule_set = Box::new(OperationRuleSet::new("car-rules", spec));
     let rule_sets = [
         RuleSetEvent::Reset,
-        RuleSetEvent::Applied(rule_set),
+        RuleSetEvent::Applied {
+            rule_set,
+            unknown_fields: Vec::new(),
+        },
         RuleSetEvent::Synced,
     ];
     let inputs = Inputs {

@@ -7,9 +7,9 @@
 //! registry returns rule books, which the loop publishes, and statuses, which the loop writes.
 
 use super::Report;
-use super::compilations::{Compilations, Compile, CompiledSpec};
+use super::compilations::{Compilations, Compile};
 use super::registry::Registry;
-use super::status_writes::{StatusSink, StatusWrite, StatusWrites};
+use super::status_writes::{StatusSink, StatusWrites};
 use super::target_discovery::Lookups;
 use super::tracked_target::{Feedback, LookupRequest, Publication};
 use crate::clock;
@@ -17,7 +17,6 @@ use crate::observe::Resolve;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::OperationRuleSet;
-use ifo_api::{Gvr, Resolution};
 use ifo_engine::rules::RuleSetsWithoutBook;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -34,12 +33,6 @@ const GATHER_PERIOD: Duration = Duration::from_millis(500);
 /// operations. All shipped rule sets together take less than a second.
 const START_COMPILE_WAIT: Duration = Duration::from_secs(5);
 
-/// When a feed becomes up to date, the controller sends a new [`Report`] after this delay. So the
-/// report also contains the other feeds that become up to date during the delay. After any other
-/// change, the controller sends the report at once, because lists of operations may have become
-/// incomplete.
-const REPORT_DELAY: Duration = Duration::from_millis(50);
-
 /// Interval at which the controller computes the statuses again. If the requeue interval (see
 /// [`Controller::new`]) is shorter, the controller uses the requeue interval instead.
 ///
@@ -54,19 +47,17 @@ pub enum RuleSetEvent {
     /// A list of all rule sets follows, up to `Synced`.
     Reset,
     /// A rule set was created or changed.
-    Applied(Box<OperationRuleSet>),
+    Applied {
+        /// The rule set.
+        rule_set: Box<OperationRuleSet>,
+        /// Paths of the fields that this server does not know and therefore ignores, such as
+        /// `spec.rules[0].newField`. A newer release may know them.
+        unknown_fields: Vec<String>,
+    },
     /// An object cannot be decoded as a rule set, so it has no rules. The value is its name.
     Unreadable(String),
     /// A rule set was deleted. The value is its name.
     Deleted(String),
-    /// The fields of a rule set that this server does not know and therefore ignores. A newer
-    /// release may know them.
-    UnknownFields {
-        /// Name of the rule set.
-        rule_set: String,
-        /// Paths of the fields, such as `spec.rules[0].newField`. Empty if all fields are known.
-        fields: Vec<String>,
-    },
     /// The fields of this release that the installed CRD does not have, such as
     /// `spec.rules[].operation`. The kube-apiserver removes these fields from rule sets. Empty if
     /// the CRD has all fields.
@@ -109,12 +100,8 @@ pub struct Controller {
     start: StartPhase,
     /// The end of [`START_COMPILE_WAIT`].
     compile_wait: EarliestTime,
-    /// The next time at which rule books are published and statuses are written.
-    publish: EarliestTime,
-    /// The next time at which only statuses are written.
-    review: EarliestTime,
-    /// The next time at which a [`Report`] is sent.
-    report: EarliestTime,
+    /// The next time at which changed rule books are published and changed statuses are written.
+    settle: EarliestTime,
 }
 
 /// The progress of the start.
@@ -147,9 +134,7 @@ impl Controller {
             listed: None,
             start: StartPhase::Reading,
             compile_wait: EarliestTime::default(),
-            publish: EarliestTime::default(),
-            review: EarliestTime::default(),
-            report: EarliestTime::default(),
+            settle: EarliestTime::default(),
         }
     }
 
@@ -162,27 +147,44 @@ impl Controller {
         let mut requeue = every(self.requeue);
         let mut review = every(REVIEW_INTERVAL.min(self.requeue));
         loop {
+            let mut is_settled = false;
             tokio::select! {
-                event = inputs.rule_sets.next() => match event {
-                    Some(event) => self.handle_rule_set(event, &mut lookups),
-                    None => return,
-                },
-                Some(feedback) = inputs.feedback.recv() => self.handle_feedback(feedback, &mut lookups),
-                Some(compiled) = compilations.next() => self.handle_compiled(compiled),
-                Some((target, resolution)) = lookups.next() => self.handle_resolution(&target, resolution),
+                event = inputs.rule_sets.next() => {
+                    let Some(event) = event else {
+                        return;
+                    };
+                    self.handle_rule_set(event);
+                    lookups.request(self.registry.to_resolve(LookupRequest::New), false);
+                }
+                Some(feedback) = inputs.feedback.recv() => {
+                    let failed = feedback.failure.is_some().then(|| feedback.source.target.clone());
+                    // A feed may have failed because its target is no longer served.
+                    if self.registry.feedback(feedback) {
+                        lookups.request(failed.into_iter().collect(), true);
+                    }
+                }
+                Some(compiled) = compilations.next() => self.registry.compiled(compiled),
+                Some((target, resolution)) = lookups.next() => self.registry.resolved(&target, resolution),
                 Some(()) = changes.next() => lookups.request(self.registry.to_resolve(LookupRequest::All), true),
                 _ = requeue.tick() => lookups.request(self.registry.to_resolve(LookupRequest::Doubtful), false),
-                _ = review.tick() => self.review.schedule_within(Duration::ZERO),
-                write = writes.next() => self.handle_write(write),
-                () = self.publish.elapsed() => {
-                    if !self.publish(&outputs).await {
-                        return;
-                    }
-                    self.write_statuses(&mut writes);
-                }
+                _ = review.tick() => {}
+                // The status may have changed during this write. The controller then writes the newer
+                // status.
+                written = writes.next() => if let Some((write, version)) = written {
+                    self.registry.written(write, version);
+                },
                 () = self.compile_wait.elapsed() => {}
-                () = self.review.elapsed() => self.write_statuses(&mut writes),
-                () = self.report.elapsed() => self.report.schedule_within(Duration::ZERO),
+                () = self.settle.elapsed() => is_settled = true,
+            }
+            if !is_settled {
+                self.settle.schedule_within(GATHER_PERIOD);
+            }
+            // Before all rule sets are known, the rule books would be incomplete.
+            if is_settled
+                && self.start != StartPhase::Reading
+                && !self.settle(&outputs, &mut writes).await
+            {
+                return;
             }
             // After the list is complete, the smallest rule set is compiled first. If a compilation
             // started earlier, the first rule set of the list could delay all others.
@@ -195,21 +197,16 @@ impl Controller {
             let has_compiled = !self.registry.is_compiling() || !self.compile_wait.is_scheduled();
             if self.start == StartPhase::Resolving && lookups.is_idle() && has_compiled {
                 // The first rule books and statuses are sent without a delay.
-                if !self.publish(&outputs).await {
+                if !self.settle(&outputs, &mut writes).await {
                     return;
                 }
                 self.start = StartPhase::Done;
-                self.report.schedule_within(Duration::ZERO);
-                self.write_statuses(&mut writes);
             }
-            if self.report.is_due() {
-                self.report.clear();
-                // No report is sent until the start is done. Until then, the receivers have the
-                // default report, which says that the rule sets have not been read.
-                if self.start == StartPhase::Done {
-                    let report = Arc::new(self.registry.report());
-                    outputs.report.send_replace(report);
-                }
+            // Until the start is done, the receivers have the default report, which says that the rule
+            // sets have not been read.
+            if self.start == StartPhase::Done {
+                let report = Arc::new(self.registry.report());
+                outputs.report.send_replace(report);
             }
             let unsynced = Arc::new(self.registry.unsynced_rule_sets());
             send_change(&outputs.unsynced_rule_sets, unsynced);
@@ -227,129 +224,50 @@ impl Controller {
         }
     }
 
-    /// Records an event of a rule set, and looks up new targets.
-    fn handle_rule_set(&mut self, event: RuleSetEvent, lookups: &mut Lookups) {
-        self.report.schedule_within(Duration::ZERO);
+    fn handle_rule_set(&mut self, event: RuleSetEvent) {
         match event {
             RuleSetEvent::Reset => self.listed = Some(HashSet::new()),
-            RuleSetEvent::Applied(object) => {
-                if let (Some(listed), Some(name)) = (&mut self.listed, &object.metadata.name) {
-                    listed.insert(name.clone());
+            RuleSetEvent::Applied {
+                rule_set,
+                unknown_fields,
+            } => {
+                if let Some(listed) = &mut self.listed {
+                    listed.extend(rule_set.metadata.name.clone());
                 }
-                if self.registry.is_new_or_changed(&object) {
-                    self.registry.apply(*object);
-                    self.publish.schedule_within(GATHER_PERIOD);
-                } else if self.registry.observe(&object) {
-                    self.review.schedule_within(GATHER_PERIOD);
-                }
+                self.registry.apply(*rule_set, unknown_fields);
             }
             RuleSetEvent::Unreadable(name) => {
                 if let Some(listed) = &mut self.listed {
                     listed.insert(name.clone());
                 }
                 self.registry.unreadable(name);
-                self.publish.schedule_within(GATHER_PERIOD);
             }
-            RuleSetEvent::Deleted(name) => {
-                if self.registry.remove(&name) {
-                    self.publish.schedule_within(GATHER_PERIOD);
-                }
-            }
-            RuleSetEvent::UnknownFields { rule_set, fields } => {
-                self.registry.set_unknown_fields(rule_set, fields);
-                self.review.schedule_within(GATHER_PERIOD);
-            }
-            RuleSetEvent::OutdatedDefinition(fields) => {
-                self.registry.set_missing_fields(fields);
-                self.review.schedule_within(GATHER_PERIOD);
-            }
+            RuleSetEvent::Deleted(name) => self.registry.remove(&name),
+            RuleSetEvent::OutdatedDefinition(fields) => self.registry.set_missing_fields(fields),
             RuleSetEvent::Synced => {
                 if self.start == StartPhase::Reading {
                     self.start = StartPhase::Resolving;
                     self.compile_wait.schedule_within(START_COMPILE_WAIT);
                 }
-                let listed = self.listed.take();
-                let gone: Vec<String> = self
-                    .registry
-                    .names()
-                    .filter(|name| {
-                        listed
-                            .as_ref()
-                            .is_some_and(|listed| !listed.contains(*name))
-                    })
-                    .cloned()
-                    .collect();
-                for name in &gone {
-                    self.registry.remove(name);
+                if let Some(listed) = self.listed.take() {
+                    self.registry.retain(&listed);
                 }
-                self.publish.schedule_within(GATHER_PERIOD);
             }
         }
-        lookups.request(self.registry.to_resolve(LookupRequest::New), false);
     }
 
-    fn handle_compiled(&mut self, compiled: CompiledSpec) {
-        if self.registry.compiled(compiled) {
-            self.report.schedule_within(Duration::ZERO);
-            self.publish.schedule_within(GATHER_PERIOD);
-        }
-    }
-
-    fn handle_feedback(&mut self, feedback: Feedback, lookups: &mut Lookups) {
-        let target = feedback.source.target.clone();
-        let failed = feedback.failure.is_some();
-        if !self.registry.feedback(feedback) {
-            return;
-        }
-        self.review.schedule_within(GATHER_PERIOD);
-        self.report
-            .schedule_within(if failed { Duration::ZERO } else { REPORT_DELAY });
-        if failed {
-            // The feed may have failed because its target is no longer served.
-            lookups.request(vec![target], true);
-        }
-    }
-
-    fn handle_resolution(&mut self, target: &Arc<Gvr>, resolution: Resolution) {
-        if self.registry.resolved(target, resolution) {
-            self.report.schedule_within(Duration::ZERO);
-            self.publish.schedule_within(GATHER_PERIOD);
-        }
-    }
-
-    /// Handles the end of a write. `write` is `None` if the write has failed.
-    fn handle_write(&mut self, write: Option<(StatusWrite, Option<String>)>) {
-        if let Some((write, version)) = write {
-            self.registry.written(write, version);
-        }
-        // The status may have changed during this write. The controller then writes the newer
-        // status.
-        self.review.schedule_within(GATHER_PERIOD);
-    }
-
-    /// Publishes rule books. Returns false if their receiver was dropped.
-    async fn publish(&mut self, outputs: &Outputs) -> bool {
-        if self.start == StartPhase::Reading {
-            return true; // Not all rule sets are known, so the rule books would be incomplete.
-        }
-        self.publish.clear();
-        self.report.schedule_within(Duration::ZERO);
+    /// Publishes the rule books that have changed, and writes the statuses that have changed. Returns
+    /// false if the receiver of rule books was dropped.
+    async fn settle(&mut self, outputs: &Outputs, writes: &mut StatusWrites) -> bool {
         for publication in self.registry.publish() {
             if outputs.publications.send(publication).await.is_err() {
                 return false;
             }
         }
-        true
-    }
-
-    fn write_statuses(&mut self, writes: &mut StatusWrites) {
-        self.review.clear();
-        if self.start == StartPhase::Reading {
-            return;
-        }
         if let Some(again) = writes.replace_waiting(self.registry.statuses(clock::now())) {
-            self.review.schedule_at(again);
+            self.settle.schedule_at(again);
         }
+        true
     }
 }
 
@@ -381,16 +299,8 @@ impl EarliestTime {
         self.0 = Some(self.0.map_or(at, |earlier| earlier.min(at)));
     }
 
-    fn clear(&mut self) {
-        self.0 = None;
-    }
-
     fn is_scheduled(&self) -> bool {
         self.0.is_some()
-    }
-
-    fn is_due(&self) -> bool {
-        self.0.is_some_and(|at| at <= Instant::now())
     }
 
     /// Waits for the scheduled time and clears it. Waits forever if no time is scheduled.

@@ -18,21 +18,19 @@ pub(super) struct KnownStatus {
 }
 
 impl KnownStatus {
-    /// Records the status in a watch event. Ignores an event that is not newer than the known
-    /// status, and then returns false.
+    /// Records the status in a watch event. Ignores an event that is not newer than the known status.
     pub(super) fn observe(
         &mut self,
         version: Option<String>,
         status: Option<&OperationRuleSetStatus>,
-    ) -> bool {
+    ) {
         let Some(version) = version.filter(|version| self.is_older_than(version)) else {
-            return false;
+            return;
         };
         let status = status.cloned().unwrap_or_default();
         self.edited |= status != self.status;
         self.status = status;
         self.version = Some(version);
-        true
     }
 
     /// Records the status that the controller itself has written. `version` is the resourceVersion

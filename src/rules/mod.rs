@@ -8,6 +8,7 @@ mod compilations;
 mod controller;
 mod known_status;
 mod registry;
+mod rule_set;
 mod states;
 mod status;
 mod status_writes;

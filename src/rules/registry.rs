@@ -5,31 +5,30 @@
 use super::StatusWrite;
 use super::compilations::CompiledSpec;
 use super::known_status::KnownStatus;
+use super::rule_set::RegisteredRuleSet;
 use super::states::{IdleReason, Report, ReportedRuleSet, RuleSetState};
 use super::status::{self, RuleSetHealth, WatchState};
 use super::tracked_target::{Feedback, LookupRequest, Publication, TrackedTarget};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{RuleSet, RuleSetError, RuleSetsWithoutBook, expression_bytes};
+use ifo_engine::rules::{RuleSetError, RuleSetsWithoutBook, expression_bytes};
 use jiff::Timestamp;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum size of the expressions of all rule sets in use, in bytes. The compiled form can need 72
 /// times as much memory. The shipped rule sets together have less than a quarter of this size.
-const MAX_ALL_EXPRESSIONS: usize = 1 << 20;
+pub(super) const MAX_ALL_EXPRESSIONS: usize = 1 << 20;
 
 /// The state of all rule sets and targets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Registry {
     allow_secrets: bool,
     requeue: Duration,
     rule_sets: BTreeMap<String, RegisteredRuleSet>,
     /// Names of the objects that cannot be decoded as rule sets.
     unreadable: BTreeSet<String>,
-    /// For each rule set with fields that this server does not know, the paths of these fields.
-    unknown_fields: BTreeMap<String, Vec<String>>,
     /// Fields that the installed CRD does not have. `None` if the CRD has not been read.
     missing_fields: Option<Vec<String>>,
     targets: HashMap<Arc<Gvr>, TrackedTarget>,
@@ -39,109 +38,60 @@ pub(super) struct Registry {
     generation: u64,
 }
 
-/// A rule set with its compiled rules and its status.
-#[derive(Debug)]
-struct RegisteredRuleSet {
-    uid: Option<String>,
-    generation: Option<i64>,
-    /// The newest spec. A compilation has a clone of this `Arc`.
-    spec: Arc<OperationRuleSetSpec>,
-    target: Arc<Gvr>,
-    /// The value of [`Registry::compilations`] when `spec` arrived.
-    arrived: u64,
-    /// The result of compiling `spec`. `None` until the compilation ends.
-    compiled: Option<Result<Arc<RuleSet>, Vec<RuleSetError>>>,
-    /// True if `compiled` is an error because of [`MAX_ALL_EXPRESSIONS`].
-    exceeds_total: bool,
-    /// The rules that are evaluated, with their target. While `spec` is being compiled, these are
-    /// the rules of the last valid spec. If `spec` does not compile, they stay in use if they have
-    /// the same target. `None` if there are no such rules.
-    in_use: Option<(Arc<Gvr>, Arc<RuleSet>)>,
-    /// Size of the expressions of the rules in `in_use`, in bytes. Zero if there are none.
-    bytes_in_use: usize,
-    /// The reason why the server refuses to watch the target. `None` if it does not refuse.
-    refused: Option<String>,
-    /// The status that the rule set has in the cluster.
-    cluster_status: KnownStatus,
-}
-
 impl Registry {
     pub(super) fn new(allow_secrets: bool, requeue: Duration) -> Self {
         Self {
             allow_secrets,
             requeue,
-            rule_sets: BTreeMap::new(),
-            unreadable: BTreeSet::new(),
-            unknown_fields: BTreeMap::new(),
-            missing_fields: None,
-            targets: HashMap::new(),
-            compilations: 0,
-            generation: 0,
+            ..Self::default()
         }
     }
 
-    /// Returns true if the rule set is new, or if its spec differs from the known one.
-    pub(super) fn is_new_or_changed(&self, object: &OperationRuleSet) -> bool {
-        let name = object.metadata.name.as_deref().unwrap_or_default();
-        self.rule_sets
-            .get(name)
-            .is_none_or(|known| known.uid != object.metadata.uid || *known.spec != object.spec)
-    }
-
-    /// Records an event of a rule set whose spec has not changed. Returns true if the version in
-    /// the event is newer than the known version.
-    pub(super) fn observe(&mut self, object: &OperationRuleSet) -> bool {
-        let name = object.metadata.name.as_deref().unwrap_or_default();
-        let Some(known) = self.rule_sets.get_mut(name) else {
-            return false;
-        };
-        known.generation = object.metadata.generation;
-        let version = object.metadata.resource_version.clone();
-        known
-            .cluster_status
-            .observe(version, object.status.as_ref())
-    }
-
-    /// Records a rule set that was created or changed, and that must be compiled.
-    pub(super) fn apply(&mut self, object: OperationRuleSet) {
-        let name = object.metadata.name.unwrap_or_default();
+    /// Records a rule set that was created or changed. If its spec has changed, it must be compiled.
+    pub(super) fn apply(&mut self, object: OperationRuleSet, unknown_fields: Vec<String>) {
+        let OperationRuleSet {
+            metadata,
+            spec,
+            status,
+        } = object;
+        let name = metadata.name.unwrap_or_default();
         self.unreadable.remove(&name);
-        let uid = object.metadata.uid;
-        let version = object.metadata.resource_version;
-        let (in_use, bytes_in_use, cluster_status) = match self.rule_sets.remove(&name) {
-            Some(before) if before.uid == uid => {
-                let mut cluster_status = before.cluster_status;
-                cluster_status.observe(version, object.status.as_ref());
-                (before.in_use, before.bytes_in_use, cluster_status)
+        let has_same_uid = |known: &&mut RegisteredRuleSet| known.uid == metadata.uid;
+        if let Some(known) = self.rule_sets.get_mut(&name).filter(has_same_uid) {
+            known.generation = metadata.generation;
+            known.unknown_fields = unknown_fields;
+            let version = metadata.resource_version;
+            known.cluster_status.observe(version, status.as_ref());
+            if *known.spec == spec {
+                return;
             }
-            before => {
-                if let Some(before) = before {
-                    self.mark_stale(before.used_target());
-                }
-                let cluster_status = KnownStatus {
-                    version,
-                    status: object.status.unwrap_or_default(),
+            known.target = Arc::new(spec.target.gvr());
+            known.spec = Arc::new(spec);
+            known.arrived = self.compilations;
+            known.compiled = None;
+        } else {
+            self.remove(&name);
+            let known = RegisteredRuleSet {
+                uid: metadata.uid,
+                generation: metadata.generation,
+                target: Arc::new(spec.target.gvr()),
+                spec: Arc::new(spec),
+                arrived: self.compilations,
+                compiled: None,
+                exceeds_total: false,
+                in_use: None,
+                bytes_in_use: 0,
+                unknown_fields,
+                cluster_status: KnownStatus {
+                    version: metadata.resource_version,
+                    status: status.unwrap_or_default(),
                     edited: false,
-                };
-                (None, 0, cluster_status)
-            }
-        };
-        let target = Arc::new(object.spec.target.gvr());
-        self.targets.entry(target.clone()).or_default();
-        let known = RegisteredRuleSet {
-            uid,
-            generation: object.metadata.generation,
-            arrived: self.compilations,
-            compiled: None,
-            exceeds_total: false,
-            in_use,
-            bytes_in_use,
-            refused: refused(&target, self.allow_secrets),
-            spec: Arc::new(object.spec),
-            target,
-            cluster_status,
-        };
-        self.rule_sets.insert(name, known);
+                },
+            };
+            self.rule_sets.insert(name.clone(), known);
+        }
+        let target = self.rule_sets[&name].target.clone();
+        self.targets.entry(target).or_default();
         self.retry_those_that_exceed_the_total();
     }
 
@@ -189,17 +139,16 @@ impl Registry {
 
     /// Returns true if a rule set must be compiled or is being compiled.
     pub(super) fn is_compiling(&self) -> bool {
-        self.rule_sets
-            .values()
-            .any(|known| known.compiled.is_none())
+        let mut rule_sets = self.rule_sets.values();
+        rule_sets.any(|known| known.compiled.is_none())
     }
 
-    /// Records the result of a compilation. Returns false if the rule set was changed or deleted
-    /// during the compilation. Then the result is ignored.
-    pub(super) fn compiled(&mut self, (name, spec, result): CompiledSpec) -> bool {
+    /// Records the result of a compilation. Ignores the result if the rule set was changed or deleted
+    /// during the compilation.
+    pub(super) fn compiled(&mut self, (name, spec, result): CompiledSpec) {
         let known = self.rule_sets.get_mut(&name);
         let Some(known) = known.filter(|known| Arc::ptr_eq(&known.spec, &spec)) else {
-            return false;
+            return;
         };
         let used_target = known.used_target().clone();
         let target = known.target.clone();
@@ -223,7 +172,6 @@ impl Registry {
         known.compiled = Some(compiled);
         self.mark_stale(&used_target);
         self.mark_stale(&target);
-        true
     }
 
     /// Records an object that cannot be decoded as a rule set. The object has no rules, but
@@ -233,21 +181,34 @@ impl Registry {
         self.unreadable.insert(name);
     }
 
-    /// Removes the rule set or the unreadable object `name`. Returns true if `name` was a rule set.
-    pub(super) fn remove(&mut self, name: &str) -> bool {
+    /// Removes the rule set or the unreadable object `name`.
+    pub(super) fn remove(&mut self, name: &str) {
         self.unreadable.remove(name);
-        self.unknown_fields.remove(name);
-        let Some(known) = self.rule_sets.remove(name) else {
-            return false;
-        };
-        self.mark_stale(known.used_target());
-        self.retry_those_that_exceed_the_total();
-        true
+        if let Some(known) = self.rule_sets.remove(name) {
+            self.mark_stale(known.used_target());
+            self.retry_those_that_exceed_the_total();
+        }
     }
 
-    /// Returns the names of all rule sets and of all unreadable objects.
-    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
-        self.rule_sets.keys().chain(&self.unreadable)
+    /// Removes all rule sets and all unreadable objects that are not in `listed`.
+    pub(super) fn retain(&mut self, listed: &HashSet<String>) {
+        let known: Vec<_> = self
+            .rule_sets
+            .keys()
+            .chain(&self.unreadable)
+            .cloned()
+            .collect();
+        for name in known.iter().filter(|name| !listed.contains(*name)) {
+            self.remove(name);
+        }
+    }
+
+    /// Returns the reason why the server refuses to watch the target. `None` if it does not refuse.
+    fn refused(&self, target: &Gvr) -> Option<&'static str> {
+        let is_secret = target.group.is_empty() && target.resource == "secrets";
+        (is_secret && !self.allow_secrets).then_some(
+            "secrets are not watched, because a rule set could copy their contents into messages and labels, which more users can read (an administrator can allow it with --allow-secrets-target)",
+        )
     }
 
     fn mark_stale(&mut self, target: &Arc<Gvr>) {
@@ -263,25 +224,16 @@ impl Registry {
             .collect()
     }
 
-    /// Records the fields of a rule set that this server does not know.
-    pub(super) fn set_unknown_fields(&mut self, rule_set: String, fields: Vec<String>) {
-        if fields.is_empty() {
-            self.unknown_fields.remove(&rule_set);
-        } else {
-            self.unknown_fields.insert(rule_set, fields);
-        }
-    }
-
     /// Records the fields that the installed CRD does not have.
     pub(super) fn set_missing_fields(&mut self, fields: Vec<String>) {
         self.missing_fields = Some(fields);
     }
 
-    /// Records a result of discovery. Returns true if the result changes the state.
-    pub(super) fn resolved(&mut self, gvr: &Arc<Gvr>, resolution: Resolution) -> bool {
-        self.targets
-            .get_mut(gvr)
-            .is_some_and(|target| target.record_resolution(resolution))
+    /// Records a result of discovery.
+    pub(super) fn resolved(&mut self, gvr: &Arc<Gvr>, resolution: Resolution) {
+        if let Some(target) = self.targets.get_mut(gvr) {
+            target.record_resolution(resolution);
+        }
     }
 
     /// Records the report of a feed. Returns true if the report changes the state.
@@ -293,26 +245,24 @@ impl Registry {
 
     /// Returns new rule books for the targets whose rule book has changed since the last call.
     pub(super) fn publish(&mut self) -> Vec<Publication> {
-        let rule_sets = &self.rule_sets;
+        let mut targets = std::mem::take(&mut self.targets);
         let was_watched = |name: &str| {
-            rule_sets
-                .get(name)
-                .is_some_and(RegisteredRuleSet::is_reported_as_watched)
+            let known = self.rule_sets.get(name);
+            known.is_some_and(RegisteredRuleSet::is_reported_as_watched)
         };
         let mut publications = Vec::new();
-        for (gvr, target) in &mut self.targets {
-            let usable: Vec<Arc<RuleSet>> = rule_sets
-                .values()
-                .filter_map(|known| known.rules_for(gvr))
-                .collect();
+        for (gvr, target) in &mut targets {
+            let is_allowed = self.refused(gvr).is_none();
+            let rule_sets = self.rule_sets.values().filter(|_| is_allowed);
+            let usable = rule_sets.filter_map(|known| known.rules_for(gvr)).collect();
             publications.extend(target.publish(gvr, usable, was_watched, &mut self.generation));
         }
-        let used = |gvr: &Arc<Gvr>| {
-            let mut rule_sets = rule_sets.values();
+        let is_used = |gvr: &Arc<Gvr>| {
+            let mut rule_sets = self.rule_sets.values();
             rule_sets.any(|known| known.target == *gvr || known.used_target() == gvr)
         };
-        self.targets
-            .retain(|gvr, target| target.is_published() || used(gvr));
+        targets.retain(|gvr, target| target.is_published() || is_used(gvr));
+        self.targets = targets;
         publications
     }
 
@@ -353,7 +303,7 @@ impl Registry {
     /// their target has not been read completely or its watch is interrupted. Invalid rule sets are
     /// not included.
     pub(super) fn unsynced_rule_sets(&self) -> BTreeSet<String> {
-        let is_unsynced = |name: &str, known: &RegisteredRuleSet| match &known.compiled {
+        let is_unsynced = |(name, known): &(&String, &RegisteredRuleSet)| match &known.compiled {
             None => true,
             Some(Ok(_)) => {
                 let target = self.targets.get(&known.target);
@@ -361,21 +311,38 @@ impl Registry {
             }
             Some(Err(_)) => false,
         };
-        let unsynced = self.rule_sets.iter();
-        let unsynced = unsynced.filter(|(name, known)| is_unsynced(name, known));
+        let unsynced = self.rule_sets.iter().filter(is_unsynced);
         unsynced.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns the facts about a rule set from which its state and its status are computed.
+    fn health<'a>(&'a self, name: &str, known: &'a RegisteredRuleSet) -> RuleSetHealth<'a> {
+        let target = self.targets.get(&known.target);
+        RuleSetHealth {
+            generation: known.generation,
+            compiled: (known.compiled.as_ref())
+                .map(|compiled| compiled.as_ref().map_err(Vec::as_slice)),
+            uses_last_rules: !matches!(known.compiled, Some(Ok(_))) && known.in_use.is_some(),
+            target: &known.target,
+            refused: self.refused(&known.target),
+            resolution: target.and_then(TrackedTarget::resolution),
+            look_up_failure: target.and_then(TrackedTarget::look_up_failure),
+            scoped_wrongly: !known.spec.namespaces.is_empty()
+                && target.is_some_and(TrackedTarget::is_cluster_scoped),
+            watch: target.map_or(WatchState::Pending, |target| target.watch_state(name)),
+            is_unsynced: target.is_some_and(|target| target.is_unsynced(name)),
+            unknown_fields: &known.unknown_fields,
+            missing_fields: self.missing_fields.as_deref(),
+        }
     }
 
     /// Returns the state of all rule sets.
     pub(super) fn report(&self) -> Report {
-        let rule_sets = self.rule_sets.iter().map(|(name, known)| {
-            let target = self.targets.get(&known.target);
-            ReportedRuleSet {
-                name: name.as_str().into(),
-                spec: Some(known.spec.clone()),
-                kind: target.and_then(TrackedTarget::kind),
-                state: known.state(name, target),
-            }
+        let rule_sets = self.rule_sets.iter().map(|(name, known)| ReportedRuleSet {
+            name: name.as_str().into(),
+            spec: Some(known.spec.clone()),
+            kind: (self.targets.get(&known.target)).and_then(TrackedTarget::kind),
+            state: RuleSetState::of(&self.health(name, known)),
         });
         let unreadable = self.unreadable.iter().map(|name| ReportedRuleSet {
             name: name.as_str().into(),
@@ -383,10 +350,9 @@ impl Registry {
             kind: None,
             state: RuleSetState::Idle(IdleReason::Unreadable),
         });
-        let rule_sets: Vec<_> = rule_sets.chain(unreadable).collect();
         Report {
             read: true,
-            rule_sets,
+            rule_sets: rule_sets.chain(unreadable).collect(),
         }
     }
 
@@ -394,28 +360,14 @@ impl Registry {
     pub(super) fn statuses(&self, now: Timestamp) -> Vec<StatusWrite> {
         let mut writes = Vec::new();
         for (name, known) in &self.rule_sets {
-            let target = self.targets.get(&known.target);
-            let resolution = target.and_then(TrackedTarget::resolution);
-            if (resolution.is_none() || known.compiled.is_none()) && known.has_current_status() {
+            let health = self.health(name, known);
+            if (health.resolution.is_none() || health.compiled.is_none())
+                && known.has_current_status()
+            {
                 // After a restart, the old status stays until the rule set is compiled and
                 // discovery has looked up the target.
                 continue;
             }
-            let health = RuleSetHealth {
-                generation: known.generation,
-                compiled: (known.compiled.as_ref())
-                    .map(|compiled| compiled.as_ref().map_err(Vec::as_slice)),
-                uses_last_rules: !matches!(known.compiled, Some(Ok(_))) && known.in_use.is_some(),
-                target: &known.target,
-                refused: known.refused.as_deref(),
-                resolution,
-                look_up_failure: target.and_then(TrackedTarget::look_up_failure),
-                scoped_wrongly: !known.spec.namespaces.is_empty()
-                    && target.is_some_and(TrackedTarget::is_cluster_scoped),
-                watch: target.map_or(WatchState::Pending, |target| target.watch_state(name)),
-                unknown_fields: self.unknown_fields.get(name).map_or(&[], Vec::as_slice),
-                missing_fields: self.missing_fields.as_deref(),
-            };
             let desired = status::compute(&health, &known.cluster_status.status, now, self.requeue);
             if desired != known.cluster_status.status {
                 writes.push(StatusWrite {
@@ -441,83 +393,4 @@ impl Registry {
             known.cluster_status.record_own_write(version, write.status);
         }
     }
-}
-
-impl RegisteredRuleSet {
-    /// Returns the target of the rules that are evaluated. If there are none, returns the target of
-    /// the newest spec.
-    fn used_target(&self) -> &Arc<Gvr> {
-        self.in_use.as_ref().map_or(&self.target, |(used, _)| used)
-    }
-
-    /// Returns the rules for the rule book of `target`.
-    fn rules_for(&self, target: &Arc<Gvr>) -> Option<Arc<RuleSet>> {
-        let (used, rules) = self.in_use.as_ref()?;
-        let is_refused = self.target == *target && self.refused.is_some();
-        (used == target && !is_refused).then(|| rules.clone())
-    }
-
-    /// Returns the state of the rule set. If the server does not watch its target, the state
-    /// contains the reason.
-    fn state(&self, name: &str, target: Option<&TrackedTarget>) -> RuleSetState {
-        let rule_set = match &self.compiled {
-            None => return RuleSetState::Idle(IdleReason::Compiling),
-            Some(Err(_)) => return RuleSetState::Idle(IdleReason::NotCompiled),
-            Some(Ok(rule_set)) => rule_set,
-        };
-        if self.refused.is_some() {
-            return RuleSetState::Idle(IdleReason::TargetRefused);
-        }
-        let Some(target) = target else {
-            return RuleSetState::Idle(IdleReason::NotSynced);
-        };
-        match target.resolution() {
-            Some(Resolution::NotServed { .. }) if target.look_up_failure().is_some() => {
-                return RuleSetState::Idle(IdleReason::DiscoveryFailed);
-            }
-            Some(Resolution::NotServed { group_served, .. }) => {
-                return if *group_served {
-                    RuleSetState::Idle(IdleReason::TargetNotServed)
-                } else {
-                    RuleSetState::NotInstalled
-                };
-            }
-            Some(Resolution::Unknown { .. }) => {
-                return RuleSetState::Idle(IdleReason::DiscoveryFailed);
-            }
-            Some(Resolution::Served { .. }) | None => {}
-        }
-        if !self.spec.namespaces.is_empty() && target.is_cluster_scoped() {
-            return RuleSetState::Idle(IdleReason::TargetRefused);
-        }
-        match target.watch_state(name) {
-            WatchState::Pending => RuleSetState::Idle(IdleReason::NotSynced),
-            WatchState::Failed(_) => RuleSetState::Idle(IdleReason::WatchFailed),
-            // After a new rule book is published, `watch_state` returns the state of the previous
-            // feeds until the new feeds report. In this time, the rule set may miss operations, and
-            // the report must say so.
-            WatchState::Active if target.is_unsynced(name) => {
-                RuleSetState::Idle(IdleReason::NotSynced)
-            }
-            WatchState::Active => RuleSetState::Watching(rule_set.clone()),
-        }
-    }
-
-    /// Returns true if the status was computed for the current generation of the rule set.
-    fn has_current_status(&self) -> bool {
-        self.generation.is_some()
-            && self.cluster_status.status.observed_generation == self.generation
-    }
-
-    /// Returns true if the status says that the target is being watched with the current rules.
-    fn is_reported_as_watched(&self) -> bool {
-        self.has_current_status() && self.cluster_status.status.watch_active
-    }
-}
-
-fn refused(target: &Gvr, allow_secrets: bool) -> Option<String> {
-    (target.group.is_empty() && target.resource == "secrets" && !allow_secrets).then(|| {
-        "secrets are not watched, because a rule set could copy their contents into messages and labels, which more users can read (an administrator can allow it with --allow-secrets-target)"
-            .to_owned()
-    })
 }

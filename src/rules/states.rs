@@ -1,10 +1,11 @@
 //! The state of all rule sets. From this state, the server makes the warnings on lists that may
 //! miss operations.
 
+use super::status::{RuleSetHealth, WatchState, evaluation_fails};
 use crate::clock;
-use ifo_api::Text;
 use ifo_api::completeness::{Gap, Gaps};
 use ifo_api::ruleset::{OperationRuleSetSpec, TOO_MANY_OPERATIONS};
+use ifo_api::{Resolution, Text};
 use ifo_engine::rules::{Activity, ObjectScope, RuleSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -125,9 +126,49 @@ impl Report {
         }
         states
     }
+
+    /// Returns the rule sets that may miss operations.
+    pub fn gaps(&self) -> Gaps {
+        let specs = self.rule_sets.iter().filter_map(|it| it.spec.as_ref());
+        let components = specs.map(|spec| Text::from(spec.component.as_str()));
+        Gaps {
+            rule_sets_are_read: self.read,
+            total: self.rule_sets.len(),
+            components: components.filter(|it| !it.is_empty()).collect(),
+            rule_sets: (self.rule_sets.iter())
+                .filter_map(ReportedRuleSet::gap)
+                .collect(),
+        }
+    }
 }
 
 impl RuleSetState {
+    /// Returns the state of a rule set. If the server does not watch its target, the state contains the
+    /// reason.
+    pub(super) fn of(health: &RuleSetHealth<'_>) -> Self {
+        let rules = match health.compiled {
+            None => return Self::Idle(IdleReason::Compiling),
+            Some(Err(_)) => return Self::Idle(IdleReason::NotCompiled),
+            Some(Ok(rules)) => rules,
+        };
+        Self::Idle(match (health.resolution, &health.watch) {
+            _ if health.refused.is_some() || health.scoped_wrongly => IdleReason::TargetRefused,
+            (Some(Resolution::NotServed { group_served, .. }), _) => {
+                match (health.look_up_failure, group_served) {
+                    (Some(_), _) => IdleReason::DiscoveryFailed,
+                    (None, true) => IdleReason::TargetNotServed,
+                    (None, false) => return Self::NotInstalled,
+                }
+            }
+            (Some(Resolution::Unknown { .. }), _) => IdleReason::DiscoveryFailed,
+            (_, WatchState::Failed(_)) => IdleReason::WatchFailed,
+            (_, WatchState::Active) if !health.is_unsynced => {
+                return Self::Watching(rules.clone());
+            }
+            (_, WatchState::Pending | WatchState::Active) => IdleReason::NotSynced,
+        })
+    }
+
     /// Returns the value of the label `state` of the metric `ifo_rule_sets`.
     fn metric_state(&self) -> &'static str {
         match self {
@@ -142,22 +183,6 @@ impl RuleSetState {
                 "EvaluationFailed"
             }
             Self::Watching(_) => "Watching",
-        }
-    }
-}
-
-impl Report {
-    /// Returns the rule sets that may miss operations.
-    pub fn gaps(&self) -> Gaps {
-        let specs = self.rule_sets.iter().filter_map(|it| it.spec.as_ref());
-        let components = specs.map(|spec| Text::from(spec.component.as_str()));
-        Gaps {
-            rule_sets_are_read: self.read,
-            total: self.rule_sets.len(),
-            components: components.filter(|it| !it.is_empty()).collect(),
-            rule_sets: (self.rule_sets.iter())
-                .filter_map(ReportedRuleSet::gap)
-                .collect(),
         }
     }
 }
@@ -215,12 +240,6 @@ impl ReportedRuleSet {
             cluster_scoped,
         })
     }
-}
-
-/// Returns a text such as `evaluation fails on 3 objects`.
-pub(super) fn evaluation_fails(objects: usize) -> String {
-    let plural = if objects == 1 { "" } else { "s" };
-    format!("evaluation fails on {objects} object{plural}")
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
-use super::states;
 use crate::clock;
 use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, OperationRuleSetStatus,
@@ -76,6 +75,10 @@ pub(super) struct RuleSetHealth<'a> {
     /// True if the rule set names namespaces, but its target is cluster-scoped.
     pub(super) scoped_wrongly: bool,
     pub(super) watch: WatchState,
+    /// True if the rule set may miss operations, because the server has not read all objects of its
+    /// target, or because a watch of the target is interrupted. After a new rule book is published,
+    /// `watch` is the state of the previous feeds until the new feeds report.
+    pub(super) is_unsynced: bool,
     /// Fields of the rule set that this server does not know.
     pub(super) unknown_fields: &'a [String],
     /// Fields that the installed CRD does not have. `None` if the CRD has not been read.
@@ -209,14 +212,8 @@ fn evaluation_failure(
         0 => Some(activity.last_failure().filter(recent)?),
         _ => activity.last_detection_failure(),
     };
-    let before = written
-        .conditions
-        .iter()
-        .find(|old| old.type_ == "EvaluationFailed");
-    let was_unknown = written
-        .conditions
-        .iter()
-        .any(|old| old.type_ == "Ready" && old.reason == EVALUATION_FAILED);
+    let before = find(written, "EvaluationFailed");
+    let was_unknown = find(written, "Ready").is_some_and(|ready| ready.reason == EVALUATION_FAILED);
     // The number of objects in the message can change with each evaluated object. The old message
     // stays until the requeue interval has passed, so that there are few writes.
     if let Some(before) = before
@@ -230,9 +227,20 @@ fn evaluation_failure(
     });
     let message = match objects {
         0 => last,
-        _ => format!("{}: {last}", states::evaluation_fails(objects)),
+        _ => format!("{}: {last}", evaluation_fails(objects)),
     };
     Some((message, objects > 0))
+}
+
+/// Returns a text such as `evaluation fails on 3 objects`.
+pub(super) fn evaluation_fails(objects: usize) -> String {
+    let plural = if objects == 1 { "" } else { "s" };
+    format!("evaluation fails on {objects} object{plural}")
+}
+
+/// Returns the condition of this type.
+fn find<'a>(status: &'a OperationRuleSetStatus, type_: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|it| it.type_ == type_)
 }
 
 /// Returns true if `lastEvaluationTime` must be updated: it is not set, or the last evaluation is
@@ -365,22 +373,14 @@ impl Conditions<'_> {
                 self.add(OUTDATED_DEFINITION, "True", OUTDATED_DEFINITION, &message);
             }
             // After a start, the condition stays as it was until the installed CRD has been read.
-            None => {
-                let conditions = &self.written.conditions;
-                let before = conditions
-                    .iter()
-                    .find(|old| old.type_ == OUTDATED_DEFINITION);
-                self.all.extend(before.cloned());
-            }
+            None => self
+                .all
+                .extend(find(self.written, OUTDATED_DEFINITION).cloned()),
         }
     }
 
     fn add(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
-        let before = self
-            .written
-            .conditions
-            .iter()
-            .find(|old| old.type_ == type_ && old.status == status);
+        let before = find(self.written, type_).filter(|old| old.status == status);
         self.all.push(Condition {
             type_: type_.to_owned(),
             status: status.to_owned(),

@@ -87,24 +87,17 @@ impl TrackedTarget {
         }
     }
 
-    /// Records a result of discovery. Returns true if the result changes the state. A failed
-    /// look-up does not replace the result of an earlier look-up.
-    pub(super) fn record_resolution(&mut self, resolution: Resolution) -> bool {
-        if let Resolution::Unknown { message } = resolution {
-            if self.resolution.is_none() {
-                self.resolution = Some(Resolution::Unknown {
-                    message: message.clone(),
-                });
-            }
-            return self.look_up_failure.replace(message.clone()) != Some(message);
+    /// Records a result of discovery. A failed look-up does not replace the result of an earlier
+    /// look-up.
+    pub(super) fn record_resolution(&mut self, resolution: Resolution) {
+        if let Resolution::Unknown { message } = &resolution {
+            self.look_up_failure = Some(message.clone());
+            self.resolution.get_or_insert(resolution);
+            return;
         }
-        let cleared = self.look_up_failure.take().is_some();
-        if self.resolution.as_ref() == Some(&resolution) {
-            return cleared;
-        }
+        self.look_up_failure = None;
+        self.stale |= self.resolution.as_ref() != Some(&resolution);
         self.resolution = Some(resolution);
-        self.stale = true;
-        true
     }
 
     /// Records the report of a feed. Returns true if the report changes the state. A report for an

@@ -25,15 +25,18 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
     let mut last_logged: Option<String> = None;
     let rule_sets = watcher(api, watcher::Config::default())
         .default_backoff()
-        .map(move |event| {
-            let events = match event {
-                Ok(watcher::Event::Init) => vec![RuleSetEvent::Reset],
+        .filter_map(move |event| {
+            let event = match event {
+                Ok(watcher::Event::Init) => Some(RuleSetEvent::Reset),
                 Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                    applied(&object)
+                    Some(applied(&object))
                 }
-                Ok(watcher::Event::InitDone) => vec![RuleSetEvent::Synced],
+                Ok(watcher::Event::InitDone) => {
+                    last_logged = None;
+                    Some(RuleSetEvent::Synced)
+                }
                 Ok(watcher::Event::Delete(object)) => {
-                    vec![RuleSetEvent::Deleted(object.name_any())]
+                    Some(RuleSetEvent::Deleted(object.name_any()))
                 }
                 Err(error) => {
                     // The watcher retries a failed watch. The server logs an error only if it
@@ -44,49 +47,42 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
                         tracing::warn!("rule sets cannot be watched: {reason}");
                         last_logged = Some(reason);
                     }
-                    Vec::new()
+                    None
                 }
             };
-            if matches!(events[..], [RuleSetEvent::Synced]) {
-                last_logged = None;
-            }
-            stream::iter(events)
-        })
-        .flatten();
+            std::future::ready(event)
+        });
     // The controller stops if this stream ends. The stream never ends, because the watch of the
     // rule sets never ends.
     stream::select(rule_sets, definition).boxed()
 }
 
-/// Decodes a rule set. Returns the events for the controller.
-fn applied(object: &DynamicObject) -> Vec<RuleSetEvent> {
+/// Decodes a rule set. Returns the event for the controller.
+fn applied(object: &DynamicObject) -> RuleSetEvent {
     let name = object.name_any();
-    match serde_json::to_value(object).and_then(decode) {
-        Ok(events) => events.into(),
-        Err(error) => {
-            tracing::warn!(name, %error, "a rule set could not be decoded");
-            vec![RuleSetEvent::Unreadable(name)]
-        }
-    }
+    let decoded = serde_json::to_value(object).and_then(decode);
+    decoded.unwrap_or_else(|error| {
+        tracing::warn!(name, %error, "a rule set could not be decoded");
+        RuleSetEvent::Unreadable(name)
+    })
 }
 
-/// Decodes the JSON of a rule set. Returns the events for the controller: the rule set, and the
-/// fields of its spec that this server does not know.
-pub(in crate::app) fn decode(json: Value) -> Result<[RuleSetEvent; 2], serde_json::Error> {
-    let mut fields = Vec::new();
+/// Decodes the JSON of a rule set. Returns the event for the controller: the rule set, and the fields
+/// of its spec that this server does not know.
+pub(in crate::app) fn decode(json: Value) -> Result<RuleSetEvent, serde_json::Error> {
+    let mut unknown_fields = Vec::new();
     let note = |path: serde_ignored::Path<'_>| {
         // The path has a `?` for each optional value.
         let field = path.to_string().replace(".?", "");
-        if field.starts_with("spec.") && fields.len() < MAX_UNKNOWN_FIELDS {
-            fields.push(field);
+        if field.starts_with("spec.") && unknown_fields.len() < MAX_UNKNOWN_FIELDS {
+            unknown_fields.push(field);
         }
     };
-    let rule_set = serde_ignored::deserialize::<_, _, OperationRuleSet>(json, note)?;
-    let unknown = RuleSetEvent::UnknownFields {
-        rule_set: rule_set.name_any(),
-        fields,
-    };
-    Ok([RuleSetEvent::Applied(Box::new(rule_set)), unknown])
+    let rule_set = serde_ignored::deserialize(json, note)?;
+    Ok(RuleSetEvent::Applied {
+        rule_set: Box::new(rule_set),
+        unknown_fields,
+    })
 }
 
 /// Returns the reason why rule sets cannot be watched. The CRD of rule sets can be missing, because
@@ -123,13 +119,12 @@ mod tests {
                 {"operation": "B", "expression": "true", "newer": "30s"},
             ],
         });
-        let events = applied(&object(spec));
-        let [
-            RuleSetEvent::Applied(rule_set),
-            RuleSetEvent::UnknownFields { fields, .. },
-        ] = &events[..]
+        let RuleSetEvent::Applied {
+            rule_set,
+            unknown_fields,
+        } = applied(&object(spec))
         else {
-            panic!("{events:?}");
+            panic!("the rule set is valid");
         };
         assert_eq!(rule_set.spec.rules.len(), 2);
         let expected = [
@@ -137,11 +132,11 @@ mod tests {
             "spec.newer",
             "spec.rules.1.newer",
         ];
-        assert_eq!(fields, &expected);
+        assert_eq!(unknown_fields, expected);
 
         // This object lacks required fields, so this server cannot decode it. Then the only event
         // is `Unreadable`, and no unknown fields are reported.
-        let events = applied(&object(json!({"target": target})));
-        assert!(matches!(&events[..], [RuleSetEvent::Unreadable(name)] if name == "a"));
+        let event = applied(&object(json!({"target": target})));
+        assert!(matches!(event, RuleSetEvent::Unreadable(name) if name == "a"));
     }
 }

@@ -262,7 +262,10 @@ impl ControllerFixture {
     }
 
     fn apply(&self, rule_set: &OperationRuleSet) {
-        self.send(RuleSetEvent::Applied(Box::new(rule_set.clone())));
+        self.send(RuleSetEvent::Applied {
+            rule_set: Box::new(rule_set.clone()),
+            unknown_fields: Vec::new(),
+        });
     }
 
     fn discovers(&self, resource: &str, answer: Resolution) {

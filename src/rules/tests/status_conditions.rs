@@ -238,6 +238,7 @@ fn watched_at(
         look_up_failure: None,
         scoped_wrongly: false,
         watch,
+        is_unsynced: false,
         unknown_fields: &[],
         missing_fields: Some(&[]),
     };
@@ -587,10 +588,13 @@ async fn fields_that_are_not_understood_are_reported_and_do_not_affect_ready() {
         );
         status
     };
-    fixture.send(RuleSetEvent::UnknownFields {
-        rule_set: "a".into(),
-        fields: vec!["spec.rules[0].newer".into()],
-    });
+    let apply = |fixture: &ControllerFixture, unknown_fields| {
+        fixture.send(RuleSetEvent::Applied {
+            rule_set: Box::new(rule_set("a", "cars", "true")),
+            unknown_fields,
+        });
+    };
+    apply(&fixture, vec!["spec.rules[0].newer".into()]);
     moment().await;
     let text = message(&status(&fixture), "UnknownFields");
     assert!(
@@ -601,10 +605,7 @@ async fn fields_that_are_not_understood_are_reported_and_do_not_affect_ready() {
     fixture.send(RuleSetEvent::OutdatedDefinition(vec![
         "spec.rules[].outcome".into(),
     ]));
-    fixture.send(RuleSetEvent::UnknownFields {
-        rule_set: "a".into(),
-        fields: Vec::new(),
-    });
+    apply(&fixture, Vec::new());
     moment().await;
     assert_eq!(
         types(&status(&fixture)),
