@@ -13,10 +13,9 @@ mod status_writer;
 use self::cluster_scope::{watch_namespaces, watch_nodes};
 use self::registration::{OwnCaBundle, Registration};
 use self::status_writer::StatusWriter;
-use super::leader_term::{LeaderTerm, keep_readiness};
+use super::leader_term::{LeaderTerm, PipelineInput, keep_readiness};
 use super::listener::bind;
 use super::server_pipeline::BeginTerm;
-use super::start_detection::PipelineInput;
 use super::{Access, App, Signals, Started};
 use crate::baseline_store::BaselineStore;
 use crate::config::{Common, Persistence, Serve};
@@ -79,7 +78,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let access = access(&mut app, &client).await?;
     let (tls, ca_bundle) = listener_tls::server_config(&mut app, &client, &serve).await?;
     let short_names = keep_short_names(client.clone(), app.short_names_of_kinds.clone());
-    app.start_task("short names", short_names);
+    app.tasks.start("short names", short_names);
     let router = app.router(access, None, None, serve.gate_webhook);
     let listening = serve::listen::serve(
         listener,
@@ -181,7 +180,7 @@ impl App {
         let (release, released) = oneshot::channel();
         let candidate =
             replicate::Election::new(leases, serve.timing(), inputs, self.metrics.clone());
-        self.start_task("election", candidate.run(role, released));
+        self.tasks.start("election", candidate.run(role, released));
         let mirror = peer_credentials.map(|credentials| {
             let name = format!("{}.{}.svc", serve.service_name, serve.namespace);
             let links =
@@ -190,7 +189,7 @@ impl App {
         });
         let (replica_status, readiness) = (self.replica_status.clone(), self.readiness.clone());
         let connections = self.connections.clone();
-        self.start_task(
+        self.tasks.start(
             "readiness",
             keep_readiness(replica_status, readiness, connections, synced_receiver),
         );
@@ -226,13 +225,14 @@ impl LeaderSetup {
             serve.register.then_some(serve),
             self.ca_bundle.clone(),
         );
-        term.start_task("registration", registration.keep(self.readiness.clone()));
+        term.tasks
+            .start("registration", registration.keep(self.readiness.clone()));
         let (known_namespaces, known_namespaces_reader) = oneshot::channel();
         let tracker = term.tracker.clone();
         let namespaces = watch_namespaces(client.clone(), known_namespaces_reader, tracker);
-        term.start_task("namespaces", namespaces);
+        term.tasks.start("namespaces", namespaces);
         let nodes = watch_nodes(client.clone(), term.tracker.clone());
-        term.start_task("nodes", nodes);
+        term.tasks.start("nodes", nodes);
         let store = BaselineStore::new(
             client.clone(),
             &serve.namespace,
@@ -240,11 +240,8 @@ impl LeaderSetup {
             term.tracker.downgrade(),
             self.metrics.clone(),
         );
-        super::spawn(
-            &mut term.finishing_tasks,
-            "baselines",
-            store.run(term.ending.clone()),
-        );
+        let store = store.run(term.ending.clone());
+        term.tasks.start_finishing("baselines", store);
         let unsynced_rule_sets = watch::Sender::new(None);
         if serve.persistence == Persistence::Crs {
             let metrics = self.metrics.persistence();
@@ -321,7 +318,7 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
         .context("cannot read the CAs that authenticate clients")?;
     let trust = Arc::new(ArcSwap::from_pointee(trust));
     let following = AuthenticationConfig::follow(client.clone(), trust.clone());
-    app.start_task("trust", following);
+    app.tasks.start("trust", following);
     Ok(Access {
         authenticate: Arc::new(ClusterAuthenticator::new(
             client.clone(),

@@ -3,9 +3,8 @@
 //! cluster.
 
 use super::cluster::rule_sets;
-use super::leader_term::LeaderTerm;
+use super::leader_term::{LeaderTerm, PipelineInput};
 use super::listener::bind;
-use super::start_detection::PipelineInput;
 use super::{Access, App, Signals, Started, rule_set_source};
 use crate::config::{Common, Demo};
 use crate::demo::kubeconfig::{self, KubeconfigUser};
@@ -174,7 +173,7 @@ impl DemoObjects {
         match self {
             Self::Scenes(scenes) => {
                 let objects = scenes.objects();
-                app.start_task("scenes", scenes.play());
+                app.tasks.start("scenes", scenes.play());
                 pipeline_input(objects, rule_sets, stored)
             }
             Self::Folder(folder) => pipeline_input(folder, rule_sets, stored),
@@ -223,7 +222,7 @@ async fn open(app: &mut App, folder: &Path) -> anyhow::Result<Folder> {
     let (opened, following) = Folder::open(folder, app.metrics.clone())
         .await
         .with_context(|| format!("cannot read the folder {}", folder.display()))?;
-    app.start_task("folder", following);
+    app.tasks.start("folder", following);
     Ok(opened)
 }
 

@@ -1,16 +1,20 @@
 //! One leadership term, which is the time for which this replica leads. This module also updates the
 //! readiness of this replica.
 
-use super::spawn;
+use super::tasks::Tasks;
 use crate::index::IndexReader;
+use crate::observe::{Feed, Resolve};
+use crate::persist::UnsyncedRuleSets;
 use crate::replicate::ReplicaStatus;
+use crate::rules::{RuleSetEvent, StatusSink};
 use crate::tracker_task;
 use aggregated_apiserver::serve::{Connections, Readiness};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use ifo_engine::track::SharedBaselines;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Interval at which the readiness of this replica is checked.
@@ -18,15 +22,12 @@ const READINESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One leadership term: the time for which this replica leads.
 pub(super) struct LeaderTerm {
-    /// Tasks that must not end before the term ends. If a task ends earlier, the process stops.
-    pub(super) tasks: JoinSet<&'static str>,
-    /// Tasks that finish their current work if the end of the term is orderly (see `ending`). If
-    /// such a task ends before the end of the term, the process stops.
-    pub(super) finishing_tasks: JoinSet<&'static str>,
+    /// Tasks that must not end before the term ends.
+    pub(super) tasks: Tasks,
     /// The queue of messages to the tracker.
     pub(super) tracker: mpsc::Sender<tracker_task::Message>,
     /// Cancelled at an orderly end of the term, for example because the process is stopping. Then
-    /// the tasks in `finishing_tasks` finish their work. If another replica has taken the Lease, or
+    /// the tasks that have work to do finish it. If another replica has taken the Lease, or
     /// if this replica could not renew it, the end is not orderly. Then all tasks are aborted.
     pub(super) ending: CancellationToken,
     /// The reader of the index.
@@ -35,15 +36,23 @@ pub(super) struct LeaderTerm {
     pub(super) baselines: SharedBaselines,
 }
 
-impl LeaderTerm {
-    /// Starts a task that must not end before the term ends.
-    pub(super) fn start_task(
-        &mut self,
-        name: &'static str,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) {
-        spawn(&mut self.tasks, name, task);
-    }
+/// The sources that the pipeline (the tasks that detect operations) reads, and the receivers of its
+/// results.
+pub(super) struct PipelineInput {
+    pub(super) feed: Arc<dyn Feed>,
+    pub(super) resolve: Arc<dyn Resolve>,
+    pub(super) rule_sets: BoxStream<'static, RuleSetEvent>,
+    pub(super) status: Arc<dyn StatusSink>,
+    /// Completes when the tracker has received the operations of earlier leaders.
+    pub(super) restored: BoxFuture<'static, ()>,
+    /// Receives the rule sets whose operations may be missing in the index, because their targets
+    /// are not up to date. In each leadership term, the value is `None` until the server has read
+    /// every target, or has failed to read it.
+    ///
+    /// Persistence mode writes operations as custom resources. It uses this value to find the
+    /// custom resources whose operation has ended. The operation of a custom resource has ended if
+    /// the index does not contain the operation and this value does not contain its rule set.
+    pub(super) unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
 }
 
 /// Keeps the result of the readiness probe up to date. Never ends.

@@ -1,15 +1,20 @@
 //! Runs the leader's pipeline (the tasks that detect operations) in each leadership term. A
 //! leadership term is the time for which this replica leads.
 
-use super::leader_term::LeaderTerm;
-use super::start_detection::{DetectionSetup, PipelineInput};
+use super::leader_term::{LeaderTerm, PipelineInput};
+use super::tasks::Tasks;
+use crate::config::Common;
 use crate::index::{IndexReader, Writer};
 use crate::replicate::{Leadership, Pipeline};
+use crate::rules::Report;
+use crate::telemetry::Metrics;
 use crate::tracker_task;
+use aggregated_apiserver::serve::Readiness;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use ifo_engine::track::SharedBaselines;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The function that [`ServerPipeline`] calls at the beginning of a leadership term. It starts the
@@ -19,17 +24,17 @@ pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Se
 /// The pipeline that this server runs while it leads.
 pub(super) struct ServerPipeline {
     pub(super) operations: IndexReader,
-    pub(super) detection: DetectionSetup,
+    pub(super) common: Common,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) readiness: Arc<Readiness>,
+    /// Sends the newest report. The report says which rule sets work.
+    pub(super) report: watch::Sender<Arc<Report>>,
+    /// The durations of earlier runs of operations. Empty while this replica does not lead.
+    pub(super) baselines: SharedBaselines,
     pub(super) begin_term: BeginTerm,
-    /// The tasks of the current term. `None` while this replica does not lead.
-    pub(super) running: Option<TermTasks>,
-}
-
-/// The tasks of one leadership term, as in [`LeaderTerm`].
-pub(super) struct TermTasks {
-    tasks: JoinSet<&'static str>,
-    finishing_tasks: JoinSet<&'static str>,
-    ending: CancellationToken,
+    /// The tasks of the current term, and the token that is cancelled at its orderly end. `None`
+    /// while this replica does not lead.
+    pub(super) running: Option<(Tasks, CancellationToken)>,
 }
 
 impl Pipeline for ServerPipeline {
@@ -40,28 +45,22 @@ impl Pipeline for ServerPipeline {
     ) -> BoxFuture<'a, Option<&'static str>> {
         let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
         let mut term = LeaderTerm {
-            tasks: JoinSet::new(),
-            finishing_tasks: JoinSet::new(),
+            tasks: Tasks::default(),
             tracker,
             ending: CancellationToken::new(),
             operations: self.operations.clone(),
-            baselines: self.detection.baselines.clone(),
+            baselines: self.baselines.clone(),
         };
-        let origin = (self.begin_term)(&mut term);
-        self.detection.start(&mut term, origin);
-        let running = self.running.insert(TermTasks {
-            tasks: term.tasks,
-            finishing_tasks: term.finishing_tasks,
-            ending: term.ending,
-        });
-        let metrics = self.detection.metrics.clone();
-        let tracker = self.detection.tracker();
-        let activity = self.detection.activity_writer(&self.operations);
+        let input = (self.begin_term)(&mut term);
+        self.start_detection(&mut term, input);
+        let metrics = self.metrics.clone();
+        let tracker = self.tracker();
+        let activity = self.activity_writer();
+        let (tasks, _) = self.running.insert((term.tasks, term.ending));
         async move {
             tokio::select! {
                 () = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
-                Some(ended) = running.tasks.join_next() => Some(name_of(ended)),
-                Some(ended) = running.finishing_tasks.join_next() => Some(name_of(ended)),
+                ended = tasks.next_ended() => Some(ended),
             }
         }
         .boxed()
@@ -69,43 +68,34 @@ impl Pipeline for ServerPipeline {
 
     fn end(&mut self, is_orderly: bool) -> BoxFuture<'_, ()> {
         async move {
-            if let Some(mut running) = self.running.take() {
-                running.tasks.shutdown().await;
+            if let Some((mut tasks, ending)) = self.running.take() {
+                tasks.abort().await;
                 if is_orderly {
-                    running.ending.cancel();
-                    while running.finishing_tasks.join_next().await.is_some() {}
+                    ending.cancel();
+                    tasks.finish().await;
                 }
-                running.finishing_tasks.shutdown().await;
+                tasks.stop().await;
             }
-            self.detection.clear();
+            // Both were valid only in the leadership term that has ended. The next leader reads the
+            // durations again.
+            self.report.send_replace(Arc::default());
+            self.baselines.clear();
         }
         .boxed()
     }
 }
 
-/// Returns the name of a task of the leader that has ended. A task that panicked has no name, but
-/// the log contains the panic.
-fn name_of(ended: Result<&'static str, JoinError>) -> &'static str {
-    ended.unwrap_or("a task of the leader that panicked")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::spawn;
     use super::*;
     use crate::config::Config;
     use crate::index::{Bounds, index};
     use crate::observe::{Feed, Raw, Resolve};
     use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
-    use crate::telemetry::Metrics;
-    use aggregated_apiserver::serve::Readiness;
     use futures::stream::{self, BoxStream};
     use futures::{StreamExt as _, future};
     use ifo_api::{Gvr, Resolution, Source};
-    use ifo_engine::track::SharedBaselines;
-    use std::sync::Arc;
     use std::time::Duration;
-    use tokio::sync::watch;
 
     /// A cluster that never answers.
     struct SilentCluster;
@@ -153,17 +143,14 @@ mod tests {
         let (mut writer, operations) = index(bounds);
         let config = Config::from(["ifo-apiserver".to_owned()], |_| None);
         let common = config.unwrap().common;
-        let detection = DetectionSetup {
+        let leadership = Leadership::alone(writer.head());
+        let mut pipeline = ServerPipeline {
+            operations,
             common,
             metrics: Arc::new(Metrics::new()),
             readiness: Arc::new(Readiness::new()),
             report: watch::Sender::default(),
             baselines: SharedBaselines::default(),
-        };
-        let leadership = Leadership::alone(writer.head());
-        let mut pipeline = ServerPipeline {
-            operations,
-            detection,
             begin_term: Box::new(move |term| {
                 begin(term);
                 silent_input()
@@ -178,16 +165,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn every_task_that_ends_before_its_term_ends_the_process() {
         assert_eq!(ended_task(|_| {}).await, None);
-        let ended = ended_task(|term| term.start_task("one", async {}));
+        let ended = ended_task(|term| term.tasks.start("one", async {}));
         assert_eq!(ended.await, Some("one"));
-        let panicked = Some("a task of the leader that panicked");
-        let ended = ended_task(|term| term.start_task("one", async { panic!("a defect") }));
+        let panicked = Some("a task that panicked");
+        let ended = ended_task(|term| term.tasks.start("one", async { panic!("a defect") }));
         assert_eq!(ended.await, panicked);
         // Persistence mode is such a task. Without it, the custom resources would become stale.
         let ended = ended_task(|term| {
-            spawn(&mut term.finishing_tasks, "two", async {
-                panic!("a defect")
-            });
+            term.tasks
+                .start_finishing("two", async { panic!("a defect") });
         });
         assert_eq!(ended.await, panicked);
     }

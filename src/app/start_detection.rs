@@ -5,22 +5,17 @@
 //!
 //! This module also decides when a new leader has detected enough operations to serve them.
 
-use super::leader_term::LeaderTerm;
+use super::leader_term::{LeaderTerm, PipelineInput};
+use super::server_pipeline::ServerPipeline;
 use crate::clock;
-use crate::config::Common;
 use crate::detection::Supervisor;
-use crate::index::IndexReader;
-use crate::observe::{Feed, Resolve};
 use crate::persist::UnsyncedRuleSets;
-use crate::rules::{CompileThread, Controller, Inputs, Outputs, Report, RuleSetEvent, StatusSink};
-use crate::telemetry::Metrics;
+use crate::rules::{CompileThread, Controller, Inputs, Outputs};
 use crate::tracker_task::ActivityWriter;
 use aggregated_apiserver::serve::Readiness;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_engine::rules::{EvaluationTime, RuleSetsWithoutBook};
-use ifo_engine::track::{Message, Retention, SharedBaselines, Tracker, TrackerSettings};
+use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -33,38 +28,7 @@ const FEEDBACK_CAPACITY: usize = 256;
 /// waits.
 const BOOKS_CAPACITY: usize = 64;
 
-/// The sources that the pipeline (the tasks of this module) reads, and the receivers of its
-/// results.
-pub(super) struct PipelineInput {
-    pub(super) feed: Arc<dyn Feed>,
-    pub(super) resolve: Arc<dyn Resolve>,
-    pub(super) rule_sets: BoxStream<'static, RuleSetEvent>,
-    pub(super) status: Arc<dyn StatusSink>,
-    /// Completes when the tracker has received the operations of earlier leaders.
-    pub(super) restored: BoxFuture<'static, ()>,
-    /// Receives the rule sets whose operations may be missing in the index, because their targets
-    /// are not up to date. In each leadership term, the value is `None` until the server has read
-    /// every target, or has failed to read it.
-    ///
-    /// Persistence mode writes operations as custom resources. It uses this value to find the
-    /// custom resources whose operation has ended. The operation of a custom resource has ended if
-    /// the index does not contain the operation and this value does not contain its rule set.
-    pub(super) unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
-}
-
-/// The values with which this replica starts detection in each leadership term (the time for which
-/// this replica leads).
-pub(super) struct DetectionSetup {
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) readiness: Arc<Readiness>,
-    /// Sends the newest report. The report says which rule sets work.
-    pub(super) report: watch::Sender<Arc<Report>>,
-    /// The durations of earlier runs of operations. Empty while this replica does not lead.
-    pub(super) baselines: SharedBaselines,
-    pub(super) common: Common,
-}
-
-impl DetectionSetup {
+impl ServerPipeline {
     /// Creates a tracker without operations.
     pub(super) fn tracker(&self) -> Tracker {
         let common = &self.common;
@@ -80,23 +44,16 @@ impl DetectionSetup {
         Tracker::with_baselines(settings, self.metrics.clone(), self.baselines.clone())
     }
 
-    /// Creates the writer of activities. `operations` reads the index.
-    pub(super) fn activity_writer(&self, operations: &IndexReader) -> ActivityWriter {
+    /// Creates the writer of activities.
+    pub(super) fn activity_writer(&self) -> ActivityWriter {
         let namespace = self.common.cluster_operations_namespace.as_str().into();
         let report = self.report.subscribe();
         let read_gaps = Arc::new(move || report.borrow().gaps());
-        ActivityWriter::new(namespace, operations, read_gaps)
-    }
-
-    /// Clears the report on rule sets and the durations of earlier runs, because both were valid
-    /// only in the leadership term that has ended. The next leader reads the durations again.
-    pub(super) fn clear(&self) {
-        self.report.send_replace(Arc::default());
-        self.baselines.clear();
+        ActivityWriter::new(namespace, &self.operations, read_gaps)
     }
 
     /// Starts the supervisor, the rule-set controller and [`watch_sync_state`].
-    pub(super) fn start(&self, term: &mut LeaderTerm, input: PipelineInput) {
+    pub(super) fn start_detection(&self, term: &mut LeaderTerm, input: PipelineInput) {
         let common = &self.common;
         let (publications, published) = mpsc::channel(BOOKS_CAPACITY);
         let (feedback, reported) = mpsc::channel(FEEDBACK_CAPACITY);
@@ -113,7 +70,7 @@ impl DetectionSetup {
                 EvaluationTime::new(clock::steady).with_processor_time(clock::processor_time),
             ),
         };
-        term.start_task("supervisor", supervisor.run(published));
+        term.tasks.start("supervisor", supervisor.run(published));
         let (restored, restored_reader) = oneshot::channel();
         // The controller receives the rule sets after the operations of earlier leaders are
         // restored. A feed starts only for a rule set, so no operation is detected before the
@@ -140,7 +97,7 @@ impl DetectionSetup {
             report: self.report.clone(),
             status: input.status,
         };
-        term.start_task("rules", controller.run(inputs, outputs));
+        term.tasks.start("rules", controller.run(inputs, outputs));
         let synced = watch_sync_state(
             restored_reader,
             (without_book_reader, unsynced),
@@ -149,7 +106,7 @@ impl DetectionSetup {
             input.unsynced_rule_sets,
             common.sync_timeout,
         );
-        term.start_task("first sync", synced);
+        term.tasks.start("first sync", synced);
     }
 }
 

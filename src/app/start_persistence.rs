@@ -51,10 +51,10 @@ impl LeaderTerm {
             at_stop,
             verdict,
         };
-        super::spawn(&mut self.finishing_tasks, "persistence", persist.run());
+        self.tasks.start_finishing("persistence", persist.run());
         let client = connection.client.clone();
         let (service, every) = (service.to_owned(), common.requeue);
-        self.start_task("persistence condition", async move {
+        self.tasks.start("persistence condition", async move {
             persist::keep_condition(client, &service, verdicts, every).await;
         });
     }

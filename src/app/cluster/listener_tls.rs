@@ -42,7 +42,7 @@ pub(super) async fn server_config(
         let serving =
             Arc::new(ServingCertificate::load(certificate, key, app.metrics.api()).await?);
         let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
-        app.start_task("certificate files", async move {
+        app.tasks.start("certificate files", async move {
             follow.follow(certificate, key, FILES_INTERVAL).await;
         });
         serving
@@ -74,9 +74,10 @@ pub(super) async fn server_config(
             let (client, metrics) = (client.clone(), app.metrics.api());
             let updater =
                 CaBundleUpdater::new(client, holder, own.bundle(), FIELD_MANAGER, metrics);
-            app.start_task(task, updater.keep_up_to_date());
+            app.tasks.start(task, updater.keep_up_to_date());
         }
-        app.start_task("certificate", own.keep_renewed(serving.clone()));
+        app.tasks
+            .start("certificate", own.keep_renewed(serving.clone()));
         serving
     };
     let tls = certs::server_config(serving, client_certificate_verifier(), &serve.tls());
