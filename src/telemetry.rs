@@ -8,8 +8,8 @@ mod activity;
 mod durations;
 mod log;
 mod metrics_macro;
-mod operation_problems;
 mod persistence;
+mod problems;
 mod process;
 #[cfg(test)]
 mod tests;
@@ -23,9 +23,8 @@ use ifo_api::Text;
 pub use log::testing;
 pub use log::{LogFormat, log_panics, start_log};
 use metrics_macro::metrics;
-use operation_problems::ProblemMetrics;
-pub use operation_problems::ProblemSubject;
 pub use persistence::PersistenceMetrics;
+use problems::ProblemMetrics;
 use process::ProcessMetricsReader;
 
 use ifo_api::live::{Phase, State};
@@ -92,9 +91,9 @@ pub struct OperationSample {
     pub overdue: bool,
     /// True if the condition `Stalled` is `True`.
     pub stalled: bool,
-    /// The namespace and the subject of an operation that is blocked, failing, overdue or stalled.
-    /// `None` for all other operations.
-    pub problem_subject: Option<ProblemSubject>,
+    /// The namespace of the operation, and kind and name of its subject, such as
+    /// `VirtualMachine/web`. `None` if the operation is not blocked, failing, overdue or stalled.
+    pub place: Option<(Text, Text)>,
 }
 
 impl OperationSample {
@@ -115,7 +114,10 @@ impl OperationSample {
             nodes: operation.status.nodes.clone(),
             overdue,
             stalled,
-            problem_subject: has_problem.then(|| ProblemSubject::new(entry, &spec.subject)),
+            place: has_problem.then(|| {
+                let subject = format!("{}/{}", spec.subject.kind, spec.subject.name);
+                ((&entry.key().namespace).into(), subject.into())
+            }),
         })
     }
 }
@@ -360,7 +362,6 @@ impl Metrics {
         self.read_problems(&sample.operations);
         self.read_activities(&sample.activities, &sample.operations);
         for operation in sample.operations {
-            self.count_overdue_and_stalled(&operation);
             let mut labels = self.operation_labels(&operation.component, &operation.operation);
             // A held operation is not work in flight. For example, a node can be cordoned for months.
             if let Some(age) = operation.age

@@ -1,18 +1,13 @@
-//! The metrics of overdue and stalled operations, of the usual durations of operations (baselines),
-//! and of the records of completed operations. An overdue operation takes longer than expected. A
-//! stalled operation makes no progress.
+//! The metrics of the usual durations of operations (baselines), and of the records of completed
+//! operations.
 
 use super::metrics_macro::metrics;
-use super::{CounterFamily, FloatGaugeFamily, GaugeFamily, IndexSample, Metrics, OperationSample};
+use super::{CounterFamily, FloatGaugeFamily, IndexSample, Metrics};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
 metrics! {
     pub(super) struct DurationMetrics {
-        overdue: GaugeFamily =
-            "ifo_operations_overdue", "Operations in flight whose condition Overdue is True";
-        stalled: GaugeFamily =
-            "ifo_operations_stalled", "Operations in flight whose condition Stalled is True";
         expected: FloatGaugeFamily =
             "ifo_operation_expected_seconds",
             "Usual duration of an operation, for all namespaces together, on the leader";
@@ -43,13 +38,9 @@ impl Metrics {
         self.durations.rejected.inc();
     }
 
-    /// Sets the gauges of baselines and records to the values of `sample`. Clears the gauges of
-    /// overdue and stalled operations. After this call, the caller adds each operation to these
-    /// gauges with [`Self::count_overdue_and_stalled`].
+    /// Sets the gauges of baselines and records to the values of `sample`.
     pub(super) fn read_durations(&self, sample: &IndexSample) {
         let durations = &self.durations;
-        durations.overdue.clear();
-        durations.stalled.clear();
         durations.expected.clear();
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         durations.baselines.set(count(sample.baselines.len()));
@@ -63,18 +54,6 @@ impl Metrics {
                 ];
                 durations.expected.get_or_create(&labels).set(seconds);
             }
-        }
-    }
-
-    /// Adds the operation to the gauges of overdue and stalled operations, if it is overdue or
-    /// stalled.
-    pub(super) fn count_overdue_and_stalled(&self, operation: &OperationSample) {
-        let labels = || self.operation_labels(&operation.component, &operation.operation);
-        if operation.overdue {
-            self.durations.overdue.get_or_create(&labels()).inc();
-        }
-        if operation.stalled {
-            self.durations.stalled.get_or_create(&labels()).inc();
         }
     }
 }

@@ -24,21 +24,9 @@ metrics! {
 /// The metrics of persistence mode. The task of persistence mode updates them.
 pub struct PersistenceMetrics {
     queue: QueueMetrics,
-    waiting: Mutex<WaitingSince>,
-}
-
-/// The time since which the oldest due write has been waiting. A write is due if the task of
-/// persistence mode may send it now.
-#[derive(Clone, Copy, Default)]
-enum WaitingSince {
-    /// [`PersistenceMetrics::backlog`] was not called yet, for example because persistence mode is
-    /// off.
-    #[default]
-    NotStarted,
-    /// No write is due.
-    Nothing,
-    /// The oldest due write has been waiting since this time.
-    Since(Instant),
+    /// The earliest due time of a write that is due. A write is due if the task of persistence mode may
+    /// send it now. `None` if no write is due.
+    due_since: Mutex<Option<Instant>>,
 }
 
 impl PersistenceMetrics {
@@ -46,7 +34,7 @@ impl PersistenceMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
         Self {
             queue: QueueMetrics::register(registry),
-            waiting: Mutex::default(),
+            due_since: Mutex::default(),
         }
     }
 
@@ -68,20 +56,22 @@ impl PersistenceMetrics {
     pub fn backlog(&self, length: usize, since: Option<Instant>) {
         let length = i64::try_from(length).unwrap_or(i64::MAX);
         self.queue.length.get_or_create(&Vec::new()).set(length);
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) =
-            since.map_or(WaitingSince::Nothing, WaitingSince::Since);
+        *self
+            .due_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = since;
     }
 
     /// Computes the waiting time of the oldest due write, and sets its metric. The server calls
     /// this method at each scrape, because the waiting time grows even if the queue does not
     /// change. Does nothing before the first call of [`Self::backlog`].
     pub(super) fn read(&self) {
-        let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let age = match waiting {
-            WaitingSince::NotStarted => return,
-            WaitingSince::Nothing => 0.0,
-            WaitingSince::Since(since) => clock::since(since).as_secs_f64(),
-        };
+        if self.queue.length.get(&Vec::new()).is_none() {
+            return;
+        }
+        let since = self.due_since.lock();
+        let since = *since.unwrap_or_else(PoisonError::into_inner);
+        let age = since.map_or(0.0, |since| clock::since(since).as_secs_f64());
         self.queue.oldest.get_or_create(&Vec::new()).set(age);
     }
 }

@@ -91,10 +91,7 @@ fn sample(operation: &str, state: State, age: Option<f64>) -> OperationSample {
         nodes: Arc::default(),
         overdue: false,
         stalled: false,
-        problem_subject: Some(ProblemSubject {
-            namespace: "shop".into(),
-            subject: "VirtualMachine/web".into(),
-        }),
+        place: Some(("shop".into(), "VirtualMachine/web".into())),
     }
 }
 
@@ -187,10 +184,10 @@ fn the_number_of_subjects_with_problems_is_limited_at_each_scrape() {
         // At each scrape, all subjects are new ones.
         let scrape = scrapes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let of_subject = |n: usize| OperationSample {
-            problem_subject: Some(ProblemSubject {
-                namespace: format!("scrape-{scrape}").into(),
-                subject: format!("VirtualMachine/{n:04}").into(),
-            }),
+            place: Some((
+                format!("scrape-{scrape}").into(),
+                format!("VirtualMachine/{n:04}").into(),
+            )),
             ..sample("Migrating", State::Failing, Some(1.0))
         };
         IndexSample {

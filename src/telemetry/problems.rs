@@ -1,12 +1,9 @@
-//! The metric of operations with problems. Alerts use it, because its labels contain the namespace
-//! and the subject of the operation. So Alertmanager can send an alert to the team that owns the
-//! namespace.
+//! The metrics of operations with problems. The labels of one of them contain the namespace and the
+//! subject of the operation. So Alertmanager can send an alert to the team that owns the namespace.
 
 use super::metrics_macro::metrics;
 use super::{GaugeFamily, MAX_VALUES, Metrics, OperationSample};
-use crate::index::IndexEntry;
-use ifo_api::Text;
-use ifo_api::live::{State, SubjectReference};
+use ifo_api::live::State;
 use std::collections::BTreeMap;
 
 metrics! {
@@ -14,35 +11,35 @@ metrics! {
         problems: GaugeFamily =
             "ifo_operation_problems",
             "Operations in flight that are blocked, failing, overdue or stalled, by subject";
-    }
-}
-
-/// An operation with a problem, and its place in the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ProblemSubject {
-    /// The namespace of the operation.
-    pub namespace: Text,
-    /// Kind and name of the subject, such as `VirtualMachine/web`.
-    pub subject: Text,
-}
-
-impl ProblemSubject {
-    /// Reads the namespace and the subject of an operation.
-    pub(super) fn new(entry: &IndexEntry, subject: &SubjectReference) -> Self {
-        Self {
-            namespace: (&entry.key().namespace).into(),
-            subject: format!("{}/{}", subject.kind, subject.name).into(),
-        }
+        overdue: GaugeFamily =
+            "ifo_operations_overdue", "Operations in flight whose condition Overdue is True";
+        stalled: GaugeFamily =
+            "ifo_operations_stalled", "Operations in flight whose condition Stalled is True";
     }
 }
 
 impl Metrics {
-    /// Sets `ifo_operation_problems`. Each scrape has at most [`MAX_VALUES`] series of subjects. All
-    /// further operations share the subject `other`.
+    /// Sets the gauges of operations with problems. Each scrape has at most [`MAX_VALUES`] series of
+    /// subjects. All further operations share the subject `other`.
     pub(super) fn read_problems(&self, operations: &[OperationSample]) {
+        let ProblemMetrics {
+            problems,
+            overdue,
+            stalled,
+        } = &self.problems;
+        for gauge in [problems, overdue, stalled] {
+            gauge.clear();
+        }
         let mut counts = BTreeMap::<_, i64>::new();
-        for operation in operations.iter().filter(|it| it.age.is_some()) {
-            let Some(place) = &operation.problem_subject else {
+        for operation in operations {
+            let [component, name] = [&operation.component, &operation.operation];
+            for (gauge, applies) in [(overdue, operation.overdue), (stalled, operation.stalled)] {
+                if applies {
+                    let labels = self.operation_labels(component, name);
+                    gauge.get_or_create(&labels).inc();
+                }
+            }
+            let Some(place) = operation.place.as_ref().filter(|_| operation.age.is_some()) else {
                 continue;
             };
             for (problem, applies) in [
@@ -52,16 +49,13 @@ impl Metrics {
                 ("Stalled", operation.stalled),
             ] {
                 if applies {
-                    let [component, name] = [&operation.component, &operation.operation];
                     *counts.entry((place, component, name, problem)).or_default() += 1;
                 }
             }
         }
-        let gauge = &self.problems.problems;
-        gauge.clear();
         for (series, ((place, component, name, problem), count)) in counts.into_iter().enumerate() {
             let (namespace, subject) = if series < MAX_VALUES {
-                (&*place.namespace, &*place.subject)
+                (&*place.0, &*place.1)
             } else {
                 ("other", "other")
             };
@@ -71,7 +65,7 @@ impl Metrics {
                 ("operation_namespace", namespace.to_owned()),
                 ("subject", subject.to_owned()),
             ]);
-            gauge.get_or_create(&labels).inc_by(count);
+            problems.get_or_create(&labels).inc_by(count);
         }
     }
 }
