@@ -6,7 +6,6 @@
 
 mod compilations;
 mod controller;
-mod known_status;
 mod registry;
 mod rule_set;
 mod states;

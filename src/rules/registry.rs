@@ -4,8 +4,7 @@
 
 use super::StatusWrite;
 use super::compilations::CompiledSpec;
-use super::known_status::KnownStatus;
-use super::rule_set::RegisteredRuleSet;
+use super::rule_set::{KnownStatus, RegisteredRuleSet};
 use super::states::{IdleReason, Report, ReportedRuleSet, RuleSetState};
 use super::status::{self, RuleSetHealth, WatchState};
 use super::tracked_target::{Feedback, LookupRequest, Publication, TrackedTarget};
