@@ -1,51 +1,38 @@
 //! Runs the server for a Kubernetes cluster. The server itself runs inside or outside of the
-//! cluster. This module connects to the kube-apiserver and takes part in the leader election. It
-//! also creates the inputs of the leader's pipeline (the tasks that detect operations). The inputs
-//! are rule sets, objects, and the operations of earlier leaders.
+//! cluster. This module connects to the kube-apiserver and takes part in the leader election.
 
 mod cluster_scope;
-mod crd_check;
+mod leading;
 mod listener_tls;
 mod registration;
 pub(super) mod rule_sets;
 mod status_writer;
 
-use self::cluster_scope::{watch_namespaces, watch_nodes};
-use self::registration::{OwnCaBundle, Registration};
-use self::status_writer::StatusWriter;
-use super::leader_term::{LeaderTerm, PipelineInput, keep_readiness};
+use self::leading::LeaderSetup;
+use self::registration::API_SERVICE;
+use super::leader_term::keep_readiness;
 use super::listener::bind;
 use super::server_pipeline::BeginTerm;
 use super::{Access, App, Signals, Started};
-use crate::baseline_store::BaselineStore;
-use crate::config::{Common, Persistence, Serve};
-use crate::index::{ReadVersion, Scope};
-use crate::observe::{ClusterFeed, ConnectOptions, Connection, Discovery, connect};
-use crate::persist::AtStop;
+use crate::config::{Common, Serve};
+use crate::observe::{ConnectOptions, Connection, connect};
 use crate::replicate::link::{AUDIENCE, TERM_HEADER};
 use crate::replicate::{self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials};
 use crate::resources::SharedShortNames;
-use crate::takeover::{self, KnownNamespaces};
-use crate::telemetry::Metrics;
 use aggregated_apiserver::auth::{
     AuthenticationConfig, ClusterAuthenticator, ClusterAuthorizer, Peers,
 };
-use aggregated_apiserver::serve::{self, Readiness};
+use aggregated_apiserver::serve;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::FutureExt as _;
 use ifo_client::short_names::ShortNames;
-use ifo_engine::track::Message;
 use kube::Client;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
-
-/// The `APIService` that points to this server.
-const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 
 /// The Lease with which the replicas elect their leader.
 const LEASE_NAME: &str = "ifo-apiserver";
@@ -195,119 +182,6 @@ impl App {
         );
         self.start_replica_task(writer, mirror, Some(release), begin_term);
     }
-}
-
-/// The values from which this replica starts its tasks when it becomes the leader. The values are
-/// the same in every leadership term (the time for which this replica leads).
-struct LeaderSetup {
-    metrics: Arc<Metrics>,
-    common: Common,
-    serve: Serve,
-    connection: Connection,
-    readiness: Arc<Readiness>,
-    ca_bundle: OwnCaBundle,
-}
-
-impl LeaderSetup {
-    /// Starts the tasks of the leader that are not part of the pipeline. Returns the inputs of the
-    /// pipeline.
-    fn begin(&self, term: &mut LeaderTerm) -> PipelineInput {
-        let Self {
-            common,
-            serve,
-            connection,
-            ..
-        } = self;
-        let client = connection.client.clone();
-        let registration = Registration::new(
-            client.clone(),
-            API_SERVICE,
-            serve.register.then_some(serve),
-            self.ca_bundle.clone(),
-        );
-        term.tasks
-            .start("registration", registration.keep(self.readiness.clone()));
-        let (known_namespaces, known_namespaces_reader) = oneshot::channel();
-        let tracker = term.tracker.clone();
-        let namespaces = watch_namespaces(client.clone(), known_namespaces_reader, tracker);
-        term.tasks.start("namespaces", namespaces);
-        let nodes = watch_nodes(client.clone(), term.tracker.clone());
-        term.tasks.start("nodes", nodes);
-        let store = BaselineStore::new(
-            client.clone(),
-            &serve.namespace,
-            term.baselines.clone(),
-            term.tracker.downgrade(),
-            self.metrics.clone(),
-        );
-        let store = store.run(term.ending.clone());
-        term.tasks.start_finishing("baselines", store);
-        let unsynced_rule_sets = watch::Sender::new(None);
-        if serve.persistence == Persistence::Crs {
-            let metrics = self.metrics.persistence();
-            let at_stop = if serve.leader_elect {
-                AtStop::HandOver
-            } else {
-                AtStop::WriteAll
-            };
-            let unsynced_rule_sets = unsynced_rule_sets.subscribe();
-            term.persist(
-                common,
-                connection,
-                API_SERVICE,
-                metrics,
-                at_stop,
-                unsynced_rule_sets,
-            );
-        }
-        PipelineInput {
-            restored: restore_operations(term, common, serve, client.clone(), known_namespaces),
-            resolve: Arc::new(Discovery::new(connection)),
-            rule_sets: rule_sets::follow(client.clone()),
-            status: Arc::new(StatusWriter::new(client)),
-            feed: Arc::new(ClusterFeed::new(
-                connection.clone(),
-                common.requeue,
-                self.metrics.clone(),
-            )),
-            unsynced_rule_sets,
-        }
-    }
-}
-
-/// Returns a future that sends the operations of earlier leaders to the tracker. The tracker turns
-/// detections into operations. The future then sends the [`KnownNamespaces`] to the channel
-/// `namespaces`.
-fn restore_operations(
-    term: &LeaderTerm,
-    common: &Common,
-    serve: &Serve,
-    client: Client,
-    namespaces: oneshot::Sender<KnownNamespaces>,
-) -> BoxFuture<'static, ()> {
-    // The listed entries are still up to date when the tracker receives them. In this term, only
-    // the tracker changes the index, and it receives the entries before its first change.
-    let listed = term
-        .operations
-        .list(&Scope::Everything, ReadVersion::Latest);
-    let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
-    let sources = takeover::TakeoverSources {
-        listed,
-        deleted: term.operations.deleted(),
-        persistence: serve.persistence == Persistence::Crs,
-        retain: common.retain || common.history_max > 0,
-        cluster_namespace: common.cluster_operations_namespace.as_str().into(),
-    };
-    let tracker = term.tracker.clone();
-    async move {
-        let (state, known) = takeover::initial_state(client, sources).await;
-        // A failed send is ignored. A send fails in two cases:
-        // - The term is ending. Then no task needs the messages any more.
-        // - The server keeps no completed operations and no records. Then no task receives `known`.
-        let _ = tracker.send(Message::Resume(Box::new(state))).await;
-        let _ = namespaces.send(known);
-    }
-    .boxed()
 }
 
 /// Creates the authenticator and the authorizer, which send `TokenReview` and `SubjectAccessReview`

@@ -91,9 +91,9 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let (writer, rule_sets) = index::index(super::RING_BOUNDS);
     let stored = RuleSetStore::new(writer);
     let more = Some(resources::operation_rule_sets(rule_sets));
-    let source = DemoObjects::open(&mut app, &common, &config).await?;
+    let objects = DemoObjects::open(&mut app, &common, &config).await?;
     let served = ObjectServer {
-        objects: source.served(&common),
+        objects: objects.served,
         authenticate: users.clone(),
         authorize: users,
     };
@@ -111,7 +111,18 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     );
 
     let rule_sets = rule_sets_of(&mut app, &config).await?;
-    let mut input = Some(source.into_pipeline_input(&mut app, rule_sets, stored));
+    let status = Arc::new(stored.clone());
+    let mut input = Some(PipelineInput {
+        // The demo does not restore operations of an earlier process.
+        restored: std::future::ready(()).boxed(),
+        feed: objects.feed,
+        resolve: objects.resolve,
+        rule_sets: rule_sets
+            .map(move |event| stored.store_event(event))
+            .boxed(),
+        status,
+        unsynced_rule_sets: watch::Sender::new(None),
+    });
     // The demo has no other replicas. It is the leader until the process ends, in one leadership
     // term.
     let begin_term = move |_: &mut LeaderTerm| {
@@ -136,68 +147,36 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     Ok((started, cluster))
 }
 
-/// The source of the objects that the rules evaluate.
-enum DemoObjects {
-    Scenes(Scenes),
-    Folder(Folder),
+/// The objects that the rules evaluate.
+struct DemoObjects {
+    feed: Arc<dyn Feed>,
+    resolve: Arc<dyn Resolve>,
+    /// The objects that the demo serves as a kube-apiserver does. Of the objects in a folder, the demo
+    /// serves only the Namespaces.
+    served: Arc<dyn ServedObjects>,
 }
 
 impl DemoObjects {
+    /// Opens the folder of the flag `--objects`. Without this flag, starts the task that plays the
+    /// scenes.
     async fn open(app: &mut App, common: &Common, config: &Demo) -> anyhow::Result<Self> {
-        Ok(match &config.objects {
-            None => Self::Scenes(Scenes::open(&common.cluster_operations_namespace)?),
-            Some(folder) => Self::Folder(open(app, folder).await?),
+        let own = common.cluster_operations_namespace.clone();
+        if let Some(folder) = &config.objects {
+            let folder = open(app, folder).await?;
+            return Ok(Self {
+                feed: Arc::new(folder.clone()),
+                resolve: Arc::new(folder.clone()),
+                served: Arc::new(FolderNamespaces { folder, own }),
+            });
+        }
+        let scenes = Scenes::open(&own)?;
+        let objects = Arc::new(scenes.objects());
+        app.tasks.start("scenes", scenes.play());
+        Ok(Self {
+            feed: objects.clone(),
+            resolve: objects.clone(),
+            served: objects,
         })
-    }
-
-    /// Returns the objects that the demo serves as a kube-apiserver does. Of the objects in a folder,
-    /// the demo serves only the Namespaces.
-    fn served(&self, common: &Common) -> Arc<dyn ServedObjects> {
-        match self {
-            Self::Scenes(scenes) => Arc::new(scenes.objects()),
-            Self::Folder(folder) => Arc::new(FolderNamespaces {
-                folder: folder.clone(),
-                own: common.cluster_operations_namespace.clone(),
-            }),
-        }
-    }
-
-    /// Returns the inputs of the pipeline (the tasks that detect operations). If the objects come
-    /// from scenes, also starts the task that plays the scenes.
-    fn into_pipeline_input(
-        self,
-        app: &mut App,
-        rule_sets: BoxStream<'static, RuleSetEvent>,
-        stored: RuleSetStore,
-    ) -> PipelineInput {
-        match self {
-            Self::Scenes(scenes) => {
-                let objects = scenes.objects();
-                app.tasks.start("scenes", scenes.play());
-                pipeline_input(objects, rule_sets, stored)
-            }
-            Self::Folder(folder) => pipeline_input(folder, rule_sets, stored),
-        }
-    }
-}
-
-fn pipeline_input<S: Feed + Resolve>(
-    source: S,
-    rule_sets: BoxStream<'static, RuleSetEvent>,
-    stored: RuleSetStore,
-) -> PipelineInput {
-    let source = Arc::new(source);
-    let status = Arc::new(stored.clone());
-    PipelineInput {
-        // The demo does not restore operations of an earlier process.
-        restored: std::future::ready(()).boxed(),
-        feed: source.clone(),
-        resolve: source,
-        rule_sets: rule_sets
-            .map(move |event| stored.store_event(event))
-            .boxed(),
-        status,
-        unsynced_rule_sets: watch::Sender::new(None),
     }
 }
 

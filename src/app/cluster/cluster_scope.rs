@@ -7,15 +7,16 @@
 
 use crate::takeover::KnownNamespaces;
 use futures::StreamExt as _;
+use ifo_api::Text;
 use ifo_engine::track::{Existing, Message};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::core::PartialObjectMeta;
+use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tokio::sync::{mpsc, oneshot};
 
 /// Watches the namespaces until the leadership term ends. `first` contains the namespaces that the
@@ -26,53 +27,60 @@ pub(super) async fn watch_namespaces(
     tracker: mpsc::Sender<Message>,
 ) {
     let mut seen = SeenNamespaces::new(first.await.unwrap_or_default());
-    watch::<Namespace>(client, tracker, move |event| {
-        let existing = seen.existing(&event);
-        let mut messages = seen.process_event(event);
-        messages.extend(existing.map(Message::Existing));
-        messages
-    })
-    .await;
+    watch::<Namespace>(client, tracker, move |change| seen.messages(change)).await;
 }
 
 /// Watches the nodes until the leadership term ends.
 pub(super) async fn watch_nodes(client: Client, tracker: mpsc::Sender<Message>) {
-    let mut listed = Vec::new();
-    watch::<Node>(client, tracker, move |event| {
-        let existing = match event {
-            Event::Init => {
-                listed.clear();
-                return Vec::new();
-            }
-            Event::InitApply(node) => {
-                listed.push(node.name_any().into());
-                return Vec::new();
-            }
-            Event::InitDone => Existing::Nodes(std::mem::take(&mut listed)),
-            Event::Apply(node) => Existing::Node(node.name_any().into(), true),
-            Event::Delete(node) => Existing::Node(node.name_any().into(), false),
-        };
-        vec![Message::Existing(existing)]
+    watch::<Node>(client, tracker, move |change| {
+        vec![Message::Existing(match change {
+            Change::Listed(nodes) => Existing::Nodes(nodes.iter().map(name).collect()),
+            Change::Applied(node) => Existing::Node(name(&node), true),
+            Change::Deleted(node) => Existing::Node(name(&node), false),
+        })]
     })
     .await;
 }
 
-/// Watches the objects of the kind `K`, and sends the messages of each event to the tracker. If the
+/// A change of the watched objects.
+enum Change {
+    /// All objects.
+    Listed(Vec<ObjectMeta>),
+    Applied(ObjectMeta),
+    Deleted(ObjectMeta),
+}
+
+fn name(object: &ObjectMeta) -> Text {
+    object.name.as_deref().unwrap_or_default().into()
+}
+
+/// Watches the objects of the kind `K`, and sends the messages of each change to the tracker. If the
 /// server may not list the objects, sends nothing. Then a namespace or a node has an activity only
 /// while operations are in flight there.
 async fn watch<K>(
     client: Client,
     tracker: mpsc::Sender<Message>,
-    mut messages_of: impl FnMut(Event<PartialObjectMeta<K>>) -> Vec<Message>,
+    mut messages_of: impl FnMut(Change) -> Vec<Message>,
 ) where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
     let api: Api<PartialObjectMeta<K>> = Api::all(client);
     let events = watcher(api, watcher::Config::default()).default_backoff();
     let mut events = std::pin::pin!(events);
+    let mut listed = Vec::new();
     while let Some(event) = events.next().await {
         let messages = match event {
-            Ok(event) => messages_of(event),
+            Ok(Event::Init) => {
+                listed.clear();
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                listed.push(object.metadata);
+                continue;
+            }
+            Ok(Event::InitDone) => messages_of(Change::Listed(std::mem::take(&mut listed))),
+            Ok(Event::Apply(object)) => messages_of(Change::Applied(object.metadata)),
+            Ok(Event::Delete(object)) => messages_of(Change::Deleted(object.metadata)),
             Err(error) => {
                 tracing::warn!(kind = %K::kind(&()), %error, "objects cannot be watched");
                 continue;
@@ -89,11 +97,7 @@ async fn watch<K>(
 /// The namespaces that exist according to the events of the watch so far. Before the first event,
 /// these are the namespaces that the new leader knew when it took over.
 #[derive(Debug)]
-pub(super) struct SeenNamespaces {
-    known: HashMap<String, NamespaceIdentity>,
-    /// The namespaces of a list that is still being received.
-    listed: HashMap<String, NamespaceIdentity>,
-}
+struct SeenNamespaces(HashMap<Text, NamespaceIdentity>);
 
 /// Distinguishes a namespace from an earlier or later namespace with the same name:
 ///
@@ -108,10 +112,10 @@ struct NamespaceIdentity {
 }
 
 impl NamespaceIdentity {
-    fn of(namespace: &PartialObjectMeta<Namespace>) -> Self {
+    fn of(namespace: &ObjectMeta) -> Self {
         Self {
-            uid: namespace.uid(),
-            created: namespace.creation_timestamp().map(|time| time.0),
+            uid: namespace.uid.clone(),
+            created: namespace.creation_timestamp.as_ref().map(|time| time.0),
         }
     }
 
@@ -126,94 +130,66 @@ impl NamespaceIdentity {
 impl SeenNamespaces {
     /// Creates the state before the first event. `first` contains the namespaces that the new
     /// leader knew when it took over.
-    pub(super) fn new(first: KnownNamespaces) -> Self {
+    fn new(first: KnownNamespaces) -> Self {
         let identity = |created| NamespaceIdentity { uid: None, created };
         let known = first.into_iter();
-        Self {
-            known: known
-                .map(|(name, created)| (name, identity(created)))
+        Self(
+            known
+                .map(|(name, created)| (name.as_str().into(), identity(created)))
                 .collect(),
-            listed: HashMap::new(),
-        }
+        )
     }
 
-    /// Returns the report of the namespaces that exist after an event.
-    fn existing(&self, event: &Event<PartialObjectMeta<Namespace>>) -> Option<Existing> {
-        match event {
-            Event::Init | Event::InitApply(_) => None,
-            Event::InitDone => {
-                let names = self.listed.keys().map(|name| name.as_str().into());
-                Some(Existing::Namespaces(names.collect()))
-            }
-            Event::Apply(object) => Some(Existing::Namespace(object.name_any().into(), true)),
-            Event::Delete(object) => Some(Existing::Namespace(object.name_any().into(), false)),
-        }
-    }
-
-    /// Processes one event of the watch. Returns the resulting messages to the tracker.
-    pub(super) fn process_event(
-        &mut self,
-        event: Event<PartialObjectMeta<Namespace>>,
-    ) -> Vec<Message> {
-        match event {
-            Event::Init => {
-                self.listed.clear();
-                Vec::new()
-            }
-            Event::InitApply(namespace) => {
-                self.listed
-                    .insert(namespace.name_any(), NamespaceIdentity::of(&namespace));
-                Vec::new()
-            }
-            Event::InitDone => {
-                let listed = std::mem::take(&mut self.listed);
-                let gone = self.known.keys().filter(|name| !listed.contains_key(*name));
-                let mut messages: Vec<Message> = gone.map(|name| gone_for_good(name)).collect();
-                self.known.retain(|name, _| listed.contains_key(name));
-                for (name, identity) in listed {
-                    messages.extend(self.record(name, identity));
-                }
+    /// Records a change. Returns the resulting messages to the tracker: the deletions and creations,
+    /// and then the namespaces that exist.
+    fn messages(&mut self, change: Change) -> Vec<Message> {
+        match change {
+            Change::Listed(namespaces) => {
+                let listed: HashSet<Text> = namespaces.iter().map(name).collect();
+                let gone = self.0.extract_if(|name, _| !listed.contains(name));
+                let mut messages: Vec<_> = gone.map(|(name, _)| gone_for_good(name)).collect();
+                messages.extend(namespaces.iter().filter_map(|it| self.record(it)));
+                let listed = listed.into_iter().collect();
+                messages.push(Message::Existing(Existing::Namespaces(listed)));
                 messages
             }
-            Event::Apply(namespace) => {
-                let messages = self.record(namespace.name_any(), NamespaceIdentity::of(&namespace));
-                messages.into_iter().collect()
+            Change::Applied(namespace) => {
+                let existing = Existing::Namespace(name(&namespace), true);
+                let mut messages: Vec<_> = self.record(&namespace).into_iter().collect();
+                messages.push(Message::Existing(existing));
+                messages
             }
-            Event::Delete(namespace) => {
-                let name = namespace.name_any();
-                self.known.remove(&name);
-                vec![gone_for_good(&name)]
+            Change::Deleted(namespace) => {
+                let name = name(&namespace);
+                self.0.remove(&name);
+                let existing = Existing::Namespace(name.clone(), false);
+                vec![gone_for_good(name), Message::Existing(existing)]
             }
         }
     }
 
-    fn record(&mut self, name: String, identity: NamespaceIdentity) -> Option<Message> {
+    fn record(&mut self, namespace: &ObjectMeta) -> Option<Message> {
+        let name = name(namespace);
+        let identity = NamespaceIdentity::of(namespace);
         let created = identity.created;
-        let replaced = self
-            .known
+        let before = self
+            .0
             .get(&name)
             .map(|before| identity.differs_from(before));
-        let shared = name.as_str().into();
-        self.known.insert(name, identity);
-        match (replaced, created) {
-            (Some(false), _) | (None, None) => None,
-            (Some(true), created) => Some(Message::NamespaceDeleted {
-                name: shared,
+        self.0.insert(name.clone(), identity);
+        match before {
+            Some(false) => None,
+            Some(true) => Some(Message::NamespaceDeleted {
+                name,
                 again: created,
             }),
-            (None, Some(created)) => Some(Message::NamespaceCreated {
-                name: shared,
-                created,
-            }),
+            None => created.map(|created| Message::NamespaceCreated { name, created }),
         }
     }
 }
 
-fn gone_for_good(name: &str) -> Message {
-    Message::NamespaceDeleted {
-        name: name.into(),
-        again: None,
-    }
+fn gone_for_good(name: Text) -> Message {
+    Message::NamespaceDeleted { name, again: None }
 }
 
 #[cfg(test)]
@@ -222,13 +198,13 @@ mod tests {
 
     /// Returns a namespace that was created `second` seconds after 1970. The UID of the namespace
     /// consists of its name and `second`.
-    fn namespace(name: &str, second: i64) -> PartialObjectMeta<Namespace> {
+    fn namespace(name: &str, second: i64) -> ObjectMeta {
         let created =
             Timestamp::from_second(second).expect("the test uses small numbers of seconds");
-        let object = serde_json::json!({"metadata": {
+        let metadata = serde_json::json!({
             "name": name, "uid": format!("{name}-{second}"), "creationTimestamp": created,
-        }});
-        serde_json::from_value(object).expect("the test builds a valid namespace")
+        });
+        serde_json::from_value(metadata).expect("the test builds valid metadata")
     }
 
     fn seen_at_takeover(all: &[(&str, i64)]) -> SeenNamespaces {
@@ -241,11 +217,12 @@ mod tests {
         SeenNamespaces::new(all.collect())
     }
 
-    /// Formats the messages as `-name` (deleted), `-name+second` (deleted and created again) or
+    /// Formats the deletions and creations as `-name` (deleted), `-name+second` (deleted and created again) or
     /// `+name+second` (created). Returns the sorted texts.
     fn as_texts(messages: Vec<Message>) -> Vec<String> {
         let mut texts: Vec<String> = messages
             .into_iter()
+            .filter(|message| !matches!(message, Message::Existing(_)))
             .map(|message| match message {
                 Message::NamespaceDeleted { name, again: None } => format!("-{name}"),
                 Message::NamespaceDeleted {
@@ -263,37 +240,29 @@ mod tests {
     }
 
     fn take_list(seen: &mut SeenNamespaces, all: &[(&str, i64)]) -> Vec<String> {
-        assert!(seen.process_event(Event::Init).is_empty());
-        for (name, second) in all {
-            assert!(
-                seen.process_event(Event::InitApply(namespace(name, *second)))
-                    .is_empty()
-            );
-        }
-        as_texts(seen.process_event(Event::InitDone))
+        let all = all.iter().map(|(name, second)| namespace(name, *second));
+        as_texts(seen.messages(Change::Listed(all.collect())))
     }
 
     #[test]
     fn the_namespaces_that_exist_are_reported_after_a_list_and_with_each_change() {
         let mut seen = seen_at_takeover(&[]);
-        assert!(seen.existing(&Event::Init).is_none());
-        seen.process_event(Event::InitApply(namespace("a", 1)));
-        let listed = seen.existing(&Event::InitDone);
+        let mut reported = Vec::new();
+        let mut last = |change| seen.messages(change).pop();
+        let listed = last(Change::Listed(vec![namespace("a", 1)]));
         assert!(
-            matches!(listed, Some(Existing::Namespaces(names)) if names == [ifo_api::Text::from("a")])
+            matches!(listed, Some(Message::Existing(Existing::Namespaces(names))) if names == [Text::from("a")])
         );
-        for exists in [true, false] {
-            let event = namespace("b", 1);
-            let event = if exists {
-                Event::Apply(event)
-            } else {
-                Event::Delete(event)
-            };
-            let Some(Existing::Namespace(name, reported)) = seen.existing(&event) else {
+        for change in [Change::Applied, Change::Deleted] {
+            let Some(Message::Existing(Existing::Namespace(name, exists))) =
+                last(change(namespace("b", 1)))
+            else {
                 panic!("each change of a namespace is reported");
             };
-            assert_eq!((&*name, reported), ("b", exists));
+            reported.push((name.to_string(), exists));
         }
+        let expected = [("b".to_owned(), true), ("b".to_owned(), false)];
+        assert_eq!(reported, expected);
     }
 
     #[test]
@@ -322,10 +291,6 @@ mod tests {
     fn a_namespace_recreated_while_the_watch_was_broken_counts_as_deleted() {
         let mut seen = seen_at_takeover(&[]);
         take_list(&mut seen, &[("a", 1), ("b", 1)]);
-        // This list has no `InitDone`, so it is incomplete. The next list replaces this list, and
-        // the namespace `z` is not reported.
-        seen.process_event(Event::Init);
-        seen.process_event(Event::InitApply(namespace("z", 9)));
         assert_eq!(take_list(&mut seen, &[("a", 7), ("b", 1)]), ["-a+7"]);
     }
 
@@ -334,15 +299,15 @@ mod tests {
         let mut seen = seen_at_takeover(&[("a", 1)]);
         let mut twin = namespace("a", 1);
         assert!(take_list(&mut seen, &[("a", 1)]).is_empty());
-        twin.metadata.uid = Some("another".to_owned());
-        assert_eq!(as_texts(seen.process_event(Event::Apply(twin))), ["-a+1"]);
+        twin.uid = Some("another".to_owned());
+        assert_eq!(as_texts(seen.messages(Change::Applied(twin))), ["-a+1"]);
     }
 
     #[test]
     fn the_watch_reports_each_deletion_once() {
         let mut seen = seen_at_takeover(&[("a", 1)]);
         take_list(&mut seen, &[("a", 1)]);
-        let mut apply = |second| as_texts(seen.process_event(Event::Apply(namespace("a", second))));
+        let mut apply = |second| as_texts(seen.messages(Change::Applied(namespace("a", second))));
         assert!(
             apply(1).is_empty(),
             "a changed label must not yield a message"
@@ -353,14 +318,14 @@ mod tests {
             "a new namespace must be reported, even if the watch missed the deletion"
         );
         assert_eq!(
-            as_texts(seen.process_event(Event::Delete(namespace("a", 3)))),
+            as_texts(seen.messages(Change::Deleted(namespace("a", 3)))),
             ["-a"]
         );
         assert!(
             take_list(&mut seen, &[]).is_empty(),
             "a deletion must be reported once"
         );
-        let mut apply = |second| as_texts(seen.process_event(Event::Apply(namespace("a", second))));
+        let mut apply = |second| as_texts(seen.messages(Change::Applied(namespace("a", second))));
         assert_eq!(apply(5), ["+a+5"]);
         assert!(apply(5).is_empty());
     }

@@ -2,8 +2,7 @@
 //! certificate is read from files. Without such files, the server issues the certificate with its
 //! own CA, for the names of its Service.
 
-use super::API_SERVICE;
-use super::registration::OwnCaBundle;
+use super::registration::{API_SERVICE, OwnCaBundle};
 use crate::app::App;
 use crate::config::Serve;
 use aggregated_apiserver::auth::client_certificate_verifier;

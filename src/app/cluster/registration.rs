@@ -31,6 +31,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// The `APIService` that points to this server.
+pub(super) const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
+
 /// Time between a failed attempt to write the `APIService` and the next attempt. An administrator
 /// can grant missing permissions at any time. The server receives no event about this, so it
 /// retries.

@@ -1,14 +1,23 @@
 //! Watches the rule sets of a cluster for the rule-set controller, which compiles the rules.
+//!
+//! Also watches the installed `CustomResourceDefinition` (CRD) of rule sets, and compares its fields
+//! with the fields that this release knows. The CRD is installed separately from the server, so the
+//! CRD can be older. If the CRD lacks a field, the kube-apiserver removes the field from rule sets,
+//! and the server never receives it.
 
-use super::crd_check;
 use crate::rules::RuleSetEvent;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
+use ifo_api::generate_crds;
 use ifo_api::ruleset::OperationRuleSet;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
+
+/// Name of the CRD of rule sets.
+const DEFINITION: &str = "operationrulesets.ifo.kubevirt.io";
 
 /// Maximum number of unknown fields that are reported for one rule set. Further unknown fields are
 /// not reported, because a status message has no room for more.
@@ -17,7 +26,7 @@ const MAX_UNKNOWN_FIELDS: usize = 20;
 /// Watches the rule sets and their CRD. If a rule set cannot be decoded, the stream yields
 /// [`RuleSetEvent::Unreadable`] with its name. The other rule sets are processed as usual.
 pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
-    let definition = crd_check::follow(client.clone());
+    let definition = missing_fields(client.clone());
     // Rule sets are read as `DynamicObject`, which keeps the fields that this server does not know.
     // `applied` reports these fields.
     let resource = ApiResource::erase::<OperationRuleSet>(&());
@@ -55,6 +64,41 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
     // The controller stops if this stream ends. The stream never ends, because the watch of the
     // rule sets never ends.
     stream::select(rule_sets, definition).boxed()
+}
+
+/// Returns a stream of lists. Each list contains the fields that this release knows and that the
+/// installed CRD lacks. The stream has an item when the CRD is first read, and when the list
+/// changes. Errors of this watch are not logged, because the watch of the rule sets reports the
+/// same causes.
+fn missing_fields(client: Client) -> BoxStream<'static, RuleSetEvent> {
+    let api: Api<CustomResourceDefinition> = Api::all(client);
+    let only = watcher::Config::default().fields(&format!("metadata.name={DEFINITION}"));
+    let mut last: Option<Vec<String>> = None;
+    watcher(api, only)
+        .default_backoff()
+        .filter_map(move |event| {
+            let event = match event {
+                Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
+                    let missing = generate_crds::missing_fields(&found);
+                    if last.as_ref() == Some(&missing) {
+                        None
+                    } else {
+                        if !missing.is_empty() {
+                            tracing::warn!(
+                                fields = missing.join(", "),
+                                "the CRD of rule sets is older than this server and lacks fields. \
+                                 Update it: kubectl apply -k deploy/crd"
+                            );
+                        }
+                        last = Some(missing.clone());
+                        Some(RuleSetEvent::OutdatedDefinition(missing))
+                    }
+                }
+                _ => None,
+            };
+            std::future::ready(event)
+        })
+        .boxed()
 }
 
 /// Decodes a rule set. Returns the event for the controller.

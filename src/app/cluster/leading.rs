@@ -1,0 +1,171 @@
+//! Starts the tasks of the leader at the beginning of each leadership term, and creates the inputs of
+//! its pipeline: rule sets, objects, and the operations of earlier leaders.
+
+use super::cluster_scope::{watch_namespaces, watch_nodes};
+use super::registration::{API_SERVICE, OwnCaBundle, Registration};
+use super::rule_sets;
+use super::status_writer::StatusWriter;
+use crate::app::leader_term::{LeaderTerm, PipelineInput};
+use crate::baseline_store::BaselineStore;
+use crate::config::{Common, Persistence, Serve};
+use crate::index::{ReadVersion, Scope};
+use crate::observe::{ClusterFeed, Connection, Discovery};
+use crate::persist::{
+    self, AtStop, ClusterStore, Persist, PersistSettings, PersistVerdict, UnsyncedRuleSets,
+};
+use crate::takeover::{self, KnownNamespaces};
+use crate::telemetry::Metrics;
+use aggregated_apiserver::serve::Readiness;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use ifo_engine::track::Message;
+use kube::Client;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// The server writes the state `Settling` to a custom resource only if the operation is in this
+/// state for longer than the debounce period plus this time.
+///
+/// If no rule detects an operation any more, its state is `Settling`. Usually the operation
+/// completes when the debounce period is over, so the server writes only its end. While the watch
+/// of its subject is interrupted, the operation stays `Settling` for longer.
+const SETTLING_PERIOD: Duration = Duration::from_secs(30);
+
+/// The values from which this replica starts its tasks when it becomes the leader. The values are
+/// the same in every leadership term (the time for which this replica leads).
+pub(super) struct LeaderSetup {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) common: Common,
+    pub(super) serve: Serve,
+    pub(super) connection: Connection,
+    pub(super) readiness: Arc<Readiness>,
+    pub(super) ca_bundle: OwnCaBundle,
+}
+
+impl LeaderSetup {
+    /// Starts the tasks of the leader that are not part of the pipeline. Returns the inputs of the
+    /// pipeline.
+    pub(super) fn begin(&self, term: &mut LeaderTerm) -> PipelineInput {
+        let Self {
+            common,
+            serve,
+            connection,
+            ..
+        } = self;
+        let client = connection.client.clone();
+        let registration = Registration::new(
+            client.clone(),
+            API_SERVICE,
+            serve.register.then_some(serve),
+            self.ca_bundle.clone(),
+        );
+        term.tasks
+            .start("registration", registration.keep(self.readiness.clone()));
+        let (known_namespaces, known_namespaces_reader) = oneshot::channel();
+        let tracker = term.tracker.clone();
+        let namespaces = watch_namespaces(client.clone(), known_namespaces_reader, tracker);
+        term.tasks.start("namespaces", namespaces);
+        let nodes = watch_nodes(client.clone(), term.tracker.clone());
+        term.tasks.start("nodes", nodes);
+        let store = BaselineStore::new(
+            client.clone(),
+            &serve.namespace,
+            term.baselines.clone(),
+            term.tracker.downgrade(),
+            self.metrics.clone(),
+        );
+        let store = store.run(term.ending.clone());
+        term.tasks.start_finishing("baselines", store);
+        let unsynced_rule_sets = watch::Sender::new(None);
+        if serve.persistence == Persistence::Crs {
+            self.persist(term, unsynced_rule_sets.subscribe());
+        }
+        PipelineInput {
+            restored: restore_operations(term, common, serve, client.clone(), known_namespaces),
+            resolve: Arc::new(Discovery::new(connection)),
+            rule_sets: rule_sets::follow(client.clone()),
+            status: Arc::new(StatusWriter::new(client)),
+            feed: Arc::new(ClusterFeed::new(
+                connection.clone(),
+                common.requeue,
+                self.metrics.clone(),
+            )),
+            unsynced_rule_sets,
+        }
+    }
+
+    /// Starts the tasks that write operations as custom resources, until the leadership term ends.
+    fn persist(
+        &self,
+        term: &mut LeaderTerm,
+        unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
+    ) {
+        let common = &self.common;
+        let (verdict, verdicts) = watch::channel(PersistVerdict::Unknown);
+        let persist = Persist {
+            reader: term.operations.clone(),
+            // This client does not retry requests, because the persistence queue retries failed
+            // writes. The client has a separate connection, so that many writes do not delay the
+            // requests of other tasks.
+            store: Arc::new(ClusterStore::new(self.connection.without_retries())),
+            settings: PersistSettings {
+                resync: common.resync,
+                settling: common.debounce + SETTLING_PERIOD,
+                requeue: common.requeue,
+                retain: common.retain,
+                retain_for: common.retain_for,
+                retain_max: common.retain_max,
+            },
+            metrics: self.metrics.persistence(),
+            unsynced_rule_sets,
+            stop: term.ending.clone(),
+            at_stop: if self.serve.leader_elect {
+                AtStop::HandOver
+            } else {
+                AtStop::WriteAll
+            },
+            verdict,
+        };
+        term.tasks.start_finishing("persistence", persist.run());
+        let (client, every) = (self.connection.client.clone(), common.requeue);
+        term.tasks.start("persistence condition", async move {
+            persist::keep_condition(client, API_SERVICE, verdicts, every).await;
+        });
+    }
+}
+
+/// Returns a future that sends the operations of earlier leaders to the tracker. The tracker turns
+/// detections into operations. The future then sends the [`KnownNamespaces`] to the channel
+/// `namespaces`.
+fn restore_operations(
+    term: &LeaderTerm,
+    common: &Common,
+    serve: &Serve,
+    client: Client,
+    namespaces: oneshot::Sender<KnownNamespaces>,
+) -> BoxFuture<'static, ()> {
+    // The listed entries are still up to date when the tracker receives them. In this term, only
+    // the tracker changes the index, and it receives the entries before its first change.
+    let listed = term
+        .operations
+        .list(&Scope::Everything, ReadVersion::Latest);
+    let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
+    let sources = takeover::TakeoverSources {
+        listed,
+        deleted: term.operations.deleted(),
+        persistence: serve.persistence == Persistence::Crs,
+        retain: common.retain || common.history_max > 0,
+        cluster_namespace: common.cluster_operations_namespace.as_str().into(),
+    };
+    let tracker = term.tracker.clone();
+    async move {
+        let (state, known) = takeover::initial_state(client, sources).await;
+        // A failed send is ignored. A send fails in two cases:
+        // - The term is ending. Then no task needs the messages any more.
+        // - The server keeps no completed operations and no records. Then no task receives `known`.
+        let _ = tracker.send(Message::Resume(Box::new(state))).await;
+        let _ = namespaces.send(known);
+    }
+    .boxed()
+}
