@@ -18,16 +18,16 @@ mod fake_apiserver;
 mod hostile_connections;
 #[path = "pipeline/hostile_rule_sets.rs"]
 mod hostile_rule_sets;
-#[path = "pipeline/invalid_and_large_objects.rs"]
-mod invalid_and_large_objects;
+#[path = "pipeline/listing_memory.rs"]
+mod listing_memory;
 #[path = "pipeline/many_operations.rs"]
 mod many_operations;
-#[path = "pipeline/memory_while_listing.rs"]
-mod memory_while_listing;
-#[path = "pipeline/signals_and_addresses.rs"]
-mod signals_and_addresses;
-#[path = "pipeline/start_ifo_apiserver.rs"]
-mod start_ifo_apiserver;
+#[path = "pipeline/running_server.rs"]
+mod running_server;
+#[path = "pipeline/signals.rs"]
+mod signals;
+#[path = "pipeline/unusual_objects.rs"]
+mod unusual_objects;
 
 /// Returns the peak resident memory of a process in bytes. Returns 0 if `/proc` does not report it.
 fn peak_memory(pid: u32) -> u64 {

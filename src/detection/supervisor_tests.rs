@@ -499,6 +499,11 @@ async fn an_object_that_cannot_be_evaluated_counts_as_failed_and_not_as_deleted(
     feed.send(applied(&json!({"metadata": {"namespace": "ns"}})));
     feed.send(Raw::Applied(Bytes::from_static(b"\xffnonsense")));
     feed.send(Raw::Deleted(Bytes::from_static(b"{")));
+    let large = json!({"metadata": {"name": "large", "namespace": "ns", "uid": "large"}});
+    feed.send(Raw::TooLarge {
+        object: bytes(&large),
+        length: 20_000_000,
+    });
     feed.send(applied(&thing("b", true)));
     assert_eq!(
         fixture.sent_messages().await,
@@ -507,16 +512,18 @@ async fn an_object_that_cannot_be_evaluated_counts_as_failed_and_not_as_deleted(
             "1: reset",
             "1: ns/typed [Working?]",
             "1: synced",
+            "1: ns/large [Working?]",
             "1: ns/b [Working]"
         ]
     );
     let failure = rule_set
         .activity
         .last_failure()
-        .expect("the expression fails on a string");
-    assert_eq!(
-        format!("{}: {}", failure.what, failure.error),
-        "rules[Working].expression: 1:7: expected type 'bool' but found 'string'"
+        .expect("the object is too large");
+    let text = failure.error.to_string();
+    assert!(
+        text.contains("20000000 bytes, which is more than the limit for one object"),
+        "{text}"
     );
     assert_eq!(
         fixture.running_sources(),

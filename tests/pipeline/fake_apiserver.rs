@@ -11,7 +11,7 @@ use crate::demo::eventually;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream};
@@ -20,9 +20,6 @@ use tokio::time::sleep;
 
 /// The API group of all targets.
 pub const GROUP: &str = "hostile.example";
-
-/// The stage ([`FakeApiServer::advance_to`]) at which all rule sets are deleted.
-pub const RULE_SETS_DELETED: usize = usize::MAX;
 
 /// The beginning of an answer whose body ends when the connection is closed.
 pub const STREAM_HEADERS: &str =
@@ -35,11 +32,8 @@ pub enum Step {
     /// Send each item of an iterator. An item is created only when it is sent, so that the fake
     /// needs little memory.
     SendEach(Box<dyn Iterator<Item = Vec<u8>> + Send>),
-    /// Wait until the server has written a status that contains this text. The status must belong
-    /// to the rule set whose target is the requested resource.
-    WaitForStatus(&'static str),
-    /// Wait until the test calls [`FakeApiServer::advance_to`] with this number or a larger number.
-    WaitForStage(usize),
+    /// Wait until the test calls [`FakeApiServer::delete_rule_sets`].
+    WaitForDeletion,
     /// Keep the connection open until the server closes it.
     HoldOpen,
 }
@@ -54,9 +48,6 @@ impl Step {
 #[derive(Debug)]
 pub struct ObjectRequest {
     pub query: String,
-    /// All statuses of the resource's rule set that the server has written so far. Each line is the
-    /// JSON of one status.
-    pub statuses: String,
 }
 
 impl ObjectRequest {
@@ -90,7 +81,7 @@ struct FakeApiServerState {
     request_counts: Mutex<BTreeMap<String, usize>>,
     /// All statuses that the server has written. The key is the name of the rule set.
     statuses: Mutex<BTreeMap<String, Vec<Value>>>,
-    stage: Mutex<usize>,
+    are_rule_sets_deleted: AtomicBool,
     /// The path whose requests the fake never answers, and the number of these requests so far.
     /// None if the fake answers all requests.
     unanswered: Option<(&'static str, AtomicUsize)>,
@@ -132,7 +123,7 @@ impl FakeApiServer {
             scripts,
             request_counts: Mutex::default(),
             statuses: Mutex::default(),
-            stage: Mutex::new(0),
+            are_rule_sets_deleted: AtomicBool::new(false),
             unanswered,
         });
         let serving = Arc::clone(&state);
@@ -158,8 +149,10 @@ impl FakeApiServer {
         request_counts.get(resource).copied().unwrap_or_default()
     }
 
-    pub fn advance_to(&self, stage: usize) {
-        *self.state.stage.lock().unwrap() = stage;
+    /// Deletes all rule sets.
+    pub fn delete_rule_sets(&self) {
+        let deleted = &self.state.are_rule_sets_deleted;
+        deleted.store(true, Ordering::Relaxed);
     }
 
     /// Returns all statuses of a rule set that the server has written so far. Each line is the JSON
@@ -219,7 +212,7 @@ impl FakeApiServerState {
             && *unanswered == path
         {
             unanswered_requests.fetch_add(1, Ordering::Relaxed);
-            return self.perform(stream, "", vec![Step::HoldOpen]).await;
+            return self.perform(stream, vec![Step::HoldOpen]).await;
         }
         let prefix = format!("/apis/{GROUP}/v1/");
         match path.strip_prefix(&prefix) {
@@ -229,7 +222,7 @@ impl FakeApiServerState {
             _ => {
                 let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
                 let steps = self.ordinary_answer(method, path, query, &body);
-                self.perform(stream, "", steps).await
+                self.perform(stream, steps).await
             }
         }
     }
@@ -246,15 +239,13 @@ impl FakeApiServerState {
         }
         let steps = self.scripts[resource](&ObjectRequest {
             query: query.to_owned(),
-            statuses: self.statuses_of(resource),
         });
-        self.perform(stream, resource, steps).await
+        self.perform(stream, steps).await
     }
 
     async fn perform(
         &self,
         mut stream: BufStream<TcpStream>,
-        resource: &str,
         steps: Vec<Step>,
     ) -> std::io::Result<()> {
         for step in steps {
@@ -265,15 +256,9 @@ impl FakeApiServerState {
                         stream.write_all(&part).await?;
                     }
                 }
-                Step::WaitForStatus(text) => {
+                Step::WaitForDeletion => {
                     stream.flush().await?;
-                    while !self.statuses_of(resource).contains(text) {
-                        sleep(Duration::from_millis(20)).await;
-                    }
-                }
-                Step::WaitForStage(stage) => {
-                    stream.flush().await?;
-                    while *self.stage.lock().unwrap() < stage {
+                    while !self.are_rule_sets_deleted.load(Ordering::Relaxed) {
                         sleep(Duration::from_millis(20)).await;
                     }
                 }
@@ -295,7 +280,7 @@ impl FakeApiServerState {
             let deletion = |name: &&str| event("DELETED", &rule_set(name).to_string());
             return vec![
                 Step::send(STREAM_HEADERS),
-                Step::WaitForStage(RULE_SETS_DELETED),
+                Step::WaitForDeletion,
                 Step::send(self.scripts.keys().map(deletion).collect::<String>()),
                 Step::HoldOpen,
             ];
@@ -378,11 +363,9 @@ pub fn initial_events_end() -> String {
     event("BOOKMARK", marked)
 }
 
-/// Returns an object in the state `state`, as JSON. Its field `padding` has `padding` bytes. No
-/// rule reads this field.
-pub fn thing(name: &str, state: &str, padding: usize) -> String {
+/// Returns an object in the state `state`, as JSON.
+pub fn thing(name: &str, state: &str) -> String {
     format!(
-        r#"{{"metadata":{{"name":"{name}","namespace":"shop","resourceVersion":"6","uid":"uid-{name}"}},"padding":"{}","status":{{"state":"{state}"}}}}"#,
-        "x".repeat(padding)
+        r#"{{"metadata":{{"name":"{name}","namespace":"shop","resourceVersion":"6","uid":"uid-{name}"}},"status":{{"state":"{state}"}}}}"#
     )
 }

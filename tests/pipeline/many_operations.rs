@@ -2,10 +2,9 @@
 //! rule set is then deleted.
 
 use crate::fake_apiserver::{
-    FakeApiServer, RULE_SETS_DELETED, STREAM_HEADERS, Script, Step, event, initial_events_end,
-    thing,
+    FakeApiServer, STREAM_HEADERS, Script, Step, event, initial_events_end, thing,
 };
-use crate::start_ifo_apiserver::RunningServer;
+use crate::running_server::RunningServer;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -31,7 +30,7 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_that_is_true_on_sixty_thousand_objects_stays_within_the_memory_limit() {
     let script: Script = Box::new(|_| {
-        let objects = (0..OBJECTS).map(|it| event("ADDED", &thing(&format!("n{it}"), "Busy", 0)));
+        let objects = (0..OBJECTS).map(|it| event("ADDED", &thing(&format!("n{it}"), "Busy")));
         vec![
             Step::send(STREAM_HEADERS),
             Step::SendEach(Box::new(objects.map(String::into_bytes))),
@@ -52,7 +51,7 @@ async fn a_rule_that_is_true_on_sixty_thousand_objects_stays_within_the_memory_l
     )
     .await;
     let shown = server.assert_healthy_within(MAX_MIB);
-    api_server.advance_to(RULE_SETS_DELETED);
+    api_server.delete_rule_sets();
     until("all operations have ended", async || {
         let path = format!(
             "{}?limit=1&fieldSelector=status.phase%3DActive",

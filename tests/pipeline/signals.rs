@@ -4,7 +4,7 @@
 use crate::demo::{Demo, OutputLines, signal, wait_for_exit, wait_for_signal_handlers};
 use crate::fake_apiserver::FakeApiServer;
 use crate::hostile_connections::tls;
-use crate::start_ifo_apiserver::{CertificateSource, RunningServer, command, write_files};
+use crate::running_server::{CertificateSource, RunningServer, command, write_files};
 use kube::Client;
 use std::path::Path;
 use tokio::io::AsyncReadExt as _;

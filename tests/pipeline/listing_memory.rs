@@ -1,7 +1,7 @@
 //! Test of the server's memory while the server starts and lists many resources with large objects.
 
 use crate::fake_apiserver::{FakeApiServer, ObjectRequest, STREAM_HEADERS, Script, Step, failure};
-use crate::start_ifo_apiserver::RunningServer;
+use crate::running_server::RunningServer;
 use std::time::Duration;
 use tokio::time::Instant;
 
