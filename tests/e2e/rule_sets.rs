@@ -40,52 +40,6 @@ fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
 }
 
 #[test]
-fn an_invalid_expression_is_reported_in_status_with_rule_message_line_and_column() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("invalid").await;
-        let mut rules = migrating(namespace);
-        rules["spec"]["rules"] = json!([
-            {"operation": "Good", "expression": "object.status.printableStatus == 'x'"},
-            {"operation": "Bad", "expression": "object.metadata.name == 'a' &&\n  object.status ==="},
-        ]);
-        cluster.create(&RULE_SET, None, &rules).await;
-        let refused = cluster
-            .rule_set_until(namespace, "InvalidRule", |it| {
-                condition(it, "InvalidRule")["status"] == "True"
-            })
-            .await;
-        let message = text(condition(&refused, "InvalidRule"), "/message");
-        assert!(
-            message.contains("Bad") && !message.contains("Good"),
-            "{message}"
-        );
-        // The invalid operator `===` is in the columns 17 to 19 of line 2. The parser accepts `==`,
-        // and reports the third `=`.
-        assert!(
-            message.contains("rules[Bad].expression: 2:19: "),
-            "{message}"
-        );
-        assert_eq!(condition(&refused, "Ready")["status"], "False");
-        assert_eq!(condition(&refused, "Ready")["reason"], "InvalidRule");
-        assert_eq!(condition(&refused, "Validated")["status"], "False");
-        assert_ne!(refused["status"]["watchActive"], true);
-
-        let path = format!("{}/{namespace}", RULE_SET.path(None));
-        let repaired = json!({"spec": {"rules": [
-            {"operation": "Good", "expression": "object.status.printableStatus == 'x'"},
-        ]}});
-        cluster.admin.merge(&path, &repaired).await.ok();
-        let ready = cluster
-            .rule_set_until(namespace, "Ready once repaired", |it| {
-                condition(it, "Ready")["status"] == "True"
-            })
-            .await;
-        assert_eq!(condition(&ready, "InvalidRule"), &Value::Null, "{ready}");
-        assert_eq!(ready["status"]["observedGeneration"], 2);
-    });
-}
-
-#[test]
 fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
     alone(async |cluster| {
         let namespace = cluster.namespace("fields").await;
