@@ -119,15 +119,18 @@ impl App {
         let role = watch::Sender::new(ReplicaRole::Unknown);
         let (replica_status, leader_queries) =
             replicate::replica_status(operations.clone(), role.subscribe());
-        let report = watch::Sender::default();
+        let report = watch::Sender::<Arc<Report>>::default();
         let baselines = SharedBaselines::default();
-        let sampled = SampledState {
-            operations: operations.clone(),
-            replica_status: replica_status.clone(),
-            report: report.subscribe(),
-            baselines: baselines.clone(),
-        };
-        metrics.read_index_with(move || sampled.sample());
+        let index = (operations.clone(), replica_status.clone());
+        let rule_sets = (report.subscribe(), baselines.clone());
+        metrics.read_index_with(move || {
+            let (report, baselines) = &rule_sets;
+            IndexSample {
+                rule_sets: report.borrow().states(),
+                baselines: baselines.of_all_namespaces(),
+                ..sample(&index.0, &index.1)
+            }
+        });
         Ok(Self {
             common: common.clone(),
             tasks: Tasks::default(),
@@ -322,39 +325,28 @@ struct Access {
     authorize: Arc<dyn aggregated_apiserver::auth::Authorize>,
 }
 
-/// The state that the metrics show.
-struct SampledState {
-    operations: IndexReader,
-    replica_status: ReplicaStatus,
-    report: watch::Receiver<Arc<Report>>,
-    baselines: SharedBaselines,
-}
-
-impl SampledState {
-    /// Reads the current state.
-    fn sample(&self) -> IndexSample {
-        let now = clock::now();
-        let list = |scope| {
-            let listed = self.operations.list(&scope, index::ReadVersion::Latest);
-            listed.map(|(_, entries)| entries).unwrap_or_default()
-        };
-        let is_stale = self.replica_status.is_stale();
-        IndexSample {
-            activities: list(index::ACTIVITIES)
-                .iter()
-                .filter_map(|entry| ActivitySample::new(entry, is_stale))
-                .collect(),
-            operations: list(index::OPERATIONS)
-                .iter()
-                .filter_map(|entry| OperationSample::new(entry, now))
-                .collect(),
-            ring_bytes: self.operations.ring_bytes(),
-            ring_age: self.operations.ring_age(),
-            lag: self.replica_status.lag(),
-            rule_sets: self.report.borrow().states(),
-            records: list(index::RECORDS).len(),
-            baselines: self.baselines.of_all_namespaces(),
-        }
+/// Reads the state of the index that the metrics show.
+fn sample(operations: &IndexReader, replica_status: &ReplicaStatus) -> IndexSample {
+    let now = clock::now();
+    let list = |scope| {
+        let listed = operations.list(&scope, index::ReadVersion::Latest);
+        listed.map(|(_, entries)| entries).unwrap_or_default()
+    };
+    let is_stale = replica_status.is_stale();
+    IndexSample {
+        activities: list(index::ACTIVITIES)
+            .iter()
+            .filter_map(|entry| ActivitySample::new(entry, is_stale))
+            .collect(),
+        operations: list(index::OPERATIONS)
+            .iter()
+            .filter_map(|entry| OperationSample::new(entry, now))
+            .collect(),
+        ring_bytes: operations.ring_bytes(),
+        ring_age: operations.ring_age(),
+        lag: replica_status.lag(),
+        records: list(index::RECORDS).len(),
+        ..IndexSample::default()
     }
 }
 

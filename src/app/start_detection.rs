@@ -10,7 +10,7 @@ use super::server_pipeline::ServerPipeline;
 use crate::clock;
 use crate::detection::Supervisor;
 use crate::persist::UnsyncedRuleSets;
-use crate::rules::{CompileThread, Controller, Inputs, Outputs};
+use crate::rules::{Controller, Inputs, Outputs, compile_on_thread};
 use crate::tracker_task::ActivityWriter;
 use aggregated_apiserver::serve::Readiness;
 use futures::{FutureExt as _, StreamExt as _};
@@ -82,7 +82,7 @@ impl ServerPipeline {
         });
         let controller = Controller::new(
             input.resolve,
-            Arc::new(CompileThread),
+            Arc::new(compile_on_thread),
             common.requeue,
             common.allow_secrets,
         );

@@ -9,8 +9,7 @@ use crate::index::{self, Bounds, IndexReader, ReadVersion, index};
 use crate::observe::Resolve;
 use crate::replicate::Leadership;
 use crate::rules::{
-    CompileAtOnce, Controller, Inputs, Outputs, Report, RuleSetEvent, StatusAnswer, StatusSink,
-    StatusWrite,
+    Controller, Inputs, Outputs, Report, RuleSetEvent, StatusAnswer, StatusSink, StatusWrite,
 };
 use crate::tracker_task::{self, ActivityWriter};
 use futures::future::BoxFuture;
@@ -18,6 +17,7 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::Resolution;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
+use ifo_engine::rules;
 use ifo_engine::track::{Tracker, TrackerSettings};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -128,7 +128,7 @@ async fn pipeline(rule: Value) -> PipelineFixture {
     let requeue = Duration::from_hours(1);
     let controller = Controller::new(
         Arc::new(EverythingServed),
-        Arc::new(CompileAtOnce),
+        Arc::new(|name, spec| std::future::ready(rules::compile(&name, &spec)).boxed()),
         requeue,
         false,
     );

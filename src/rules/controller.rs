@@ -7,15 +7,16 @@
 //! registry returns rule books, which the loop publishes, and statuses, which the loop writes.
 
 use super::Report;
-use super::compilations::{Compilations, Compile};
+use super::compilations::{CompiledSpec, Compiler};
 use super::registry::Registry;
 use super::status_writes::{StatusSink, StatusWrites};
 use super::target_discovery::Lookups;
 use super::tracked_target::{Feedback, LookupRequest, Publication};
 use crate::clock;
 use crate::observe::Resolve;
-use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, FuturesUnordered};
+use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_engine::rules::RuleSetsWithoutBook;
 use std::collections::{BTreeSet, HashSet};
@@ -93,7 +94,7 @@ pub struct Outputs {
 pub struct Controller {
     registry: Registry,
     resolve: Arc<dyn Resolve>,
-    compiler: Arc<dyn Compile>,
+    compiler: Compiler,
     requeue: Duration,
     /// While a list of rule sets is being received, the names in it. Otherwise `None`.
     listed: Option<HashSet<String>>,
@@ -122,7 +123,7 @@ impl Controller {
     /// `allow_secrets` is true, rule sets may watch secrets.
     pub fn new(
         resolve: Arc<dyn Resolve>,
-        compiler: Arc<dyn Compile>,
+        compiler: Compiler,
         requeue: Duration,
         allow_secrets: bool,
     ) -> Self {
@@ -142,7 +143,8 @@ impl Controller {
     pub async fn run(mut self, mut inputs: Inputs, outputs: Outputs) {
         let mut changes = self.resolve.resolution_changes();
         let mut lookups = Lookups::new(self.resolve.clone());
-        let mut compilations = Compilations::new(self.compiler.clone());
+        // At most one compilation runs at the same time. The registry decides which rule set is next.
+        let mut compilations = FuturesUnordered::<BoxFuture<'static, CompiledSpec>>::new();
         let mut writes = StatusWrites::new(outputs.status.clone());
         let mut requeue = every(self.requeue);
         let mut review = every(REVIEW_INTERVAL.min(self.requeue));
@@ -189,10 +191,11 @@ impl Controller {
             // After the list is complete, the smallest rule set is compiled first. If a compilation
             // started earlier, the first rule set of the list could delay all others.
             if self.listed.is_none()
-                && compilations.is_idle()
+                && compilations.is_empty()
                 && let Some((name, spec)) = self.registry.begin_next_compilation()
             {
-                compilations.start(name, spec);
+                let compiling = (self.compiler)(name.clone(), spec.clone());
+                compilations.push(compiling.map(|result| (name, spec, result)).boxed());
             }
             let has_compiled = !self.registry.is_compiling() || !self.compile_wait.is_scheduled();
             if self.start == StartPhase::Resolving && lookups.is_idle() && has_compiled {

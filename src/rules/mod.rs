@@ -17,9 +17,7 @@ mod tracked_target;
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-pub use compilations::CompileAtOnce;
-pub use compilations::{Compile, CompileResult, CompileThread};
+pub use compilations::{CompileResult, Compiler, compile_on_thread};
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
 pub use states::Report;
 pub use status_writes::{StatusAnswer, StatusSink, StatusWrite};

@@ -117,7 +117,7 @@ impl FakeCompiler {
     }
 }
 
-impl Compile for FakeCompiler {
+impl FakeCompiler {
     fn compile(
         &self,
         name: String,
@@ -218,7 +218,9 @@ fn fixture() -> ControllerFixture {
         report: reported_state,
         status: sink.clone(),
     };
-    let controller = Controller::new(discovery.clone(), compiler.clone(), REQUEUE, false);
+    let own = compiler.clone();
+    let compile: Compiler = Arc::new(move |name, spec| own.compile(name, spec));
+    let controller = Controller::new(discovery.clone(), compile, REQUEUE, false);
     tokio::spawn(controller.run(inputs, outputs));
     ControllerFixture {
         discovery,
