@@ -245,16 +245,12 @@ impl Registry {
     /// Returns new rule books for the targets whose rule book has changed since the last call.
     pub(super) fn publish(&mut self) -> Vec<Publication> {
         let mut targets = std::mem::take(&mut self.targets);
-        let was_watched = |name: &str| {
-            let known = self.rule_sets.get(name);
-            known.is_some_and(RegisteredRuleSet::is_reported_as_watched)
-        };
         let mut publications = Vec::new();
         for (gvr, target) in &mut targets {
             let is_allowed = self.refused(gvr).is_none();
             let rule_sets = self.rule_sets.values().filter(|_| is_allowed);
             let usable = rule_sets.filter_map(|known| known.rules_for(gvr)).collect();
-            publications.extend(target.publish(gvr, usable, was_watched, &mut self.generation));
+            publications.extend(target.publish(gvr, usable, &mut self.generation));
         }
         let is_used = |gvr: &Arc<Gvr>| {
             let mut rule_sets = self.rule_sets.values();
@@ -360,11 +356,7 @@ impl Registry {
         let mut writes = Vec::new();
         for (name, known) in &self.rule_sets {
             let health = self.health(name, known);
-            if (health.resolution.is_none() || health.compiled.is_none())
-                && known.has_current_status()
-            {
-                // After a restart, the old status stays until the rule set is compiled and
-                // discovery has looked up the target.
+            if known.has_current_status() && status::stays(&health, &known.cluster_status.status) {
                 continue;
             }
             let desired = status::compute(&health, &known.cluster_status.status, now, self.requeue);

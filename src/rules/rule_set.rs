@@ -51,11 +51,6 @@ impl RegisteredRuleSet {
         self.generation.is_some()
             && self.cluster_status.status.observed_generation == self.generation
     }
-
-    /// Returns true if the status says that the target is being watched with the current rules.
-    pub(super) fn is_reported_as_watched(&self) -> bool {
-        self.has_current_status() && self.cluster_status.status.watch_active
-    }
 }
 
 /// The newest known status of a rule set in the cluster. The status comes from a watch event, or

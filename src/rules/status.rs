@@ -76,8 +76,7 @@ pub(super) struct RuleSetHealth<'a> {
     pub(super) scoped_wrongly: bool,
     pub(super) watch: WatchState,
     /// True if the rule set may miss operations, because the server has not read all objects of its
-    /// target, or because a watch of the target is interrupted. After a new rule book is published,
-    /// `watch` is the state of the previous feeds until the new feeds report.
+    /// target, or because a watch of the target is interrupted.
     pub(super) is_unsynced: bool,
     /// Fields of the rule set that this server does not know.
     pub(super) unknown_fields: &'a [String],
@@ -94,6 +93,24 @@ pub(super) enum WatchState {
     Active,
     /// A feed fails, for this reason.
     Failed(String),
+}
+
+/// Returns true if the status `written`, which was computed for the current generation, stays until
+/// more is known about the rule set:
+///
+/// - After a restart, until the rule set is compiled and discovery has looked up the target.
+/// - After a restart, or after a change of another rule set of the target, until the new feeds of the
+///   target have reported. So a status does not change for the time of a list.
+pub(super) fn stays(health: &RuleSetHealth<'_>, written: &OperationRuleSetStatus) -> bool {
+    match (health.compiled, health.resolution) {
+        (None, _) | (_, None) => true,
+        (Some(Ok(_)), Some(Resolution::Served { .. })) => {
+            let was_watched = written.watch_active || find(written, "WatchFailed").is_some();
+            let is_usable = unusable_target(health).is_none();
+            health.watch == WatchState::Pending && was_watched && is_usable
+        }
+        _ => false,
+    }
 }
 
 /// Computes the status. `written` is the status that the rule set has in the cluster.

@@ -61,11 +61,6 @@ pub(super) struct TrackedTarget {
     /// The last report of each feed for the published rule book: the reason why the feed fails, or
     /// `None` if the feed is up to date. A feed that has not reported yet has no entry.
     feeds: HashMap<Source, Option<String>>,
-    /// The watch state that each unchanged rule set had before the last publication. A publication
-    /// starts new feeds for all rule sets of the target, also for those that have not changed.
-    /// Until the new feeds report, the statuses of the unchanged rule sets are computed from this
-    /// map.
-    carried: HashMap<Text, WatchState>,
 }
 
 impl TrackedTarget {
@@ -113,15 +108,10 @@ impl TrackedTarget {
     /// Returns a publication with the rule book of the rule sets `usable`, which are sorted by
     /// name. Returns `None` if the published rule book stays in use. `generation` is the number of
     /// the newest rule book of any target. A new rule book gets the next number.
-    ///
-    /// After a restart of the server, a rule set still has the status that the previous process
-    /// wrote. `was_watched` returns true if this status says that the server watches the target of
-    /// the rule set. Such a rule set keeps this status until its feeds have reported.
     pub(super) fn publish(
         &mut self,
         gvr: &Arc<Gvr>,
         usable: Vec<Arc<RuleSet>>,
-        was_watched: impl Fn(&str) -> bool,
         generation: &mut u64,
     ) -> Option<Publication> {
         if !std::mem::take(&mut self.stale) {
@@ -151,7 +141,6 @@ impl TrackedTarget {
         if book.is_none() && self.published.is_none() {
             return None;
         }
-        self.carried = self.carry_over(book.as_deref(), was_watched);
         self.published.clone_from(&book);
         self.feeds.clear();
         Some(Publication {
@@ -174,31 +163,6 @@ impl TrackedTarget {
                     .zip(usable)
                     .all(|(a, b)| Arc::ptr_eq(a, b))
         })
-    }
-
-    /// Returns the new value of `carried`. `next` is the rule book that is published next.
-    fn carry_over(
-        &self,
-        next: Option<&RuleBook>,
-        was_watched: impl Fn(&str) -> bool,
-    ) -> HashMap<Text, WatchState> {
-        let mut carried = HashMap::new();
-        for rule_set in next.into_iter().flat_map(|book| &book.rule_sets) {
-            let watch = match &self.published {
-                Some(before)
-                    if before
-                        .rule_sets
-                        .iter()
-                        .any(|old| Arc::ptr_eq(old, rule_set)) =>
-                {
-                    self.watch_state(&rule_set.name)
-                }
-                None if was_watched(&rule_set.name) => WatchState::Active,
-                _ => continue,
-            };
-            carried.insert(rule_set.name.clone(), watch);
-        }
-        carried
     }
 
     pub(super) fn is_published(&self) -> bool {
@@ -303,10 +267,7 @@ impl TrackedTarget {
         if active {
             WatchState::Active
         } else {
-            self.carried
-                .get(name)
-                .cloned()
-                .unwrap_or(WatchState::Pending)
+            WatchState::Pending
         }
     }
 }
