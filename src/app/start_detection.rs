@@ -10,7 +10,7 @@ use super::server_pipeline::ServerPipeline;
 use crate::clock;
 use crate::detection::Supervisor;
 use crate::persist::UnsyncedRuleSets;
-use crate::rules::{Controller, Inputs, Outputs, compile_on_thread};
+use crate::rules::{Controller, Inputs, Outputs, SyncState, compile_on_thread};
 use crate::tracker_task::ActivityWriter;
 use aggregated_apiserver::serve::Readiness;
 use futures::{FutureExt as _, StreamExt as _};
@@ -57,8 +57,7 @@ impl ServerPipeline {
         let common = &self.common;
         let (publications, published) = mpsc::channel(BOOKS_CAPACITY);
         let (feedback, reported) = mpsc::channel(FEEDBACK_CAPACITY);
-        let (rule_sets_without_book, without_book_reader) = watch::channel(None);
-        let (unsynced_rule_sets, unsynced) = watch::channel(Arc::default());
+        let (sync, sync_reader) = watch::channel(SyncState::default());
         let supervisor = Supervisor {
             feed: input.feed,
             tracker: term.tracker.clone(),
@@ -92,15 +91,14 @@ impl ServerPipeline {
         };
         let outputs = Outputs {
             publications,
-            rule_sets_without_book,
-            unsynced_rule_sets,
+            sync,
             report: self.report.clone(),
             status: input.status,
         };
         term.tasks.start("rules", controller.run(inputs, outputs));
         let synced = watch_sync_state(
             restored_reader,
-            (without_book_reader, unsynced),
+            sync_reader,
             term.tracker.clone(),
             self.readiness.clone(),
             input.unsynced_rule_sets,
@@ -125,27 +123,23 @@ impl ServerPipeline {
 /// serves the operations that it has detected so far.
 async fn watch_sync_state(
     restored: oneshot::Receiver<()>,
-    (mut rule_sets_without_book, mut unsynced): (
-        watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
-        watch::Receiver<Arc<UnsyncedRuleSets>>,
-    ),
+    mut sync: watch::Receiver<SyncState>,
     tracker: mpsc::Sender<Message>,
     readiness: Arc<Readiness>,
     unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
     limit: Duration,
 ) {
-    // The senders of `restored` and `rule_sets_without_book` are dropped without a message in two
+    // The senders of `restored` and `sync` are dropped without a message in two
     // cases: the leadership term is ending, or the rule-set controller has panicked. In both cases,
     // this task is aborted soon. Until then, the leader must not serve the incomplete index.
     if restored.await.is_err() {
         return std::future::pending().await;
     }
     let complete = async {
-        let is_complete = rule_sets_without_book
-            .wait_for(Option::is_some)
-            .await
-            .is_ok();
-        send_rule_sets_and_flush(&mut rule_sets_without_book, &tracker).await;
+        let is_read = |state: &SyncState| state.without_book.is_some();
+        let is_complete = sync.wait_for(is_read).await.is_ok();
+        let state = sync.borrow_and_update().clone();
+        send_rule_sets_and_flush(state.without_book, &tracker).await;
         is_complete
     };
     match tokio::time::timeout(limit, complete).await {
@@ -163,16 +157,12 @@ async fn watch_sync_state(
         // This task first takes the newest value of the rule-set controller, and then flushes. So
         // after the flush, the index contains all operations that feeds detected before the
         // controller sent this value.
-        let unsynced_now = unsynced.borrow_and_update().clone();
-        send_rule_sets_and_flush(&mut rule_sets_without_book, &tracker).await;
-        if rule_sets_without_book.borrow().is_some() {
-            unsynced_rule_sets.send_replace(Some(unsynced_now));
+        let state = sync.borrow_and_update().clone();
+        if state.without_book.is_some() {
+            send_rule_sets_and_flush(state.without_book, &tracker).await;
+            unsynced_rule_sets.send_replace(Some(state.unsynced));
         }
-        let changed = tokio::select! {
-            changed = rule_sets_without_book.changed() => changed,
-            changed = unsynced.changed() => changed,
-        };
-        if changed.is_err() {
+        if sync.changed().await.is_err() {
             return std::future::pending().await;
         }
     }
@@ -181,13 +171,13 @@ async fn watch_sync_state(
 /// Tells the tracker that the controller has read all rule sets, and which of them are in no rule
 /// book. Returns after the tracker has processed this message and all earlier messages.
 ///
-/// Does nothing while `rule_sets_without_book` is `None`: a feed has not yet reported that its
+/// Does nothing while `without_book` is `None`: a feed has not yet reported that its
 /// target was read, or that the read failed.
 async fn send_rule_sets_and_flush(
-    rule_sets_without_book: &mut watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
+    without_book: Option<Arc<RuleSetsWithoutBook>>,
     tracker: &mpsc::Sender<Message>,
 ) {
-    let Some(without_book) = rule_sets_without_book.borrow_and_update().clone() else {
+    let Some(without_book) = without_book else {
         return;
     };
     let (done, flushed) = oneshot::channel();
@@ -206,14 +196,13 @@ async fn send_rule_sets_and_flush(
 mod tests {
     use super::*;
 
-    /// The rule-set controller owns the senders `restored` and `rule_sets_without_book`. If the
+    /// The rule-set controller owns the senders `restored` and `sync`. If the
     /// controller panics, both are dropped. The test drops them in the same way.
     #[tokio::test(start_paused = true)]
     async fn an_incomplete_index_is_not_served_after_the_controller_has_ended() {
         for is_restored in [false, true] {
             let (restored, restored_reader) = oneshot::channel();
-            let (rule_sets_without_book, without_book_reader) = watch::channel(None);
-            let (_unsynced, unsynced_reader) = watch::channel(Arc::default());
+            let (sync, sync_reader) = watch::channel(SyncState::default());
             let (tracker, _queue) = mpsc::channel(1);
             let readiness = Arc::new(Readiness::new());
             if is_restored {
@@ -221,10 +210,10 @@ mod tests {
             } else {
                 drop(restored);
             }
-            drop(rule_sets_without_book);
+            drop(sync);
             let synced = watch_sync_state(
                 restored_reader,
-                (without_book_reader, unsynced_reader),
+                sync_reader,
                 tracker,
                 readiness.clone(),
                 watch::Sender::new(None),

@@ -120,8 +120,7 @@ async fn pipeline(rule: Value) -> PipelineFixture {
     };
     let outputs = Outputs {
         publications,
-        rule_sets_without_book: watch::Sender::new(None),
-        unsynced_rule_sets: watch::Sender::new(Arc::default()),
+        sync: watch::Sender::default(),
         report,
         status: status.clone(),
     };

@@ -75,15 +75,22 @@ pub struct Inputs {
     pub feedback: mpsc::Receiver<Feedback>,
 }
 
+/// Which rule sets have been read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SyncState {
+    /// The rule sets that are in no rule book. `None` until each feed has sent its first report to
+    /// [`Inputs::feedback`].
+    pub without_book: Option<Arc<RuleSetsWithoutBook>>,
+    /// Names of the rule sets that may miss operations, because their targets are not up to date.
+    pub unsynced: Arc<BTreeSet<String>>,
+}
+
 /// The outputs of the controller.
 pub struct Outputs {
     /// Receives the rule books.
     pub publications: mpsc::Sender<Publication>,
-    /// The rule sets that are in no rule book. `None` until each feed has sent its first report to
-    /// [`Inputs::feedback`].
-    pub rule_sets_without_book: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
-    /// Names of the rule sets that may miss operations, because their targets are not up to date.
-    pub unsynced_rule_sets: watch::Sender<Arc<BTreeSet<String>>>,
+    /// Which rule sets have been read.
+    pub sync: watch::Sender<SyncState>,
     /// The state of all rule sets, for warnings and metrics.
     pub report: watch::Sender<Arc<Report>>,
     /// Receives the statuses.
@@ -211,19 +218,19 @@ impl Controller {
                 let report = Arc::new(self.registry.report());
                 outputs.report.send_replace(report);
             }
-            let unsynced = Arc::new(self.registry.unsynced_rule_sets());
-            send_change(&outputs.unsynced_rule_sets, unsynced);
-            // Before `rule_sets_without_book` is sent, the tracker, which turns detections into
-            // operations, must have received all published rule books. The tracker receives each
-            // rule book before the feeds of this rule book start. So when all feeds have reported,
-            // the tracker has received all rule books.
-            if self.start == StartPhase::Done && self.registry.caught_up() {
-                let rule_sets_without_book = Arc::new(self.registry.rule_sets_without_book());
-                send_change(
-                    &outputs.rule_sets_without_book,
-                    Some(rule_sets_without_book),
-                );
-            }
+            // Before `without_book` is sent, the tracker, which turns detections into operations, must
+            // have received all published rule books. The tracker receives each rule book before the
+            // feeds of this rule book start. So when all feeds have reported, the tracker has received
+            // all rule books.
+            let has_caught_up = self.start == StartPhase::Done && self.registry.caught_up();
+            outputs.sync.send_if_modified(|last| {
+                let without_book = has_caught_up.then(|| self.registry.rule_sets_without_book());
+                let state = SyncState {
+                    without_book: without_book.map(Arc::new).or(last.without_book.clone()),
+                    unsynced: Arc::new(self.registry.unsynced_rule_sets()),
+                };
+                std::mem::replace(last, state) != *last
+            });
         }
     }
 
@@ -272,15 +279,6 @@ impl Controller {
         }
         true
     }
-}
-
-/// Sends a value if it differs from the last one.
-fn send_change<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
-    sender.send_if_modified(|last| {
-        let is_new = *last != value;
-        *last = value;
-        is_new
-    });
 }
 
 fn every(period: Duration) -> tokio::time::Interval {

@@ -20,12 +20,6 @@ fn gaps(fixture: &ControllerFixture) -> Vec<String> {
         .collect()
 }
 
-/// Returns the names of the rule sets that are unsynced.
-fn unsynced(fixture: &ControllerFixture) -> String {
-    let unsynced = fixture.unsynced.borrow();
-    unsynced.iter().map(String::as_str).collect()
-}
-
 /// Starts a controller with the rule set `a` for `cars`, which is watched, and with the large rule
 /// set `b`, which is being compiled.
 async fn compiling(target: &str) -> ControllerFixture {
@@ -65,14 +59,14 @@ async fn other_rule_sets_are_published_while_a_rule_set_is_compiled() {
 #[tokio::test(start_paused = true)]
 async fn the_start_waits_for_the_compiler_for_a_limited_time() {
     let fixture = compiling("boats").await;
-    assert!(fixture.rule_sets_without_book.borrow().is_none());
+    assert!(fixture.without_book().is_none());
     assert_eq!(fixture.report.borrow().rule_sets.len(), 0);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let without_book = fixture.rule_sets_without_book.borrow().clone();
+    let without_book = fixture.without_book();
     let undecided = without_book.expect("the start is done").undecided.clone();
     assert_eq!(undecided, BTreeSet::from(["b".to_owned()]));
     assert_eq!(gaps(&fixture), ["b: is being compiled"]);
-    assert_eq!(unsynced(&fixture), "b");
+    assert_eq!(fixture.unsynced(), "b");
     let status = fixture.status("b");
     assert_eq!(condition(&status, "Ready").unwrap(), "False/Compiling");
     assert_eq!(
@@ -82,7 +76,7 @@ async fn the_start_waits_for_the_compiler_for_a_limited_time() {
 
     fixture.compiler.hold(&[]);
     moment().await;
-    assert_eq!(unsynced(&fixture), "b", "its target is not read yet");
+    assert_eq!(fixture.unsynced(), "b", "its target is not read yet");
     assert_eq!(gaps(&fixture), ["b: target is being listed"]);
 }
 
@@ -93,7 +87,7 @@ async fn a_rule_set_is_undecided_until_its_rule_book_is_published() {
     let mut fixture = compiling("cars").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let undecided = |fixture: &ControllerFixture| {
-        let without_book = fixture.rule_sets_without_book.borrow().clone();
+        let without_book = fixture.without_book();
         without_book.expect("the start is done").undecided.clone()
     };
     let only_b = BTreeSet::from(["b".to_owned()]);
@@ -124,7 +118,7 @@ async fn a_lost_watch_is_reported_while_a_rule_set_is_compiled() {
         gaps(&fixture),
         ["a: target cannot be watched", "b: is being compiled"]
     );
-    assert_eq!(unsynced(&fixture), "ab");
+    assert_eq!(fixture.unsynced(), "ab");
 }
 
 #[tokio::test(start_paused = true)]
@@ -285,7 +279,7 @@ async fn a_rule_set_that_is_deleted_while_it_is_compiled_is_not_published() {
     fixture.compiler.hold(&[]);
     moment().await;
     assert_eq!(fixture.published().len(), 0);
-    assert_eq!(unsynced(&fixture), "");
+    assert_eq!(fixture.unsynced(), "");
 
     // A rule set with the same name, but another uid, does not get the rules of the deleted one.
     fixture.compiler.hold(&["a"]);

@@ -186,8 +186,7 @@ struct ControllerFixture {
     rule_sets: mpsc::UnboundedSender<RuleSetEvent>,
     feedback: mpsc::Sender<Feedback>,
     publications: mpsc::Receiver<Publication>,
-    rule_sets_without_book: watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
-    unsynced: watch::Receiver<Arc<BTreeSet<String>>>,
+    sync: watch::Receiver<SyncState>,
     report: watch::Receiver<Arc<Report>>,
     sink: Arc<Sink>,
 }
@@ -201,8 +200,7 @@ fn fixture() -> ControllerFixture {
     let (rule_sets, events) = mpsc::unbounded_channel();
     let (feedback, reported) = mpsc::channel(16);
     let (publish, publications) = mpsc::channel(64);
-    let (without_book_sender, rule_sets_without_book) = watch::channel(None);
-    let (unsynced_sender, unsynced) = watch::channel(Arc::default());
+    let (sync_sender, sync) = watch::channel(SyncState::default());
     let (reported_state, report) = watch::channel(Arc::default());
     let sink = Arc::new(Sink::default());
     let inputs = Inputs {
@@ -213,8 +211,7 @@ fn fixture() -> ControllerFixture {
     };
     let outputs = Outputs {
         publications: publish,
-        rule_sets_without_book: without_book_sender,
-        unsynced_rule_sets: unsynced_sender,
+        sync: sync_sender,
         report: reported_state,
         status: sink.clone(),
     };
@@ -229,8 +226,7 @@ fn fixture() -> ControllerFixture {
         rule_sets,
         feedback,
         publications,
-        rule_sets_without_book,
-        unsynced,
+        sync,
         report,
         sink,
     }
@@ -278,6 +274,21 @@ impl ControllerFixture {
     fn discovery_hangs(&self, resource: &str) {
         let mut answers = self.discovery.answers.lock().unwrap();
         answers.insert(resource.into(), None);
+    }
+
+    /// Returns the rule sets that are in no rule book. `None` until each feed has reported.
+    fn without_book(&self) -> Option<Arc<RuleSetsWithoutBook>> {
+        self.sync.borrow().without_book.clone()
+    }
+
+    /// Returns the names of the rule sets that are unsynced.
+    fn unsynced(&self) -> String {
+        self.sync
+            .borrow()
+            .unsynced
+            .iter()
+            .map(String::as_str)
+            .collect()
     }
 
     /// Returns the resources that were looked up since the last call.

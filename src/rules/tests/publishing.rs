@@ -161,11 +161,7 @@ async fn restored_operations_of_an_invalid_rule_set_wait_for_its_correction() {
     let invalid = rule_set("a", "cars", "1 +");
     let mut fixture = started(&[invalid.clone(), rule_set("b", "cars", "true")]).await;
     fixture.catch_up().await;
-    let rule_sets_without_book = fixture
-        .rule_sets_without_book
-        .borrow()
-        .clone()
-        .expect("all feeds have reported");
+    let rule_sets_without_book = fixture.without_book().expect("all feeds have reported");
     assert_eq!(
         rule_sets_without_book.undecided,
         BTreeSet::from(["a".to_owned()])
@@ -173,11 +169,7 @@ async fn restored_operations_of_an_invalid_rule_set_wait_for_its_correction() {
     fixture.apply(&edited(invalid, "true"));
     moment().await;
     fixture.catch_up().await;
-    let rule_sets_without_book = fixture
-        .rule_sets_without_book
-        .borrow()
-        .clone()
-        .expect("all feeds have reported");
+    let rule_sets_without_book = fixture.without_book().expect("all feeds have reported");
     assert_eq!(rule_sets_without_book.undecided, BTreeSet::new());
 }
 
@@ -451,7 +443,7 @@ async fn a_formatting_edit_publishes_nothing_and_updates_observed_generation() {
             "the rule set must stay watched"
         );
         assert!(
-            fixture.unsynced.borrow().is_empty(),
+            fixture.unsynced().is_empty(),
             "the target must not be read again"
         );
     }

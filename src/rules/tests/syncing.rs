@@ -7,12 +7,12 @@ async fn without_rule_sets_the_server_is_synced_at_once() {
     let fixture = fixture();
     moment().await;
     assert!(
-        fixture.rule_sets_without_book.borrow().is_none(),
+        fixture.without_book().is_none(),
         "the state must not be complete before the rule sets have been read"
     );
     fixture.list(&[]);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert!(fixture.rule_sets_without_book.borrow().is_some());
+    assert!(fixture.without_book().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,14 +31,14 @@ async fn server_is_synced_once_every_feed_has_synced_or_failed() {
         .await;
     moment().await;
     assert!(
-        fixture.rule_sets_without_book.borrow().is_none(),
+        fixture.without_book().is_none(),
         "the state must not be complete before every feed has reported"
     );
     fixture
         .report_of(sources[1].clone(), book.generation, None)
         .await;
     moment().await;
-    assert!(fixture.rule_sets_without_book.borrow().is_some());
+    assert!(fixture.without_book().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,11 +55,7 @@ async fn rule_sets_are_reported_while_their_target_has_a_gap() {
         rule_set("f", "boats", "not valid"),
     ]);
     moment().await;
-    let unsynced = |fixture: &ControllerFixture| -> String {
-        let unsynced = fixture.unsynced.borrow();
-        unsynced.iter().map(String::as_str).collect()
-    };
-    assert_eq!(unsynced(&fixture), "abcd");
+    assert_eq!(fixture.unsynced(), "abcd");
     let published = fixture.published();
     let of = |resource: &str| {
         let mut published = published.iter();
@@ -81,16 +77,16 @@ async fn rule_sets_are_reported_while_their_target_has_a_gap() {
     fixture.report(&of("boats"), None).await;
     moment().await;
     assert!(
-        fixture.rule_sets_without_book.borrow().is_some(),
+        fixture.without_book().is_some(),
         "a failing feed must not delay the first state"
     );
-    assert_eq!(unsynced(&fixture), "bd");
+    assert_eq!(fixture.unsynced(), "bd");
     fixture.report_of(feed("y"), book.generation, None).await;
     moment().await;
-    assert_eq!(unsynced(&fixture), "d");
+    assert_eq!(fixture.unsynced(), "d");
     fixture.report(&of("boats"), Some("away")).await;
     moment().await;
-    assert_eq!(unsynced(&fixture), "cd");
+    assert_eq!(fixture.unsynced(), "cd");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +100,7 @@ async fn targets_that_cannot_be_watched_do_not_delay_the_sync() {
         rule_set("c", "trains", "not valid"),
     ]);
     moment().await;
-    let rule_sets_without_book = fixture.rule_sets_without_book.borrow().clone();
+    let rule_sets_without_book = fixture.without_book();
     let rule_sets_without_book = rule_sets_without_book
         .expect("targets that cannot be watched do not delay the first state");
     assert!(
@@ -124,7 +120,7 @@ async fn a_target_that_is_found_late_counts_as_undecided_until_its_feed_has_repo
     fixture.list(&[rule_set("b", "boats", "true")]);
     moment().await;
     let undecided = |fixture: &ControllerFixture| -> usize {
-        let rule_sets_without_book = fixture.rule_sets_without_book.borrow().clone();
+        let rule_sets_without_book = fixture.without_book();
         rule_sets_without_book.map_or(usize::MAX, |rule_sets_without_book| {
             rule_sets_without_book.undecided.len()
         })
@@ -159,7 +155,7 @@ async fn hanging_discovery_delays_no_other_target() {
         Some("True/Watching")
     );
     assert!(
-        fixture.rule_sets_without_book.borrow().is_none(),
+        fixture.without_book().is_none(),
         "the state must not be complete before every look-up has ended"
     );
 }
