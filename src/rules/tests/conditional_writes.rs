@@ -208,6 +208,24 @@ async fn conflict_of_a_repair_is_resolved_after_the_event() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn conflict_without_an_event_is_retried_with_back_off() {
+    let mut fixture = fixture();
+    fixture.set_version(10);
+    fixture.list(&[at(9, None)]);
+    moment().await;
+    fixture.published();
+    for _ in 0..600 {
+        fixture.changes.send(()).unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let attempts = fixture.writes().len();
+    assert!(
+        (5..=9).contains(&attempts),
+        "{attempts} attempts in ten minutes"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn constantly_changing_rule_set_causes_few_conflicts() {
     let mut fixture = fixture();
     fixture.set_version(1_000_000);
