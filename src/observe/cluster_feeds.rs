@@ -5,8 +5,8 @@
 use super::requests::{self, Refusal};
 use super::{
     Connection, Feed, GapReason, ObjectNames, Raw, inline,
-    list_and_watch::{WatchProgress, WatchTask},
     read_budget::ReadBudget,
+    watch_task::{WatchProgress, WatchTask},
 };
 use crate::telemetry::Metrics;
 use futures::FutureExt as _;

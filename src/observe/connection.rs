@@ -313,7 +313,7 @@ fn clients(
 }
 
 /// Sends a request, and limits the time until its answer is complete. A watch has no limit here,
-/// because a watch lasts for minutes. The module `list_and_watch` has timeouts for watches.
+/// because a watch lasts for minutes. The module `watch_task` has timeouts for watches.
 async fn time_limited<S, B>(
     service: S,
     mut request: Request<Body>,

@@ -6,11 +6,11 @@
 
 use super::{
     GapReason, InvalidData, Raw,
-    list_and_watch::{AttemptEnd, IDLE_TIMEOUT, INTERRUPTION_REPORT_DELAY, WatchTask},
     parts::{BodyEnd, BodyPart, MAX_PART, PartReader},
     read_budget::ListPermit,
     requests::{Refusal, escaped},
     watch_event,
+    watch_task::{AttemptEnd, IDLE_TIMEOUT, INTERRUPTION_REPORT_DELAY, WatchTask},
 };
 use bytes::Bytes;
 use http_body_util::BodyExt as _;

@@ -23,11 +23,11 @@ mod folder_feed;
 mod backoff;
 mod folder_scan;
 mod list;
-mod list_and_watch;
 mod parts;
 mod read_budget;
 mod requests;
 mod watch_event;
+mod watch_task;
 
 pub(crate) use backoff::Backoff;
 pub use cluster_feeds::ClusterFeed;

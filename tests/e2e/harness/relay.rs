@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// Duration of a periodic interruption. If the server cannot continue a watch for 2 s
-/// (`INTERRUPTION_REPORT_DELAY` in `src/observe/list_and_watch.rs`), it reports a watch gap: a time
+/// (`INTERRUPTION_REPORT_DELAY` in `src/observe/watch_task.rs`), it reports a watch gap: a time
 /// in which the server can miss changes of objects. So each periodic interruption causes a watch
 /// gap.
 const INTERRUPTION: Duration = Duration::from_secs(3);
