@@ -4,13 +4,6 @@
 use crate::harness::{
     Caller, Events, OPERATION, TestCluster, event_types, eventually, migrating, ok_if, shared, text,
 };
-use openssl::asn1::Asn1Time;
-use openssl::bn::BigNum;
-use openssl::hash::MessageDigest;
-use openssl::pkey::{PKey, Private};
-use openssl::rsa::Rsa;
-use openssl::x509::extension::ExtendedKeyUsage;
-use openssl::x509::{X509, X509Builder, X509NameBuilder};
 use serde_json::json;
 
 #[test]
@@ -225,97 +218,4 @@ fn the_front_proxy_acts_for_the_user_it_names() {
         // request of the front proxy without this header has no user.
         proxy.get(&path).await.refused(401);
     });
-}
-
-#[test]
-fn a_client_certificate_of_the_cluster_authenticates_and_others_are_401() {
-    shared(async |cluster| {
-        let addresses = &cluster.control_plane.addresses;
-        let read = |path| std::fs::read(path).expect("the control plane writes this file");
-        let ca = X509::from_pem(&read(&addresses.client_ca)).expect("the file is a certificate");
-        let key =
-            PKey::private_key_from_pem(&read(&addresses.client_ca_key)).expect("the file is a key");
-        let path = OPERATION.path(None);
-        let holder = |name: &str, group: &str, ca: &X509, key: &PKey<Private>| {
-            let mut config = cluster.direct();
-            let (certificate, own) = issue(name, group, ca, key);
-            config.auth_info.client_certificate_data = Some(base64(&certificate));
-            config.auth_info.client_key_data = Some(base64(&own).into());
-            Caller::new(config)
-        };
-        holder("jane", "system:masters", &ca, &key)
-            .get(&path)
-            .await
-            .ok();
-        let message = holder("joe", "people", &ca, &key)
-            .get(&path)
-            .await
-            .refused(403);
-        assert!(message.contains("User \"joe\""), "{message}");
-
-        let other_key = Rsa::generate(2048)
-            .and_then(PKey::from_rsa)
-            .expect("OpenSSL creates keys");
-        let other = issue_with("kubernetes", "", None, &other_key, &other_key);
-        let forger = holder("jane", "system:masters", &other, &other_key);
-        forger.get(&path).await.refused(401);
-        let headers = [("X-Remote-User", "system:admin")];
-        forger.get_with(&path, &headers).await.refused(401);
-    });
-}
-
-fn base64(pem: &[u8]) -> String {
-    openssl::base64::encode_block(pem)
-}
-
-/// Issues a client certificate with this CA. Returns the certificate and its key as PEM.
-fn issue(name: &str, group: &str, ca: &X509, key: &PKey<Private>) -> (Vec<u8>, Vec<u8>) {
-    let own = Rsa::generate(2048)
-        .and_then(PKey::from_rsa)
-        .expect("OpenSSL creates keys");
-    let certificate = issue_with(name, group, Some(ca), key, &own);
-    (
-        certificate.to_pem().expect("OpenSSL writes PEM"),
-        own.private_key_to_pem_pkcs8().expect("OpenSSL writes PEM"),
-    )
-}
-
-/// Issues a certificate for the key `own`, and signs it with `ca_key`. If `ca` is None, the
-/// certificate is self-signed, and `own` and `ca_key` must be the same key.
-fn issue_with(
-    name: &str,
-    group: &str,
-    ca: Option<&X509>,
-    ca_key: &PKey<Private>,
-    own: &PKey<Private>,
-) -> X509 {
-    let mut subject = X509NameBuilder::new().expect("OpenSSL creates names");
-    if !group.is_empty() {
-        subject
-            .append_entry_by_text("O", group)
-            .expect("the group is valid");
-    }
-    subject
-        .append_entry_by_text("CN", name)
-        .expect("the name is valid");
-    let subject = subject.build();
-    let build = || -> Result<X509, openssl::error::ErrorStack> {
-        let mut builder = X509Builder::new()?;
-        builder.set_version(2)?;
-        let serial = BigNum::from_u32(std::process::id())?.to_asn1_integer()?;
-        builder.set_serial_number(&serial)?;
-        builder.set_subject_name(&subject)?;
-        builder.set_issuer_name(ca.map_or(&subject, |ca| ca.subject_name()))?;
-        builder.set_pubkey(own)?;
-        let not_before = Asn1Time::from_unix(0)?;
-        builder.set_not_before(&not_before)?;
-        let not_after = Asn1Time::days_from_now(1)?;
-        builder.set_not_after(&not_after)?;
-        if ca.is_some() {
-            builder.append_extension(ExtendedKeyUsage::new().client_auth().build()?)?;
-        }
-        builder.sign(ca_key, MessageDigest::sha256())?;
-        Ok(builder.build())
-    };
-    build().expect("OpenSSL creates certificates")
 }

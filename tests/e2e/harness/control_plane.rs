@@ -24,8 +24,6 @@ pub struct ControlPlaneAddresses {
     pub request_header_client_key: String,
     #[serde(rename = "clientCA")]
     pub client_ca: PathBuf,
-    #[serde(rename = "clientCAKey")]
-    pub client_ca_key: PathBuf,
 }
 
 /// A running control plane. Its program stops the control plane when the program's standard input
