@@ -3,9 +3,9 @@
 
 use super::kinds;
 use aggregated_apiserver::auth::{
-    AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates,
+    AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, ResourceAttributes,
 };
-use aggregated_apiserver::serve::{AdvertisedResource, ErrorStatus, Query, ResourceRequest, verb};
+use aggregated_apiserver::serve::{AdvertisedResource, ErrorStatus, Query, verb};
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
@@ -59,7 +59,10 @@ impl ObjectServer {
 
     /// Returns the kind, the namespace, the name and the verb that a request is about. Returns None
     /// if the path is not that of an object of the demo.
-    fn target(&self, request: &Request) -> Option<(&'static AdvertisedResource, ResourceRequest)> {
+    fn target(
+        &self,
+        request: &Request,
+    ) -> Option<(&'static AdvertisedResource, ResourceAttributes)> {
         let parts: Vec<&str> = request.uri().path().split('/').skip(1).collect();
         let (group, version, rest) = match &*parts {
             ["api", version, rest @ ..] => ("", *version, rest),
@@ -78,10 +81,13 @@ impl ObjectServer {
             let has_path = kind.namespaced == is_in_namespace || kind.namespaced && name.is_empty();
             has_path && (kind.group, kind.version, kind.plural) == (group, version, plural)
         })?;
-        let mut target = ResourceRequest {
+        let mut target = ResourceAttributes {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: plural.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            ..ResourceRequest::default()
+            ..ResourceAttributes::default()
         };
         target.verb = verb(request.method(), &target, &Query::of(request.uri()));
         Some((kind, target))
@@ -91,7 +97,7 @@ impl ObjectServer {
     async fn answer(
         &self,
         kind: &AdvertisedResource,
-        request: &ResourceRequest,
+        request: &ResourceAttributes,
         headers: &HeaderMap,
     ) -> Result<Value, ErrorStatus> {
         let peer = PeerCertificates::default();
@@ -100,21 +106,11 @@ impl ObjectServer {
         };
         // As in a kube-apiserver, the access check for the Namespace object `a` has the namespace
         // `a`.
-        let namespace = match kind.kind {
-            "Namespace" => &request.name,
-            _ => &request.namespace,
-        };
-        let asked = Attributes::Resource {
-            verb: request.verb.to_owned(),
-            group: kind.group.to_owned(),
-            version: kind.version.to_owned(),
-            resource: kind.plural.to_owned(),
-            subresource: String::new(),
-            namespace: namespace.clone(),
-            name: request.name.clone(),
-            fields: Vec::new(),
-            labels: Vec::new(),
-        };
+        let mut asked = request.clone();
+        if kind.kind == "Namespace" {
+            asked.namespace.clone_from(&request.name);
+        }
+        let asked = Attributes::Resource(asked);
         let decision = self.authorize.authorize(&user, &asked).await;
         if !matches!(decision, Ok(AccessDecision::Allow)) {
             return Err(ErrorStatus::forbidden(&user, &asked, ""));

@@ -83,12 +83,9 @@ impl DemoUser {
         match (self.namespace, asked) {
             (None, _) => true,
             (Some(_), Attributes::NonResource { .. }) => false,
-            (
-                Some(own),
-                Attributes::Resource {
-                    verb, namespace, ..
-                },
-            ) => namespace == own && matches!(&**verb, "get" | "list" | "watch"),
+            (Some(own), Attributes::Resource(asked)) => {
+                asked.namespace == own && matches!(asked.verb, "get" | "list" | "watch")
+            }
         }
     }
 }
@@ -113,6 +110,7 @@ impl Authorize for DemoUsers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aggregated_apiserver::auth::ResourceAttributes;
     use http::HeaderValue;
 
     const USERS: [(&str, DemoUser); 2] = [
@@ -145,19 +143,16 @@ mod tests {
         DemoUsers::new(USERS).authenticate(&peer, &headers).await
     }
 
-    async fn may(token: Option<&str>, verb: &str, namespace: &str) -> bool {
+    async fn may(token: Option<&str>, verb: &'static str, namespace: &str) -> bool {
         let user = user(token).await.unwrap();
-        let asked = Attributes::Resource {
-            verb: verb.to_owned(),
+        let asked = Attributes::Resource(ResourceAttributes {
+            verb,
             group: "live.ifo.kubevirt.io".to_owned(),
             version: "v1alpha1".to_owned(),
             resource: "inflightoperations".to_owned(),
-            subresource: String::new(),
             namespace: namespace.to_owned(),
-            name: String::new(),
-            fields: Vec::new(),
-            labels: Vec::new(),
-        };
+            ..ResourceAttributes::default()
+        });
         let decision = DemoUsers::new(USERS).authorize(&user, &asked).await;
         decision.unwrap() == AccessDecision::Allow
     }
@@ -187,7 +182,7 @@ mod tests {
         let viewer = user(Some("secret-2")).await.unwrap();
         let metrics = Attributes::NonResource {
             path: "/metrics".to_owned(),
-            verb: "get".to_owned(),
+            verb: "get",
         };
         let decision = DemoUsers::new(USERS).authorize(&viewer, &metrics).await;
         assert_ne!(decision.unwrap(), AccessDecision::Allow);

@@ -40,7 +40,7 @@ pub fn required_access(headers: &HeaderMap) -> Option<Attributes> {
         .contains_key(TERM_HEADER)
         .then(|| Attributes::NonResource {
             path: PEER_PATH.to_owned(),
-            verb: "get".to_owned(),
+            verb: "get",
         })
 }
 

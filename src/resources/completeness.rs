@@ -21,7 +21,9 @@
 
 use super::OperationHooks;
 use crate::index::{Object, ReadVersion, Scope, index_key};
-use aggregated_apiserver::auth::{AccessDecision, Attributes, SelectorRequirement, User};
+use aggregated_apiserver::auth::{
+    AccessDecision, Attributes, ResourceAttributes, SelectorRequirement, User,
+};
 use aggregated_apiserver::serve::{Read, ReviewedSelectors, version_of_list};
 use axum::response::Response;
 use http::header::WARNING;
@@ -124,10 +126,9 @@ async fn incomplete(hooks: &OperationHooks, gaps: &Gaps, read: Read<'_>) -> Opti
 /// Returns the label selector for the operations that matter to the client. An invalid selector
 /// matches all operations, so that no warning is missing.
 fn wanted_operations(headers: &HeaderMap) -> ReviewedSelectors {
-    let selector = headers
-        .get(SELECTOR_HEADER)
-        .and_then(|value| value.to_str().ok());
-    selector.map_or_else(ReviewedSelectors::default, ReviewedSelectors::of_labels)
+    let selector = headers.get(SELECTOR_HEADER);
+    let selector = selector.and_then(|value| value.to_str().ok());
+    ReviewedSelectors::parse("", selector.unwrap_or_default())
 }
 
 /// Returns the rule sets that the client ignores.
@@ -165,17 +166,13 @@ async fn may_list_rule_sets(hooks: &OperationHooks, user: Option<&User>) -> bool
     let Some(user) = user else {
         return false;
     };
-    let attributes = Attributes::Resource {
-        verb: "list".to_owned(),
+    let attributes = Attributes::Resource(ResourceAttributes {
+        verb: "list",
         group: GROUP.to_owned(),
         version: VERSION.to_owned(),
         resource: ruleset::PLURAL.to_owned(),
-        subresource: String::new(),
-        namespace: String::new(),
-        name: String::new(),
-        fields: Vec::new(),
-        labels: Vec::new(),
-    };
+        ..ResourceAttributes::default()
+    });
     let decision = hooks.authorize.authorize(user, &attributes).await;
     matches!(decision, Ok(AccessDecision::Allow))
 }

@@ -144,7 +144,7 @@ impl Authorize for RecordingAuthorizer {
 }
 
 fn is_for_rule_sets(attributes: &Attributes) -> bool {
-    matches!(attributes, Attributes::Resource { resource, .. } if resource == "operationrulesets")
+    matches!(attributes, Attributes::Resource(it) if it.resource == "operationrulesets")
 }
 
 /// A server with an index of operations and an index of rule sets. A server from

@@ -3,6 +3,7 @@
 //! health probes and audit IDs.
 
 use super::*;
+use aggregated_apiserver::auth::{ResourceAttributes, SelectorAttributes, SelectorRequirement};
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
@@ -93,28 +94,31 @@ async fn the_authorizer_receives_the_selectors() {
              &fieldSelector=metadata.name%3Dx,status.phase!%3DActive&labelSelector=a%20in%20(b,c),d%3E1"
         ))
         .await;
-    let requirement =
-        |key: &str, operator, values: &[&str]| aggregated_apiserver::auth::SelectorRequirement {
-            key: key.to_owned(),
-            operator,
-            values: values.iter().map(|&value| value.to_owned()).collect(),
-        };
+    let requirement = |key: &str, operator, values: &[&str]| SelectorRequirement {
+        key: key.to_owned(),
+        operator,
+        values: values.iter().map(|&value| value.to_owned()).collect(),
+    };
     assert_eq!(
         fixture.authorizer.last(),
-        Attributes::Resource {
-            verb: "watch".to_owned(),
+        Attributes::Resource(ResourceAttributes {
+            verb: "watch",
             group: "live.ifo.kubevirt.io".to_owned(),
             version: "v1alpha1".to_owned(),
             resource: "inflightoperations".to_owned(),
-            subresource: String::new(),
             namespace: "n".to_owned(),
             name: "x".to_owned(),
-            fields: vec![
-                requirement("metadata.name", "In", &["x"]),
-                requirement("status.phase", "NotIn", &["Active"]),
-            ],
-            labels: vec![requirement("a", "In", &["b", "c"])],
-        }
+            field_selector: SelectorAttributes {
+                requirements: vec![
+                    requirement("metadata.name", "In", &["x"]),
+                    requirement("status.phase", "NotIn", &["Active"]),
+                ],
+            },
+            label_selector: SelectorAttributes {
+                requirements: vec![requirement("a", "In", &["b", "c"])],
+            },
+            ..ResourceAttributes::default()
+        })
     );
 }
 

@@ -97,29 +97,7 @@ fn review_spec(
         "extra": user.extra,
     });
     match attributes {
-        Attributes::Resource {
-            verb,
-            group,
-            version,
-            resource,
-            subresource,
-            namespace,
-            name,
-            fields,
-            labels,
-        } => {
-            spec["resourceAttributes"] = json!({
-                "verb": verb,
-                "group": group,
-                "version": version,
-                "resource": resource,
-                "subresource": subresource,
-                "namespace": namespace,
-                "name": name,
-                "fieldSelector": {"requirements": fields},
-                "labelSelector": {"requirements": labels},
-            });
-        }
+        Attributes::Resource(attributes) => spec["resourceAttributes"] = json!(attributes),
         Attributes::NonResource { path, verb } => {
             spec["nonResourceAttributes"] = json!({"path": path, "verb": verb});
         }

@@ -42,6 +42,7 @@ pub use client_certificate_verifier::client_certificate_verifier;
 use futures::future::BoxFuture;
 use http::HeaderMap;
 use rustls::pki_types::CertificateDer;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -96,43 +97,58 @@ pub trait Authenticate: Send + Sync + 'static {
 #[error("Unauthorized")]
 pub struct Unauthenticated;
 
-/// The attributes of a request on which its authorization depends, as in a `SubjectAccessReview`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// The attributes of a request: what its method and its URL ask for. The authorization of the request
+/// depends on them, as in a `SubjectAccessReview`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attributes {
-    /// A request for a resource.
-    Resource {
-        /// `get`, `list`, `watch`, `create` …
-        verb: String,
-        /// API group.
-        group: String,
-        /// API version.
-        version: String,
-        /// Plural resource name.
-        resource: String,
-        /// Subresource, such as `status`. Empty if the request names no subresource.
-        subresource: String,
-        /// Namespace. Empty for a request in all namespaces, and for a cluster-scoped resource.
-        namespace: String,
-        /// Object name. Empty if the request is not for one object.
-        name: String,
-        /// Requirements of the field selector of a list, watch or deletecollection. Empty for other
-        /// verbs.
-        fields: Vec<SelectorRequirement>,
-        /// Requirements of the label selector of a list, watch or deletecollection. Empty for other
-        /// verbs.
-        labels: Vec<SelectorRequirement>,
-    },
+    /// A request for a resource. Its path is below `/apis/GROUP/VERSION/`.
+    Resource(ResourceAttributes),
     /// A request for a path that names no resource, such as `/metrics`.
     NonResource {
-        /// The path.
+        /// The path, percent-decoded.
         path: String,
         /// HTTP method in lower case.
-        verb: String,
+        verb: &'static str,
     },
 }
 
+/// The attributes of a request for a resource. Empty texts and lists do not apply to the request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceAttributes {
+    /// `get`, `list`, `watch`, `create` … Empty if the HTTP method, such as OPTIONS, has no Kubernetes
+    /// verb.
+    pub verb: &'static str,
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Plural name of the resource.
+    pub resource: String,
+    /// Subresource, such as `status`, and the rest of the path after the subresource.
+    pub subresource: String,
+    /// Namespace. Empty for a request in all namespaces, and for a cluster-scoped resource.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    /// The field selector of a list, watch or deletecollection. Only reviews contain it.
+    pub field_selector: SelectorAttributes,
+    /// The label selector of a list, watch or deletecollection. Only reviews contain it.
+    pub label_selector: SelectorAttributes,
+    /// True for the deprecated paths with `/watch/`, such as `/apis/GROUP/VERSION/watch/things`.
+    #[serde(skip)]
+    pub legacy_watch: bool,
+}
+
+/// The requirements of a selector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SelectorAttributes {
+    /// An object must fulfil all requirements.
+    pub requirements: Vec<SelectorRequirement>,
+}
+
 /// One requirement of a selector, as in `authorization.k8s.io/v1`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SelectorRequirement {
     /// Label key or field path.
     pub key: String,

@@ -6,28 +6,46 @@ use super::ServerState;
 use super::concurrency_limit::RequestingClient;
 use super::connections::{self, ConnectionClass, ConnectionRefused};
 use super::error_status::ErrorStatus;
-use super::request::{Query, RequestTarget, ResourceRequest};
+use super::request::{self, Query};
 use super::selectors::ReviewedSelectors;
 use super::websocket;
 use crate::auth::{
     ANONYMOUS_USER, AccessDecision, Attributes, PeerCertificates, Unauthenticated, User,
 };
+use http::header;
 use http::request::Parts;
-use http::{Method, header};
 use std::any::Any;
-use std::sync::Arc;
 
 /// A slot in a limit. The slot becomes free when it is dropped.
-pub type Slot = Arc<dyn Any + Send + Sync>;
+pub(super) type Slot = Box<dyn Any + Send>;
 
-/// A request whose path and query are parsed.
-pub(super) struct Incoming {
-    pub(super) parts: Parts,
-    pub(super) requested: Arc<RequestTarget>,
-    pub(super) query: Arc<Query>,
+/// What a request asks for.
+#[derive(Debug)]
+pub struct Requested {
+    /// The resource with the verb, or the path that belongs to no resource.
+    pub attributes: Attributes,
+    /// The options in the query.
+    pub query: Query,
+    /// True if the client asks for an upgrade to WebSocket. Only watches support this upgrade.
+    pub is_websocket: bool,
 }
 
-impl Incoming {
+impl Requested {
+    /// Parses the request. Moves the token of a WebSocket request to the header `Authorization`.
+    pub(super) fn of(parts: &mut Parts) -> Result<Self, ErrorStatus> {
+        let query = Query::of(&parts.uri);
+        let is_websocket = websocket::is_requested(parts);
+        if is_websocket {
+            websocket::move_token_to_authorization(&mut parts.headers)
+                .map_err(|Unauthenticated| ErrorStatus::unauthorized())?;
+        }
+        Ok(Self {
+            attributes: request::parse(&parts.method, &parts.uri, &query)?,
+            query,
+            is_websocket,
+        })
+    }
+
     /// Returns true for a path that needs no authentication, and for a health probe.
     pub(super) fn is_public_or_probe(&self) -> bool {
         self.is_path(is_public_path) || self.is_path(is_probe_path)
@@ -35,28 +53,28 @@ impl Incoming {
 
     /// Returns true if the request is a watch.
     pub(super) fn is_watch(&self) -> bool {
-        matches!(&*self.requested, RequestTarget::Resource(resource) if resource.verb == "watch")
+        matches!(&self.attributes, Attributes::Resource(it) if it.verb == "watch")
     }
 
     fn is_path(&self, matches: fn(&str) -> bool) -> bool {
-        matches!(&*self.requested, RequestTarget::Path(path) if matches(path))
+        matches!(&self.attributes, Attributes::NonResource { path, .. } if matches(path))
     }
 
-    fn is_for_all_namespaces(&self) -> bool {
-        match &*self.requested {
-            RequestTarget::Path(_) => true,
-            RequestTarget::Resource(resource) => resource.namespace.is_empty(),
+    /// Returns the attributes with the selectors of the query.
+    fn reviewed(&self) -> Attributes {
+        let mut attributes = self.attributes.clone();
+        if let Attributes::Resource(it) = &mut attributes
+            // The kube-apiserver reviews no selectors for the deprecated paths of watches.
+            && matches!(it.verb, "list" | "watch" | "deletecollection") && !it.legacy_watch
+        {
+            let selectors = ReviewedSelectors::of(&self.query);
+            if it.name.is_empty() {
+                it.name = selectors.name;
+            }
+            it.field_selector.requirements = selectors.fields;
+            it.label_selector.requirements = selectors.labels;
         }
-    }
-
-    fn attributes(&self) -> Attributes {
-        match &*self.requested {
-            RequestTarget::Path(path) => Attributes::NonResource {
-                path: path.clone(),
-                verb: method_name(&self.parts.method).to_owned(),
-            },
-            RequestTarget::Resource(resource) => resource_attributes(resource, &self.query),
-        }
+        attributes
     }
 }
 
@@ -65,10 +83,10 @@ impl Incoming {
 /// a public path, a health probe, and an administrator's request have no slot.
 pub(super) async fn admit(
     shared: &ServerState,
-    request: &Incoming,
+    parts: &Parts,
+    request: &Requested,
     user: &mut Option<User>,
 ) -> Result<Option<Slot>, ErrorStatus> {
-    let parts = &request.parts;
     let certificates: PeerCertificates = parts.extensions.get().cloned().unwrap_or_default();
     let authenticate = &shared.server.authenticate;
     let refused = |ConnectionRefused| {
@@ -111,21 +129,25 @@ pub(super) async fn admit(
         connections::admit(parts, ConnectionClass::User, Some(user)).map_err(refused)?;
     }
     let slot = take_slot(shared, request, user, access_of_peer.is_some())?;
-    authorize(shared, user, &request.attributes()).await?;
+    authorize(shared, user, &request.reviewed()).await?;
     Ok(slot)
 }
 
 /// Takes a slot in the limit of watches, of requests or of replicas' requests.
 fn take_slot(
     shared: &ServerState,
-    request: &Incoming,
+    request: &Requested,
     user: &User,
     is_from_replica: bool,
 ) -> Result<Option<Slot>, ErrorStatus> {
     let client = if is_from_replica {
         RequestingClient::trusted()
     } else {
-        RequestingClient::of(user, request.is_for_all_namespaces())
+        let namespace = match &request.attributes {
+            Attributes::Resource(resource) => &*resource.namespace,
+            Attributes::NonResource { .. } => "",
+        };
+        RequestingClient::of(user, namespace.is_empty())
     };
     let is_watch = request.is_watch();
     let limit = match (is_from_replica, is_watch) {
@@ -133,17 +155,14 @@ fn take_slot(
         (false, true) => &shared.watches,
         (false, false) => &shared.requests,
     };
-    let is_websocket = is_watch && websocket::is_requested(&request.parts);
+    let is_websocket = is_watch && request.is_websocket;
     let websocket = is_websocket.then(|| shared.websockets.acquire(&client));
     let websocket = websocket
         .transpose()
         .map_err(ErrorStatus::too_many_requests)?;
+    let counted = is_watch.then(|| shared.server.metrics.watcher());
     match limit.acquire(&client) {
-        Ok(slot) if is_watch => {
-            let counted = shared.server.metrics.watcher();
-            Ok(Some(Arc::new((counted, slot, websocket))))
-        }
-        Ok(slot) => Ok(Some(Arc::new(slot))),
+        Ok(slot) => Ok(Some(Box::new((counted, slot, websocket)))),
         // Other users must not be able to lock administrators out. So an administrator's request is
         // admitted even if no slot is free. An administrator's watch is different, because the memory
         // for watches is limited.
@@ -177,44 +196,4 @@ fn is_public_path(path: &str) -> bool {
 
 fn is_probe_path(path: &str) -> bool {
     matches!(path, "/healthz" | "/livez" | "/readyz")
-}
-
-fn resource_attributes(requested: &ResourceRequest, query: &Query) -> Attributes {
-    let has_selectors = matches!(requested.verb, "list" | "watch" | "deletecollection");
-    // The kube-apiserver reviews no selectors for the deprecated paths of watches.
-    let reviewed = if has_selectors && !requested.legacy_watch {
-        ReviewedSelectors::of(query)
-    } else {
-        ReviewedSelectors::default()
-    };
-    let name = if requested.name.is_empty() {
-        reviewed.name
-    } else {
-        requested.name.clone()
-    };
-    Attributes::Resource {
-        verb: requested.verb.to_owned(),
-        group: requested.group.clone(),
-        version: requested.version.clone(),
-        resource: requested.resource.clone(),
-        subresource: requested.subresource.clone(),
-        namespace: requested.namespace.clone(),
-        name,
-        fields: reviewed.fields,
-        labels: reviewed.labels,
-    }
-}
-
-/// Returns the name of an HTTP method, for metrics, log lines and reviews.
-pub(super) fn method_name(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "get",
-        Method::HEAD => "head",
-        Method::POST => "post",
-        Method::PUT => "put",
-        Method::PATCH => "patch",
-        Method::DELETE => "delete",
-        Method::OPTIONS => "options",
-        _ => "other",
-    }
 }

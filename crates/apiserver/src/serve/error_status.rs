@@ -4,7 +4,7 @@
 
 use super::quoting::clip;
 use super::responses::json;
-use crate::auth::{Attributes, User};
+use crate::auth::{Attributes, ResourceAttributes, User};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
@@ -36,11 +36,7 @@ fn qualified(plural: &str, group: &str) -> String {
 
 /// Returns details that name a kind and an object. An empty text is left out.
 fn details_of(group: &str, plural: &str, name: &str) -> StatusDetails {
-    let detail = |text: &str| {
-        let mut text = text.to_owned();
-        clip(&mut text, MAX_DETAIL);
-        (!text.is_empty()).then_some(text)
-    };
+    let detail = |text: &str| (!text.is_empty()).then(|| clip(text.to_owned(), MAX_DETAIL));
     StatusDetails {
         name: detail(name),
         group: detail(group),
@@ -51,11 +47,9 @@ fn details_of(group: &str, plural: &str, name: &str) -> StatusDetails {
 
 impl ErrorStatus {
     fn new(code: StatusCode, reason: &str, message: impl Into<String>) -> Self {
-        let mut message = message.into();
-        clip(&mut message, MAX_MESSAGE);
         Self(Box::new(Status {
             code: Some(code.as_u16().into()),
-            message: Some(message),
+            message: Some(clip(message.into(), MAX_MESSAGE)),
             reason: Some(reason.to_owned()),
             status: Some("Failure".to_owned()),
             ..Status::default()
@@ -95,7 +89,7 @@ impl ErrorStatus {
                 format!("forbidden: User {user:?} cannot {verb} path {path:?}"),
                 StatusDetails::default(),
             ),
-            Attributes::Resource {
+            Attributes::Resource(ResourceAttributes {
                 verb,
                 group,
                 resource,
@@ -103,7 +97,7 @@ impl ErrorStatus {
                 namespace,
                 name,
                 ..
-            } => {
+            }) => {
                 let mut object = qualified(resource, group);
                 if !name.is_empty() {
                     object = format!("{object} {name:?}");

@@ -4,9 +4,10 @@ use super::encoder::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list::FRESHNESS_TIMEOUT;
 use super::negotiation::negotiate;
-use super::request::{Query, ResourceRequest};
+use super::request::Query;
 use super::resource::Resource;
 use super::responses::json;
+use crate::auth::ResourceAttributes;
 use crate::store::Rv;
 use crate::{Model, clock};
 use axum::response::Response;
@@ -21,7 +22,7 @@ use http::HeaderMap;
 /// - `export`: if the value is true, the client gets a 400.
 pub async fn get<M: Model>(
     resource: &Resource<M>,
-    request: &ResourceRequest,
+    request: &ResourceAttributes,
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response, ErrorStatus> {

@@ -1,9 +1,9 @@
 //! Optional callbacks with which a program that uses this crate changes how requests are processed.
 
 use super::error_status::ErrorStatus;
-use super::request::{Query, ResourceRequest};
+use super::request::Query;
 use super::resource::ResourceInfo;
-use crate::auth::{Attributes, User};
+use crate::auth::{Attributes, ResourceAttributes, User};
 use crate::store::{Rv, Scope};
 use axum::response::Response;
 use futures::future::{BoxFuture, ready};
@@ -95,7 +95,7 @@ pub struct Read<'a> {
     /// The resource.
     pub resource: &'a ResourceInfo,
     /// The request.
-    pub request: &'a ResourceRequest,
+    pub request: &'a ResourceAttributes,
     /// The options in the query of the request.
     pub query: &'a Query,
     /// The headers of the request.

@@ -10,10 +10,11 @@ use super::error_status::ErrorStatus;
 use super::hooks::{Hooks, ListVersion};
 use super::list_options::Options;
 use super::negotiation::{ObjectForm, negotiate};
-use super::request::{Query, ResourceRequest};
+use super::request::Query;
 use super::resource::Resource;
 use super::responses::json;
 use super::selectors::Selector;
+use crate::auth::ResourceAttributes;
 use crate::store::{Entry, ReadVersion, Rv, Scope};
 use crate::{Model, clock};
 use axum::body::Body;
@@ -140,7 +141,7 @@ impl ListRange {
 /// Answers a list request. `peer` has the hooks of the server if another replica sent the request.
 pub async fn list<M: Model>(
     resource: &Arc<Resource<M>>,
-    request: &ResourceRequest,
+    request: &ResourceAttributes,
     query: &Query,
     headers: &HeaderMap,
     peer: Option<&dyn Hooks>,

@@ -2,15 +2,14 @@
 //! request (see [`super::admission`]). After the handler, the middleware compresses the answer, and
 //! counts and logs the request. It also limits the time in which the client must read the answer.
 
-use super::admission::{Incoming, Slot, admit, method_name};
+use super::admission::{Requested, Slot, admit};
 use super::delivery::Delivery;
 use super::error_status::ErrorStatus;
 use super::gzip;
-use super::request::{self, Query, RequestTarget};
-use super::request_log::{ClientAddress, RequestLog};
-use super::websocket;
+use super::request::method_name;
+use super::request_log::{ClientAddress, LoggedRequest};
 use super::{REQUEST_TIMEOUT, ServerState};
-use crate::auth::{Unauthenticated, User};
+use crate::auth::{Attributes, User};
 use crate::clock;
 use crate::metrics::RequestLabels;
 use axum::body::Body;
@@ -20,7 +19,6 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Body as _;
-use std::any::Any;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,23 +28,13 @@ use std::time::{Duration, Instant};
 /// hold the memory of its answer for longer. Most of these answers have a few KB.
 const SMALL_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The properties of an admitted request. The handler gets them as an extension of the request.
+/// An admitted request. The handler gets it as an extension of the request.
 #[derive(Clone, Debug)]
 pub struct Admitted {
-    /// The target of the request: a resource with a verb, or a path that belongs to no resource.
-    pub requested: Arc<RequestTarget>,
-    /// The options in the query of the request.
-    pub query: Arc<Query>,
-    /// True if the client asks for an upgrade to WebSocket. Only watches support this upgrade.
-    pub is_websocket: bool,
-    /// The slot of a watch. None if the request is not a watch.
-    pub watch_slot: Option<Slot>,
+    pub requested: Arc<Requested>,
     /// The authenticated user. None for public paths (paths without authentication).
     pub user: Option<User>,
 }
-
-/// What an answer keeps until the client has read the answer, such as slots.
-type Kept = Box<dyn Any + Send>;
 
 /// Processes a request: checks it, calls its handler (`next`), and completes the answer.
 pub async fn process_request(
@@ -65,23 +53,23 @@ pub async fn process_request(
     let is_proxied = parts.headers.contains_key("x-remote-user");
     let audit_id = audit_id(&parts.headers);
     let accepts_gzip = gzip::accepts_gzip(&parts.headers);
-    let query = Arc::new(Query::of(&uri));
-    let requested = parse_target(&mut parts, &query).map(Arc::new);
-    let labels = labels(&shared, requested.as_deref().ok(), method_name(&method));
-    let is_watch = labels.verb == "WATCH";
-    let mut user = None;
-    let target = requested.as_ref().ok().cloned();
-    let (mut response, kept) = match requested {
-        Ok(requested) => {
-            let request = Incoming {
-                parts,
-                requested,
-                query,
-            };
-            run_handler(&shared, request, next, &mut user).await
-        }
+    let requested = Requested::of(&mut parts).map(Arc::new);
+    let attributes = requested.as_ref().ok().map(|it| &it.attributes);
+    let labels = labels(&shared, attributes, method_name(&method));
+    let mut line = LoggedRequest {
+        started,
+        client,
+        user: None,
+        method: method_name(&method),
+        requested: requested.as_ref().ok().cloned(),
+        uri,
+        audit_id: audit_id.clone(),
+    };
+    let (mut response, slot) = match requested {
+        Ok(requested) => run_handler(&shared, parts, requested, next, &mut line.user).await,
         Err(failure) => (failure.into_response(), None),
     };
+    let is_watch = labels.verb == "WATCH";
     if accepts_gzip && !is_watch {
         response = gzip::compress(response);
     }
@@ -90,55 +78,28 @@ pub async fn process_request(
     }
     if !is_proxied {
         let headers = response.headers_mut();
-        headers.insert("audit-id", audit_id.clone());
+        headers.insert("audit-id", audit_id);
         headers
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
     }
-    let is_started_watch = is_watch
-        && (response.status().is_success() || response.status() == StatusCode::SWITCHING_PROTOCOLS);
-    let (kept, time_limit) = match kept {
-        Some(kept) => (Some(kept), Some(REQUEST_TIMEOUT)),
-        None if is_started_watch => (None, None),
-        None => (
-            limit_small_answer(&shared, &mut response),
-            Some(SMALL_ANSWER_TIMEOUT),
-        ),
-    };
-    count(&shared, &labels, &response, started);
-    let code = response.status().as_u16();
-    let line = RequestLog::is_enabled().then(|| {
-        let mut line = RequestLog {
-            started,
-            client,
-            user: user.map(|user| user.name).unwrap_or_default(),
-            verb: method_name(&method),
-            resource: String::new(),
-            namespace: String::new(),
-            path: uri.path().to_owned(),
-            code,
-            audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
-        };
-        if let Some(RequestTarget::Resource(request)) = target.as_deref() {
-            line.verb = request.verb;
-            line.resource.clone_from(&request.resource);
-            line.namespace.clone_from(&request.namespace);
+    let code = response.status();
+    let (kept, time_limit) = match slot {
+        Some(slot) if !is_watch => (Some(slot), Some(REQUEST_TIMEOUT)),
+        slot if is_watch && (code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS) => {
+            (slot, None)
         }
-        line
-    });
+        _ => {
+            let permit = limit_small_answer(&shared, &mut response);
+            (permit, Some(SMALL_ANSWER_TIMEOUT))
+        }
+    };
+    count(&shared, &labels, response.status(), started);
+    let line = line.answered(response.status());
     response.map(|body| {
         let on_abort = move || shared.server.metrics.request_aborted(&labels);
         Delivery::body(body, time_limit, (kept, line), on_abort)
     })
-}
-
-/// Moves the token of a WebSocket request to the header `Authorization`, and parses the path.
-fn parse_target(parts: &mut Parts, query: &Query) -> Result<RequestTarget, ErrorStatus> {
-    if websocket::is_requested(parts) {
-        websocket::move_token_to_authorization(&mut parts.headers)
-            .map_err(|Unauthenticated| ErrorStatus::unauthorized())?;
-    }
-    request::parse(&parts.method, &parts.uri, query)
 }
 
 /// Takes a slot for the answer to a refused request, to a request for a public path, or to a health
@@ -151,7 +112,7 @@ fn parse_target(parts: &mut Parts, query: &Query) -> Result<RequestTarget, Error
 ///
 /// An answer without a body never waits for its client, because HTTP/2 flow control does not apply
 /// to headers.
-fn limit_small_answer(shared: &ServerState, response: &mut Response) -> Option<Kept> {
+fn limit_small_answer(shared: &ServerState, response: &mut Response) -> Option<Slot> {
     let is_error = !response.status().is_success() && !response.status().is_redirection();
     let limit = if is_error {
         &shared.refusals
@@ -202,41 +163,33 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
 }
 
 /// Calls the handler (`next`) if the request is admitted. Returns the answer, and the slot that the
-/// answer keeps. It is None for a refused request, a public path, a health probe and a watch.
+/// answer keeps. It is None for a refused request, a public path and a health probe.
 async fn run_handler(
     shared: &Arc<ServerState>,
-    request: Incoming,
+    parts: Parts,
+    requested: Arc<Requested>,
     next: Next,
     user: &mut Option<User>,
-) -> (Response, Option<Kept>) {
-    let admitted = admit(shared, &request, user).await;
+) -> (Response, Option<Slot>) {
+    let (is_watch, is_small) = (requested.is_watch(), requested.is_public_or_probe());
+    let admitted = admit(shared, &parts, &requested, user).await;
     // A watch has its own option for its time limit.
-    let limit = if request.is_watch() {
+    let limit = if is_watch {
         Ok(None)
     } else {
-        request.query.timeout()
+        requested.query.timeout()
     };
     let (slot, limit) = match admitted.and_then(|slot| Ok((slot, limit?))) {
         Ok(admitted) => admitted,
         Err(failure) => return (failure.into_response(), None),
     };
-    let (is_watch, is_small) = (request.is_watch(), request.is_public_or_probe());
-    let Incoming {
-        parts,
-        requested,
-        query,
-    } = request;
-    let is_websocket = websocket::is_requested(&parts);
     let mut request = Request::from_parts(parts, Body::empty());
     request.extensions_mut().insert(Admitted {
         requested,
-        query,
-        is_websocket,
-        watch_slot: slot.clone().filter(|_| is_watch),
         user: user.clone(),
     });
     if is_watch {
-        return (next.run(request).await, None);
+        return (next.run(request).await, slot);
     }
     let counted = shared.server.metrics.in_flight();
     let limit = limit
@@ -244,7 +197,7 @@ async fn run_handler(
         .map_or(REQUEST_TIMEOUT, |limit| limit.min(REQUEST_TIMEOUT));
     let result = tokio::time::timeout(limit, next.run(request)).await;
     let response = result.unwrap_or_else(|_| ErrorStatus::timeout().into_response());
-    let kept: Kept = Box::new((counted, slot));
+    let kept: Slot = Box::new((counted, slot));
     (response, (!is_small).then_some(kept))
 }
 
@@ -252,41 +205,38 @@ async fn run_handler(
 /// cannot create an unlimited number of time series.
 fn labels(
     shared: &ServerState,
-    requested: Option<&RequestTarget>,
+    attributes: Option<&Attributes>,
     method: &'static str,
 ) -> RequestLabels {
-    let mut labels = RequestLabels {
-        verb: method.to_ascii_uppercase(),
-        ..RequestLabels::default()
+    let request = match attributes {
+        Some(Attributes::Resource(request)) => Some(request),
+        _ => None,
     };
-    let Some(RequestTarget::Resource(request)) = requested else {
-        return labels;
-    };
-    if !request.verb.is_empty() {
-        labels.verb = request.verb.to_ascii_uppercase();
-    }
-    let Some(at) = shared.position(request) else {
-        return labels;
+    let verb = request.map_or("", |request| request.verb);
+    let verb = if verb.is_empty() { method } else { verb }.to_ascii_uppercase();
+    let found = request.and_then(|request| Some((request, shared.position(request)?)));
+    let Some((request, at)) = found else {
+        return RequestLabels {
+            verb,
+            ..RequestLabels::default()
+        };
     };
     let resource = &shared.resources[at];
     RequestLabels {
+        verb,
         group: resource.group,
         version: resource.version,
         resource: resource.plural,
-        scope: if !request.name.is_empty() {
-            "resource"
-        } else if !request.namespace.is_empty() {
-            "namespace"
-        } else {
-            "cluster"
+        scope: match (&*request.namespace, &*request.name) {
+            ("", "") => "cluster",
+            (_, "") => "namespace",
+            _ => "resource",
         },
-        ..labels
     }
 }
 
 /// Counts the request in the metrics. A 429 and a timeout count as terminated requests.
-fn count(shared: &ServerState, labels: &RequestLabels, response: &Response, started: Instant) {
-    let code = response.status();
+fn count(shared: &ServerState, labels: &RequestLabels, code: StatusCode, started: Instant) {
     let duration = (labels.verb != "WATCH").then(|| clock::since(started));
     let metrics = &shared.server.metrics;
     if matches!(

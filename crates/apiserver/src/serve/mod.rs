@@ -55,7 +55,7 @@ pub use discovery::AdvertisedResource;
 pub use error_status::ErrorStatus;
 pub use hooks::{Hooks, NoHooks, Read, version_of_list};
 pub use readiness::Readiness;
-pub use request::{Query, ResourceRequest, verb};
+pub use request::{Query, verb};
 pub use request_log::{ACCESS_LOG, ClientAddress};
 pub use resource::{
     Cell, CellContext, CellValue, Column, Resource, ResourceInfo, SelectableField, any_label,
@@ -63,7 +63,7 @@ pub use resource::{
 pub use selectors::ReviewedSelectors;
 
 use crate::Model;
-use crate::auth::{Authenticate, Authorize};
+use crate::auth::{Attributes, Authenticate, Authorize, ResourceAttributes};
 use crate::metrics::Metrics;
 use axum::body::Body;
 use axum::middleware::from_fn_with_state;
@@ -73,7 +73,6 @@ use concurrency_limit::ConcurrencyLimit;
 use futures::StreamExt as _;
 use http::HeaderMap;
 use middleware::Admitted;
-use request::RequestTarget;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -249,7 +248,7 @@ struct ServerState {
 impl ServerState {
     /// Returns the place of the resource that the request names. None if this server does not serve
     /// it.
-    fn position(&self, request: &ResourceRequest) -> Option<usize> {
+    fn position(&self, request: &ResourceAttributes) -> Option<usize> {
         self.resources.iter().position(|resource| {
             resource.group == request.group
                 && resource.version == request.version
@@ -346,16 +345,16 @@ fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
 
 /// Answers a request that no other route matches: a request for a resource, or an unknown path.
 async fn answer<M: Model>(api: &Api<M>, admitted: &Admitted, headers: &HeaderMap) -> Response {
-    let answer = match &*admitted.requested {
-        RequestTarget::Path(_) => Err(ErrorStatus::resource_not_found()),
-        RequestTarget::Resource(request) => resource(api, request, admitted, headers).await,
+    let answer = match &admitted.requested.attributes {
+        Attributes::NonResource { .. } => Err(ErrorStatus::resource_not_found()),
+        Attributes::Resource(request) => resource(api, request, admitted, headers).await,
     };
     answer.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn resource<M: Model>(
     api: &Api<M>,
-    request: &ResourceRequest,
+    request: &ResourceAttributes,
     admitted: &Admitted,
     headers: &HeaderMap,
 ) -> Result<Response, ErrorStatus> {
@@ -380,22 +379,22 @@ async fn resource<M: Model>(
     if !server.readiness.synced() {
         return Err(ErrorStatus::initializing());
     }
-    if reads_newest(&admitted.query) {
+    if reads_newest(&admitted.requested.query) {
         hooks.wait_until_current().await;
     }
     let may_be_outdated = hooks.before_read(info)?;
     let mut response = match request.verb {
-        "get" => return get::get(resource, request, &admitted.query, headers).await,
+        "get" => return get::get(resource, request, &admitted.requested.query, headers).await,
         "list" => {
             let peer = peer_end.is_some().then_some(&**hooks);
-            list::list(resource, request, &admitted.query, headers, peer).await?
+            list::list(resource, request, &admitted.requested.query, headers, peer).await?
         }
         _ => watch(api, resource, request, admitted, headers, peer_end)?,
     };
     let read = Read {
         resource: info,
         request,
-        query: &admitted.query,
+        query: &admitted.requested.query,
         headers,
         user: admitted.user.as_ref(),
         may_be_outdated,
@@ -408,7 +407,7 @@ async fn resource<M: Model>(
 fn watch<M: Model>(
     api: &Api<M>,
     resource: &Arc<Resource<M>>,
-    request: &ResourceRequest,
+    request: &ResourceAttributes,
     admitted: &Admitted,
     headers: &HeaderMap,
     peer_end: Option<CancellationToken>,
@@ -416,12 +415,12 @@ fn watch<M: Model>(
     let server = &api.shared.server;
     let peer = peer_end.is_some().then_some(&*server.hooks);
     let stop = peer_end.unwrap_or_else(|| server.shutdown.clone());
-    let (query, slot) = (&admitted.query, admitted.watch_slot.clone());
-    let mut watch = watch::watch(resource, request, query, headers, (stop, peer), slot)?;
+    let query = &admitted.requested.query;
+    let mut watch = watch::watch(resource, request, query, headers, (stop, peer))?;
     if let Some(end) = server.hooks.watch_end(&resource.info) {
         watch = watch.map(|body| Body::from_stream(body.into_data_stream().take_until(end)));
     }
-    if admitted.is_websocket {
+    if admitted.requested.is_websocket {
         watch = websocket::accept(headers, watch)?;
     }
     Ok(watch)
@@ -434,7 +433,7 @@ fn reads_newest(query: &Query) -> bool {
 }
 
 /// Returns true if the scope of the path (a namespace or the cluster) is possible for the resource.
-fn has_valid_scope(resource: &ResourceInfo, request: &ResourceRequest) -> bool {
+fn has_valid_scope(resource: &ResourceInfo, request: &ResourceAttributes) -> bool {
     if resource.namespaced {
         // On the deprecated paths with `/watch/`, a client can also watch the objects with one name
         // in all namespaces.

@@ -3,42 +3,12 @@
 //! does not check whether the resource exists.
 
 use super::error_status::ErrorStatus;
+use crate::auth::{Attributes, ResourceAttributes};
 use http::{Method, Uri};
 use jiff::SignedDuration;
 use percent_encoding::percent_decode_str;
 use std::num::ParseIntError;
 use std::time::Duration;
-
-/// The result of parsing the method and the path of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestTarget {
-    /// A request for a resource: its path is below `/apis/GROUP/VERSION/`.
-    Resource(ResourceRequest),
-    /// A request for any other path. The path is percent-decoded.
-    Path(String),
-}
-
-/// A request for a resource.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResourceRequest {
-    /// The Kubernetes verb. Empty if the HTTP method, such as OPTIONS, has no Kubernetes verb.
-    pub verb: &'static str,
-    /// The API group.
-    pub group: String,
-    /// The API version.
-    pub version: String,
-    /// The plural name of the resource.
-    pub resource: String,
-    /// The subresource, such as `status`, and the rest of the path after the subresource. Empty if
-    /// the path has no subresource.
-    pub subresource: String,
-    /// The namespace. Empty if the path has no namespace.
-    pub namespace: String,
-    /// The name of the object. Empty if the path has no name.
-    pub name: String,
-    /// True for the deprecated paths with `/watch/`, such as `/apis/GROUP/VERSION/watch/things`.
-    pub legacy_watch: bool,
-}
 
 /// The supported query options. Other options are not stored, because a URL may contain thousands
 /// of them.
@@ -149,7 +119,7 @@ impl Query {
 
 /// Parses the method, the path and the option `watch`. Returns a 400 if the path or the name of the
 /// object is not valid.
-pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget, ErrorStatus> {
+pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Attributes, ErrorStatus> {
     let path = percent_decode_str(uri.path())
         .decode_utf8()
         .map_err(|_| ErrorStatus::bad_request("the path is not valid UTF-8"))?;
@@ -158,36 +128,30 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget,
     // slashes. The aggregator (the part of the kube-apiserver that forwards requests to this
     // server) would turn a redirect into a 502.
     let mut parts = path.trim_matches('/').split('/');
-    let (Some("apis"), Some(group), Some(version), Some(first)) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return Ok(RequestTarget::Path(path.into_owned()));
+    let is_resource = parts.next() == Some("apis");
+    let mut part = || parts.next().unwrap_or_default();
+    let mut request = ResourceAttributes {
+        group: part().to_owned(),
+        version: part().to_owned(),
+        ..ResourceAttributes::default()
     };
-    let mut request = ResourceRequest {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        ..ResourceRequest::default()
-    };
-    let mut next = Some(first);
-    if next == Some("watch") {
+    let mut next = part();
+    if next == "watch" {
         request.legacy_watch = true;
-        next = parts.next();
+        next = part();
     }
-    if next == Some("namespaces") {
-        parts
-            .next()
-            .unwrap_or_default()
-            .clone_into(&mut request.namespace);
-        next = parts.next();
+    if next == "namespaces" {
+        part().clone_into(&mut request.namespace);
+        next = part();
     }
-    next.unwrap_or_default().clone_into(&mut request.resource);
-    parts
-        .next()
-        .unwrap_or_default()
-        .clone_into(&mut request.name);
+    next.clone_into(&mut request.resource);
+    part().clone_into(&mut request.name);
     request.subresource = parts.collect::<Vec<_>>().join("/");
-    if request.resource.is_empty() {
-        return Ok(RequestTarget::Path(path.into_owned()));
+    if !is_resource || request.resource.is_empty() {
+        return Ok(Attributes::NonResource {
+            path: path.into_owned(),
+            verb: method_name(method),
+        });
     }
     let name = request.name.as_str();
     if matches!(name, "." | "..") || name.contains('%') {
@@ -196,12 +160,26 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget,
         )));
     }
     request.verb = verb(method, &request, query);
-    Ok(RequestTarget::Resource(request))
+    Ok(Attributes::Resource(request))
+}
+
+/// Returns the name of an HTTP method, for metrics, log lines and reviews.
+pub fn method_name(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        _ => "other",
+    }
 }
 
 /// Returns the Kubernetes verb of a request. The field `verb` of `request` is ignored. The result is
 /// empty if the HTTP method has no Kubernetes verb.
-pub fn verb(method: &Method, request: &ResourceRequest, query: &Query) -> &'static str {
+pub fn verb(method: &Method, request: &ResourceAttributes, query: &Query) -> &'static str {
     let has_name = !request.name.is_empty();
     match *method {
         Method::GET | Method::HEAD if request.legacy_watch => "watch",
@@ -222,15 +200,15 @@ pub fn verb(method: &Method, request: &ResourceRequest, query: &Query) -> &'stat
 mod tests {
     use super::*;
 
-    fn parsed(method: &Method, uri: &str) -> RequestTarget {
+    fn parsed(method: &Method, uri: &str) -> Attributes {
         let uri: Uri = uri.parse().unwrap();
         parse(method, &uri, &Query::of(&uri)).unwrap()
     }
 
-    fn resource(method: &Method, uri: &str) -> ResourceRequest {
+    fn resource(method: &Method, uri: &str) -> ResourceAttributes {
         match parsed(method, uri) {
-            RequestTarget::Resource(request) => request,
-            RequestTarget::Path(path) => panic!("{path} is not a resource"),
+            Attributes::Resource(request) => request,
+            Attributes::NonResource { path, .. } => panic!("{path} is not a resource"),
         }
     }
 
@@ -291,7 +269,10 @@ mod tests {
         );
         assert_eq!(
             parsed(&Method::GET, "/apis/g/v1/"),
-            RequestTarget::Path("/apis/g/v1/".to_owned())
+            Attributes::NonResource {
+                path: "/apis/g/v1/".to_owned(),
+                verb: "get"
+            }
         );
     }
 

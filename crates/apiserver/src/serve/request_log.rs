@@ -7,10 +7,15 @@
 //! proxy is the kube-apiserver that forwards the requests of users. Text from clients is shortened.
 //! The formatter of the log escapes control characters.
 
+use super::admission::Requested;
 use super::quoting::clip;
+use crate::auth::{Attributes, User};
 use crate::clock;
+use http::{HeaderValue, StatusCode, Uri};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
+use tracing::Level;
 
 /// The target of the log lines (`tracing`).
 pub const ACCESS_LOG: &str = "access";
@@ -22,50 +27,55 @@ const MAX_TEXT: usize = 512;
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress(pub SocketAddr);
 
-/// The log line of a request. It is written when this value is dropped.
+/// The properties of a request that its log line contains.
 #[derive(Debug)]
-pub struct RequestLog {
+pub struct LoggedRequest {
     pub started: Instant,
     pub client: Option<ClientAddress>,
-    pub user: String,
-    pub verb: &'static str,
-    pub resource: String,
-    pub namespace: String,
-    pub path: String,
-    pub code: u16,
-    pub audit_id: String,
+    pub user: Option<User>,
+    pub method: &'static str,
+    /// None if the request is not valid.
+    pub requested: Option<Arc<Requested>>,
+    pub uri: Uri,
+    pub audit_id: HeaderValue,
 }
 
-impl RequestLog {
-    /// Returns true if the log level includes the lines of requests.
-    pub fn is_enabled() -> bool {
-        tracing::enabled!(target: ACCESS_LOG, tracing::Level::DEBUG)
+impl LoggedRequest {
+    /// Returns the log line. Returns None if the log level does not include the lines of requests.
+    pub fn answered(self, code: StatusCode) -> Option<LogLine> {
+        let request = self;
+        tracing::enabled!(target: ACCESS_LOG, Level::DEBUG).then_some(LogLine { request, code })
     }
 }
 
-impl Drop for RequestLog {
+/// The log line of a request. It is written when this value is dropped.
+#[derive(Debug)]
+pub struct LogLine {
+    request: LoggedRequest,
+    code: StatusCode,
+}
+
+impl Drop for LogLine {
     fn drop(&mut self) {
-        let texts = [
-            &mut self.user,
-            &mut self.resource,
-            &mut self.namespace,
-            &mut self.path,
-            &mut self.audit_id,
-        ];
-        for text in texts {
-            clip(text, MAX_TEXT);
-        }
+        let clipped = |text: &str| clip(text.to_owned(), MAX_TEXT);
+        let request = &self.request;
+        let attributes = request.requested.as_ref().map(|it| &it.attributes);
+        let (verb, resource, namespace) = match attributes {
+            Some(Attributes::Resource(it)) => (it.verb, &*it.resource, &*it.namespace),
+            _ => (request.method, "", ""),
+        };
+        let latency = clock::since(request.started).as_millis();
         tracing::debug!(
             target: ACCESS_LOG,
-            user = self.user,
-            verb = self.verb,
-            resource = self.resource,
-            namespace = self.namespace,
-            path = self.path,
-            code = self.code,
-            latency_ms = u64::try_from(clock::since(self.started).as_millis()).unwrap_or(u64::MAX),
-            audit_id = self.audit_id,
-            client = self.client.map(|client| tracing::field::display(client.0)),
+            user = clipped(request.user.as_ref().map_or("", |user| &user.name)),
+            verb,
+            resource = clipped(resource),
+            namespace = clipped(namespace),
+            path = clipped(request.uri.path()),
+            code = self.code.as_u16(),
+            latency_ms = u64::try_from(latency).unwrap_or(u64::MAX),
+            audit_id = clipped(&String::from_utf8_lossy(request.audit_id.as_bytes())),
+            client = request.client.map(|client| tracing::field::display(client.0)),
             "request"
         );
     }

@@ -13,17 +13,17 @@ mod plan;
 
 use self::plan::{WatchPlan, WatchStart};
 use super::REQUEST_TIMEOUT;
-use super::admission::Slot;
 use super::encoder::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::hooks::Hooks;
 use super::list::FRESHNESS_TIMEOUT;
 use super::list_options::Options;
 use super::negotiation::{ObjectForm, negotiate};
-use super::request::{Query, ResourceRequest};
+use super::request::Query;
 use super::resource::Resource;
 use super::responses::json;
 use super::selectors::Selector;
+use crate::auth::ResourceAttributes;
 use crate::store::{Change, Cursor, Entry, Rv, Scope};
 use crate::{Model, clock};
 use axum::body::Body;
@@ -46,17 +46,15 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// because each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
 
-/// Answers a watch request. The watch keeps `watch_slot`, its slot in the limit of watches, until
-/// the watch ends. Cancelling `stop` ends the watch without an error. `peer` has the hooks of the
-/// server if the client is another replica. Then a watch without initial events begins with a bookmark, which
-/// confirms that this server has the requested version.
+/// Answers a watch request. Cancelling `stop` ends the watch without an error. `peer` has the hooks of
+/// the server if the client is another replica. Then a watch without initial events begins with a
+/// bookmark, which confirms that this server has the requested version.
 pub fn watch<M: Model>(
     resource: &Arc<Resource<M>>,
-    request: &ResourceRequest,
+    request: &ResourceAttributes,
     query: &Query,
     headers: &HeaderMap,
     (stop, peer): (CancellationToken, Option<&dyn Hooks>),
-    watch_slot: Option<Slot>,
 ) -> Result<Response, ErrorStatus> {
     let form = negotiate(headers, query)?;
     // As in the kube-apiserver, a request for a deprecated path with `/watch/` has the options of a
@@ -91,7 +89,6 @@ pub fn watch<M: Model>(
         plan,
         is_from_replica: peer.is_some(),
         stop,
-        _slot: watch_slot,
     };
     watcher.bookmark_at = watcher.next_bookmark_time(now);
     let stream = futures::stream::unfold(watcher, |mut watcher| async move {
@@ -118,8 +115,6 @@ struct Watcher<M: Model> {
     /// True if the client is another replica.
     is_from_replica: bool,
     stop: CancellationToken,
-    /// The slot in the limit of watches.
-    _slot: Option<Slot>,
 }
 
 /// The next step of a watch.

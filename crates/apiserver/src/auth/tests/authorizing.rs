@@ -3,7 +3,8 @@
 
 use super::super::testing::Cluster;
 use super::super::{
-    AccessDecision, Attributes, Authorize, ClusterAuthorizer, SelectorRequirement, User,
+    AccessDecision, Attributes, Authorize, ClusterAuthorizer, ResourceAttributes,
+    SelectorRequirement, User,
 };
 use http::Method;
 use serde_json::json;
@@ -20,23 +21,20 @@ fn jane() -> User {
 }
 
 fn list(namespace: &str) -> Attributes {
-    Attributes::Resource {
-        verb: "list".to_owned(),
+    Attributes::Resource(ResourceAttributes {
+        verb: "list",
         group: "live.ifo.kubevirt.io".to_owned(),
         version: "v1alpha1".to_owned(),
         resource: "inflightoperations".to_owned(),
-        subresource: String::new(),
         namespace: namespace.to_owned(),
-        name: String::new(),
-        fields: Vec::new(),
-        labels: Vec::new(),
-    }
+        ..ResourceAttributes::default()
+    })
 }
 
 fn path(path: &str) -> Attributes {
     Attributes::NonResource {
         path: path.to_owned(),
-        verb: "get".to_owned(),
+        verb: "get",
     }
 }
 
@@ -56,13 +54,13 @@ async fn the_review_has_all_attributes_of_the_request() {
     let cluster = cluster();
     let authorizer = ClusterAuthorizer::new(cluster.client(), Arc::default());
     let mut what = list("ns");
-    if let Attributes::Resource { fields, labels, .. } = &mut what {
-        fields.push(SelectorRequirement {
+    if let Attributes::Resource(list) = &mut what {
+        list.field_selector.requirements.push(SelectorRequirement {
             key: "spec.operation".to_owned(),
             operator: "In",
             values: vec!["Migrating".to_owned()],
         });
-        labels.push(SelectorRequirement {
+        list.label_selector.requirements.push(SelectorRequirement {
             key: "app".to_owned(),
             operator: "Exists",
             values: Vec::new(),

@@ -116,34 +116,25 @@ pub struct ReviewedSelectors {
 }
 
 impl ReviewedSelectors {
-    /// Parses a label selector that is not a part of the request's query.
-    pub fn of_labels(selector: &str) -> Self {
-        Self::of_texts("", selector)
-    }
-
     /// Parses the selectors of a request. A selector that is not valid counts as absent.
     pub fn of(query: &Query) -> Self {
-        Self::of_texts(query.text("fieldSelector"), query.text("labelSelector"))
+        Self::parse(query.text("fieldSelector"), query.text("labelSelector"))
     }
 
-    fn of_texts(fields: &str, labels: &str) -> Self {
+    /// Parses a field selector and a label selector. A selector that is not valid counts as absent.
+    pub fn parse(fields: &str, labels: &str) -> Self {
         let fields = parse_fields(fields).unwrap_or_default();
         let labels = parse_labels(labels).unwrap_or_default();
-        let name = fields
+        let mut names = fields
             .iter()
-            .find(|field| field.field == "metadata.name" && field.equal)
-            .map(|field| field.value.clone())
-            .unwrap_or_default();
+            .filter(|it| it.field == "metadata.name" && it.equal);
         Self {
-            fields: fields
-                .iter()
-                .map(fields::FieldRequirement::to_review_requirement)
-                .collect(),
+            name: names.next().map(|it| it.value.clone()).unwrap_or_default(),
+            fields: fields.iter().map(|it| it.to_review_requirement()).collect(),
             labels: labels
                 .iter()
                 .filter_map(labels::LabelRequirement::to_review_requirement)
                 .collect(),
-            name,
         }
     }
 }
