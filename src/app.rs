@@ -23,7 +23,7 @@ use crate::resources::{self, OperationHooks, SharedShortNames, gate_webhook};
 use crate::rules::Report;
 use crate::telemetry::{ActivitySample, IndexSample, Metrics, OperationSample};
 use aggregated_apiserver::serve::{
-    self, AdvertisedResource, Connections, Readiness, ServerParameters, VersionInfo,
+    self, Connections, Readiness, ResourceInfo, ServerParameters, VersionInfo,
 };
 use anyhow::bail;
 use axum::Router;
@@ -206,7 +206,7 @@ impl App {
         &self,
         access: Access,
         more: Option<Resource>,
-        served_by_other_router: Option<&'static [AdvertisedResource]>,
+        served_by_other_router: Option<&'static [ResourceInfo]>,
         gate_webhook: bool,
     ) -> Router {
         let report = self.report.subscribe();

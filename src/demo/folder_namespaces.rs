@@ -5,7 +5,7 @@ use super::kinds;
 use super::object_server::ServedObjects;
 use super::object_store::active_namespace;
 use crate::observe::Folder;
-use aggregated_apiserver::serve::AdvertisedResource;
+use aggregated_apiserver::serve::ResourceInfo;
 use ifo_api::Gvr;
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub struct FolderNamespaces {
 }
 
 impl ServedObjects for FolderNamespaces {
-    fn resources(&self) -> &'static [AdvertisedResource] {
+    fn resources(&self) -> &'static [ResourceInfo] {
         kinds::NAMESPACES
     }
 

@@ -1,6 +1,6 @@
 //! The kinds of the objects in the demo, with the names and scopes as in a real cluster.
 
-use aggregated_apiserver::serve::AdvertisedResource;
+use aggregated_apiserver::serve::ResourceInfo;
 use ifo_api::Gvr;
 use ifo_client::short_names::{NamedResource, ShortNames};
 
@@ -11,8 +11,8 @@ const fn kind(
     kind: &'static str,
     namespaced: bool,
     short_names: &'static [&'static str],
-) -> AdvertisedResource {
-    AdvertisedResource {
+) -> ResourceInfo {
+    ResourceInfo {
         group,
         version,
         plural,
@@ -26,7 +26,7 @@ const fn kind(
 
 /// All kinds that occur in the scenes, which are the recordings that the demo plays.
 #[rustfmt::skip]
-pub static KINDS: &[AdvertisedResource] = &[
+pub static KINDS: &[ResourceInfo] = &[
     kind("", "v1", "namespaces", "Namespace", false, &["ns"]),
     kind("", "v1", "nodes", "Node", false, &["no"]),
     kind("apps", "v1", "deployments", "Deployment", true, &["deploy"]),
@@ -46,10 +46,10 @@ pub static KINDS: &[AdvertisedResource] = &[
 ];
 
 /// The kind `Namespace`.
-pub static NAMESPACES: &[AdvertisedResource] = KINDS.split_at(1).0;
+pub static NAMESPACES: &[ResourceInfo] = KINDS.split_at(1).0;
 
 /// Returns the group, version and resource name of a kind.
-pub fn gvr(kind: &AdvertisedResource) -> Gvr {
+pub fn gvr(kind: &ResourceInfo) -> Gvr {
     Gvr {
         group: kind.group.to_owned(),
         version: kind.version.to_owned(),
@@ -58,20 +58,19 @@ pub fn gvr(kind: &AdvertisedResource) -> Gvr {
 }
 
 /// Returns the kind of a resource, or `None` if the scenes have no objects of this resource.
-pub fn of_resource(resource: &Gvr) -> Option<&'static AdvertisedResource> {
+pub fn of_resource(resource: &Gvr) -> Option<&'static ResourceInfo> {
     KINDS.iter().find(|kind| gvr(kind) == *resource)
 }
 
 /// Returns the kind that an object names in `apiVersion` and `kind`, or `None` if the scenes have
 /// no objects of this kind.
-pub fn of_object(api_version: &str, name: &str) -> Option<&'static AdvertisedResource> {
-    let named =
-        |kind: &&AdvertisedResource| kind.kind == name && gvr(kind).api_version() == api_version;
+pub fn of_object(api_version: &str, name: &str) -> Option<&'static ResourceInfo> {
+    let named = |kind: &&ResourceInfo| kind.kind == name && gvr(kind).api_version() == api_version;
     KINDS.iter().find(named)
 }
 
 /// Returns the short names of the kinds.
-pub fn short_names(kinds: &[AdvertisedResource]) -> ShortNames {
+pub fn short_names(kinds: &[ResourceInfo]) -> ShortNames {
     let named = kinds.iter().map(|kind| NamedResource {
         group: kind.group,
         kind: kind.kind,

@@ -5,7 +5,7 @@ use super::kinds;
 use aggregated_apiserver::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, ResourceAttributes,
 };
-use aggregated_apiserver::serve::{AdvertisedResource, ErrorStatus, Query, verb};
+use aggregated_apiserver::serve::{ErrorStatus, Query, ResourceInfo, verb};
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The objects that an [`ObjectServer`] serves.
 pub trait ServedObjects: Send + Sync {
     /// Returns the resources of the objects.
-    fn resources(&self) -> &'static [AdvertisedResource];
+    fn resources(&self) -> &'static [ResourceInfo];
 
     /// Returns the current resourceVersion, and the objects of a resource sorted by namespace and
     /// name. An empty `namespace` means all namespaces.
@@ -59,10 +59,7 @@ impl ObjectServer {
 
     /// Returns the kind, the namespace, the name and the verb that a request is about. Returns None
     /// if the path is not that of an object of the demo.
-    fn target(
-        &self,
-        request: &Request,
-    ) -> Option<(&'static AdvertisedResource, ResourceAttributes)> {
+    fn target(&self, request: &Request) -> Option<(&'static ResourceInfo, ResourceAttributes)> {
         let parts: Vec<&str> = request.uri().path().split('/').skip(1).collect();
         let (group, version, rest) = match &*parts {
             ["api", version, rest @ ..] => ("", *version, rest),
@@ -96,7 +93,7 @@ impl ObjectServer {
     /// Returns the object or the list that a client requests, if the client has the right.
     async fn answer(
         &self,
-        kind: &AdvertisedResource,
+        kind: &ResourceInfo,
         request: &ResourceAttributes,
         headers: &HeaderMap,
     ) -> Result<Value, ErrorStatus> {

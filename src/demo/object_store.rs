@@ -10,7 +10,7 @@ use super::kinds;
 use super::object_server::ServedObjects;
 use crate::clock;
 use crate::observe::{Feed, Raw, Resolve};
-use aggregated_apiserver::serve::AdvertisedResource;
+use aggregated_apiserver::serve::ResourceInfo;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
@@ -184,7 +184,7 @@ pub fn active_namespace(name: &str) -> Value {
 }
 
 impl ServedObjects for ObjectStore {
-    fn resources(&self) -> &'static [AdvertisedResource] {
+    fn resources(&self) -> &'static [ResourceInfo] {
         kinds::KINDS
     }
 
@@ -248,7 +248,7 @@ impl Resolve for ObjectStore {
     }
 }
 
-fn has_group(kind: &AdvertisedResource, gvr: &Gvr) -> bool {
+fn has_group(kind: &ResourceInfo, gvr: &Gvr) -> bool {
     kind.group == gvr.group
 }
 

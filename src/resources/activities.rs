@@ -4,7 +4,7 @@
 
 use super::cells::{CellContext, Column, SharedShortNames, columns, field, name_cell};
 use crate::index::{IndexReader, Object, Resource, collection};
-use aggregated_apiserver::serve::{CellValue, ResourceInfo};
+use aggregated_apiserver::serve::{CellValue, ResourceInfo, any_label};
 use ifo_api::activity::{self, ActivityStatus};
 use ifo_api::metadata::Condition;
 use ifo_api::{LIVE_GROUP, VERSION, duration};
@@ -46,13 +46,10 @@ pub fn activities(reader: IndexReader) -> Resource {
     Resource {
         info: ResourceInfo {
             short_names: &["act"],
-            ..ResourceInfo::namespaced(
-                (LIVE_GROUP, VERSION),
-                activity::PLURAL,
-                (activity::KIND, "ActivityList"),
-                <activity::Activity as schemars::JsonSchema>::json_schema,
-            )
+            ..ResourceInfo::namespaced((LIVE_GROUP, VERSION), activity::PLURAL, activity::KIND)
         },
+        schema: <activity::Activity as schemars::JsonSchema>::json_schema,
+        check_label: any_label,
         collection: collection::ACTIVITIES,
         columns: ACTIVITY_COLUMNS,
         fields: vec![field("status.idle", |it| Some(&idle(it)?.status))],

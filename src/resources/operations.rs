@@ -109,14 +109,10 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
     Resource {
         info: ResourceInfo {
             short_names: &["ifo", "ifos"],
-            check_label,
-            ..ResourceInfo::namespaced(
-                (LIVE_GROUP, VERSION),
-                live::PLURAL,
-                (live::KIND, "InFlightOperationList"),
-                <live::InFlightOperation as schemars::JsonSchema>::json_schema,
-            )
+            ..ResourceInfo::namespaced((LIVE_GROUP, VERSION), live::PLURAL, live::KIND)
         },
+        schema: <live::InFlightOperation as schemars::JsonSchema>::json_schema,
+        check_label,
         collection: collection::OPERATIONS,
         columns: LIVE_COLUMNS,
         fields: {

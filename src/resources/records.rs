@@ -60,14 +60,10 @@ pub fn operation_records(reader: IndexReader) -> Resource {
         info: ResourceInfo {
             verbs: &["get", "list"],
             short_names: &["opr"],
-            check_label,
-            ..ResourceInfo::namespaced(
-                (LIVE_GROUP, VERSION),
-                record::PLURAL,
-                (record::KIND, "OperationRecordList"),
-                <record::OperationRecord as schemars::JsonSchema>::json_schema,
-            )
+            ..ResourceInfo::namespaced((LIVE_GROUP, VERSION), record::PLURAL, record::KIND)
         },
+        schema: <record::OperationRecord as schemars::JsonSchema>::json_schema,
+        check_label,
         collection: collection::RECORDS,
         columns: RECORD_COLUMNS,
         fields: {

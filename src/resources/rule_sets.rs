@@ -50,14 +50,10 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         info: ResourceInfo {
             namespaced: false,
             short_names: &["ors"],
-            check_label,
-            ..ResourceInfo::namespaced(
-                (GROUP, VERSION),
-                ruleset::PLURAL,
-                ("OperationRuleSet", "OperationRuleSetList"),
-                <OperationRuleSet as schemars::JsonSchema>::json_schema,
-            )
+            ..ResourceInfo::namespaced((GROUP, VERSION), ruleset::PLURAL, "OperationRuleSet")
         },
+        schema: <OperationRuleSet as schemars::JsonSchema>::json_schema,
+        check_label,
         collection: collection::OPERATIONS,
         columns: RULE_SET_COLUMNS,
         fields: Vec::new(),

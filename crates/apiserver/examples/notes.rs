@@ -36,16 +36,14 @@ static COLUMNS: &[Column<Notes>] = &[
 ];
 
 fn resource(reader: store::Reader<Notes>) -> Resource<Notes> {
-    let schema = Note::json_schema;
-    let group_version = ("example.com", "v1");
-    let info = ResourceInfo::namespaced(group_version, "notes", ("Note", "NoteList"), schema);
+    let info = ResourceInfo::namespaced(("example.com", "v1"), "notes", "Note");
     Resource {
         columns: COLUMNS,
         fields: vec![(
             "spec.text",
             SelectableField::Text(|it: &Note| Some(&it.spec.text)),
         )],
-        ..Resource::new(info, reader)
+        ..Resource::new(info, Note::json_schema, reader)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::index;
 use crate::resources::{inflight_operations, operation_rule_sets};
+use aggregated_apiserver::serve::ResourceInfo;
 use aggregated_apiserver::serve::discovery::{JSON, V2, V2_BETA1, routes};
-use aggregated_apiserver::serve::{AdvertisedResource, ResourceInfo};
 use axum::body::Body;
 use http::StatusCode;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
@@ -29,7 +29,7 @@ fn resources() -> Vec<ResourceInfo> {
 }
 
 async fn ask(
-    served_by_other_router: Option<&[AdvertisedResource]>,
+    served_by_other_router: Option<&[ResourceInfo]>,
     path: &str,
     headers: &[(http::HeaderName, &str)],
 ) -> Response<Body> {
@@ -231,7 +231,7 @@ async fn the_core_group_exists_only_in_a_server_without_a_kube_apiserver() {
 
 #[tokio::test]
 async fn resources_of_another_router_are_listed_in_their_groups() {
-    let resource = |group, plural, kind| AdvertisedResource {
+    let resource = |group, plural, kind| ResourceInfo {
         group,
         version: "v1",
         plural,

@@ -3,7 +3,7 @@
 use crate::index::{self, Resource};
 use crate::resources::{inflight_operations, operation_rule_sets};
 use aggregated_apiserver::serve::VersionInfo;
-use aggregated_apiserver::serve::openapi::{self, Documented};
+use aggregated_apiserver::serve::openapi;
 use axum::body::Body;
 use http::StatusCode;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
@@ -29,15 +29,11 @@ fn resources() -> Vec<Resource> {
 }
 
 fn router() -> axum::Router {
-    let resources = resources();
-    let fields = |it: &Resource| it.fields.iter().map(|(path, _)| *path).collect();
-    let documented: Vec<Documented<'_>> =
-        resources.iter().map(|it| (&it.info, fields(it))).collect();
     let version = VersionInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..VersionInfo::default()
     };
-    openapi::routes("ifo", &version, &documented)
+    openapi::routes("ifo", &version, &resources())
 }
 
 async fn send(path: &str, headers: &[(http::HeaderName, &str)]) -> Response<Body> {

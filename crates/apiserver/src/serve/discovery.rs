@@ -27,54 +27,14 @@ pub const V2_BETA1: &str =
 /// The media type of plain discovery in JSON.
 pub const JSON: &str = "application/json";
 
-/// A resource as discovery describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AdvertisedResource {
-    /// The API group. Empty for the core group.
-    pub group: &'static str,
-    /// The API version.
-    pub version: &'static str,
-    /// The plural name, which paths contain.
-    pub plural: &'static str,
-    /// The kind of one object. The singular name is the kind in lower case.
-    pub kind: &'static str,
-    /// True if the resource is namespaced.
-    pub namespaced: bool,
-    /// The short names of the resource in kubectl.
-    pub short_names: &'static [&'static str],
-    /// The categories of the resource in kubectl, such as `all`.
-    pub categories: &'static [&'static str],
-    /// The supported verbs.
-    pub verbs: &'static [&'static str],
-}
-
-impl From<&ResourceInfo> for AdvertisedResource {
-    fn from(resource: &ResourceInfo) -> Self {
-        Self {
-            group: resource.group,
-            version: resource.version,
-            plural: resource.plural,
-            kind: resource.kind,
-            namespaced: resource.namespaced,
-            short_names: resource.short_names,
-            categories: resource.categories,
-            verbs: resource.verbs,
-        }
-    }
-}
-
 /// Returns the routes of discovery. `served_by_other_router` are the resources that the caller serves
 /// with routes of its own. With them, the core group is also described.
 pub fn routes(
     resources: &[ResourceInfo],
-    served_by_other_router: Option<&[AdvertisedResource]>,
+    served_by_other_router: Option<&[ResourceInfo]>,
 ) -> Router {
-    let all: Vec<AdvertisedResource> = resources
-        .iter()
-        .map(AdvertisedResource::from)
-        .chain(served_by_other_router.into_iter().flatten().copied())
-        .collect();
-    let (core, groups): (Vec<_>, Vec<_>) = grouped(&all, |it| it.group)
+    let others = served_by_other_router.into_iter().flatten();
+    let (core, groups): (Vec<_>, Vec<_>) = grouped(resources.iter().chain(others), |it| it.group)
         .into_iter()
         .partition(|(group, _)| group.is_empty());
     let mut router = Router::new();
@@ -106,11 +66,12 @@ pub fn routes(
             router = serve(router, &root, &group);
         }
         for (version, resources) in grouped(resources, version) {
+            let group_version = resources[0].api_version();
             let resources: Vec<Value> = resources.into_iter().map(describe_resource).collect();
             let list = json!({
                 "kind": "APIResourceList",
                 "apiVersion": "v1",
-                "groupVersion": group_version(name, version),
+                "groupVersion": group_version,
                 "resources": resources,
             });
             router = serve(router, &format!("{root}/{version}"), &list);
@@ -120,12 +81,12 @@ pub fn routes(
 }
 
 /// Resources with the same group, or with the same version.
-type Named<'a> = (&'static str, Vec<&'a AdvertisedResource>);
+type Named<'a> = (&'static str, Vec<&'a ResourceInfo>);
 
 /// Groups the resources by a name, in the order in which the names occur first.
 fn grouped<'a>(
-    resources: impl IntoIterator<Item = &'a AdvertisedResource>,
-    name: fn(&AdvertisedResource) -> &'static str,
+    resources: impl IntoIterator<Item = &'a ResourceInfo>,
+    name: fn(&ResourceInfo) -> &'static str,
 ) -> Vec<Named<'a>> {
     let mut groups: Vec<Named<'a>> = Vec::new();
     for resource in resources {
@@ -138,7 +99,7 @@ fn grouped<'a>(
     groups
 }
 
-fn version(resource: &AdvertisedResource) -> &'static str {
+fn version(resource: &ResourceInfo) -> &'static str {
     resource.version
 }
 
@@ -203,11 +164,11 @@ fn serve(router: Router, path: &str, value: &Value) -> Router {
 }
 
 /// Describes a group in plain discovery.
-fn describe(name: &str, resources: &[&AdvertisedResource]) -> Value {
+fn describe(name: &str, resources: &[&ResourceInfo]) -> Value {
     let versions = grouped(resources.iter().copied(), version).into_iter();
     let versions: Vec<Value> = versions
-        .map(|(version, _)| {
-            json!({"groupVersion": group_version(name, version), "version": version})
+        .map(|(version, of_version)| {
+            json!({"groupVersion": of_version[0].api_version(), "version": version})
         })
         .collect();
     let preferred = versions.first().cloned().unwrap_or_default();
@@ -215,7 +176,7 @@ fn describe(name: &str, resources: &[&AdvertisedResource]) -> Value {
 }
 
 /// Describes a resource in plain discovery.
-fn describe_resource(resource: &AdvertisedResource) -> Value {
+fn describe_resource(resource: &ResourceInfo) -> Value {
     let description = json!({
         "name": resource.plural,
         "singularName": resource.kind.to_ascii_lowercase(),
@@ -226,8 +187,8 @@ fn describe_resource(resource: &AdvertisedResource) -> Value {
 }
 
 /// Describes a group in aggregated discovery.
-fn aggregate(name: &str, resources: &[&AdvertisedResource]) -> Value {
-    let resource = |resource: &AdvertisedResource| {
+fn aggregate(name: &str, resources: &[&ResourceInfo]) -> Value {
+    let resource = |resource: &ResourceInfo| {
         let description = json!({
             "resource": resource.plural,
             "responseKind": {
@@ -250,16 +211,8 @@ fn aggregate(name: &str, resources: &[&AdvertisedResource]) -> Value {
     json!({"metadata": {"name": name}, "versions": versions})
 }
 
-fn group_version(group: &str, version: &str) -> String {
-    if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    }
-}
-
 /// Adds the verbs, the short names and the categories.
-fn with_names(mut description: Value, resource: &AdvertisedResource) -> Value {
+fn with_names(mut description: Value, resource: &ResourceInfo) -> Value {
     description["verbs"] = json!(resource.verbs);
     if !resource.short_names.is_empty() {
         description["shortNames"] = json!(resource.short_names);

@@ -119,9 +119,9 @@ impl<M: Model> Encoder<'_, M> {
     pub fn list_head(&self, meta: &ListMeta, with_columns: bool, out: &mut Vec<u8>) {
         let info = &self.resource.info;
         let (kind, api_version) = match self.form {
-            ObjectForm::Whole => (info.list_kind, info.api_version()),
-            ObjectForm::Metadata => ("PartialObjectMetadataList", META.to_owned()),
-            ObjectForm::Table(_) => ("Table", META.to_owned()),
+            ObjectForm::Whole => (info.list_kind(), info.api_version()),
+            ObjectForm::Metadata => ("PartialObjectMetadataList".to_owned(), META.to_owned()),
+            ObjectForm::Table(_) => ("Table".to_owned(), META.to_owned()),
         };
         put!(
             out,

@@ -257,20 +257,14 @@ impl Server {
             let version = VersionAssignment::Exact(Rv(101 + rv as u64));
             writer.commit([put], version).expect("the versions grow");
         }
-        let names = ("Note", "NoteList");
-        let info = ResourceInfo::namespaced(
-            ("example.com", "v1"),
-            "notes",
-            names,
-            ConfigMap::json_schema,
-        );
+        let info = ResourceInfo::namespaced(("example.com", "v1"), "notes", "Note");
         let resource = Resource {
             columns: COLUMNS,
             fields: vec![(
                 "data.a",
                 SelectableField::Text(|it: &ConfigMap| Some(it.data.as_ref()?.get("a")?.as_str())),
             )],
-            ..Resource::new(info, reader)
+            ..Resource::new(info, ConfigMap::json_schema, reader)
         };
         let server = ServerParameters::new("notes", Arc::new(Everybody), Arc::new(Everybody));
         server.readiness.set_synced();

@@ -51,7 +51,6 @@ mod watch;
 mod websocket;
 
 pub use connections::Connections;
-pub use discovery::AdvertisedResource;
 pub use error_status::ErrorStatus;
 pub use hooks::{Hooks, NoHooks, Read, version_of_list};
 pub use readiness::Readiness;
@@ -104,7 +103,7 @@ pub struct ServerParameters {
     /// Resources that another router serves, but that discovery must list. A server that runs behind a
     /// kube-apiserver has none, because the kube-apiserver lists its own resources. A server that its
     /// clients use directly, for example a demo, can have some.
-    pub served_by_other_router: Option<&'static [AdvertisedResource]>,
+    pub served_by_other_router: Option<&'static [ResourceInfo]>,
     /// Further routes, which are authenticated, authorized and limited like all others. Their requests
     /// have no bodies.
     pub routes: Router,
@@ -296,12 +295,9 @@ struct Api<M: Model> {
 /// Creates the router with all routes. The middleware authenticates, limits and authorizes requests
 /// before they reach a route.
 pub fn router<M: Model>(mut server: ServerParameters, resources: Vec<Resource<M>>) -> Router {
-    let infos: Vec<ResourceInfo> = resources.iter().map(|it| it.info.clone()).collect();
+    let infos: Vec<ResourceInfo> = resources.iter().map(|it| it.info).collect();
     let discovery = discovery::routes(&infos, server.served_by_other_router);
-    let fields = |it: &Resource<M>| it.fields.iter().map(|(path, _)| *path).collect();
-    let documented: Vec<openapi::Documented<'_>> =
-        resources.iter().map(|it| (&it.info, fields(it))).collect();
-    let openapi = openapi::routes(server.title, &server.version, &documented);
+    let openapi = openapi::routes(server.title, &server.version, &resources);
     let further = std::mem::take(&mut server.routes);
     let public = std::mem::take(&mut server.public_routes);
     let shared = Arc::new(ServerState::new(server, infos));

@@ -16,7 +16,8 @@ use super::VersionInfo;
 use super::discovery::JSON;
 use super::document::Document;
 use super::negotiation::{AcceptClause, clauses};
-use super::resource::ResourceInfo;
+use super::resource::Resource;
+use crate::Model;
 use axum::Router;
 use axum::extract::RawQuery;
 use axum::response::{IntoResponse, Response};
@@ -26,18 +27,15 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 
-/// A resource, and the fields that a field selector can contain.
-pub type Documented<'a> = (&'a ResourceInfo, Vec<&'static str>);
-
 /// Returns the routes of the documents. `title` is the title in the documents.
-pub fn routes(title: &str, version: &VersionInfo, resources: &[Documented<'_>]) -> Router {
+pub fn routes<M: Model>(title: &str, version: &VersionInfo, resources: &[Resource<M>]) -> Router {
     let info = json!({
         "title": title,
         "version": format!("v{}", version.version.trim_start_matches('v')),
     });
-    let mut by_version: BTreeMap<String, Vec<&Documented<'_>>> = BTreeMap::new();
+    let mut by_version: BTreeMap<String, Vec<&Resource<M>>> = BTreeMap::new();
     for resource in resources {
-        let api_version = resource.0.api_version();
+        let api_version = resource.info.api_version();
         by_version.entry(api_version).or_default().push(resource);
     }
     let mut index = Map::new();

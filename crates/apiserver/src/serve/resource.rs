@@ -10,34 +10,26 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The names of a resource, and what discovery and `OpenAPI` tell about it.
-#[derive(Clone, Debug)]
+/// The names of a resource, as discovery shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceInfo {
-    /// The API group.
+    /// The API group. Empty for the core group.
     pub group: &'static str,
     /// The API version.
     pub version: &'static str,
     /// The plural name, which paths contain.
     pub plural: &'static str,
-    /// The kind of one object.
+    /// The kind of one object. The singular name is the kind in lower case, and a list has the kind
+    /// `KINDList`.
     pub kind: &'static str,
-    /// The kind of a list.
-    pub list_kind: &'static str,
     /// True if the resource is namespaced.
     pub namespaced: bool,
-    /// The verbs that clients may use: `get`, `list` and `watch`, or some of them.
+    /// The verbs that clients may use, such as `get`, `list` and `watch`.
     pub verbs: &'static [&'static str],
     /// The short names of the resource in kubectl.
     pub short_names: &'static [&'static str],
     /// The categories of the resource in kubectl, such as `all`.
     pub categories: &'static [&'static str],
-    /// Returns the JSON schema of the kind, for `OpenAPI`. The schemas of the types inside the kind
-    /// are under `$defs`.
-    pub schema: fn(&mut SchemaGenerator) -> Schema,
-    /// Returns a message if no object can have a label with the key. A selector that needs such a
-    /// label is then refused with the message. Otherwise the list would be empty, and the user would
-    /// not notice the mistake. [`any_label`] allows all keys.
-    pub check_label: fn(key: &str) -> Result<(), String>,
 }
 
 /// Allows selectors for all label keys.
@@ -51,35 +43,34 @@ pub fn any_label(_: &str) -> Result<(), String> {
 
 impl ResourceInfo {
     /// Returns the names of a namespaced resource for get, list and watch, without short names.
-    pub fn namespaced(
+    pub const fn namespaced(
         (group, version): (&'static str, &'static str),
         plural: &'static str,
-        (kind, list_kind): (&'static str, &'static str),
-        schema: fn(&mut SchemaGenerator) -> Schema,
+        kind: &'static str,
     ) -> Self {
         Self {
             group,
             version,
             plural,
             kind,
-            list_kind,
             namespaced: true,
             verbs: &["get", "list", "watch"],
             short_names: &[],
             categories: &[],
-            schema,
-            check_label: any_label,
         }
     }
 
-    /// Returns `group/version`.
+    /// Returns `group/version`, or only the version for the core group.
     pub fn api_version(&self) -> String {
-        format!("{}/{}", self.group, self.version)
+        match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
     }
 
-    /// Returns the name of the resource for messages: `plural.group`.
-    pub fn qualified(&self) -> String {
-        format!("{}.{}", self.plural, self.group)
+    /// Returns the kind of a list.
+    pub fn list_kind(&self) -> String {
+        format!("{}List", self.kind)
     }
 
     /// Returns the error 404 for an object that does not exist.
@@ -93,6 +84,13 @@ impl ResourceInfo {
 pub struct Resource<M: Model> {
     /// The names of the resource.
     pub info: ResourceInfo,
+    /// Returns the JSON schema of the kind, for `OpenAPI`. The schemas of the types inside the kind
+    /// are under `$defs`.
+    pub schema: fn(&mut SchemaGenerator) -> Schema,
+    /// Returns a message if no object can have a label with the key. A selector that needs such a
+    /// label is then refused with the message. Otherwise the list would be empty, and the user would
+    /// not notice the mistake. [`any_label`] allows all keys.
+    pub check_label: fn(key: &str) -> Result<(), String>,
     /// The collection of the store that contains the objects.
     pub collection: Collection,
     /// The columns of a `Table` of these objects, from left to right.
@@ -109,9 +107,15 @@ pub struct Resource<M: Model> {
 impl<M: Model<Context = ()>> Resource<M> {
     /// Creates a resource whose objects are in the default collection of the store. Its tables have no
     /// columns, and it has no selectable fields.
-    pub fn new(info: ResourceInfo, reader: Reader<M>) -> Self {
+    pub fn new(
+        info: ResourceInfo,
+        schema: fn(&mut SchemaGenerator) -> Schema,
+        reader: Reader<M>,
+    ) -> Self {
         Self {
             info,
+            schema,
+            check_label: any_label,
             collection: Collection::DEFAULT,
             columns: &[],
             fields: Vec::new(),

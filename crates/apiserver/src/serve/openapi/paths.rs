@@ -1,17 +1,18 @@
 //! Creates the paths of the `OpenAPI` documents, for get, list and watch of each resource. Input:
 //! the descriptions of the resources. Output: path items of version 3.
 
-use super::Documented;
 use super::schemas::{group_version_kind, list_name, object_name, reference};
-use crate::serve::resource::ResourceInfo;
+use crate::Model;
+use crate::serve::resource::{Resource, ResourceInfo};
 use serde_json::{Map, Value, json};
 
 const RESOURCE_VERSION: &str = "For a list: the version of the returned state; resourceVersionMatch selects whether a newer state is allowed. For a watch: the version after which the changes are sent. For a get: the oldest allowed version of the object's state. If unset, a list or get returns the newest state, and a watch starts at the newest state.";
 
 /// Returns the path items of `resources`, by path.
-pub(super) fn describe(resources: &[&Documented<'_>]) -> Map<String, Value> {
+pub(super) fn describe<M: Model>(resources: &[&Resource<M>]) -> Map<String, Value> {
     let mut paths = Map::new();
-    for (resource, _) in resources {
+    for resource in resources {
+        let resource = &resource.info;
         let root = format!("/apis/{}/{}", resource.group, resource.version);
         let plural = resource.plural;
         let collection = if resource.namespaced {

@@ -6,8 +6,8 @@
 //! - The type null and the keyword `oneOf` do not occur.
 //! - A reference that has a description is inside `allOf`.
 
-use super::Documented;
-use crate::serve::resource::ResourceInfo;
+use crate::Model;
+use crate::serve::resource::{Resource, ResourceInfo};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform as _};
@@ -20,7 +20,7 @@ const METADATA: &str = "Standard object's metadata. More info: https://git.k8s.i
 const LIST_METADATA: &str = "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
 /// Returns all schemas of a document by name.
-pub(super) fn describe(resources: &[&Documented<'_>]) -> Map<String, Value> {
+pub(super) fn describe<M: Model>(resources: &[&Resource<M>]) -> Map<String, Value> {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
     });
@@ -33,9 +33,9 @@ pub(super) fn describe(resources: &[&Documented<'_>]) -> Map<String, Value> {
             RecursiveTransform(simplify).transform(schema);
         }
     }
-    for (resource, fields) in resources {
-        definitions.insert(object_name(resource), object(resource, fields));
-        definitions.insert(list_name(resource), list(resource));
+    for resource in resources {
+        definitions.insert(object_name(&resource.info), object(resource));
+        definitions.insert(list_name(&resource.info), list(&resource.info));
     }
     definitions
 }
@@ -47,7 +47,7 @@ pub(super) fn object_name(resource: &ResourceInfo) -> String {
 
 /// Returns the name of the schema of a list.
 pub(super) fn list_name(resource: &ResourceInfo) -> String {
-    format!("{}{}", package(resource), resource.list_kind)
+    format!("{}{}", package(resource), resource.list_kind())
 }
 
 /// Returns a reference to a schema.
@@ -67,8 +67,8 @@ fn package(resource: &ResourceInfo) -> String {
     parts.join(".") + "."
 }
 
-/// Returns the schema of one object. `fields` are the fields that a field selector can contain.
-fn object(resource: &ResourceInfo, fields: &[&str]) -> Value {
+/// Returns the schema of one object.
+fn object<M: Model>(resource: &Resource<M>) -> Value {
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     let mut schema = (resource.schema)(&mut settings.into_generator());
@@ -90,9 +90,11 @@ fn object(resource: &ResourceInfo, fields: &[&str]) -> Value {
     if let Some(Value::Array(required)) = root.get_mut("required") {
         required.retain(|name| name != "apiVersion" && name != "kind" && name != "metadata");
     }
-    root["x-kubernetes-group-version-kind"] = json!([group_version_kind(resource, resource.kind)]);
-    if !fields.is_empty() {
-        let fields = fields.iter().map(|path| json!({"fieldPath": path}));
+    let info = &resource.info;
+    root["x-kubernetes-group-version-kind"] = json!([group_version_kind(info, info.kind)]);
+    if !resource.fields.is_empty() {
+        let fields = resource.fields.iter();
+        let fields = fields.map(|(path, _)| json!({"fieldPath": path}));
         root["x-kubernetes-selectable-fields"] = fields.collect();
     }
     root
@@ -105,7 +107,7 @@ fn list(resource: &ResourceInfo) -> Value {
         "name"
     };
     json!({
-        "description": format!("{} is a list of {}.", resource.list_kind, resource.kind),
+        "description": format!("{} is a list of {}.", resource.list_kind(), resource.kind),
         "type": "object",
         "required": ["items"],
         "properties": {
@@ -118,7 +120,7 @@ fn list(resource: &ResourceInfo) -> Value {
                 "items": reference(&object_name(resource)),
             },
         },
-        "x-kubernetes-group-version-kind": [group_version_kind(resource, resource.list_kind)],
+        "x-kubernetes-group-version-kind": [group_version_kind(resource, &resource.list_kind())],
     })
 }
 

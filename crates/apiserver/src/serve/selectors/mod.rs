@@ -37,7 +37,7 @@ impl<M: Model> Selector<M> {
     /// if they contain a label or a field that the resource does not have.
     pub fn parse(query: &Query, resource: &Resource<M>) -> Result<Self, ErrorStatus> {
         let labels = parse_labels(query.text("labelSelector"))?;
-        labels::check_keys(&labels, resource.info.check_label)?;
+        labels::check_keys(&labels, resource.check_label)?;
         let fields = parse_fields(query.text("fieldSelector"))?.into_iter();
         let fields = fields.map(|requirement| requirement.resolve(resource));
         Ok(Self {
