@@ -16,9 +16,7 @@ use crate::clock;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, IndexReader, Resource, Rv, Writer};
 use crate::replicate::peer_requests;
-use crate::replicate::{
-    self, LeaderQueries, Leadership, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask,
-};
+use crate::replicate::{Leadership, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask};
 use crate::resources::{self, OperationHooks, SharedShortNames, gate_webhook};
 use crate::rules::Report;
 use crate::telemetry::{ActivitySample, IndexSample, Metrics, OperationSample};
@@ -89,10 +87,9 @@ struct App {
     /// operations. While this replica leads, the thread detects operations. While this replica
     /// follows another replica, the thread copies the index of the leader.
     pipeline: PipelineThread,
-    /// The writer of the index, and the sender of state queries to the leader. With a state query,
-    /// a follower learns the leader's newest resourceVersion. `None` after [`App::lead`] or
-    /// `App::elect` has started the task that leads or follows.
-    replica: Option<(Writer, LeaderQueries)>,
+    /// The writer of the index. `None` after [`App::lead`] or `App::elect` has started the task that
+    /// leads or follows.
+    writer: Option<Writer>,
     /// The role of this replica, for example leader or follower. The role is unknown until this
     /// replica has read the Lease.
     role: watch::Sender<ReplicaRole>,
@@ -117,8 +114,7 @@ impl App {
         // first lists the leader's operations.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
         let role = watch::Sender::new(ReplicaRole::Unknown);
-        let (replica_status, leader_queries) =
-            replicate::replica_status(operations.clone(), role.subscribe());
+        let replica_status = ReplicaStatus::new(operations.clone(), role.subscribe());
         let report = watch::Sender::<Arc<Report>>::default();
         let baselines = SharedBaselines::default();
         let index = (operations.clone(), replica_status.clone());
@@ -141,7 +137,7 @@ impl App {
             connections: Connections::new(common.max_connections),
             operations,
             pipeline: PipelineThread::start()?,
-            replica: Some((writer, leader_queries)),
+            writer: Some(writer),
             role,
             replica_status,
             retire: CancellationToken::new(),
@@ -157,7 +153,7 @@ impl App {
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
         self.role.send_replace(ReplicaRole::Leading(alone));
         self.metrics.leader(true);
-        if let Some((writer, _)) = self.replica.take() {
+        if let Some(writer) = self.writer.take() {
             self.start_replica_task(writer, None, None, begin_term);
         }
     }

@@ -17,7 +17,7 @@ use super::{Access, App, Signals, Started};
 use crate::config::{Common, Serve};
 use crate::observe::{ConnectOptions, Connection, connect};
 use crate::replicate::link::{AUDIENCE, TERM_HEADER};
-use crate::replicate::{self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials};
+use crate::replicate::{self, ClusterLeases, CopyStart, HttpLinkFactory, Mirror};
 use crate::resources::SharedShortNames;
 use aggregated_apiserver::auth::{
     AuthenticationConfig, ClusterAuthenticator, ClusterAuthorizer, Peers,
@@ -28,6 +28,7 @@ use arc_swap::ArcSwap;
 use futures::FutureExt as _;
 use ifo_client::short_names::ShortNames;
 use kube::Client;
+use kube::config::AuthInfo;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -103,14 +104,11 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
 /// Returns the credentials with which this replica authenticates to other replicas. None for a
 /// server without an election. Without such credentials, a replica with an election does not start,
 /// because it could not copy the operations of the leader.
-fn peer_credentials(
-    serve: &Serve,
-    connection: &Connection,
-) -> anyhow::Result<Option<PeerCredentials>> {
+fn peer_credentials(serve: &Serve, connection: &Connection) -> anyhow::Result<Option<AuthInfo>> {
     let Some(config) = connection.config.as_ref().filter(|_| serve.leader_elect) else {
         return Ok(None);
     };
-    let credentials = PeerCredentials::new(serve.peer_token_file.clone(), config);
+    let credentials = replicate::peer_credentials(serve.peer_token_file.clone(), config);
     Ok(Some(credentials.context(
         "--leader-elect needs --peer-token-file, because this replica copies the operations of \
          the leader: set the flag to a file with a token for the audience ifo-apiserver, or use a \
@@ -139,11 +137,11 @@ impl App {
     fn elect(
         &mut self,
         serve: &Serve,
-        (connection, peer_credentials): (&Connection, Option<PeerCredentials>),
+        (connection, peer_credentials): (&Connection, Option<AuthInfo>),
         port: u16,
         begin_term: BeginTerm,
     ) {
-        let Some((writer, leader_queries)) = self.replica.take() else {
+        let Some(writer) = self.writer.take() else {
             return;
         };
         let pod_address = serve.pod_ip.map(|ip| SocketAddr::new(ip, port).to_string());
@@ -169,10 +167,19 @@ impl App {
             replicate::Election::new(leases, serve.timing(), inputs, self.metrics.clone());
         self.tasks.start("election", candidate.run(role, released));
         let mirror = peer_credentials.map(|credentials| {
-            let name = format!("{}.{}.svc", serve.service_name, serve.namespace);
-            let links =
-                HttpLinkFactory::new(connection.client.clone(), API_SERVICE, name, credentials);
-            Mirror::new(Arc::new(links), synced_sender, wake, leader_queries)
+            let links = HttpLinkFactory {
+                client: connection.client.clone(),
+                api_service: API_SERVICE,
+                server_name: format!("{}.{}.svc", serve.service_name, serve.namespace),
+                credentials,
+            };
+            Mirror {
+                links: Arc::new(links),
+                in_sync: synced_sender,
+                wake,
+                status: self.replica_status.clone(),
+                next_start: CopyStart::default(),
+            }
         });
         let (replica_status, readiness) = (self.replica_status.clone(), self.readiness.clone());
         let connections = self.connections.clone();

@@ -305,7 +305,7 @@ impl<S: LeaseStore> Election<S> {
             return Err(LeaseError::NotFound);
         };
         let last_leader = seen.record.last.clone();
-        let term = Term::new(&format!("{}{:016x}", self.prefix, self.random.u64(..)));
+        let term = Term::from(format!("{}{:016x}", self.prefix, self.random.u64(..)));
         let boot = clock::boot();
         let head = (self.inputs.head)();
         let mut highest = self

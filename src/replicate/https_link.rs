@@ -12,9 +12,9 @@
 
 use super::Leader;
 use super::link::{
-    self, Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
+    self, LeaderChange, LeaderChanges, Link, LinkError, LinkFactory, ObjectPage, PeerAnswer,
 };
-use crate::index::{Key, Rv, index_key};
+use crate::index::{Key, Object, Rv, Write, index_key};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
@@ -53,68 +53,48 @@ const MAX_ANSWER: usize = 64 << 20;
 /// error.
 const MAX_EVENT: usize = 1 << 20;
 
-/// The credentials with which this replica authenticates to other replicas.
-#[derive(Clone, Debug)]
-pub struct PeerCredentials(Box<AuthInfo>);
-
-impl PeerCredentials {
-    /// Uses the token for the audience [`link::AUDIENCE`] in `token_file`. The kubelet renews the
-    /// token, so the client reads the file again at least once per minute. Without such a file, uses
-    /// the client certificate in `config`. Returns None if `config` has no client certificate
-    /// either, because the leader would refuse the requests.
-    pub fn new(token_file: Option<PathBuf>, config: &Config) -> Option<Self> {
-        let known = &config.auth_info;
-        let has_certificate =
-            known.client_certificate.is_some() || known.client_certificate_data.is_some();
-        let credentials = match token_file {
-            Some(file) => AuthInfo {
-                token_file: Some(file.display().to_string()),
-                ..AuthInfo::default()
-            },
-            None if has_certificate => AuthInfo {
-                client_certificate: known.client_certificate.clone(),
-                client_certificate_data: known.client_certificate_data.clone(),
-                client_key: known.client_key.clone(),
-                client_key_data: known.client_key_data.clone(),
-                ..AuthInfo::default()
-            },
-            None => return None,
-        };
-        Some(Self(Box::new(credentials)))
+/// Returns the credentials with which this replica authenticates to other replicas: the token for the
+/// audience [`link::AUDIENCE`] in `token_file`. The kubelet renews the token, so the client reads the
+/// file again at least once per minute. Without such a file, returns the client certificate in
+/// `config`. Returns None if `config` has no client certificate either, because the leader would
+/// refuse the requests.
+pub fn peer_credentials(token_file: Option<PathBuf>, config: &Config) -> Option<AuthInfo> {
+    if let Some(file) = token_file {
+        return Some(AuthInfo {
+            token_file: Some(file.display().to_string()),
+            ..AuthInfo::default()
+        });
     }
+    let known = config.auth_info.clone();
+    let credentials = AuthInfo {
+        client_certificate: known.client_certificate,
+        client_certificate_data: known.client_certificate_data,
+        client_key: known.client_key,
+        client_key_data: known.client_key_data,
+        ..AuthInfo::default()
+    };
+    let is_usable =
+        credentials.client_certificate.is_some() || credentials.client_certificate_data.is_some();
+    is_usable.then_some(credentials)
 }
 
 /// Creates [`Link`]s over HTTPS.
-#[derive(Clone)]
 pub struct HttpLinkFactory {
-    client: Client,
-    api_service: &'static str,
-    server_name: String,
-    credentials: PeerCredentials,
+    /// Reads the `APIService`.
+    pub client: Client,
+    /// The name of the `APIService` with the CA bundle.
+    pub api_service: &'static str,
+    /// The name of our Service. The leader's certificate must be valid for this name.
+    pub server_name: String,
+    /// The credentials with which this replica authenticates to the leader.
+    pub credentials: AuthInfo,
 }
 
 impl HttpLinkFactory {
-    /// Creates a factory. With `client`, the factory reads the CA bundle from the `APIService`
-    /// named `api_service`. The leader's certificate must be valid for `server_name`, the name of
-    /// our Service.
-    pub fn new(
-        client: Client,
-        api_service: &'static str,
-        server_name: String,
-        credentials: PeerCredentials,
-    ) -> Self {
-        Self {
-            client,
-            api_service,
-            server_name,
-            credentials,
-        }
-    }
-
     /// Reads the CA certificates in the `caBundle` of our `APIService`, in DER encoding.
     async fn authorities(&self) -> Result<Vec<Vec<u8>>, LinkError> {
         let api: Api<APIService> = Api::all(self.client.clone());
-        let registered = api.get_opt(self.api_service).await.map_err(refused)?;
+        let registered = api.get_opt(self.api_service).await?;
         let bundle = registered
             .and_then(|registered| registered.spec?.ca_bundle)
             .ok_or(LinkError::NotRegistered)?;
@@ -125,7 +105,7 @@ impl HttpLinkFactory {
     }
 
     async fn link(&self, leader: &Leader) -> Result<HttpLink, LinkError> {
-        let term = HeaderValue::from_str(leader.term.as_str())
+        let term = HeaderValue::from_str(&leader.term)
             .map_err(|error| failed("the term is not a valid header value", &error))?;
         let url = format!("https://{}", leader.address).parse();
         let url = url.map_err(|error: http::uri::InvalidUri| {
@@ -140,9 +120,9 @@ impl HttpLinkFactory {
         // state queries, the caller sets a time limit.
         config.read_timeout = None;
         config.default_retry = false;
-        config.auth_info = (*self.credentials.0).clone();
+        config.auth_info = self.credentials.clone();
         config.headers = vec![(HeaderName::from_static(link::TERM_HEADER), term)];
-        Ok(HttpLink(Client::try_from(config).map_err(refused)?))
+        Ok(HttpLink(Client::try_from(config)?))
     }
 }
 
@@ -156,21 +136,14 @@ impl LinkFactory for HttpLinkFactory {
 }
 
 /// A [`Link`] over HTTPS.
-pub(super) struct HttpLink(pub(super) Client);
-
-/// Returns the path of the leader's operations with these options.
-fn operations(options: &[(&str, &str)]) -> String {
-    let (plural, query) = (live::PLURAL, query(options));
-    format!("/apis/{LIVE_GROUP}/{VERSION}/{plural}?{query}")
-}
+struct HttpLink(Client);
 
 impl HttpLink {
     /// Sends a GET for `uri`, and returns the body of a successful answer.
     async fn get(&self, uri: &str) -> Result<Body, LinkError> {
-        let request = Request::get(uri).header(http::header::ACCEPT, "application/json");
-        let request = request.body(Body::empty());
+        let request = Request::get(uri).body(Body::empty());
         let request = request.map_err(|error| failed("invalid request", &error))?;
-        let answer = self.0.send(request).await.map_err(refused)?;
+        let answer = self.0.send(request).await?;
         if answer.status().is_success() {
             Ok(answer.into_body())
         } else {
@@ -185,88 +158,79 @@ impl HttpLink {
         let body = body.map_err(|error| failed("the answer cannot be read", &*error))?;
         Ok(body.to_bytes())
     }
-
-    async fn objects(&self, start: PageStart) -> Result<ObjectPage, LinkError> {
-        let limit = ("limit", PAGE_OBJECTS);
-        let path = match start {
-            PageStart::Exact(rv) => operations(&[
-                limit,
-                ("resourceVersionMatch", "Exact"),
-                ("resourceVersion", &rv.to_string()),
-            ]),
-            PageStart::Latest => operations(&[limit]),
-            PageStart::Continue(token) => operations(&[limit, ("continue", &token)]),
-        };
-        let page = self.read(&path).await?;
-        let list = ListItems::<&RawValue>::read(&page).map_err(undecodable)?;
-        let rv = list.version.and_then(|text| text.parse().ok());
-        let missing = || LinkError::Failed("the list has no valid resourceVersion".to_owned());
-        let objects = list.items.into_iter().map(|json| {
-            let (key, rv) = key_and_version(json)?;
-            Ok((key, rv, json.get().into()))
-        });
-        Ok(ObjectPage {
-            rv: Rv(rv.ok_or_else(missing)?),
-            objects: objects.collect::<Result<_, LinkError>>()?,
-            next: list.next,
-        })
-    }
-
-    async fn events(&self, after: Rv) -> Result<Events, LinkError> {
-        let path = operations(&[
-            ("watch", "1"),
-            ("allowWatchBookmarks", "true"),
-            ("resourceVersion", &after.to_string()),
-        ]);
-        let bytes = self.get(&path).await?.into_data_stream();
-        let reader = StreamReader::new(bytes.map_err(std::io::Error::other));
-        let lines = FramedRead::new(reader, LinesCodec::new_with_max_length(MAX_EVENT));
-        let events = lines.map(|line| {
-            let line = line.map_err(|error| failed("the watch has ended", &error))?;
-            event(serde_json::from_str(&line).map_err(undecodable)?)
-        });
-        Ok(events.boxed())
-    }
 }
 
 impl Link for HttpLink {
     fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>> {
-        async {
-            let answer = self.read(link::PEER_PATH).await?;
-            serde_json::from_slice(&answer).map_err(undecodable)
+        async { Ok(serde_json::from_slice(&self.read(link::PEER_PATH).await?)?) }.boxed()
+    }
+
+    fn page<'a>(
+        &'a self,
+        at: Rv,
+        token: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<ObjectPage, LinkError>> {
+        async move {
+            let at = at.to_string();
+            let path = match token {
+                None => operations(&[
+                    ("limit", PAGE_OBJECTS),
+                    ("resourceVersionMatch", "Exact"),
+                    ("resourceVersion", &at),
+                ]),
+                Some(token) => operations(&[("limit", PAGE_OBJECTS), ("continue", token)]),
+            };
+            let page = self.read(&path).await?;
+            let list = ListItems::<&RawValue>::read(&page)?;
+            let objects = list.items.into_iter().map(decode);
+            Ok(ObjectPage {
+                objects: objects.collect::<Result<_, LinkError>>()?,
+                next: list.next,
+            })
         }
         .boxed()
     }
 
-    fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {
-        self.objects(start).boxed()
+    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<LeaderChanges, LinkError>> {
+        async move {
+            let path = operations(&[
+                ("watch", "1"),
+                ("allowWatchBookmarks", "true"),
+                ("resourceVersion", &after.to_string()),
+            ]);
+            let bytes = self.get(&path).await?.into_data_stream();
+            let reader = StreamReader::new(bytes.map_err(std::io::Error::other));
+            let lines = FramedRead::new(reader, LinesCodec::new_with_max_length(MAX_EVENT));
+            let changes = lines
+                .map(|line| change(&line.map_err(|error| failed("the watch has ended", &error))?));
+            Ok(changes.boxed())
+        }
+        .boxed()
     }
+}
 
-    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
-        self.events(after).boxed()
-    }
+/// Returns the path of the leader's operations with these options.
+fn operations(options: &[(&str, &str)]) -> String {
+    let (plural, query) = (live::PLURAL, query(options));
+    format!("/apis/{LIVE_GROUP}/{VERSION}/{plural}?{query}")
 }
 
 fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> LinkError {
     LinkError::Failed(format!("{what}: {}", chain(error)))
 }
 
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "the signature that `map_err` needs"
-)]
-fn undecodable(error: serde_json::Error) -> LinkError {
-    failed("the answer of the leader cannot be decoded", &error)
+impl From<serde_json::Error> for LinkError {
+    fn from(error: serde_json::Error) -> Self {
+        failed("the answer of the leader cannot be decoded", &error)
+    }
 }
 
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "the signature that `map_err` needs"
-)]
-fn refused(error: kube::Error) -> LinkError {
-    match &error {
-        kube::Error::Api(status) => of_code(status.code),
-        _ => LinkError::Failed(chain(&error)),
+impl From<kube::Error> for LinkError {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) => of_code(status.code),
+            _ => Self::Failed(chain(&error)),
+        }
     }
 }
 
@@ -283,11 +247,10 @@ fn of_code(code: u16) -> LinkError {
     }
 }
 
-/// Returns the key and the resourceVersion of an object.
-fn key_and_version(json: &RawValue) -> Result<(Key, Rv), LinkError> {
+/// Decodes an object. Returns it with its key and its resourceVersion.
+fn decode(json: &RawValue) -> Result<(Key, Rv, Object), LinkError> {
     #[derive(Deserialize)]
     struct VersionedObject {
-        #[serde(default)]
         kind: String,
         metadata: Metadata,
     }
@@ -295,20 +258,20 @@ fn key_and_version(json: &RawValue) -> Result<(Key, Rv), LinkError> {
     #[serde(rename_all = "camelCase")]
     struct Metadata {
         name: String,
-        #[serde(default)]
         namespace: String,
         resource_version: String,
     }
-    let VersionedObject { kind, metadata } =
-        serde_json::from_str(json.get()).map_err(undecodable)?;
+    let VersionedObject { kind, metadata } = serde_json::from_str(json.get())?;
     let collection = match &*kind {
         record::KIND => Collection::Records,
         activity::KIND => Collection::Activities,
         GAPS_KIND => Collection::Gaps,
         _ => Collection::Operations,
     };
-    let key = index_key(collection.key(&metadata.namespace, &*metadata.name));
-    Ok((key, version(&metadata.resource_version)?))
+    let key = collection.key(&metadata.namespace, metadata.name);
+    let object = Object::decode(json.get().as_bytes(), collection)
+        .map_err(|error| failed(&format!("cannot decode {key}"), &error))?;
+    Ok((index_key(key), version(&metadata.resource_version)?, object))
 }
 
 fn version(text: &str) -> Result<Rv, LinkError> {
@@ -316,20 +279,18 @@ fn version(text: &str) -> Result<Rv, LinkError> {
     version.map_err(|error| failed("an object has no valid resourceVersion", &error))
 }
 
-fn event(event: WatchEvent<Box<RawValue>>) -> Result<LeaderEvent, LinkError> {
-    Ok(match event {
-        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-            let (key, rv) = key_and_version(&object)?;
-            let json = object.get().into();
-            LeaderEvent::Put { rv, key, json }
+/// Decodes one line of the watch.
+fn change(line: &str) -> Result<LeaderChange, LinkError> {
+    Ok(match serde_json::from_str(line)? {
+        WatchEvent::<Box<RawValue>>::Added(json) | WatchEvent::Modified(json) => {
+            let (key, rv, object) = decode(&json)?;
+            (rv, Some(Write::Put { key, object }))
         }
-        WatchEvent::Deleted(object) => {
-            let (key, rv) = key_and_version(&object)?;
-            LeaderEvent::Delete { rv, key }
+        WatchEvent::Deleted(json) => {
+            let (key, rv, _) = decode(&json)?;
+            (rv, Some(Write::Delete { key }))
         }
-        WatchEvent::Bookmark(bookmark) => {
-            LeaderEvent::Bookmark(version(&bookmark.metadata.resource_version)?)
-        }
+        WatchEvent::Bookmark(bookmark) => (version(&bookmark.metadata.resource_version)?, None),
         WatchEvent::Error(status) => return Err(of_code(status.code)),
     })
 }
@@ -337,54 +298,56 @@ fn event(event: WatchEvent<Box<RawValue>>) -> Result<LeaderEvent, LinkError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn line_event(line: &str) -> Result<LeaderEvent, LinkError> {
-        event(serde_json::from_str(line).map_err(undecodable)?)
-    }
+    use ifo_api::example;
+    use serde_json::json;
 
     #[test]
-    fn events_keep_the_bytes_of_the_leader() {
-        let object = r#"{"spec":{"new": 1.50},"metadata":{"name":"a","namespace":"n","resourceVersion":"7"}}"#;
-        let line = |kind: &str| format!(r#"{{"type":"{kind}","object":{object}}}"#);
-        let put = LeaderEvent::Put {
-            rv: Rv(7),
-            key: Key::new("n", "a"),
-            json: object.into(),
-        };
-        assert_eq!(line_event(&line("ADDED")), Ok(put.clone()));
-        assert_eq!(line_event(&line("MODIFIED")), Ok(put));
-        let delete = LeaderEvent::Delete {
-            rv: Rv(7),
-            key: Key::new("n", "a"),
-        };
-        assert_eq!(line_event(&line("DELETED")), Ok(delete));
+    fn changes_keep_the_fields_of_a_newer_release() {
+        let object = example::object(&json!({"spec": {"new": 1.5}, "status": {"newer": "x"}}));
+        let mut json = Vec::new();
+        object.append_json(7, &mut json);
+        let json = String::from_utf8(json).unwrap();
+        let key = Key::new("default", "vm-migrating-1");
+        for kind in ["ADDED", "MODIFIED", "DELETED"] {
+            let line = format!(r#"{{"type":"{kind}","object":{json}}}"#);
+            let (rv, write) = change(&line).unwrap();
+            assert_eq!(rv, Rv(7));
+            match write.unwrap() {
+                Write::Put {
+                    key: put,
+                    object: copy,
+                } => {
+                    assert_eq!((put, copy), (key.clone(), object.clone()));
+                }
+                Write::Delete { key: deleted } => {
+                    assert_eq!((deleted, kind), (key.clone(), "DELETED"));
+                }
+            }
+        }
         let bookmark = r#"{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"X","metadata":{"resourceVersion":"9"}}}"#;
-        assert_eq!(line_event(bookmark), Ok(LeaderEvent::Bookmark(Rv(9))));
+        assert!(matches!(change(bookmark), Ok((Rv(9), None))));
     }
 
     #[test]
     fn error_events_and_malformed_events_are_errors() {
-        let error = |code: u16| format!(r#"{{"type":"ERROR","object":{{"code":{code}}}}}"#);
-        assert_eq!(line_event(&error(410)), Err(LinkError::Gone));
-        assert_eq!(line_event(&error(421)), Err(LinkError::AnotherTerm));
-        assert!(matches!(
-            line_event(&error(500)),
-            Err(LinkError::Refused(_))
-        ));
-        for code in [401, 403] {
-            let refused = line_event(&error(code));
-            assert!(
-                matches!(refused, Err(LinkError::NotAuthorized(_))),
-                "{refused:?}"
-            );
-        }
-        for broken in [
-            "",
-            "{}",
-            r#"{"type":"ADDED","object":{"metadata":{}}}"#,
-            &error(0),
-        ] {
-            assert!(line_event(broken).is_err(), "{broken}");
+        let error = |code: u16| {
+            let line = format!(r#"{{"type":"ERROR","object":{{"code":{code}}}}}"#);
+            change(&line).unwrap_err()
+        };
+        assert_eq!(error(410), LinkError::Gone);
+        assert_eq!(error(421), LinkError::AnotherTerm);
+        assert!(matches!(error(500), LinkError::Refused(_)));
+        assert!(matches!(error(401), LinkError::NotAuthorized(_)));
+        assert!(matches!(error(403), LinkError::NotAuthorized(_)));
+        assert!(matches!(error(0), LinkError::Refused(_)));
+        let metadata = r#"{"namespace":"n","name":"a","resourceVersion":"7"}"#;
+        let undecodable = format!(
+            r#"{{"type":"ADDED","object":{{"kind":"InFlightOperation","metadata":{metadata}}}}}"#
+        );
+        let reason = change(&undecodable).unwrap_err().to_string();
+        assert!(reason.contains("cannot decode n/a"), "{reason}");
+        for broken in ["", "{}", r#"{"type":"ADDED","object":{"metadata":{}}}"#] {
+            assert!(change(broken).is_err(), "{broken}");
         }
     }
 }

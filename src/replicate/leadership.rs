@@ -5,7 +5,6 @@ use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
 use ifo_api::Text;
-use std::fmt;
 use tokio::sync::watch;
 
 /// The name of a leadership term. A leadership term is the time for which one leader holds the
@@ -14,26 +13,7 @@ use tokio::sync::watch;
 /// The name is the `holderIdentity` in the Lease. It consists of the UID of the leader's Pod, `_`,
 /// and a random number. Outside a Pod, another random number replaces the UID. A replica chooses a
 /// new number after `_` for each acquisition of the Lease, so no two terms have the same name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Term(Text);
-
-impl Term {
-    /// Creates a term with the given name.
-    pub fn new(name: &str) -> Self {
-        Self(name.into())
-    }
-
-    /// Returns the `holderIdentity` of the term.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+pub type Term = Text;
 
 /// A replica that leads now or has led before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +85,7 @@ impl Leadership {
             lost: false,
         };
         Self {
-            term: Term::new("alone"),
+            term: "alone".into(),
             start,
             grant: watch::channel(granted).1,
         }

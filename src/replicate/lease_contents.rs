@@ -92,7 +92,7 @@ impl LeaseRecord {
             is_held,
             acquired: spec.acquire_time.map(|time| time.0),
             last: (!last.is_empty()).then(|| Leader {
-                term: Term::new(&last),
+                term: last.as_str().into(),
                 address: note.leader_address,
             }),
             duration: duration
@@ -123,7 +123,7 @@ impl LeaseRecord {
         let micros = micros + i64::from(before == Some(micros));
         let now = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
         let last = self.last.as_ref();
-        let name = last.map(|leader| leader.term.as_str().to_owned());
+        let name = last.map(|leader| leader.term.to_string());
         spec.holder_identity = name.clone().filter(|_| self.is_held);
         // The Lease contains whole seconds. The duration is rounded up, because the Lease must not
         // expire too early.

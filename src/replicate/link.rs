@@ -12,7 +12,7 @@
 //! it led. So a follower never mixes the changes of two leaders.
 
 use super::{Leader, Term};
-use crate::index::{Key, Rv};
+use crate::index::{Error, Key, Object, Rv, Write};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -79,73 +79,54 @@ pub enum LinkError {
     /// the leader cannot be verified.
     #[error("the APIService is not registered, or has no caBundle")]
     NotRegistered,
+    /// A change that the leader sent does not fit to the copy of the leader's index.
+    #[error("a change that the leader sent contradicts the copy: {0}")]
+    Diverged(String),
     /// The request failed for another reason. For example, the leader did not answer, or its answer
     /// is malformed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// The start of a page of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PageStart {
-    /// The first page of the state at exactly this resourceVersion.
-    Exact(Rv),
-    /// The first page of the newest state.
-    Latest,
-    /// The page for this continue token, which comes from [`ObjectPage::next`] of the previous
-    /// page.
-    Continue(String),
+impl From<Error> for LinkError {
+    fn from(error: Error) -> Self {
+        Self::Diverged(error.to_string())
+    }
 }
 
 /// One page of the leader's state.
 #[derive(Clone, Debug)]
 pub struct ObjectPage {
-    /// The resourceVersion of the whole list.
-    pub rv: Rv,
-    /// The key, the resourceVersion and the JSON of each object.
-    pub objects: Vec<(Key, Rv, Vec<u8>)>,
+    /// The key and the resourceVersion of each object, and the object.
+    pub objects: Vec<(Key, Rv, Object)>,
     /// The continue token with which the follower requests the next page. None on the last page.
     pub next: Option<String>,
 }
 
-/// A change of the leader's index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LeaderEvent {
-    /// An object was added or replaced.
-    Put {
-        /// The resourceVersion of the change.
-        rv: Rv,
-        /// The key of the object.
-        key: Key,
-        /// The JSON of the object, with the same bytes as on the leader.
-        json: Vec<u8>,
-    },
-    /// An object was deleted.
-    Delete {
-        /// The resourceVersion of the change.
-        rv: Rv,
-        /// The key of the object.
-        key: Key,
-    },
-    /// All changes up to this resourceVersion have been sent. The event itself changes no object.
-    Bookmark(Rv),
-}
+/// A change of the leader's index: its resourceVersion, and the changed object. Without an object,
+/// all changes up to this resourceVersion have been sent.
+pub type LeaderChange = (Rv, Option<Write>);
 
 /// The changes of the leader's index, in the order of their resourceVersions.
-pub type Events = BoxStream<'static, Result<LeaderEvent, LinkError>>;
+pub type LeaderChanges = BoxStream<'static, Result<LeaderChange, LinkError>>;
 
 /// A connection to the leader of one leadership term.
 pub trait Link: Send + Sync {
     /// Sends a state query.
     fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>>;
 
-    /// Reads one page of the leader's objects.
-    fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>>;
+    /// Reads one page of the leader's objects at exactly the resourceVersion `at`. `token` is the
+    /// continue token of the page, or None for the first page.
+    fn page<'a>(
+        &'a self,
+        at: Rv,
+        token: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<ObjectPage, LinkError>>;
 
-    /// Watches the changes after the resourceVersion `after`. The first event is a bookmark with
-    /// `after`. This bookmark confirms that the leader knows `after`, and still has all later
-    /// changes.
-    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>>;
+    /// Watches the changes after the resourceVersion `after`. The first change has no object, and
+    /// the resourceVersion `after`. It confirms that the leader knows `after`, and still has all
+    /// later changes.
+    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<LeaderChanges, LinkError>>;
 }
 
 /// Creates links to leaders.
@@ -159,6 +140,6 @@ pub trait LinkFactory: Send + Sync + 'static {
 impl PeerAnswer {
     /// Returns true if the answer comes from the leader of `term`.
     pub fn is_of(&self, term: &Term) -> bool {
-        self.leading && self.term == term.as_str()
+        self.leading && *term == self.term
     }
 }

@@ -12,12 +12,10 @@
 //! the follower replaces its index by the whole state of the next leader, and these changes are
 //! lost.
 
-use super::leader_queries::LeaderQueries;
-use super::link::{LeaderEvent, Link, LinkError, LinkFactory, PageStart};
-use super::{Leader, Term};
-use crate::index::{Error, Key, Object, Rv, VersionAssignment, Write, Writer};
+use super::link::{LeaderChange, Link, LinkError, LinkFactory};
+use super::{Leader, ReplicaStatus, Term};
+use crate::index::{Rv, VersionAssignment, Write, Writer};
 use futures::StreamExt as _;
-use ifo_api::Collection;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -25,209 +23,168 @@ use tokio::sync::{Notify, watch};
 /// The time between a failure and the next attempt to connect to the leader.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-impl From<Error> for MirrorError {
-    fn from(error: Error) -> Self {
-        Self::Diverged(error.to_string())
-    }
-}
-
 /// Keeps the index of this replica equal to the leader's index.
 pub struct Mirror {
-    links: Arc<dyn LinkFactory>,
-    next_start: CopyStart,
-    in_sync: watch::Sender<Option<Term>>,
-    wake: Arc<Notify>,
-    leader_queries: LeaderQueries,
+    /// Connects to the leader.
+    pub links: Arc<dyn LinkFactory>,
+    /// The term of the last leader whose index this replica has copied. A term is the time for which
+    /// one leader holds the Lease.
+    ///
+    /// At the start of a connection, the leader tells its newest resourceVersion. The mirror sets
+    /// this value when this replica's index has reached this resourceVersion.
+    pub in_sync: watch::Sender<Option<Term>>,
+    /// Notified when the copy is interrupted. The term may then be over, so the election reads the
+    /// Lease soon.
+    pub wake: Arc<Notify>,
+    /// The role of this replica, and how current its index is. The mirror updates this status.
+    pub status: ReplicaStatus,
+    /// The start of the next copy.
+    pub next_start: CopyStart,
 }
 
 /// The start of the next copy of the leader's index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CopyStart {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyStart {
     /// Only the changes after the resourceVersion of this replica's index. If the index was never
     /// filled, the copy starts as with `Oldest`.
+    #[default]
     Resume,
-    /// The state at the oldest resourceVersion that the leader has, and the changes after it.
+    /// The state at the oldest resourceVersion that the leader has, and the changes after it. Then
+    /// this replica can serve lists and watches at the same past resourceVersions as the leader.
     Oldest,
     /// The newest state of the leader, and the changes after it.
-    Latest,
-}
-
-/// The reason why a copy was interrupted.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum MirrorError {
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    #[error("a change that the leader sent contradicts the copy: {0}")]
-    Diverged(String),
+    Newest,
 }
 
 impl Mirror {
-    /// Creates a mirror. The copy starts with a call of [`Mirror::follow`].
-    ///
-    /// At the start of a connection, the leader tells its newest resourceVersion. When this
-    /// replica's index has reached this resourceVersion, the mirror sets `in_sync` to the leader's
-    /// term. A term is the time for which one leader holds the Lease.
-    ///
-    /// When the copy is interrupted, the term may be over. So the mirror notifies `wake`, and the
-    /// election reads the Lease soon.
-    pub fn new(
-        links: Arc<dyn LinkFactory>,
-        in_sync: watch::Sender<Option<Term>>,
-        wake: Arc<Notify>,
-        leader_queries: LeaderQueries,
-    ) -> Self {
-        Self {
-            links,
-            next_start: CopyStart::Resume,
-            in_sync,
-            wake,
-            leader_queries,
-        }
-    }
-
     /// Copies the index of `leader`. The future never completes, but the caller can drop it at any
     /// time. The index always has the whole state of one resourceVersion: a write to the index
     /// contains no await point, so a drop never interrupts a write.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut logged_reason = String::new();
-        self.leader_queries.begin();
+        self.status.begin_following();
         loop {
-            let interruption = self.copy(writer, leader).await;
+            let copied = self.copy(writer, leader).await;
+            let ended = LinkError::Failed("the leader ended the stream".to_owned());
+            let interruption = copied.err().unwrap_or(ended);
             self.wake.notify_one();
-            let unregistered = matches!(interruption, MirrorError::Link(LinkError::NotRegistered));
-            self.leader_queries.set_unregistered(unregistered);
             // If several consecutive attempts fail for the same reason, the reason is logged once.
             let reason = interruption.to_string();
             if reason != logged_reason {
                 let (address, term) = (&leader.address, &leader.term);
                 // Other interruptions usually end without a person, for example when the leader
                 // has restarted. Wrong credentials stay wrong.
-                if let MirrorError::Link(LinkError::NotAuthorized(_)) = interruption {
+                if let LinkError::NotAuthorized(_) = interruption {
                     tracing::warn!(leader = address, %term, reason,
                         "this replica may not copy the operations of the leader");
                 } else {
                     tracing::info!(leader = address, %term, reason,
                         "the mirror of the leader is interrupted");
                 }
-                logged_reason.clone_from(&reason);
+                logged_reason = reason;
             }
-            self.leader_queries.set_interruption(Some(reason));
-            self.leader_queries.set_asking(false);
+            self.status.set_interruption(Some(interruption));
+            self.status.set_asking(false);
             tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 
-    /// Copies the index until the copy is interrupted, for example because a request fails. Returns
-    /// the reason.
-    async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> MirrorError {
-        let link = match self.links.connect(leader).await {
-            Ok(link) => link,
-            Err(error) => return error.into(),
-        };
-        self.leader_queries.set_unregistered(false);
-        let first = match self.leader_queries.first_answer(&*link, &leader.term).await {
-            Ok(answer) => answer,
-            Err(error) => return error.into(),
-        };
+    /// Copies the index until the copy is interrupted, for example because a request fails.
+    async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> Result<(), LinkError> {
+        let link = self.links.connect(leader).await?;
+        let status = self.status.clone();
+        let first = status.first_answer(&*link, &leader.term).await?;
         let start = self.next_start;
-        let queries = self.leader_queries.send_queries(&*link, &leader.term);
-        let (in_sync, next_start) = (&self.in_sync, &mut self.next_start);
-        let copied = async {
-            load(writer, &*link, start, first.oldest).await?;
-            // The index now has a whole state. If the watch is interrupted, the next copy can resume
-            // at the resourceVersion of the index.
-            *next_start = CopyStart::Resume;
-            let mut events = link.watch(writer.head()).await?;
-            while let Some(event) = events.next().await {
-                apply(writer, event?)?;
-                // This replica may have received changes of a crashed leader that the new leader
-                // never received. Then this replica is not in sync, even if its own resourceVersion
-                // is higher than the leader's. With the first event, the leader confirms that it
-                // knows the resourceVersion of this replica's index.
-                if writer.head() >= first.head && in_sync.borrow().as_ref() != Some(&leader.term) {
-                    in_sync.send_replace(Some(leader.term.clone()));
-                }
-            }
-            Ok(())
+        let at = match start {
+            // The index was filled before, so only the later changes are needed. An index that was
+            // never filled has the resourceVersion 0.
+            CopyStart::Resume if writer.head() > Rv(0) => None,
+            CopyStart::Resume | CopyStart::Oldest => Some(first.oldest),
+            CopyStart::Newest => Some(first.head),
         };
-        let copied: Result<(), MirrorError> = tokio::select! {
+        let copying = self.copy_from(at, first.head, writer, &*link, &leader.term);
+        let copied = tokio::select! {
             biased;
-            copied = copied => copied,
-            error = queries => Err(error.into()),
+            copied = copying => copied,
+            error = status.send_queries(&*link, &leader.term) => Err(error),
         };
-        let ended = LinkError::Failed("the leader ended the stream".to_owned());
-        let interruption = copied.err().unwrap_or(ended.into());
-        match (&interruption, start) {
-            (MirrorError::Link(LinkError::Gone), CopyStart::Resume)
-            | (MirrorError::Diverged(_), _) => self.next_start = CopyStart::Oldest,
+        match (&copied, start) {
+            (Err(LinkError::Gone), CopyStart::Resume) | (Err(LinkError::Diverged(_)), _) => {
+                self.next_start = CopyStart::Oldest;
+            }
             // The copy of a whole state has failed. While this replica was reading the state, the
             // leader dropped changes that the copy still needed. The leader drops the oldest changes
             // first. So the next copy starts from the newest state, which needs only newer changes.
-            (MirrorError::Link(LinkError::Gone), _) => self.next_start = CopyStart::Latest,
+            (Err(LinkError::Gone), _) => self.next_start = CopyStart::Newest,
             _ => {}
         }
-        interruption
+        copied
+    }
+
+    /// Replaces the index by the leader's state at the resourceVersion `at`, if it is given. Then
+    /// copies the later changes. This replica is in sync when it has the resourceVersion `in_sync`.
+    async fn copy_from(
+        &mut self,
+        at: Option<Rv>,
+        in_sync: Rv,
+        writer: &mut Writer,
+        link: &dyn Link,
+        term: &Term,
+    ) -> Result<(), LinkError> {
+        if let Some(at) = at {
+            load(writer, link, at).await?;
+        }
+        // The index now has a whole state. If the watch is interrupted, the next copy can resume
+        // at the resourceVersion of the index.
+        self.next_start = CopyStart::Resume;
+        let mut changes = link.watch(writer.head()).await?;
+        while let Some(change) = changes.next().await {
+            apply(writer, change?)?;
+            // This replica may have received changes of a crashed leader that the new leader
+            // never received. Then this replica is not in sync, even if its own resourceVersion
+            // is higher than the leader's. With the first change, the leader confirms that it
+            // knows the resourceVersion of this replica's index.
+            if writer.head() >= in_sync && self.in_sync.borrow().as_ref() != Some(term) {
+                self.in_sync.send_replace(Some(term.clone()));
+            }
+        }
+        Ok(())
     }
 }
 
-/// Replaces the contents of the index by the leader's state, if `start` requires this. `oldest` is the
-/// oldest resourceVersion of the leader.
-async fn load(
-    writer: &mut Writer,
-    link: &dyn Link,
-    start: CopyStart,
-    oldest: Rv,
-) -> Result<(), MirrorError> {
-    let start = match start {
-        // The index was filled before, so only the later changes are needed. An index that was never
-        // filled has the resourceVersion 0.
-        CopyStart::Resume if writer.head() > Rv(0) => return Ok(()),
-        // Start at the oldest resourceVersion of the leader. Then this replica can serve lists and
-        // watches at the same past resourceVersions as the leader.
-        CopyStart::Resume | CopyStart::Oldest => PageStart::Exact(oldest),
-        CopyStart::Latest => PageStart::Latest,
-    };
-    let mut page = link.page(start).await?;
-    let mut replacement = writer.replacement(page.rv);
+/// Replaces the contents of the index by the leader's state at the resourceVersion `at`.
+async fn load(writer: &mut Writer, link: &dyn Link, at: Rv) -> Result<(), LinkError> {
+    let mut replacement = writer.replacement(at);
+    let mut token = None;
     loop {
-        for (key, rv, json) in page.objects {
-            let object = decode(&key, &json)?;
+        let page = link.page(at, token.as_deref()).await?;
+        for (key, rv, object) in page.objects {
             replacement.add(key, rv, object);
         }
-        match page.next {
-            Some(token) => page = link.page(PageStart::Continue(token)).await?,
-            None => break,
+        token = page.next;
+        if token.is_none() {
+            writer.replace(replacement);
+            return Ok(());
         }
     }
-    writer.replace(replacement);
-    Ok(())
-}
-
-/// Decodes an object that the leader has sent.
-fn decode(key: &Key, json: &[u8]) -> Result<Object, LinkError> {
-    Object::decode(json, Collection::of(&key.namespace))
-        .map_err(|error| LinkError::Failed(format!("cannot decode {key}: {error}")))
 }
 
 /// Applies one change of the leader.
-fn apply(writer: &mut Writer, event: LeaderEvent) -> Result<(), MirrorError> {
-    let (rv, write) = match event {
-        LeaderEvent::Put { rv, key, json } => {
-            let object = decode(&key, &json)?;
-            (rv, Write::Put { key, object })
-        }
-        LeaderEvent::Delete { key, .. } if writer.get(&key).is_none() => {
-            return Err(MirrorError::Diverged(format!(
+fn apply(writer: &mut Writer, (rv, write): LeaderChange) -> Result<(), LinkError> {
+    match write {
+        Some(Write::Delete { key }) if writer.get(&key).is_none() => {
+            return Err(LinkError::Diverged(format!(
                 "{key} was deleted, but does not exist in the copy"
             )));
         }
-        LeaderEvent::Delete { rv, key } => (rv, Write::Delete { key }),
+        Some(write) => {
+            writer.commit([write], VersionAssignment::Exact(rv))?;
+        }
         // At the start of a leadership term, the leader's index gets a new resourceVersion without a
-        // changed object. This resourceVersion arrives in a bookmark. Every other bookmark has a
-        // resourceVersion that this index has already reached.
-        LeaderEvent::Bookmark(rv) if rv > writer.head() => return Ok(writer.mark(rv)?),
-        LeaderEvent::Bookmark(_) => return Ok(()),
-    };
-    writer.commit(vec![write], VersionAssignment::Exact(rv))?;
+        // changed object. Every other change without an object has a resourceVersion that this index
+        // has already reached.
+        None if rv > writer.head() => writer.mark(rv)?,
+        None => {}
+    }
     Ok(())
 }

@@ -16,7 +16,6 @@
 
 mod election;
 mod https_link;
-mod leader_queries;
 mod leadership;
 mod lease_contents;
 mod lease_store;
@@ -32,10 +31,9 @@ mod simulation;
 mod tests;
 
 pub use election::{Election, ElectionInputs};
-pub use https_link::{HttpLinkFactory, PeerCredentials};
-pub use leader_queries::{LeaderQueries, replica_status};
+pub use https_link::{HttpLinkFactory, peer_credentials};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};
 pub use lease_store::{ClusterLeases, LeaseError, LeaseRequest, LeaseStore, OWNER, Timing};
-pub use mirror::Mirror;
+pub use mirror::{CopyStart, Mirror};
 pub use replica_status::{ClusterContact, ReplicaStatus};
 pub use run_role::{Pipeline, ReplicaTask};

@@ -10,10 +10,12 @@
 //! then answers the read. After a time limit, the follower answers the read from its index as it
 //! is.
 //!
-//! `leader_queries.rs` sends the state queries of this replica. This module answers the state queries
+//! `queries.rs` sends the state queries of this replica. This module answers the state queries
 //! of other replicas.
 
-use super::link::PeerAnswer;
+mod queries;
+
+use super::link::{LinkError, PeerAnswer};
 use super::{Leadership, ReplicaRole, Term};
 use crate::index::{IndexReader, Rv};
 use std::fmt;
@@ -25,20 +27,20 @@ use tokio_util::sync::CancellationToken;
 
 /// The interval of state queries while no reads arrive. If a read arrives earlier, the follower
 /// sends the next state query at once. If the leader of the current term does not answer a query,
-/// the interval begins when [`NO_QUERY_PERIOD`] is over.
-pub(super) const QUERY_INTERVAL: Duration = Duration::from_secs(2);
+/// the interval begins when [`queries::NO_QUERY_PERIOD`] is over.
+const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time limit of a state query. If the leader does not answer within this time, the follower
 /// answers the waiting reads from its own index.
-pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// After this number of consecutive unanswered state queries, the follower closes the connection to
 /// the leader, and connects again.
-pub(super) const MAX_UNANSWERED_QUERIES: u32 = 3;
+const MAX_UNANSWERED_QUERIES: u32 = 3;
 
 /// The time for which a read waits until this replica has the leader's newest resourceVersion.
 /// After this time, this replica answers the read from its own index.
-pub(super) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// If this replica's index has not been up to date for longer than this time, this replica adds a
 /// `Warning` header to lists and new watches.
@@ -70,14 +72,14 @@ pub struct ClusterContact {
 #[derive(Clone)]
 pub struct ReplicaStatus(Arc<SharedReplicaStatus>);
 
-pub(super) struct SharedReplicaStatus {
-    pub reader: IndexReader,
+struct SharedReplicaStatus {
+    reader: IndexReader,
     role: watch::Receiver<ReplicaRole>,
     /// Notified when a read waits for the next state query.
-    pub query_wanted: Notify,
+    query_wanted: Notify,
     /// The last answer of the leader. None while this replica sends no state queries, so that reads
     /// do not wait.
-    pub answer: watch::Sender<Option<LastAnswer>>,
+    answer: watch::Sender<Option<LastAnswer>>,
     state: Mutex<FollowerState>,
     /// The times at which the kube-apiserver answered this replica.
     cluster_contact: watch::Sender<ClusterContact>,
@@ -92,33 +94,33 @@ pub(super) struct SharedReplicaStatus {
 
 /// The number and the time of a state query, and the leader's newest resourceVersion in its answer.
 #[derive(Clone, Copy)]
-pub(super) struct LastAnswer {
-    pub query: u64,
-    pub asked: Instant,
-    pub head: Rv,
+struct LastAnswer {
+    query: u64,
+    asked: Instant,
+    head: Rv,
 }
 
-pub(super) struct FollowerState {
+struct FollowerState {
     /// The number of state queries that this replica has sent.
-    pub queries: u64,
+    queries: u64,
     /// The last time at which this replica's index certainly had all changes of the leader.
-    pub up_to_date_at: Instant,
+    up_to_date_at: Instant,
     /// The start of the time limit [`UNREADY_WITHOUT_LEADER`]. Each of these events starts the time
     /// limit again:
     ///
     /// - The leader answers a state query.
     /// - This replica begins to follow a leader.
     /// - An attempt to connect to the leader fails, because our `APIService` is not registered.
-    pub leader_reached_at: Instant,
-    /// True if our `APIService` is not registered. This replica takes the CA certificate of the
-    /// leader from the `APIService`, so without it, this replica cannot connect to the leader.
-    pub is_unregistered: bool,
+    leader_reached_at: Instant,
     /// The reason why this replica does not copy the operations of the leader. None while it copies
-    /// them, or while it does not follow a leader.
-    pub interruption: Option<String>,
+    /// them, and before it has followed a leader.
+    interruption: Option<LinkError>,
+    /// An answer whose resourceVersion this replica's index has not reached. Until then, later
+    /// answers do not replace it.
+    unreached: Option<LastAnswer>,
     /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
     /// None if the leader has reported no answer.
-    pub cluster_answered_leader_at: Option<Instant>,
+    cluster_answered_leader_at: Option<Instant>,
     /// The time of the last state query that this replica received from another replica. None if
     /// this replica has received no state query.
     last_peer_query: Option<Instant>,
@@ -131,7 +133,8 @@ impl fmt::Debug for ReplicaStatus {
 }
 
 impl ReplicaStatus {
-    pub(super) fn new(reader: IndexReader, role: watch::Receiver<ReplicaRole>) -> Self {
+    /// Creates the status of a replica with the index of `reader`. `role` has the current role.
+    pub fn new(reader: IndexReader, role: watch::Receiver<ReplicaRole>) -> Self {
         let now = Instant::now();
         Self(Arc::new(SharedReplicaStatus {
             reader,
@@ -142,8 +145,8 @@ impl ReplicaStatus {
                 queries: 0,
                 up_to_date_at: now,
                 leader_reached_at: now,
-                is_unregistered: false,
                 interruption: None,
+                unreached: None,
                 cluster_answered_leader_at: None,
                 last_peer_query: None,
             }),
@@ -182,13 +185,18 @@ impl ReplicaStatus {
         }
     }
 
-    pub(super) fn shared(&self) -> &SharedReplicaStatus {
-        &self.0
-    }
-
-    pub(super) fn state(&self) -> MutexGuard<'_, FollowerState> {
+    /// Returns the state. If this replica's index has reached the resourceVersion of an answer, it
+    /// was up to date when the leader was asked.
+    fn state(&self) -> MutexGuard<'_, FollowerState> {
         let state = self.0.state.lock();
-        state.unwrap_or_else(PoisonError::into_inner)
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        if let Some(reached) = state
+            .unreached
+            .take_if(|it| it.head <= self.0.reader.head())
+        {
+            state.up_to_date_at = state.up_to_date_at.max(reached.asked);
+        }
+        state
     }
 
     fn is_following(&self) -> bool {
@@ -227,7 +235,8 @@ impl ReplicaStatus {
     pub fn impairment(&self) -> Option<&'static str> {
         let is_following = self.is_following();
         let state = self.state();
-        if !is_following || state.is_unregistered {
+        let is_unregistered = state.interruption == Some(LinkError::NotRegistered);
+        if !is_following || is_unregistered {
             return None;
         }
         let since_leader_reached = state.leader_reached_at.elapsed();
@@ -246,12 +255,13 @@ impl ReplicaStatus {
     /// is known.
     pub fn unready_reason(&self) -> Option<String> {
         let interruption = self.state().interruption.clone();
-        let interruption = interruption.filter(|_| self.is_following());
-        match (self.impairment(), interruption) {
-            (Some(impairment), Some(cause)) => Some(format!("{impairment}: {cause}")),
-            (None, Some(cause)) => Some(cause),
-            (impairment, None) => impairment.map(str::to_owned),
-        }
+        let cause = interruption.filter(|_| self.is_following());
+        let reasons = [
+            self.impairment().map(str::to_owned),
+            cause.map(|cause| cause.to_string()),
+        ];
+        let reasons: Vec<_> = reasons.into_iter().flatten().collect();
+        (!reasons.is_empty()).then(|| reasons.join(": "))
     }
 
     /// Returns true if this replica follows a leader, but cannot connect to it because our
@@ -265,7 +275,7 @@ impl ReplicaStatus {
     ///
     /// Until this replica has filled its index, it answers requests for operations with 429.
     pub fn is_unregistered(&self) -> bool {
-        self.is_following() && self.state().is_unregistered
+        self.is_following() && self.state().interruption == Some(LinkError::NotRegistered)
     }
 
     /// Returns the sender with which the election reports answers of the kube-apiserver.
@@ -332,7 +342,7 @@ impl ReplicaStatus {
     pub fn end_of_streams(&self, term: &str) -> Option<CancellationToken> {
         let served = self.0.served.borrow();
         let (own, ended) = served.as_ref()?;
-        (own.as_str() == term).then(|| ended.child_token())
+        (*own == *term).then(|| ended.child_token())
     }
 
     /// Serves the changes of `term` to followers from now on. Ends the streams of the previous

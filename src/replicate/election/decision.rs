@@ -135,7 +135,7 @@ impl<S: LeaseStore> Election<S> {
 
     /// Returns true if a process of this Pod acquired the Lease for `term`.
     pub(super) fn is_own_term(&self, term: &Term) -> bool {
-        term.as_str().starts_with(&self.prefix)
+        term.starts_with(&self.prefix)
     }
 
     /// Returns true if this replica led in `term`, or has copied the index of the leader of `term`

@@ -3,9 +3,9 @@
 //! cut off a replica from the network.
 
 use super::SimulatedProcess;
-use crate::index::{Cursor, IndexChange, IndexReader, Key, ReadVersion, Rv, Scope};
+use crate::index::{Cursor, IndexChange, IndexReader, Key, ReadVersion, Rv, Scope, Write};
 use crate::replicate::link::{
-    Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
+    LeaderChange, LeaderChanges, Link, LinkError, LinkFactory, ObjectPage, PeerAnswer,
 };
 use crate::replicate::{Leader, ReplicaStatus, Term};
 use futures::future::BoxFuture;
@@ -196,7 +196,7 @@ impl SimulatedLink {
     /// term `term`. Returns an error if `peer` does not serve these changes.
     fn check_term(peer: &Peer, term: &Term) -> Result<CancellationToken, LinkError> {
         peer.replica_status
-            .end_of_streams(term.as_str())
+            .end_of_streams(term)
             .ok_or(LinkError::AnotherTerm)
     }
 }
@@ -205,7 +205,7 @@ impl Link for SimulatedLink {
     fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>> {
         async {
             let peer = self.send_request().await?;
-            let term = self.leader.term.as_str();
+            let term = &self.leader.term;
             let answer = peer.process.within(|| peer.replica_status.answer(term));
             self.links.transmit().await?;
             answer.ok_or(LinkError::AnotherTerm)
@@ -213,18 +213,22 @@ impl Link for SimulatedLink {
         .boxed()
     }
 
-    fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {
+    fn page<'a>(
+        &'a self,
+        at: Rv,
+        token: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<ObjectPage, LinkError>> {
         async move {
             let peer = self.send_request().await?;
             Self::check_term(&peer, &self.leader.term)?;
-            let page = page(&peer.reader, &start).ok_or(LinkError::Gone);
+            let page = page(&peer.reader, at, token).ok_or(LinkError::Gone);
             self.links.transmit().await?;
             page
         }
         .boxed()
     }
 
-    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
+    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<LeaderChanges, LinkError>> {
         async move {
             let peer = self.send_request().await?;
             let ended = Self::check_term(&peer, &self.leader.term)?;
@@ -235,7 +239,7 @@ impl Link for SimulatedLink {
                 ended,
                 peer,
                 link: self.clone(),
-                events: VecDeque::from([LeaderEvent::Bookmark(after)]),
+                events: VecDeque::from([(after, None)]),
             };
             let events = stream::unfold(Some(watch), |watch| async {
                 let mut watch = watch?;
@@ -256,11 +260,11 @@ struct ChangeStream {
     ended: CancellationToken,
     peer: Peer,
     link: SimulatedLink,
-    events: VecDeque<LeaderEvent>,
+    events: VecDeque<LeaderChange>,
 }
 
 impl ChangeStream {
-    async fn next(&mut self) -> Result<Option<LeaderEvent>, LinkError> {
+    async fn next(&mut self) -> Result<Option<LeaderChange>, LinkError> {
         while self.events.is_empty() {
             let changes = tokio::select! {
                 biased;
@@ -275,44 +279,34 @@ impl ChangeStream {
     }
 }
 
-fn event(change: &IndexChange) -> LeaderEvent {
-    let IndexChange { rv, after, .. } = change;
-    match (change.key().cloned(), after) {
-        (None, _) => LeaderEvent::Bookmark(*rv),
-        (Some(key), None) => LeaderEvent::Delete { rv: *rv, key },
-        (Some(key), Some(entry)) => LeaderEvent::Put {
-            rv: *rv,
+fn event(change: &IndexChange) -> LeaderChange {
+    let write = change.key().cloned().map(|key| match &change.after {
+        None => Write::Delete { key },
+        Some(entry) => Write::Put {
             key,
-            json: entry.json(),
+            object: entry.object().clone(),
         },
-    }
+    });
+    (change.rv, write)
 }
 
 /// Returns a page of the list. Returns None if the requested resourceVersion is no longer
 /// available.
-fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
-    let (at, after) = match start {
-        PageStart::Latest => (ReadVersion::Latest, None),
-        PageStart::Exact(rv) => (ReadVersion::Exact(*rv), None),
-        PageStart::Continue(token) => {
-            let mut parts = token.splitn(3, '/');
-            let rv = Rv(parts.next()?.parse().ok()?);
-            (
-                ReadVersion::Exact(rv),
-                Some(Key::new(parts.next()?, parts.next()?)),
-            )
-        }
-    };
-    let (rv, entries) = reader.list(&Scope::Everything, at).ok()?;
+fn page(reader: &IndexReader, at: Rv, token: Option<&str>) -> Option<ObjectPage> {
+    let after = token.and_then(|token| token.rsplit_once(' '));
+    let after = after.map(|(namespace, name)| Key::new(namespace, name));
+    let (_, entries) = reader
+        .list(&Scope::Everything, ReadVersion::Exact(at))
+        .ok()?;
     let mut rest = entries
         .iter()
         .filter(|entry| after.as_ref() < Some(entry.key()));
     let objects: Vec<_> = rest
         .by_ref()
         .take(PAGE_OBJECTS)
-        .map(|entry| (entry.key().clone(), entry.rv(), entry.json()))
+        .map(|entry| (entry.key().clone(), entry.rv(), entry.object().clone()))
         .collect();
     let last = rest.next().and(objects.last());
-    let next = last.map(|(key, ..)| format!("{rv}/{}/{}", key.namespace, key.name));
-    Some(ObjectPage { rv, objects, next })
+    let next = last.map(|(key, ..)| format!("{} {}", key.namespace, key.name));
+    Some(ObjectPage { objects, next })
 }

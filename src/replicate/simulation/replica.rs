@@ -16,7 +16,8 @@ use crate::clock::simulated::Skew;
 use crate::index::{Bounds, IndexReader, Rv, index_from};
 use crate::persist::fake_cluster::FakeCluster;
 use crate::replicate::{
-    Election, ElectionInputs, Mirror, ReplicaRole, ReplicaTask, Term, Timing, replica_status,
+    CopyStart, Election, ElectionInputs, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask, Term,
+    Timing,
 };
 use crate::telemetry::Metrics;
 use ifo_engine::track::Retention;
@@ -75,7 +76,7 @@ impl WholeReplica {
         let address = format!("{pod}:8443");
         let (writer, reader) = process.within(|| index_from(BOUNDS, Rv(0)));
         let (role_sender, role) = watch::channel(ReplicaRole::Unknown);
-        let (replica_status, leader_queries) = replica_status(reader.clone(), role.clone());
+        let replica_status = ReplicaStatus::new(reader.clone(), role.clone());
         let (in_sync, synced) = watch::channel::<Option<Term>>(None);
         let (release, released) = oneshot::channel();
         let (metrics, wake) = (Arc::new(Metrics::new()), Arc::new(Notify::new()));
@@ -100,7 +101,13 @@ impl WholeReplica {
             writer,
             operations: reader.clone(),
             role: role.clone(),
-            mirror: Some(Mirror::new(links, in_sync, wake, leader_queries)),
+            mirror: Some(Mirror {
+                links,
+                in_sync,
+                wake,
+                status: replica_status.clone(),
+                next_start: CopyStart::default(),
+            }),
             replica_status: replica_status.clone(),
             pipeline: SimulatedPipeline {
                 operations: reader.clone(),

@@ -58,12 +58,9 @@ async fn first_leader_waits_for_one_lease_duration_and_fills_the_lease_as_kubern
     let leadership = leadership(&cluster, leader);
     let lease = cluster.leases.lease().unwrap();
     let spec = lease.spec.unwrap();
-    assert_eq!(
-        spec.holder_identity.as_deref(),
-        Some(leadership.term.as_str())
-    );
+    assert_eq!(spec.holder_identity.as_deref(), Some(&*leadership.term));
     let pod = &cluster.replicas[leader].pod;
-    assert!(leadership.term.as_str().starts_with(&format!("{pod}_")));
+    assert!(leadership.term.starts_with(&format!("{pod}_")));
     assert_eq!(
         (spec.lease_duration_seconds, spec.lease_transitions),
         (Some(8), Some(1))

@@ -9,23 +9,22 @@
 
 use crate::clock::BootTime;
 use crate::index::{
-    self, Bounds, IndexEntry, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from,
+    self, Bounds, IndexEntry, IndexReader, Key, ReadVersion, Rv, VersionAssignment, Write, Writer,
+    index_from,
 };
 use crate::replicate::leadership::LeadershipGrant;
-use crate::replicate::link::{
-    Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
-};
+use crate::replicate::link::{LeaderChanges, Link, LinkError, LinkFactory, ObjectPage, PeerAnswer};
 use crate::replicate::{
-    ClusterContact, Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus, Term, replica_status,
+    ClusterContact, CopyStart, Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus, Term,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::example;
 use serde_json::json;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 const BOUNDS: Bounds = Bounds {
     bytes: 1 << 20,
@@ -45,21 +44,11 @@ struct FakeLeader {
     cluster_answered: Mutex<Option<tokio::time::Instant>>,
     /// The number of events that the stream of changes may still send. Each event takes one permit.
     event_permits: Arc<tokio::sync::Semaphore>,
-    /// If true, the leader sends JSON that a follower cannot decode.
-    sends_invalid_objects: AtomicBool,
 }
 
 impl FakeLeader {
     fn set_latency(&self, latency: Duration) {
         *self.latency.lock().unwrap() = latency;
-    }
-
-    /// Returns the JSON that the leader sends for an object.
-    fn json(&self, entry: &IndexEntry) -> Vec<u8> {
-        if self.sends_invalid_objects.load(Ordering::Relaxed) {
-            return b"{}".to_vec();
-        }
-        entry.json()
     }
 }
 
@@ -85,17 +74,18 @@ impl Link for FakeLink {
         .boxed()
     }
 
-    fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {
-        use crate::index::ReadVersion;
-        let at = match start {
-            PageStart::Exact(rv) => ReadVersion::Exact(rv),
-            PageStart::Latest | PageStart::Continue(_) => ReadVersion::Latest,
-        };
-        let listed = self.0.reader.list(&index::OPERATIONS, at);
-        let page = listed.map_err(|_| LinkError::Gone).map(|(rv, entries)| {
-            let object = |it: &Arc<IndexEntry>| (it.key().clone(), it.rv(), self.0.json(it));
+    fn page<'a>(
+        &'a self,
+        at: Rv,
+        _: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<ObjectPage, LinkError>> {
+        let listed = self
+            .0
+            .reader
+            .list(&index::OPERATIONS, ReadVersion::Exact(at));
+        let page = listed.map_err(|_| LinkError::Gone).map(|(_, entries)| {
+            let object = |it: &Arc<IndexEntry>| (it.key().clone(), it.rv(), it.object().clone());
             ObjectPage {
-                rv,
                 objects: entries.iter().map(object).collect(),
                 next: None,
             }
@@ -103,38 +93,27 @@ impl Link for FakeLink {
         std::future::ready(page).boxed()
     }
 
-    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
-        let followed = self.0.reader.follow(after, crate::index::OPERATIONS);
+    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<LeaderChanges, LinkError>> {
+        let followed = self.0.reader.follow(after, index::OPERATIONS);
         let permits = self.0.event_permits.clone();
-        let leader = self.0.clone();
         let events = followed.map_err(|_| LinkError::Gone).map(|cursor| {
             let changes = futures::stream::unfold(cursor, |mut cursor| async move {
                 let changes = cursor.next().await;
                 Some((changes, cursor))
             })
-            .flat_map(move |changes| {
-                let events = match changes {
-                    Err(_) => vec![Err(LinkError::Gone)],
-                    Ok(changes) => changes
-                        .iter()
-                        .map(|change| {
-                            let rv = change.rv;
-                            Ok(match (change.key(), &change.after) {
-                                (Some(key), Some(after)) => LeaderEvent::Put {
-                                    rv,
-                                    key: key.clone(),
-                                    json: leader.json(after),
-                                },
-                                (Some(key), None) => LeaderEvent::Delete {
-                                    rv,
-                                    key: key.clone(),
-                                },
-                                (None, _) => LeaderEvent::Bookmark(rv),
-                            })
-                        })
-                        .collect(),
-                };
-                futures::stream::iter(events)
+            .flat_map(|changes| {
+                let changes = changes.expect("the leader keeps all changes");
+                let events = changes.iter().map(|change| {
+                    let write = change.key().cloned().map(|key| match &change.after {
+                        None => Write::Delete { key },
+                        Some(after) => Write::Put {
+                            key,
+                            object: after.object().clone(),
+                        },
+                    });
+                    Ok((change.rv, write))
+                });
+                futures::stream::iter(events.collect::<Vec<_>>())
             })
             .then(move |event| {
                 let permits = permits.clone();
@@ -147,7 +126,7 @@ impl Link for FakeLink {
                     event
                 }
             });
-            let first = futures::stream::iter([Ok(LeaderEvent::Bookmark(after))]);
+            let first = futures::stream::iter([Ok((after, None))]);
             first.chain(changes).boxed()
         });
         std::future::ready(events).boxed()
@@ -171,6 +150,20 @@ struct LeaderAndFollower {
     role: watch::Sender<ReplicaRole>,
 }
 
+fn mirror(
+    links: Arc<dyn LinkFactory>,
+    in_sync: watch::Sender<Option<Term>>,
+    status: ReplicaStatus,
+) -> Mirror {
+    Mirror {
+        links,
+        in_sync,
+        wake: Arc::default(),
+        status,
+        next_start: CopyStart::default(),
+    }
+}
+
 fn put(name: &str, number: u64) -> Write {
     Write::Put {
         key: Key::new("n", name),
@@ -191,7 +184,7 @@ impl LeaderAndFollower {
 
     /// Starts the follower with an empty index at the resourceVersion `head`.
     fn start(head: Rv) -> Self {
-        let term = Term::new("pod_1");
+        let term = Term::from("pod_1");
         let (mut writer, leader_reader) = index_from(BOUNDS, Rv(0));
         writer.begin(Rv(1_000)).unwrap();
         for (rv, name) in [(1_001, "a"), (1_002, "b"), (1_003, "c")] {
@@ -207,7 +200,6 @@ impl LeaderAndFollower {
             latency: Mutex::default(),
             cluster_answered: Mutex::default(),
             event_permits: Arc::new(tokio::sync::Semaphore::new(1_000)),
-            sends_invalid_objects: AtomicBool::default(),
         });
         let (mut follower, reader) = index_from(BOUNDS, head);
         let named = Leader {
@@ -215,10 +207,10 @@ impl LeaderAndFollower {
             address: "leader:1".to_owned(),
         };
         let role = watch::Sender::new(ReplicaRole::Following(named.clone()));
-        let (replica_status, leader_queries) = replica_status(reader.clone(), role.subscribe());
+        let replica_status = ReplicaStatus::new(reader.clone(), role.subscribe());
         let (synced, in_sync) = watch::channel(None);
         let links = Arc::new(leader.clone());
-        let mut mirror = Mirror::new(links, synced, Arc::new(Notify::new()), leader_queries);
+        let mut mirror = mirror(links, synced, replica_status.clone());
         tokio::spawn(async move { mirror.follow(&mut follower, &named).await });
         Self {
             leader,
@@ -240,7 +232,6 @@ impl LeaderAndFollower {
     /// Returns the JSON of all objects at the resourceVersion `rv`. Returns None if `reader` does
     /// not have this resourceVersion.
     fn listed(reader: &IndexReader, rv: u64) -> Option<Vec<Vec<u8>>> {
-        use crate::index::ReadVersion;
         let (_, entries) = reader
             .list(&index::OPERATIONS, ReadVersion::Exact(Rv(rv)))
             .ok()?;
@@ -274,24 +265,6 @@ async fn a_follower_has_the_same_objects_and_the_same_past_versions_as_the_leade
         let known = [1_000, 1_001, 1_002, 1_003, 1_004, 2_000, 2_001].contains(&rv);
         assert_eq!(leader_objects.is_some(), known, "{rv}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_follower_keeps_its_copy_until_it_can_decode_the_leaders_objects() {
-    let mut pair = LeaderAndFollower::start_in_sync().await;
-    let invalid = &pair.leader.clone().sends_invalid_objects;
-    invalid.store(true, Ordering::Relaxed);
-    pair.commit(1_004);
-    tokio::time::sleep(Duration::from_secs(15)).await;
-    assert_eq!(pair.follower_reader.head(), Rv(1_003));
-    assert_eq!(pair.follower_reader.len(), 3);
-    let reason = pair.replica_status.unready_reason().unwrap();
-    assert!(reason.contains("cannot decode n/a"), "{reason}");
-    invalid.store(false, Ordering::Relaxed);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let [copy, original] = [&pair.follower_reader, &pair.leader.reader]
-        .map(|reader| LeaderAndFollower::listed(reader, 1_004));
-    assert!(copy.is_some() && copy == original);
 }
 
 #[tokio::test(start_paused = true)]
@@ -373,8 +346,8 @@ async fn the_reason_to_close_a_connection_names_the_part_that_fails() {
     ] {
         pair.leader.set_latency(latency);
         let (_writer, reader) = index_from(BOUNDS, Rv(0));
-        let (_status, leader_queries) = replica_status(reader, pair.role.subscribe());
-        let closed = leader_queries.send_queries(&link, &pair.leader.term).await;
+        let status = ReplicaStatus::new(reader, pair.role.subscribe());
+        let closed = status.send_queries(&link, &pair.leader.term).await;
         assert_eq!(closed, LinkError::Failed(reason.to_owned()));
     }
 }
@@ -465,19 +438,19 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
 #[tokio::test(start_paused = true)]
 async fn followers_are_served_only_in_the_term_of_this_replica() {
     let pair = LeaderAndFollower::start_in_sync().await;
-    let (first, second) = (Term::new("pod_1"), Term::new("pod_2"));
-    let answers = |term: &Term| pair.replica_status.answer(term.as_str()).is_some();
+    let (first, second) = (Term::from("pod_1"), Term::from("pod_2"));
+    let answers = |term: &Term| pair.replica_status.answer(term).is_some();
     assert!(!answers(&first) && !pair.replica_status.is_index_copied());
     pair.replica_status.serve(&first);
     assert!(answers(&first) && !answers(&second) && pair.replica_status.is_index_copied());
-    let stream = pair.replica_status.end_of_streams(first.as_str()).unwrap();
+    let stream = pair.replica_status.end_of_streams(&first).unwrap();
     pair.replica_status.end_streams(true);
     assert!(stream.is_cancelled());
     assert!(
         answers(&first),
         "followers must be able to read the last changes after the leader has released the Lease"
     );
-    let stream = pair.replica_status.end_of_streams(first.as_str()).unwrap();
+    let stream = pair.replica_status.end_of_streams(&first).unwrap();
     pair.replica_status.serve(&second);
     assert!(stream.is_cancelled() && answers(&second) && !answers(&first));
     pair.replica_status.end_streams(false);
@@ -493,7 +466,7 @@ async fn followers_are_served_only_in_the_term_of_this_replica() {
 async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations() {
     let vacant = ReplicaRole::Vacant {
         last: Some(Leader {
-            term: Term::new("pod_1"),
+            term: Term::from("pod_1"),
             address: "leader:1".to_owned(),
         }),
         final_version: None,
@@ -515,7 +488,7 @@ async fn a_leader_is_ready_only_while_its_leadership_is_valid() {
         until: BootTime::MAX,
         lost: false,
     };
-    let (grant, leadership) = Leadership::new(Term::new("pod_1"), Rv(1), granted);
+    let (grant, leadership) = Leadership::new(Term::from("pod_1"), Rv(1), granted);
     pair.role.send_replace(ReplicaRole::Leading(leadership));
     let is_ready = || pair.replica_status.is_ready_without_leader();
     assert!(is_ready());
@@ -526,18 +499,17 @@ async fn a_leader_is_ready_only_while_its_leadership_is_valid() {
 #[tokio::test(start_paused = true)]
 async fn without_a_registration_a_follower_is_not_impaired() {
     let pair = LeaderAndFollower::start_in_sync().await;
-    let (replica_status, leader_queries) =
-        replica_status(pair.follower_reader.clone(), pair.role.subscribe());
+    let replica_status = ReplicaStatus::new(pair.follower_reader.clone(), pair.role.subscribe());
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(replica_status.impairment().is_some());
-    leader_queries.set_unregistered(true);
+    replica_status.set_interruption(Some(LinkError::NotRegistered));
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(replica_status.is_unregistered());
     assert_eq!(replica_status.impairment(), None);
     // A follower is impaired if it has not reached the leader for 10 s. These 10 s begin again when
     // the `APIService` is registered again.
-    leader_queries.set_unregistered(true);
-    leader_queries.set_unregistered(false);
+    replica_status.set_interruption(Some(LinkError::NotRegistered));
+    replica_status.set_interruption(None);
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(replica_status.impairment(), None);
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -560,15 +532,15 @@ async fn a_follower_whose_credentials_are_refused_names_the_flag_and_warns_once(
     let _log = written.begin();
     let (mut follower, reader) = index_from(BOUNDS, Rv(0));
     let leader = Leader {
-        term: Term::new("pod_1"),
+        term: Term::from("pod_1"),
         address: "leader:1".to_owned(),
     };
     let role = watch::Sender::new(ReplicaRole::Following(leader.clone()));
-    let (replica_status, leader_queries) = replica_status(reader, role.subscribe());
+    let replica_status = ReplicaStatus::new(reader, role.subscribe());
     assert_eq!(replica_status.unready_reason(), None);
     let (synced, _in_sync) = watch::channel(None);
     let links = Arc::new(RefusingLeader);
-    let mut mirror = Mirror::new(links, synced, Arc::new(Notify::new()), leader_queries);
+    let mut mirror = mirror(links, synced, replica_status.clone());
     let following = mirror.follow(&mut follower, &leader);
     let ended = tokio::time::timeout(Duration::from_secs(5), following).await;
     assert!(ended.is_err(), "the follower tries again");

@@ -24,7 +24,7 @@ fn invalid_values_in_a_lease_are_ignored() {
     }));
     let record = LeaseRecord::read(&broken);
     assert!(record.is_note_invalid);
-    assert_eq!(record.holder(), Some(&Term::new("somebody")));
+    assert_eq!(record.holder(), Some(&Term::from("somebody")));
     assert_eq!((record.reserved, record.final_version), (None, None));
     assert_eq!(record.duration, Duration::from_mins(1));
 
@@ -45,7 +45,7 @@ fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
         .unwrap();
     let _runtime = runtime.enter();
     let leader = Leader {
-        term: Term::new("pod_1"),
+        term: Term::from("pod_1"),
         address: "[::1]:8443".into(),
     };
     let contents = LeaseRecord {

@@ -26,7 +26,7 @@ use crate::index::{
     Bounds, Key, Resource, Rv, VersionAssignment, Write, Writer, index_from, index_key,
 };
 use crate::replicate::peer_requests;
-use crate::replicate::{LeaderQueries, Leadership, ReplicaRole, ReplicaStatus, replica_status};
+use crate::replicate::{Leadership, ReplicaRole, ReplicaStatus};
 use crate::telemetry::Metrics;
 use aggregated_apiserver::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
@@ -162,9 +162,6 @@ pub struct Fixture {
     pub replica_status: ReplicaStatus,
     /// The role of the replica. At first, the replica is the leader.
     pub role: watch::Sender<ReplicaRole>,
-    /// The receiver of the request handlers' queries to the leader. The tests keep the receiver
-    /// open, but nothing answers the queries.
-    pub leader_queries: LeaderQueries,
 }
 
 impl Fixture {
@@ -215,7 +212,7 @@ impl Fixture {
         let metrics = Arc::new(Metrics::new());
         let alone = Leadership::alone(reader.head());
         let role = watch::Sender::new(ReplicaRole::Leading(alone));
-        let (replica_status, leader_queries) = replica_status(reader.clone(), role.subscribe());
+        let replica_status = ReplicaStatus::new(reader.clone(), role.subscribe());
         let short_names = kinds::short_names(kinds::KINDS);
         let hooks = Arc::new(OperationHooks {
             reader: reader.clone(),
@@ -266,7 +263,6 @@ impl Fixture {
             metrics,
             replica_status,
             role,
-            leader_queries,
         }
     }
 

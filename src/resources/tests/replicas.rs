@@ -2,6 +2,7 @@
 //! clients.
 
 use super::*;
+use crate::replicate::link::LinkError;
 use crate::replicate::{Leader, Term};
 use http::header::WARNING;
 use std::time::Duration;
@@ -16,7 +17,7 @@ const REPLICA: &[(&str, &str)] = &[("x-user", "replica"), ("ifo-term", "pod_1")]
 
 fn following() -> ReplicaRole {
     ReplicaRole::Following(Leader {
-        term: Term::new("pod_2"),
+        term: Term::from("pod_2"),
         address: "leader:1".to_owned(),
     })
 }
@@ -28,7 +29,7 @@ async fn replicas_are_served_only_in_the_term_in_which_this_replica_leads() {
         let (code, _) = fixture.ask(path, REPLICA).await;
         assert_eq!(code, StatusCode::MISDIRECTED_REQUEST, "{path}");
     }
-    fixture.replica_status.serve(&Term::new("pod_1"));
+    fixture.replica_status.serve(&Term::from("pod_1"));
     let answer = fixture.json("/peer", REPLICA).await;
     assert_eq!(answer["term"], "pod_1");
     assert_eq!(answer["leading"], true);
@@ -44,7 +45,7 @@ async fn replicas_are_served_only_in_the_term_in_which_this_replica_leads() {
 #[tokio::test]
 async fn requests_of_replicas_require_access_to_the_peer_path() {
     let fixture = Fixture::filled();
-    fixture.replica_status.serve(&Term::new("pod_1"));
+    fixture.replica_status.serve(&Term::from("pod_1"));
     for path in ["/peer", LIST, WATCH] {
         let headers = [("x-user", "nobody"), ("ifo-term", "pod_1")];
         let (code, body) = fixture.ask(path, &headers).await;
@@ -56,7 +57,7 @@ async fn requests_of_replicas_require_access_to_the_peer_path() {
 #[tokio::test]
 async fn the_watch_of_a_replica_ends_with_the_term() {
     let mut fixture = Fixture::filled();
-    fixture.replica_status.serve(&Term::new("pod_1"));
+    fixture.replica_status.serve(&Term::from("pod_1"));
     let of_replica = fixture.send(request("GET", WATCH, REPLICA)).await;
     let mut of_user = fixture
         .send(request("GET", WATCH, &[("x-user", "jane")]))
@@ -88,7 +89,7 @@ async fn the_watch_of_a_replica_ends_with_the_term() {
 #[tokio::test]
 async fn requests_of_replicas_do_not_count_in_the_limits_of_users() {
     let fixture = Fixture::limited(1, 1);
-    fixture.replica_status.serve(&Term::new("pod_1"));
+    fixture.replica_status.serve(&Term::from("pod_1"));
     let user = [("x-user", "jane")];
     let _held = fixture.send(request("GET", WATCH, &user)).await;
     let (code, _) = fixture.ask(WATCH, &user).await;
@@ -104,7 +105,7 @@ async fn requests_of_replicas_do_not_count_in_the_limits_of_users() {
 async fn only_requests_for_the_newest_state_query_the_leader() {
     let fixture = Fixture::filled();
     fixture.role.send_replace(following());
-    fixture.leader_queries.set_asking(true);
+    fixture.replica_status.set_asking(true);
     let object = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a/inflightoperations/x";
     // In this test, the leader never answers. So a request that queries the leader takes one
     // second, which is the time limit of the query.
@@ -201,8 +202,8 @@ async fn the_path_of_the_check_shows_why_a_replica_is_not_ready() {
     let fixture = Fixture::new();
     fixture.role.send_replace(following());
     let reason = "the leader answers 403 Forbidden";
-    let interruption = Some(reason.to_owned());
-    fixture.leader_queries.set_interruption(interruption);
+    let interruption = Some(LinkError::Failed(reason.to_owned()));
+    fixture.replica_status.set_interruption(interruption);
     fixture.readiness.set_impaired(true);
     let (_, body) = fixture.ask("/readyz/replica", &[("x-user", "jane")]).await;
     assert_eq!(body, format!("internal server error: {reason}\n"));
