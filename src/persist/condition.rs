@@ -15,24 +15,28 @@ use tokio::sync::watch;
 /// The type of the condition.
 pub const CONDITION: &str = "OperationsPersisted";
 
-/// The result of the recent requests for custom resources.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum PersistVerdict {
-    /// No request has succeeded yet, and no failure was reported yet.
-    #[default]
-    Unknown,
-    /// Operations are written.
-    Works,
-    /// Requests fail, so some or all operations are not written.
-    Fails {
-        /// The reason of the condition, in CamelCase.
-        reason: &'static str,
-        /// The message of the condition.
-        message: String,
-    },
+/// The reason of the condition while operations are written.
+const WRITTEN: &str = "Written";
+
+/// The result of the recent requests for custom resources: operations are written, or requests fail,
+/// so that some or all operations are not written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PersistVerdict {
+    /// The reason of the condition, in CamelCase.
+    pub reason: &'static str,
+    /// The message of the condition. Empty while operations are written.
+    pub message: String,
 }
 
 impl PersistVerdict {
+    /// Returns the verdict while operations are written.
+    pub(super) fn working() -> Self {
+        Self {
+            reason: WRITTEN,
+            message: String::new(),
+        }
+    }
+
     /// Returns the verdict for requests that have failed for some time.
     pub(super) fn failing(failure: &StoreFailure) -> Self {
         let reason = match failure {
@@ -44,37 +48,38 @@ impl PersistVerdict {
             }
         };
         let message = format!("inflightoperations.ifo.kubevirt.io: {failure}");
-        Self::Fails { reason, message }
+        Self { reason, message }
     }
 
-    /// Returns the reason of the condition.
-    pub(super) fn reason(&self) -> &'static str {
-        match self {
-            Self::Unknown => "",
-            Self::Works => "Written",
-            Self::Fails { reason, .. } => reason,
+    /// Returns the status of the condition.
+    fn status(&self) -> &'static str {
+        if self.reason == WRITTEN {
+            "True"
+        } else {
+            "False"
         }
     }
 }
 
-/// Publishes `verdict`, except [`PersistVerdict::Unknown`]. Logs it if its reason is new. A new
-/// message alone does not count as a change, because each refusal can name other fields. The next
-/// periodic write of the condition contains the new message.
-pub(super) fn publish(published: &watch::Sender<PersistVerdict>, verdict: PersistVerdict) {
+/// Publishes a verdict. Logs it if its reason is new. A new message alone does not count as a change,
+/// because each refusal can name other fields. The next periodic write of the condition contains the
+/// new message.
+pub(super) fn publish(
+    published: &watch::Sender<Option<PersistVerdict>>,
+    verdict: Option<PersistVerdict>,
+) {
     published.send_if_modified(|published| {
-        let is_new = published.reason() != verdict.reason();
-        match &verdict {
-            PersistVerdict::Unknown => return false,
-            PersistVerdict::Works if is_new => {
-                tracing::info!("operations are written as custom resources");
-            }
-            PersistVerdict::Fails { reason, message } if is_new => {
-                tracing::error!(
-                    reason,
-                    "operations are served, but not written as custom resources: {message}"
-                );
-            }
-            _ => {}
+        let Some(PersistVerdict { reason, message }) = &verdict else {
+            return false;
+        };
+        let is_new = published.as_ref().is_none_or(|it| it.reason != *reason);
+        if is_new && *reason == WRITTEN {
+            tracing::info!("operations are written as custom resources");
+        } else if is_new {
+            tracing::error!(
+                reason,
+                "operations are served, but not written as custom resources: {message}"
+            );
         }
         *published = verdict;
         is_new
@@ -102,7 +107,7 @@ async fn read_condition(api: &Api<APIService>, api_service: &str) -> Option<(Str
 pub async fn keep_condition(
     client: Client,
     api_service: &str,
-    mut verdict: watch::Receiver<PersistVerdict>,
+    mut verdict: watch::Receiver<Option<PersistVerdict>>,
     every: Duration,
 ) {
     let api: Api<APIService> = Api::all(client);
@@ -111,12 +116,9 @@ pub async fn keep_condition(
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
     let (mut has_logged, mut written) = (false, None);
     loop {
-        let (status, reason, message) = match &*verdict.borrow_and_update() {
-            PersistVerdict::Unknown => ("", "", String::new()),
-            PersistVerdict::Works => ("True", "Written", String::new()),
-            PersistVerdict::Fails { reason, message } => ("False", *reason, message.clone()),
-        };
-        if !status.is_empty() {
+        let newest = verdict.borrow_and_update().clone();
+        if let Some(newest) = newest {
+            let status = newest.status();
             if written.is_none() {
                 written = read_condition(&api, api_service).await;
             }
@@ -128,7 +130,7 @@ pub async fn keep_condition(
                 "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
                 "metadata": {"name": api_service},
                 "status": {"conditions": [{
-                    "type": CONDITION, "status": status, "reason": reason, "message": message,
+                    "type": CONDITION, "status": status, "reason": newest.reason, "message": newest.message,
                     "lastTransitionTime": since,
                 }]},
             }));
@@ -157,15 +159,19 @@ mod tests {
 
     #[test]
     fn a_new_message_alone_is_not_published_at_once() {
-        let (sender, mut verdict) = watch::channel(PersistVerdict::Unknown);
-        let forbidden = |why: &str| PersistVerdict::failing(&StoreFailure::Forbidden(why.into()));
+        let (sender, mut verdict) = watch::channel(None);
+        let forbidden = |why: &str| {
+            Some(PersistVerdict::failing(&StoreFailure::Forbidden(
+                why.into(),
+            )))
+        };
         for (publish_now, is_new) in [
-            (PersistVerdict::Unknown, false),
+            (None, false),
             (forbidden("one"), true),
             (forbidden("other"), false),
-            (PersistVerdict::Unknown, false),
-            (PersistVerdict::Works, true),
-            (PersistVerdict::Works, false),
+            (None, false),
+            (Some(PersistVerdict::working()), true),
+            (Some(PersistVerdict::working()), false),
         ] {
             publish(&sender, publish_now);
             assert_eq!(verdict.has_changed().unwrap(), is_new);
@@ -205,7 +211,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_condition_is_written_again_with_the_same_transition_time() {
         let (client, conditions_sent) = recording_client(json!([]));
-        let (sender, verdict) = watch::channel(PersistVerdict::Unknown);
+        let (sender, verdict) = watch::channel(None);
         let minute = Duration::from_mins(1);
         let keeping = tokio::spawn(keep_condition(client, "ours", verdict, minute));
         tokio::time::sleep(minute * 5).await;
@@ -214,15 +220,17 @@ mod tests {
             0,
             "no condition must be written before the first request"
         );
-        sender.send_replace(PersistVerdict::Works);
+        sender.send_replace(Some(PersistVerdict::working()));
         tokio::time::sleep(minute * 3 + minute / 2).await;
         let conditions = std::mem::take(&mut *conditions_sent.lock().unwrap());
         assert_eq!(conditions.len(), 4);
         assert_eq!(conditions[0]["status"], "True");
         assert!(conditions.iter().all(|it| *it == conditions[0]));
-        let fails = |message: &str| PersistVerdict::Fails {
-            reason: "Forbidden",
-            message: message.to_owned(),
+        let fails = |message: &str| {
+            Some(PersistVerdict {
+                reason: "Forbidden",
+                message: message.to_owned(),
+            })
         };
         sender.send_replace(fails("one"));
         tokio::time::sleep(minute / 4).await;
@@ -244,13 +252,13 @@ mod tests {
             {"type": "Available", "status": "False", "lastTransitionTime": "2019-01-01T00:00:00Z"},
             {"type": CONDITION, "status": "True", "lastTransitionTime": before},
         ]);
-        let fails = PersistVerdict::Fails {
+        let fails = PersistVerdict {
             reason: "Forbidden",
             message: String::new(),
         };
-        for (current, is_kept) in [(PersistVerdict::Works, true), (fails, false)] {
+        for (current, is_kept) in [(PersistVerdict::working(), true), (fails, false)] {
             let (client, conditions_sent) = recording_client(stored.clone());
-            let (_sender, verdict) = watch::channel(current);
+            let (_sender, verdict) = watch::channel(Some(current));
             let minute = Duration::from_mins(1);
             let keeping = tokio::spawn(keep_condition(client, "ours", verdict, minute));
             tokio::time::sleep(minute / 2).await;

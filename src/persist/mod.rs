@@ -30,7 +30,6 @@ mod conversion;
 mod failure;
 mod pace;
 mod queue;
-mod settings;
 
 #[cfg(test)]
 mod tests;
@@ -41,8 +40,7 @@ pub use client::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPa
 pub use condition::{PersistVerdict, keep_condition};
 pub use conversion::{from_cr, to_cr};
 pub use failure::StoreFailure;
-pub use queue::UnsyncedRuleSets;
-pub use settings::{AtStop, PersistSettings};
+pub use queue::{PersistSettings, UnsyncedRuleSets, read_pages};
 
 use crate::index::{self, Cursor, IndexChange, IndexEntry, IndexReader, ReadVersion};
 use crate::telemetry::PersistenceMetrics;
@@ -61,6 +59,11 @@ use tokio_util::sync::CancellationToken;
 /// The time between two updates of the queue metrics. An update is expensive, because it counts all
 /// entries of the queue. If the queue has not changed, the update is skipped.
 const METRICS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time for which the task continues after the stop, at most. This replica releases the Lease only
+/// after the task has ended, so a longer time would delay the failover. The next leader sends the
+/// writes that are left.
+const STOP_LIMIT: Duration = Duration::from_millis(500);
 
 /// Writes operations as custom resources.
 pub struct Persist {
@@ -81,10 +84,9 @@ pub struct Persist {
     pub unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
     /// Stops the task.
     pub stop: CancellationToken,
-    /// What happens to waiting writes when the task is stopped.
-    pub at_stop: AtStop,
     /// The channel on which the task publishes its verdict: operations are written, or writes fail.
-    pub verdict: watch::Sender<PersistVerdict>,
+    /// None until a request has succeeded, or requests fail.
+    pub verdict: watch::Sender<Option<PersistVerdict>>,
 }
 
 /// The result of a job, or of a list of all custom resources.
@@ -99,8 +101,8 @@ enum WriteAnswer {
 type PendingRequests = FuturesUnordered<BoxFuture<'static, WriteAnswer>>;
 
 impl Persist {
-    /// Writes operations until the task is stopped. Then continues for a limited time with the
-    /// writes that [`AtStop`] selects.
+    /// Writes operations until the task is stopped. Then continues with the writes that are due, as
+    /// long as they are sent without delay, for at most [`STOP_LIMIT`].
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
         // If the unsynced rule sets were published before this task started, the receiver does not
@@ -113,10 +115,10 @@ impl Persist {
         let mut stop_deadline: Option<Instant> = None;
         loop {
             let now = Instant::now();
-            if queue.is_drained() || stop_deadline.is_some_and(|deadline| now >= deadline) {
+            let wake = self.start_work(&mut queue, &requests, now);
+            if stop_deadline.is_some_and(|deadline| now >= deadline || requests.is_empty()) {
                 break;
             }
-            let wake = self.start_work(&mut queue, &requests, now);
             let wake = wake.into_iter().chain(stop_deadline).min();
             tokio::select! {
                 // The branches are polled in this order. If the index changes constantly, the last
@@ -139,9 +141,7 @@ impl Persist {
                     while let Some(Ok(changes)) = cursor.next().now_or_never() {
                         queue_changes(&mut queue, &changes);
                     }
-                    let now = Instant::now();
-                    queue.stop(self.at_stop, now);
-                    stop_deadline = Some(now + self.at_stop.limit());
+                    stop_deadline = Some(Instant::now() + STOP_LIMIT);
                 }
                 changes = cursor.next() => match changes {
                     Ok(changes) => queue_changes(&mut queue, &changes),
@@ -153,10 +153,6 @@ impl Persist {
                 () = tokio::time::sleep_until(wake.unwrap_or(now + METRICS_INTERVAL)) => {}
             }
             has_changed = true;
-        }
-        let (left, _) = queue.backlog(Instant::now());
-        if left > 0 && self.at_stop == AtStop::WriteAll {
-            tracing::warn!(left, "the server stops before all waiting writes were sent");
         }
         // This task sends no more writes, so the metrics must not show a backlog.
         self.metrics.backlog(0, None);

@@ -18,7 +18,6 @@ use super::client::Revision;
 use super::condition::PersistVerdict;
 use super::failure::StoreFailure;
 use super::pace::Pace;
-use super::settings::{AtStop, PersistSettings};
 use crate::clock;
 use ifo_api::Text;
 use ifo_api::live::InFlightOperation;
@@ -36,6 +35,7 @@ mod tests;
 
 use entry::QueueEntry;
 pub(super) use entry::StoredState;
+pub use listed::read_pages;
 pub(super) use listed::{ListedResource, list};
 
 /// The largest number of jobs that run at the same time. If a write takes 20 ms, one job at a time
@@ -57,9 +57,24 @@ const OLD_AGE: Duration = COMPARE_INTERVAL;
 /// RBAC objects. A missing CRD is reported at once.
 const FAILING_PERIOD: Duration = Duration::from_secs(10);
 
-/// The longest back-off of one object while the server stops. The server then has only 10 s to write
-/// all waiting changes.
-const MAX_STOPPING_DELAY: Duration = Duration::from_secs(1);
+/// The settings that decide which operations are written, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct PersistSettings {
+    /// The shortest time between two writes of the same operation while it is in flight.
+    pub resync: Duration,
+    /// The delay before the queue writes the state `Settling`. Usually the operation ends before
+    /// this delay has passed, and the queue writes only the end.
+    pub settling: Duration,
+    /// The pause after a request that fails because the CRD is missing, and the longest back-off
+    /// after failures of a single object.
+    pub requeue: Duration,
+    /// True if the custom resources of completed operations are kept.
+    pub retain: bool,
+    /// The time for which completed operations are kept after their end.
+    pub retain_for: Duration,
+    /// The largest number of completed operations that are kept.
+    pub retain_max: usize,
+}
 
 /// The names of the rule sets whose target (the resource that the rule set names) is unsynced. A
 /// target is unsynced if it has not been listed yet, or if its watch is interrupted.
@@ -107,7 +122,6 @@ pub(super) struct Queue {
     /// True if the last comparison skipped orphans that an unsynced rule set may still detect.
     has_undecided_orphans: bool,
     created: Timestamp,
-    stopping: Option<AtStop>,
     /// True if a request has succeeded.
     has_succeeded: bool,
     /// The time of the first failure since all requests succeeded, and the last failure.
@@ -128,7 +142,6 @@ impl Queue {
             unsynced_rule_sets: None,
             has_undecided_orphans: false,
             created: clock::now(),
-            stopping: None,
             has_succeeded: false,
             failing: None,
         }
@@ -179,27 +192,10 @@ impl Queue {
         }
     }
 
-    /// Prepares for the stop. With [`AtStop::WriteAll`], all waiting writes become due now.
-    pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
-        self.stopping = Some(at_stop);
-        self.change_all(now, |entry| entry.not_before = None);
-    }
-
-    /// Returns true if the task that owns the queue may end, because the queue was stopped.
-    pub fn is_drained(&self) -> bool {
-        let is_done = match self.stopping {
-            None => false,
-            Some(AtStop::WriteAll) => self.waiting.is_empty(),
-            Some(AtStop::HandOver) => true,
-        };
-        is_done && self.running == 0
-    }
-
     /// Returns the next step. If the next step is a job or a comparison, the caller must start it,
     /// because the queue counts it as running from now on.
     pub fn next(&mut self, now: Instant) -> Next {
-        let is_handing_over = self.stopping == Some(AtStop::HandOver);
-        let Some(compare_at) = self.compare_at.filter(|_| !is_handing_over) else {
+        let Some(compare_at) = self.compare_at else {
             return Next::Wait(None);
         };
         if let Some(until) = self.pace.pause_end(now) {
@@ -245,10 +241,7 @@ impl Queue {
         now: Instant,
     ) {
         self.running -= 1;
-        let most = match self.stopping {
-            Some(_) => MAX_STOPPING_DELAY,
-            None => self.settings.requeue,
-        };
+        let most = self.settings.requeue;
         if let Err(failure) = &result {
             self.process_failure(failure, failure.is_of_one_object(), now);
         }
@@ -304,16 +297,17 @@ impl Queue {
         }
     }
 
-    /// Returns the verdict of the recent requests.
-    pub fn verdict(&self, now: Instant) -> PersistVerdict {
+    /// Returns the verdict of the recent requests. Returns None if no request has succeeded yet, or if
+    /// requests have failed only for a short time.
+    pub fn verdict(&self, now: Instant) -> Option<PersistVerdict> {
         match &self.failing {
             Some((since, failure))
                 if *failure == StoreFailure::CrdMissing || now - *since >= FAILING_PERIOD =>
             {
-                PersistVerdict::failing(failure)
+                Some(PersistVerdict::failing(failure))
             }
-            None if self.has_succeeded => PersistVerdict::Works,
-            _ => PersistVerdict::Unknown,
+            None if self.has_succeeded => Some(PersistVerdict::working()),
+            _ => None,
         }
     }
 
@@ -354,7 +348,7 @@ impl Queue {
             // The next job is planned when the running job ends.
             return;
         }
-        let due = entry.plan(&self.settings, self.stopping.is_some(), now);
+        let due = entry.plan(&self.settings, now);
         // If an operation changes while its write is due but has not started, the write keeps its
         // due time. So frequent changes do not delay the write.
         let waiting_since = entry.due.filter(|since| *since <= now);

@@ -19,6 +19,7 @@ use crate::clock;
 use crate::index::{IndexEntry, engine_key};
 use crate::persist::{self, ClusterStore, Store, StoreFailure};
 use ifo_api::Text;
+use ifo_api::persisted::InFlightOperation;
 use ifo_engine::track::{InitialState, MAX_RESTORED};
 use jiff::Timestamp;
 use kube::Client;
@@ -161,39 +162,31 @@ async fn namespaces(store: &impl Store) -> Result<HashMap<String, Timestamp>, St
     }
 }
 
-/// Reads all custom resources and adds their operations to `state`. If `state` has [`MAX_RESTORED`]
-/// operations from custom resources, this function logs a warning, stops reading and returns `Ok`.
+/// Reads all custom resources and adds their operations to `state`. After a failure, reads the list
+/// again. If `state` has [`MAX_RESTORED`] operations from custom resources, this function logs a
+/// warning, stops reading and returns `Ok`.
 async fn custom_resources(
     store: &impl Store,
     state: &mut InitialState,
 ) -> Result<(), StoreFailure> {
-    let (mut refused_since, mut token) = (None, None::<String>);
+    let mut refused_since = None;
     loop {
-        let page = match store.page(token.as_deref()).await {
-            Ok(page) => page,
-            Err(failure) => {
-                if failure == StoreFailure::Conflict {
-                    // The continue token has expired.
-                    token = None;
-                }
-                wait_for_retry(failure, &mut refused_since).await?;
-                continue;
-            }
-        };
-        refused_since = None;
-        for operation in page.items.iter().filter_map(persist::from_cr) {
-            if !state.add_custom_resource(operation, clock::reading()) {
+        let add = |cr: &InFlightOperation| {
+            let operation = persist::from_cr(cr);
+            let is_added =
+                operation.is_none_or(|it| state.add_custom_resource(it, clock::reading()));
+            if !is_added {
                 tracing::warn!(
                     MAX_RESTORED,
                     "there are too many custom resources; the remaining custom resources are not restored"
                 );
-                return Ok(());
             }
+            is_added
+        };
+        match persist::read_pages(store, add).await {
+            Ok(()) => return Ok(()),
+            Err(failure) => wait_for_retry(failure, &mut refused_since).await?,
         }
-        if page.next.is_none() || page.next == token {
-            return Ok(());
-        }
-        token = page.next;
     }
 }
 

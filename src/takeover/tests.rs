@@ -293,12 +293,6 @@ async fn a_list_whose_continue_token_has_expired_starts_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_repeats_its_continue_token_ends() {
-    let (names, queries) = restored(|_| answer_with_items(&[active("a")], "1")).await;
-    assert_eq!((names, queries.len()), (vec!["a".to_owned()], 2));
-}
-
-#[tokio::test(start_paused = true)]
 async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
     let restore_with = async |namespaces: (u16, Value)| {
         let client = serving(move |uri| {

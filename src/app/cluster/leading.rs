@@ -10,9 +10,7 @@ use crate::baseline_store::BaselineStore;
 use crate::config::{Common, Persistence, Serve};
 use crate::index::{ReadVersion, Scope};
 use crate::observe::{ClusterFeed, Connection, Discovery};
-use crate::persist::{
-    self, AtStop, ClusterStore, Persist, PersistSettings, PersistVerdict, UnsyncedRuleSets,
-};
+use crate::persist::{self, ClusterStore, Persist, PersistSettings, UnsyncedRuleSets};
 use crate::takeover::{self, KnownNamespaces};
 use crate::telemetry::Metrics;
 use aggregated_apiserver::serve::Readiness;
@@ -102,7 +100,7 @@ impl LeaderSetup {
         unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
     ) {
         let common = &self.common;
-        let (verdict, verdicts) = watch::channel(PersistVerdict::Unknown);
+        let (verdict, verdicts) = watch::channel(None);
         let persist = Persist {
             reader: term.operations.clone(),
             // This client does not retry requests, because the persistence queue retries failed
@@ -120,11 +118,6 @@ impl LeaderSetup {
             metrics: self.metrics.persistence(),
             unsynced_rule_sets,
             stop: term.ending.clone(),
-            at_stop: if self.serve.leader_elect {
-                AtStop::HandOver
-            } else {
-                AtStop::WriteAll
-            },
             verdict,
         };
         term.tasks.start_finishing("persistence", persist.run());

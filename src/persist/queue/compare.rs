@@ -72,8 +72,9 @@ impl Queue {
             .unsynced_rule_sets
             .as_ref()
             .map(|(_, unsynced)| unsynced);
-        let mut rule_sets = found.rule_sets.iter();
-        !found.is_completed
+        let operation = &found.operation;
+        let mut rule_sets = (operation.status.detected_by.iter()).chain([&operation.spec.rule_set]);
+        !found.is_completed()
             && !found.namespace_deleted
             && unsynced.is_none_or(|unsynced| rule_sets.any(|name| unsynced.contains(&**name)))
     }
@@ -93,9 +94,9 @@ impl Queue {
             .unwrap_or(Timestamp::MIN);
         let mut orphans: Vec<(Timestamp, &Text)> = found
             .iter()
-            .filter(|found| found.is_completed && !found.namespace_deleted)
+            .filter(|found| found.is_completed() && !found.namespace_deleted)
             .filter(|found| !self.entries.contains_key(&found.name))
-            .filter_map(|found| Some((found.completed?, &found.name)))
+            .filter_map(|found| Some((found.operation.status.completed?.0, &found.name)))
             .filter(|(completed, _)| *completed > oldest)
             .collect();
         orphans.sort_unstable_by(|a, b| b.cmp(a));

@@ -5,8 +5,6 @@
 use super::compare::{ORPHAN_DELAY, SECOND_COMPARE_DELAY};
 use super::*;
 use crate::clock;
-use crate::persist::conversion::content_hash;
-use ifo_api::live::Phase;
 use ifo_api::{Text, example};
 use serde_json::json;
 
@@ -171,13 +169,8 @@ fn listed(number: usize, operation: &Operation) -> ListedResource {
     ListedResource {
         name: name(number),
         revision: revision(9),
-        content: content_hash(operation),
-        labels: BTreeMap::new(),
-        is_completed: operation.status.phase == Phase::Completed,
-        completed: operation.status.completed.map(|time| time.0),
-        last_seen_in: None,
+        operation: InFlightOperation::clone(operation),
         namespace_deleted: false,
-        rule_sets: vec!["rules".into()],
     }
 }
 
@@ -394,7 +387,12 @@ async fn failures_are_reported_after_ten_seconds_and_until_no_write_fails() {
             }
         };
         fixture.fail(&job, &failure);
-        reasons.push(fixture.queue.verdict(fixture.now).reason());
+        reasons.push(
+            fixture
+                .queue
+                .verdict(fixture.now)
+                .map_or("", |it| it.reason),
+        );
         fixture.now += seconds(wait);
     }
     let forbidden = ["", "", "Forbidden", "Unavailable"];
@@ -402,7 +400,12 @@ async fn failures_are_reported_after_ten_seconds_and_until_no_write_fails() {
     assert_eq!(reasons[4], "CustomResourceDefinitionMissing");
     fixture.now += SETTINGS.requeue;
     fixture.compare(Vec::new());
-    let reason = |fixture: &QueueFixture| fixture.queue.verdict(fixture.now).reason();
+    let reason = |fixture: &QueueFixture| {
+        fixture
+            .queue
+            .verdict(fixture.now)
+            .map_or("", |it| it.reason)
+    };
     assert_eq!(reason(&fixture), "CustomResourceDefinitionMissing");
     fixture.run_for(seconds(60));
     assert_eq!(reason(&fixture), "Written");
@@ -548,52 +551,6 @@ async fn after_missed_changes_the_whole_index_is_compared() {
         fixture.written,
         want.map(|(name, verb)| (name.to_owned(), verb))
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_shutdown_delayed_changes_are_written() {
-    let mut fixture = QueueFixture::new(SETTINGS);
-    for number in 0..3 {
-        fixture.set_live(number, &active(1));
-    }
-    fixture.run_for(seconds(1));
-    fixture.set_live(0, &active(2));
-    fixture.set_live(1, &settling(2));
-    assert_eq!(fixture.run_for(seconds(1)), 0);
-    assert!(!fixture.queue.is_drained());
-    fixture.queue.stop(AtStop::WriteAll, fixture.now);
-    assert!(!fixture.queue.is_drained());
-    assert_eq!(fixture.run_for(seconds(1)), 2);
-    assert!(fixture.queue.is_drained());
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_shutdown_writes_that_back_off_are_retried_at_once_and_then_each_second() {
-    let mut fixture = QueueFixture::new(SETTINGS);
-    fixture.set_live(1, &active(1));
-    let invalid = StoreFailure::Invalid("no".into());
-    for _ in 0..9 {
-        let at = match fixture.queue.next(fixture.now) {
-            Next::StartJob(job) => {
-                fixture.fail(&job, &invalid);
-                continue;
-            }
-            Next::Wait(Some(at)) => at,
-            other => panic!("{other:?}"),
-        };
-        fixture.now = at;
-    }
-    fixture.queue.stop(AtStop::WriteAll, fixture.now);
-    for _ in 0..3 {
-        let job = fixture
-            .next_job()
-            .expect("the write is retried each second");
-        fixture.fail(&job, &invalid);
-        assert!(!fixture.queue.is_drained());
-        fixture.now += MAX_STOPPING_DELAY;
-    }
-    assert_eq!(fixture.run_for(seconds(1)), 1);
-    assert!(fixture.queue.is_drained());
 }
 
 #[tokio::test(start_paused = true)]

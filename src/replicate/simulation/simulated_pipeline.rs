@@ -6,7 +6,7 @@ use super::invariants::Invariants;
 use crate::clock;
 use crate::index::{IndexReader, ReadVersion, Scope, Writer, engine_key};
 use crate::persist::fake_cluster::FakeCluster;
-use crate::persist::{self, AtStop, Persist, PersistVerdict, Store as _};
+use crate::persist::{self, Persist, Store as _};
 use crate::replicate::{Leadership, Pipeline};
 use crate::telemetry::Metrics;
 use crate::tracker_task::{self, ActivityWriter};
@@ -221,8 +221,7 @@ impl SimulatedPipeline {
             metrics: self.metrics.persistence(),
             unsynced_rule_sets,
             stop: stop.clone(),
-            at_stop: AtStop::HandOver,
-            verdict: watch::Sender::new(PersistVerdict::Unknown),
+            verdict: watch::Sender::new(None),
         };
         Some((stop, persist.run().boxed()))
     }
