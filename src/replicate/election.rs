@@ -56,6 +56,7 @@ use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
 use crate::telemetry::Metrics;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +66,10 @@ use tokio::sync::{Notify, oneshot, watch};
 /// the Lease, a write fails with a conflict. Then this replica reads and writes the Lease again at
 /// once. After this number of attempts, this replica waits for one retry period.
 const MAX_FAST_CONFLICTS: usize = 5;
+
+/// The time between two reads of the Lease after the leader has released it, while this replica lacks
+/// changes of the leader. This replica then acquires the Lease soon after it has copied the changes.
+const RELEASED_PERIOD: Duration = Duration::from_millis(50);
 
 /// The values that the election reads from the other tasks of this replica, and the channels
 /// between the election and these tasks.
@@ -184,7 +189,7 @@ impl<S: LeaseStore> Election<S> {
     /// the last resourceVersion that this replica issued. Afterwards, this replica only reads the
     /// Lease, and never leads again.
     pub async fn run(mut self, role: watch::Sender<ReplicaRole>, release: oneshot::Receiver<Rv>) {
-        let mut release = Some(release);
+        let mut release = release.fuse();
         loop {
             let pause = self.turn().await;
             self.publish(&role);
@@ -260,7 +265,11 @@ impl<S: LeaseStore> Election<S> {
     /// Returns the time until this replica, which does not lead, reads the Lease again. `until` is
     /// the time at which this replica may acquire the Lease, if this time is known.
     fn pause(&self, until: Option<BootTime>) -> Duration {
-        let period = self.timing.retry_period;
+        let released = self.seen.as_ref().and_then(|it| it.record.final_version);
+        let period = match released.filter(|_| self.final_version_at_stop.is_none()) {
+            Some(_) => RELEASED_PERIOD,
+            None => self.timing.retry_period,
+        };
         until.map_or(period, |until| until.since(clock::boot()).min(period))
     }
 

@@ -53,15 +53,12 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Returns the next step of this replica.
-    pub(super) fn decide(&mut self, now: BootTime) -> ElectionDecision {
+    pub(super) fn decide(&self, now: BootTime) -> ElectionDecision {
         if let Some(leading) = &self.leading {
             return self
                 .loss_reason(leading)
                 .map_or(ElectionDecision::Renew, ElectionDecision::StopLeading);
         }
-        // This decision already takes the current value of this channel into account. So only later
-        // changes end the wait after this decision.
-        self.inputs.in_sync.mark_unchanged();
         let Some(seen) = &self.seen else {
             return match self.final_version_at_stop {
                 None => ElectionDecision::Create,

@@ -6,15 +6,10 @@ use super::super::lease_contents::LeaseRecord;
 use super::super::{LeaseStore, ReplicaRole};
 use super::Election;
 use crate::index::Rv;
-use std::future::pending;
+use futures::future::Fuse;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
-
-/// Time between two checks of this replica's index (its copy of the served objects). Each check
-/// tests if the index has reached the final version: the last resourceVersion of the leader that
-/// released the Lease.
-const HEAD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The shortest time between two reads of the Lease after [`super::ElectionInputs::wake`].
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
@@ -85,69 +80,19 @@ impl<S: LeaseStore> Election<S> {
     pub(super) async fn wait(
         &self,
         pause: Duration,
-        release: &mut Option<oneshot::Receiver<Rv>>,
+        release: &mut Fuse<oneshot::Receiver<Rv>>,
     ) -> Option<Rv> {
         // The Lease will probably change soon. For example, the stream of changes from the leader has
         // ended.
         let woken = async {
-            if self.leading.is_some() {
-                pending::<()>().await;
-            }
             sleep(WAKE_INTERVAL).await;
-            let mut in_sync = self.inputs.in_sync.clone();
-            tokio::select! {
-                biased;
-                () = self.inputs.wake.notified() => {}
-                () = changed(&mut in_sync) => {}
-            }
+            self.inputs.wake.notified().await;
         };
         tokio::select! {
             biased;
-            version = release_requested(release) => Some(version),
-            () = self.final_version_reached() => None,
-            () = woken => None,
+            Ok(version) = release => Some(version),
+            () = woken, if self.leading.is_none() => None,
             () = sleep(pause) => None,
         }
-    }
-
-    /// Waits until this replica's index reaches the final version of the last leader. Never
-    /// completes in these cases:
-    ///
-    /// - No final version is known.
-    /// - The index already has the final version.
-    /// - This replica must release the Lease, or has released it.
-    async fn final_version_reached(&self) {
-        let seen = self
-            .seen
-            .as_ref()
-            .filter(|_| self.final_version_at_stop.is_none());
-        let final_version = seen.and_then(|seen| seen.record.final_version);
-        match final_version {
-            Some(version) if (self.inputs.head)() != version => {
-                while (self.inputs.head)() != version {
-                    sleep(HEAD_INTERVAL).await;
-                }
-            }
-            _ => pending().await,
-        }
-    }
-}
-
-/// Waits for a message on `release`. Never completes if the sender was dropped.
-async fn release_requested(release: &mut Option<oneshot::Receiver<Rv>>) -> Rv {
-    if let Some(receiver) = release {
-        let version = receiver.await;
-        *release = None;
-        if let Ok(version) = version {
-            return version;
-        }
-    }
-    pending().await
-}
-
-/// Waits for a change of the value. Never completes if the sender was dropped.
-async fn changed<T>(receiver: &mut watch::Receiver<T>) {
-    if receiver.changed().await.is_err() {
-        pending::<()>().await;
     }
 }

@@ -9,16 +9,16 @@
 
 mod client;
 mod invariants;
+mod lease_server;
 mod network;
 mod process;
 mod replica;
-mod simulated_lease_store;
 mod simulated_pipeline;
 
 pub use client::{Client, ClientCopy};
 pub use invariants::{Invariants, ObjectHashes};
+pub use lease_server::{Faults, LeaseClient, SimulatedLeases};
 pub use network::{Network, NetworkFaults};
 pub use process::SimulatedProcess;
 pub use replica::{ReplicaEnvironment, WholeReplica};
-pub use simulated_lease_store::{Faults, LeaseClient, SimulatedLeases};
 pub use simulated_pipeline::Subjects;

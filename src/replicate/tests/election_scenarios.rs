@@ -1,7 +1,7 @@
 //! Tests of the leader election in single scenarios, such as a crash of the leader or an edit of
 //! the Lease.
 
-use super::simulated_election_cluster::Cluster;
+use super::election_cluster::Cluster;
 use crate::clock::simulated::Skew;
 use crate::index::Rv;
 use crate::replicate::simulation::Faults;

@@ -7,7 +7,6 @@ use crate::index::Rv;
 use crate::replicate::simulation::{LeaseClient, SimulatedLeases, SimulatedProcess};
 use crate::replicate::{Election, ElectionInputs, Leader, Leadership, ReplicaRole, Term, Timing};
 use crate::telemetry::Metrics;
-use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -83,15 +82,6 @@ impl Cluster {
             cluster.start(&format!("pod-{pod}"), Skew::NONE);
         }
         cluster
-    }
-
-    /// Returns the clock offsets of a new machine. Its wall clock is wrong by at most `wall`.
-    pub fn skew(&mut self, wall: Duration) -> Skew {
-        let wall = i64::try_from(wall.as_millis()).expect("the skew fits into 64 bits");
-        Skew {
-            wall: SignedDuration::from_millis(self.random.i64(-wall..=wall)),
-            boot: Duration::from_secs(self.random.u64(0..1_000_000)),
-        }
     }
 
     /// Starts a replica in the Pod `pod`. To simulate that a Pod's container is restarted, kill its
@@ -209,11 +199,6 @@ impl Cluster {
     /// Returns the number of leadership terms.
     pub fn terms(&self) -> usize {
         self.observations.lock().unwrap().terms.len()
-    }
-
-    /// Returns the number of issued resourceVersions.
-    pub fn issued(&self) -> usize {
-        self.observations.lock().unwrap().issued.len()
     }
 }
 
