@@ -306,8 +306,5 @@ fn read(path: &Path) -> Result<Vec<Object>, String> {
     if text.len() as u64 > MAX_FILE {
         return Err(format!("more than {MAX_FILE} bytes"));
     }
-    let json = path
-        .extension()
-        .is_some_and(|end| end.eq_ignore_ascii_case("json"));
-    manifest::read(&text, json)
+    manifest::read(&text)
 }

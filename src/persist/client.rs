@@ -12,7 +12,7 @@ use super::failure::StoreFailure;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ifo_api::persisted::InFlightOperation;
-use ifo_client::list::{ListItems, ListPage, ListPager};
+use ifo_client::list::{ListItems, ListPage, ListPager, PageLimits};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -28,17 +28,13 @@ mod tests;
 /// The field manager of all writes, on every replica.
 pub const FIELD_MANAGER: &str = "ifo-persistence";
 
-/// The number of objects in a page of a list. A custom resource has about 4 KB, so a page has about
-/// 2 MB.
-const PAGE_OBJECTS: usize = 500;
-
-/// The number of objects in a small page. If a page exceeds [`MAX_PAGE_BYTES`], the store requests
-/// small pages instead. Ten objects fit into one answer even if each object has 1.5 MiB, the largest
-/// size that etcd stores.
-const SMALL_PAGE_OBJECTS: usize = 10;
-
-/// The largest accepted size of a page: 16 MiB.
-const MAX_PAGE_BYTES: usize = 16 << 20;
+/// The limits of a page of a list. A custom resource has about 4 KB, so 500 objects have about 2 MB. Ten
+/// objects fit into 16 MiB even if each object has 1.5 MiB, the largest size that etcd stores.
+const PAGE_LIMITS: PageLimits = PageLimits {
+    objects: 500,
+    bytes: 16 << 20,
+    reduced_objects: 10,
+};
 
 /// The media type of a list with only the metadata of the objects.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -110,11 +106,8 @@ impl ClusterStore {
     /// Creates a store that sends its requests with `client`. The store does not retry failed
     /// requests, because the callers retry them.
     pub fn new(client: Client) -> Self {
-        let pager = |path: &str, media_type| {
-            ListPager::new(client.clone(), path, Some(PAGE_OBJECTS))
-                .accepting(media_type)
-                .bounded(MAX_PAGE_BYTES, SMALL_PAGE_OBJECTS)
-        };
+        let pager =
+            |path: &str, media_type| ListPager::new(client.clone(), path, media_type, PAGE_LIMITS);
         Self {
             custom_resources: pager(&InFlightOperation::url_path(&(), None), "application/json"),
             namespaces: pager("/api/v1/namespaces", METADATA_LIST),

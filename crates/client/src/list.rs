@@ -90,7 +90,7 @@ pub enum ListError {
     /// The API server answered with a status code other than 2xx. The caller can read the body.
     #[error("the API server answered {}", .0.status())]
     Refused(Box<Response<Body>>),
-    /// The page has more bytes than [`ListPager::bounded`] allows.
+    /// The page has more bytes than [`PageLimits`] allows.
     #[error("a page of the list has more than {max} bytes")]
     TooLarge {
         /// Maximum number of bytes.
@@ -100,79 +100,66 @@ pub enum ListError {
     },
 }
 
+/// The limits of a page.
+#[derive(Clone, Copy, Debug)]
+pub struct PageLimits {
+    /// Maximum number of objects.
+    pub objects: usize,
+    /// Maximum number of bytes.
+    pub bytes: usize,
+    /// Maximum number of objects after a page with more than `bytes`.
+    pub reduced_objects: usize,
+}
+
 /// Reads a list page by page.
 pub struct ListPager {
     client: Client,
     path: String,
-    accept: Option<&'static str>,
-    limit: Option<usize>,
-    max_bytes: usize,
-    reduced_limit: Option<usize>,
-    /// True if the pager requests pages with `reduced_limit` instead of `limit`.
+    media_type: &'static str,
+    limits: PageLimits,
+    /// True if the pager requests pages with `reduced_objects` instead of `objects`.
     is_reduced: AtomicBool,
 }
 
 impl ListPager {
-    /// Creates a pager for the list at `path`. A page has at most `limit` objects. If `limit` is
-    /// None, the whole list is one page. The size of a page in bytes is not limited.
-    pub fn new(client: Client, path: impl Into<String>, limit: Option<usize>) -> Self {
+    /// Creates a pager for the list at `path`. `media_type` is the `Accept` header of the requests.
+    pub fn new(client: Client, path: &str, media_type: &'static str, limits: PageLimits) -> Self {
         Self {
             client,
-            path: path.into(),
-            accept: None,
-            limit,
-            max_bytes: usize::MAX,
-            reduced_limit: None,
+            path: path.to_owned(),
+            media_type,
+            limits,
             is_reduced: AtomicBool::new(false),
         }
-    }
-
-    /// Sets the `Accept` header of the requests.
-    #[must_use]
-    pub fn accepting(mut self, media_type: &'static str) -> Self {
-        self.accept = Some(media_type);
-        self
-    }
-
-    /// Limits the size of a page to `max_bytes`. If a page is larger, the pager immediately
-    /// requests the page again with at most `reduced_limit` objects. The pager also requests later
-    /// pages of this list with `reduced_limit`. If a page with `reduced_limit` is still too large,
-    /// [`ListPager::page`] returns [`ListError::TooLarge`].
-    #[must_use]
-    pub fn bounded(mut self, max_bytes: usize, reduced_limit: usize) -> Self {
-        self.max_bytes = max_bytes;
-        self.reduced_limit = Some(reduced_limit);
-        self
     }
 
     /// Requests the page after the page that returned the continue token `token`, or the first page.
     /// Each list starts with pages of the usual size, even if an earlier list had pages that were too
     /// large.
+    ///
+    /// If a page is too large, the pager immediately requests the page again with fewer objects. It
+    /// also requests the later pages of this list with fewer objects. If such a page is still too
+    /// large, returns [`ListError::TooLarge`].
     pub async fn page(&self, token: Option<&str>) -> Result<ListPage, ListError> {
         let is_reduced = token.is_some() && self.is_reduced.load(Ordering::Relaxed);
         if !is_reduced {
-            let page = self.request_page(self.limit, token).await;
+            let page = self.request_page(self.limits.objects, token).await;
             let is_too_large = matches!(page, Err(ListError::TooLarge { .. }));
             self.is_reduced.store(is_too_large, Ordering::Relaxed);
-            if !is_too_large || self.reduced_limit.is_none() {
+            if !is_too_large {
                 return page;
             }
         }
-        self.request_page(self.reduced_limit, token).await
+        self.request_page(self.limits.reduced_objects, token).await
     }
 
-    async fn request_page(
-        &self,
-        limit: Option<usize>,
-        token: Option<&str>,
-    ) -> Result<ListPage, ListError> {
-        let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
-        let query = query(&[("limit", &limit), ("continue", token.unwrap_or_default())]);
+    async fn request_page(&self, limit: usize, token: Option<&str>) -> Result<ListPage, ListError> {
+        let query = query(&[
+            ("limit", &limit.to_string()),
+            ("continue", token.unwrap_or_default()),
+        ]);
         let uri = format!("{}?{query}", self.path);
-        let mut get = Request::get(&uri);
-        if let Some(accept) = self.accept {
-            get = get.header(header::ACCEPT, accept);
-        }
+        let get = Request::get(&uri).header(header::ACCEPT, self.media_type);
         let get = match get.body(Body::empty()) {
             Ok(get) => get,
             Err(source) => return Err(ListError::Request { uri, source }),
@@ -182,7 +169,7 @@ impl ListPager {
             return Err(ListError::Refused(Box::new(answer)));
         }
         let (parts, body) = answer.into_parts();
-        match Limited::new(body, self.max_bytes).collect().await {
+        match Limited::new(body, self.limits.bytes).collect().await {
             Ok(body) => Ok(ListPage {
                 uri,
                 headers: parts.headers,
@@ -190,7 +177,7 @@ impl ListPager {
             }),
             Err(error) => match error.downcast::<LengthLimitError>() {
                 Ok(source) => Err(ListError::TooLarge {
-                    max: self.max_bytes,
+                    max: self.limits.bytes,
                     source,
                 }),
                 Err(error) => Err(match error.downcast::<kube::Error>() {

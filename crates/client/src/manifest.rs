@@ -63,14 +63,15 @@ impl Object {
 /// `Kustomization`, which is an object.
 const KUSTOMIZE_GROUP: &str = "kustomize.config.k8s.io/";
 
-/// Reads the objects in the text of a file. `json` is true if the text is JSON and not YAML. The
-/// error contains the line of a syntax error, or the number of the document with an invalid object.
-/// The line is missing if the YAML parser does not report it.
+/// Reads the objects in the text of a file. The error contains the line of a syntax error, or the
+/// number of the document with an invalid object. The line is missing if the YAML parser does not
+/// report it.
 ///
 /// Skips kustomizations. They are instructions for `kubectl apply -k`, and not objects.
-pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
+pub fn read(text: &str) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
-    for (n, document) in documents(text, json)?.into_iter().enumerate() {
+    let documents = documents(text, &mut MemoryBudget::default())?;
+    for (n, document) in documents.into_iter().enumerate() {
         let version = document.get("apiVersion").and_then(Value::as_str);
         if version.is_some_and(|it| it.starts_with(KUSTOMIZE_GROUP)) {
             continue;
@@ -147,48 +148,27 @@ fn memory_of(value: &Value) -> usize {
         }
 }
 
-/// Splits the text of a file into documents. The documents need not be Kubernetes objects.
-pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
-    documents_within(text, json, &mut MemoryBudget::default())
-}
-
-/// Like [`documents`], but several files share a budget.
-pub fn documents_within(
-    text: &str,
-    json: bool,
-    budget: &mut MemoryBudget,
-) -> Result<Vec<Value>, String> {
-    if json {
+/// Splits text that is JSON or YAML into documents. The documents need not be Kubernetes objects.
+/// Several texts can share a budget.
+///
+/// A text that begins with `{` or `[` is first parsed as JSON, for two reasons: the JSON parser is much
+/// faster, and the YAML parser accepts neither tabs nor JSON documents without a separator. If the
+/// text is not JSON, it is parsed as YAML.
+pub fn documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
+    if text.trim_start().starts_with(['{', '[']) {
+        let left = budget.left;
         budget.take_json(text)?;
-        return json_documents(text);
+        // A JSON file can also contain several documents.
+        let documents = serde_json::Deserializer::from_str(text).into_iter();
+        if let Ok(documents) = documents.collect() {
+            return Ok(documents);
+        }
+        budget.left = left;
     }
     let documents = yaml_documents(text, budget.left / YAML_NODE_MEMORY)?;
     let used = documents.iter().map(memory_of).sum();
     budget.left = budget.left.checked_sub(used).ok_or_else(too_much_memory)?;
     Ok(documents)
-}
-
-/// Splits text that is JSON or YAML into documents. A text that begins with `{` is first parsed as
-/// JSON, for two reasons: the JSON parser is much faster, and the YAML parser accepts neither tabs
-/// nor JSON documents without a separator. If the text is not JSON, it is parsed as YAML.
-pub fn json_or_yaml_documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
-    if text.trim_start().starts_with('{') {
-        let left = budget.left;
-        budget.take_json(text)?;
-        if let Ok(documents) = json_documents(text) {
-            return Ok(documents);
-        }
-        budget.left = left;
-    }
-    documents_within(text, false, budget)
-}
-
-fn json_documents(text: &str) -> Result<Vec<Value>, String> {
-    // A JSON file can also contain several documents.
-    serde_json::Deserializer::from_str(text)
-        .into_iter()
-        .collect::<Result<_, _>>()
-        .map_err(|error| error.to_string())
 }
 
 fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, String> {
@@ -287,8 +267,8 @@ mod tests {
     use super::*;
     use std::fmt::Write as _;
 
-    fn names(text: &str, json: bool) -> Vec<String> {
-        let objects = read(text, json).unwrap();
+    fn names(text: &str) -> Vec<String> {
+        let objects = read(text).unwrap();
         objects
             .iter()
             .map(|o| format!("{} {} {}", o.api_version, o.kind, o.name))
@@ -298,16 +278,16 @@ mod tests {
     #[test]
     fn documents_and_list_items_are_split_into_objects() {
         let yaml = "---\n# nothing\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: apps/v1, kind: Deployment, metadata: {name: b}}\n";
-        assert_eq!(names(yaml, false), ["v1 Pod a", "apps/v1 Deployment b"]);
+        assert_eq!(names(yaml), ["v1 Pod a", "apps/v1 Deployment b"]);
         let json = r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"c"}}]} {"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"}}"#;
-        assert_eq!(names(json, true), ["v1 Pod c", "v1 Pod d"]);
+        assert_eq!(names(json), ["v1 Pod c", "v1 Pod d"]);
     }
 
     #[test]
     fn kustomizations_are_skipped() {
         let yaml = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [a.yaml]\n---\napiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: a}\n";
         assert_eq!(
-            names(yaml, false),
+            names(yaml),
             ["kustomize.toolkit.fluxcd.io/v1 Kustomization a"]
         );
     }
@@ -315,37 +295,31 @@ mod tests {
     #[test]
     fn a_kind_whose_name_ends_in_list_without_items_is_an_object() {
         assert_eq!(
-            names(
-                "{apiVersion: x/v1, kind: AllowList, metadata: {name: a}}",
-                false
-            ),
+            names("{apiVersion: x/v1, kind: AllowList, metadata: {name: a}}"),
             ["x/v1 AllowList a"]
         );
     }
 
     #[test]
     fn errors_are_reported_with_their_position() {
-        for (text, json, expected) in [
-            ("a: b\nc: [", false, "line "),
+        for (text, expected) in [
+            ("a: b\nc: [", "line "),
             (
                 "apiVersion: v1\nkind: Pod\n---\napiVersion: v1\n",
-                false,
                 "document 1: Pod without metadata",
             ),
             (
                 "apiVersion: v1\nkind: Pod\nmetadata: {}\n",
-                false,
                 "Pod without metadata.name",
             ),
             (
                 "{apiVersion: v1, kind: List, items: [7]}",
-                false,
                 "document 1: item 0: not an object",
             ),
-            ("{\n\"a\": }", true, "line 2"),
-            ("just text", false, "document 1: not an object"),
+            ("{\n\"a\": b: c}", "line 2"),
+            ("just text", "document 1: not an object"),
         ] {
-            let error = read(text, json).unwrap_err();
+            let error = read(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
     }
@@ -357,28 +331,28 @@ mod tests {
             let before = vec![format!("*a{}", n - 1); 10].join(",");
             writeln!(bomb, "a{n}: &a{n} [{before}]").unwrap();
         }
-        assert!(read(&bomb, false).is_err());
+        assert!(read(&bomb).is_err());
         let long = "x".repeat(1 << 20);
         let aliases = vec!["*a"; 1000].join(",");
-        assert!(read(&format!("a: &a {long}\nb: [{aliases}]\n"), false).is_err());
+        assert!(read(&format!("a: &a {long}\nb: [{aliases}]\n")).is_err());
     }
 
     #[test]
     fn files_that_share_a_budget_may_take_only_its_memory_together() {
         let object = "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a, [b\"}}";
         let yaml = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n";
-        for (text, json) in [(object, true), (yaml, false)] {
-            let value = documents(text, json).unwrap();
+        for text in [object, yaml] {
+            let value = documents(text, &mut MemoryBudget::default()).unwrap();
             let needed: usize = value.iter().map(memory_of).sum();
             let mut budget = MemoryBudget { left: 7 * needed };
-            let read = (0..100).map_while(|_| documents_within(text, json, &mut budget).ok());
+            let read = (0..100).map_while(|_| documents(text, &mut budget).ok());
             let read = read.count();
             assert!((4..=7).contains(&read), "{read} times {text}");
         }
         let bomb = format!("[{}]", vec!["{\"a\":0}"; 1000].join(","));
-        for json in [true, false] {
+        for text in [format!("- {bomb}"), bomb] {
             let mut budget = MemoryBudget { left: 500_000 };
-            let error = documents_within(&bomb, json, &mut budget).unwrap_err();
+            let error = documents(&text, &mut budget).unwrap_err();
             assert!(error.contains("limit for all files together"), "{error}");
         }
     }

@@ -67,21 +67,8 @@ pub fn is_kind_or_plural(resource: &str, kind: &str) -> bool {
     }
 }
 
-/// A kind and its API group, without a version.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct GroupKind {
-    group: String,
-    kind: String,
-}
-
-impl GroupKind {
-    fn new(group: &str, kind: &str) -> Self {
-        Self {
-            group: group.to_owned(),
-            kind: kind.to_owned(),
-        }
-    }
-}
+/// An API group and a kind in it.
+type GroupKind = (String, String);
 
 /// The facts about a kind in its `CustomResourceDefinition`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +85,10 @@ fn read_declaration(object: &Object) -> Option<(GroupKind, Declaration)> {
         return None;
     }
     let text = |pointer| object.json.pointer(pointer).and_then(Value::as_str);
-    let kind = GroupKind::new(text("/spec/group")?, text("/spec/names/kind")?);
+    let kind = (
+        text("/spec/group")?.to_owned(),
+        text("/spec/names/kind")?.to_owned(),
+    );
     let versions = object.json.pointer("/spec/versions");
     let versions = versions.and_then(Value::as_array).into_iter().flatten();
     let declaration = Declaration {
@@ -145,9 +135,9 @@ impl KnownKinds {
 
     /// Returns all combinations of `apiVersion` and kind that CRDs define.
     pub fn declared(&self) -> impl Iterator<Item = (String, &str)> {
-        self.declared.iter().flat_map(|(kind, declaration)| {
-            let versions = declaration.versions.iter();
-            versions.map(|version| (format!("{}/{version}", kind.group), kind.kind.as_str()))
+        self.declared.iter().flat_map(|((group, kind), it)| {
+            let versions = it.versions.iter();
+            versions.map(move |version| (format!("{group}/{version}"), kind.as_str()))
         })
     }
 
@@ -181,16 +171,18 @@ impl KnownKinds {
     /// object of the kind has a namespace. The method uses `has_namespace` only if neither a CRD
     /// nor the tables of well-known kinds and groups have the answer.
     pub fn is_namespaced(&self, group: &str, kind: &str, has_namespace: bool) -> bool {
-        let declaration = self.declared.get(&GroupKind::new(group, kind));
-        declaration
+        self.declaration(group, kind)
             .and_then(|it| it.namespaced)
             .or_else(|| namespaced_kinds::is_namespaced(group, kind))
             .unwrap_or(has_namespace)
     }
 
     fn declared_plural(&self, group: &str, kind: &str) -> Option<&str> {
-        let declaration = self.declared.get(&GroupKind::new(group, kind))?;
-        declaration.plural.as_deref()
+        self.declaration(group, kind)?.plural.as_deref()
+    }
+
+    fn declaration(&self, group: &str, kind: &str) -> Option<&Declaration> {
+        self.declared.get(&(group.to_owned(), kind.to_owned()))
     }
 }
 

@@ -150,43 +150,34 @@ fn identify(
         text.filter(|text| !text.is_empty()).map(str::to_owned)
     };
     let name = text("/metadata/name").ok_or("the object has no metadata.name")?;
-    let (api_version, kind) = (text("/apiVersion"), text("/kind"));
-    let gvr = match resource.map(|resource| resource.split('/').collect::<Vec<_>>()) {
-        Some(parts) if parts.len() == 3 => Gvr {
-            group: parts[0].to_owned(),
-            version: parts[1].to_owned(),
-            resource: parts[2].to_owned(),
-        },
-        // `version/plural` stands for a resource of the core group.
-        Some(parts) if parts.len() == 2 => Gvr {
-            group: String::new(),
-            version: parts[0].to_owned(),
-            resource: parts[1].to_owned(),
-        },
-        // The text is `plural` or `plural.group`. Group and version come from the object.
-        Some(parts) if parts.len() == 1 => {
-            let plural = parts[0].split('.').next().unwrap_or_default();
-            let api_version = api_version
-                .as_deref()
-                .ok_or("the object has no apiVersion")?;
-            let (group, version) = group_and_version(api_version);
+    let kind = text("/kind");
+    let own_version = || text("/apiVersion").ok_or("the object has no apiVersion");
+    let gvr = match resource {
+        None => kinds.resource(
+            &own_version()?,
+            kind.as_deref().ok_or("the object has no kind")?,
+        ),
+        Some(resource) => {
+            let (api_version, plural) = match resource.rsplit_once('/') {
+                Some((api_version, plural)) => (api_version.to_owned(), plural),
+                // The text is `plural` or `plural.group`. Group and version come from the object.
+                None => (
+                    own_version()?,
+                    resource.split('.').next().unwrap_or_default(),
+                ),
+            };
+            let (group, version) = group_and_version(&api_version);
+            if version.contains('/') {
+                return Err(
+                    "resource must be group/version/plural, version/plural or plural".to_owned(),
+                );
+            }
             Gvr {
                 group: group.to_owned(),
                 version: version.to_owned(),
                 resource: plural.to_owned(),
             }
         }
-        Some(_) => {
-            return Err(
-                "resource must be group/version/plural, version/plural or plural".to_owned(),
-            );
-        }
-        None => kinds.resource(
-            api_version
-                .as_deref()
-                .ok_or("the object has no apiVersion")?,
-            kind.as_deref().ok_or("the object has no kind")?,
-        ),
     };
     let object = Object {
         api_version: gvr.api_version(),

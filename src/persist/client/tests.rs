@@ -195,7 +195,7 @@ fn store_with_large_objects(bytes: usize) -> (ClusterStore, Requests) {
 
 #[tokio::test]
 async fn a_page_that_is_too_large_is_read_as_smaller_pages() {
-    let (store, requests) = store_with_large_objects(MAX_PAGE_BYTES / PAGE_OBJECTS);
+    let (store, requests) = store_with_large_objects(PAGE_LIMITS.bytes / PAGE_LIMITS.objects);
     assert!(store.page(None).await.is_ok());
     assert!(store.page(Some("more")).await.is_ok());
     assert!(store.page(None).await.is_ok());

@@ -33,6 +33,14 @@ fn fake_server(
     (Client::new(service, "default"), requests)
 }
 
+fn limits(objects: usize, bytes: usize) -> PageLimits {
+    PageLimits {
+        objects,
+        bytes,
+        reduced_objects: 1,
+    }
+}
+
 fn uris(requests: &Requests) -> Vec<String> {
     let requests = requests.lock().unwrap();
     requests.iter().map(|(uri, _)| uri.clone()).collect()
@@ -49,7 +57,7 @@ async fn a_list_is_read_page_by_page() {
             format!(r#"{{"metadata":{metadata},"items":[1,{last}]}}"#),
         )
     });
-    let pager = ListPager::new(client, "/things", Some(500)).accepting("application/json");
+    let pager = ListPager::new(client, "/things", "application/json", limits(500, 1 << 20));
     let first = pager.page(None).await.unwrap();
     assert_eq!(first.headers["x-note"], "kept");
     let items = ListItems::<&RawValue>::read(&first.body).unwrap();
@@ -73,7 +81,7 @@ async fn after_a_page_that_is_too_large_fewer_objects_are_requested() {
         let bytes = if uri.contains("limit=2") { 11 } else { 10 };
         (200, "x".repeat(bytes))
     });
-    let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
+    let pager = ListPager::new(client, "/things", "*/*", limits(2, 10));
     for token in [None, Some("a"), None] {
         assert!(pager.page(token).await.is_ok());
     }
@@ -85,7 +93,7 @@ async fn after_a_page_that_is_too_large_fewer_objects_are_requested() {
 #[tokio::test]
 async fn a_page_that_is_still_too_large_after_one_reduction_is_an_error() {
     let (client, requests) = fake_server(|_| (200, "x".repeat(11)));
-    let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
+    let pager = ListPager::new(client, "/things", "*/*", limits(2, 10));
     for token in [None, Some("a")] {
         let error = pager.page(token).await.unwrap_err();
         assert_eq!(
@@ -100,7 +108,7 @@ async fn a_page_that_is_still_too_large_after_one_reduction_is_an_error() {
 #[tokio::test]
 async fn an_error_response_keeps_its_body_and_does_not_reduce_the_page_size() {
     let (client, requests) = fake_server(|_| (410, "x".repeat(11)));
-    let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
+    let pager = ListPager::new(client, "/things", "*/*", limits(2, 10));
     let error = pager.page(None).await.unwrap_err();
     assert_eq!(error.to_string(), "the API server answered 410 Gone");
     let ListError::Refused(answer) = error else {
@@ -123,7 +131,12 @@ async fn a_truncated_page_is_a_transport_error() {
         let body = StreamBody::new(stream::iter(frames));
         std::future::ready(Ok::<_, Infallible>(Response::new(body)))
     });
-    let pager = ListPager::new(Client::new(service, "default"), "/things", Some(2));
+    let pager = ListPager::new(
+        Client::new(service, "default"),
+        "/things",
+        "*/*",
+        limits(2, 10),
+    );
     let error = pager.page(None).await.unwrap_err();
     assert!(matches!(error, ListError::Transport(_)), "{error:?}");
     assert!(error.to_string().contains("cut"), "{error}");
@@ -132,7 +145,7 @@ async fn a_truncated_page_is_a_transport_error() {
 #[tokio::test]
 async fn an_invalid_path_is_an_error_without_a_request() {
     let (client, requests) = fake_server(|_| (200, String::new()));
-    let pager = ListPager::new(client, "/a thing", Some(2));
+    let pager = ListPager::new(client, "/a thing", "*/*", limits(2, 10));
     let error = pager.page(None).await.unwrap_err();
     assert!(matches!(error, ListError::Request { .. }), "{error:?}");
     assert!(

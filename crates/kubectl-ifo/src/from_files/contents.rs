@@ -74,10 +74,6 @@ impl FileContents {
             match base_name(&file.path) {
                 INDEX_FILE => {}
                 TIMESTAMP_FILE => gathered = gathered.max(must_gather_time(&file.bytes)),
-                // A support bundle also has files that no command needs, such as logs.
-                name if index.is_some()
-                    && name != "operationrulesets.json"
-                    && !file.path.contains("operations/") => {}
                 _ => {
                     newest_file = newest_file.max(file.modified);
                     let documents = documents(file, &mut budget);
@@ -263,7 +259,7 @@ fn add_objects(resources: &mut Resources, documents: Vec<Value>) -> Result<(), S
 
 fn documents(file: &FoundFile, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
     let text = str::from_utf8(&file.bytes).map_err(|_| "the file is not UTF-8".to_owned())?;
-    manifest::json_or_yaml_documents(text, budget)
+    manifest::documents(text, budget)
 }
 
 /// Reads the index of a support bundle. None if the files are no support bundle. Returns an error if

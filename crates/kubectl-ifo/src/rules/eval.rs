@@ -153,7 +153,7 @@ impl RuleSetNames {
 /// Reads the only object in the file `path`. The object need not be a Kubernetes object.
 fn read(path: &Path) -> Result<Value, String> {
     let text = input::text_in(path).map_err(|error| error.to_string())?;
-    let documents = manifest::json_or_yaml_documents(&text, &mut MemoryBudget::default())?;
+    let documents = manifest::documents(&text, &mut MemoryBudget::default())?;
     match <[Value; 1]>::try_from(documents) {
         Ok([object]) if object.is_object() => Ok(object),
         Ok(_) => Err("not an object".to_owned()),

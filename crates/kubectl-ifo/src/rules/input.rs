@@ -158,7 +158,7 @@ impl Input {
     /// effect.
     fn read_kustomization(&mut self, path: &Path, depth: usize) -> Result<(), String> {
         let text = text_in(path).map_err(|error| error.to_string())?;
-        let documents = manifest::documents_within(&text, false, &mut self.budget)?;
+        let documents = manifest::documents(&text, &mut self.budget)?;
         let kustomization = documents.into_iter().next().unwrap_or_default();
         let listed = ["resources", "bases", "components"].map(|key| kustomization[key].as_array());
         for entry in listed.into_iter().flatten().flatten() {
@@ -174,19 +174,14 @@ impl Input {
 
     fn read_file(&mut self, path: &Path, is_named: bool) -> Result<(), String> {
         let text = text_in(path).map_err(|error| error.to_string())?;
-        let is_json = path.extension().is_some_and(|it| it == "json");
-        let documents = if is_json {
-            manifest::documents_within(&text, true, &mut self.budget)?
-        } else {
-            let documents = manifest::json_or_yaml_documents(&text, &mut self.budget);
-            documents.map_err(|why| {
-                if why.starts_with("line ") {
-                    format!("{why} (hint: {YAML_HINT})")
-                } else {
-                    why
-                }
-            })?
-        };
+        let documents = manifest::documents(&text, &mut self.budget);
+        let documents = documents.map_err(|why| {
+            if why.starts_with("line ") {
+                format!("{why} (hint: {YAML_HINT})")
+            } else {
+                why
+            }
+        })?;
         for (index, document) in documents.into_iter().enumerate() {
             if !is_named && !is_object(&document) {
                 continue;

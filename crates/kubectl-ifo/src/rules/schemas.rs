@@ -43,7 +43,7 @@ impl Schemas {
     fn read_file(&mut self, path: &Path) -> Result<(), String> {
         let text = input::text_in(path).map_err(|error| error.to_string())?;
         let mut has_schema = false;
-        for document in manifest::json_or_yaml_documents(&text, &mut MemoryBudget::default())? {
+        for document in manifest::documents(&text, &mut MemoryBudget::default())? {
             if document.get("openapi").is_some() || document.get("swagger").is_some() {
                 has_schema = true;
                 self.documents.push(document);
