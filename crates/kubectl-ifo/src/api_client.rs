@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Largest number of objects in a page of a list. kubectl uses pages of the same size. The limit
 /// keeps the memory for a page small.
-pub(super) const PAGE_OBJECTS: usize = 500;
+const PAGE_OBJECTS: usize = 500;
 
 /// Time between two attempts of a request that was answered with 429. The kube-apiserver and
 /// `ifo-apiserver` answer 429 under load. `ifo-apiserver` also answers 429 after its start until it
@@ -99,18 +99,36 @@ async fn error_of(answer: http::Response<Body>) -> kube::Error {
     kube::Error::Api(Box::new(status))
 }
 
-/// The options of a list request.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ListOptions<'a> {
-    /// Objects per page. None for all objects in one page.
-    pub(super) limit: Option<usize>,
+/// A list of objects.
+#[derive(Clone, Copy)]
+pub(super) struct ListRequest<'a> {
+    /// Path of the list.
+    pub(super) path: &'a str,
     /// Label selector; empty for all objects.
     pub(super) label_selector: &'a str,
-    /// Field selector; empty for all objects.
+    /// Field selector; empty for all objects. With `--from`, it has no effect, so callers also compare
+    /// the fields themselves.
     pub(super) field_selector: &'a str,
+    /// `plural.group`, for the files of `--from` and for the message if RBAC refuses the request.
+    pub(super) resource: &'a str,
+    /// The namespace in `path`.
+    pub(super) namespace: Option<&'a str>,
 }
 
 impl ApiClient {
+    /// Creates a client for the kube-apiserver at `address`, with default settings.
+    pub(super) fn new(client: Client, address: &str) -> Self {
+        Self {
+            client,
+            address: address.to_owned(),
+            default_namespace: "default".to_owned(),
+            timeout: None,
+            from_files: None,
+            ignored_rule_sets: Vec::new(),
+            relevant_operations: String::new(),
+        }
+    }
+
     /// Sends a GET request and decodes the JSON of the answer. The request is retried as in
     /// [`Self::answer`].
     ///
@@ -148,53 +166,64 @@ impl ApiClient {
         self.send_once(uri, resource, namespace).await
     }
 
-    /// Reads a list page by page, so that only one page is in memory. Calls `take` with the JSON of
-    /// each object. Returns whether the list is complete. The list is complete only if each page
-    /// states this.
+    /// Reads the objects of a list page by page, so that only one page is in memory. `read` decodes an
+    /// object, and returns None to leave it out. Also returns whether the list is complete. The list is
+    /// complete only if each page states this.
     ///
-    /// With `--from`, the objects of `resource` come from the files. The field selector then has no
-    /// effect, so callers also compare the fields themselves.
-    pub(super) async fn list(
+    /// With `--from`, the objects come from the files.
+    pub(super) async fn list<T>(
         &self,
-        path: &str,
-        options: ListOptions<'_>,
-        resource: &str,
-        namespace: Option<&str>,
-        mut take: impl FnMut(&str) -> Result<(), serde_json::Error>,
-    ) -> Result<ListCompleteness, Problem> {
+        list: ListRequest<'_>,
+        read: impl Fn(&str) -> Result<Option<T>, serde_json::Error>,
+    ) -> Result<(Vec<T>, ListCompleteness), Problem> {
         if let Some(files) = &self.from_files {
-            for object in files.objects(resource, namespace, options.label_selector)? {
-                take(&object.to_string()).map_err(|error| unreadable(path, &error))?;
-            }
-            return Ok(ListCompleteness::of_files(files.incomplete.as_ref()));
+            let objects = files.objects(list.resource, list.namespace, list.label_selector)?;
+            let found = objects.iter().map(|it| read(&it.to_string()));
+            let found = found
+                .filter_map(Result::transpose)
+                .collect::<Result<_, _>>();
+            let found = found.map_err(|error| unreadable(list.path, &error))?;
+            return Ok((found, ListCompleteness::of_files(files.incomplete.as_ref())));
         }
-        let limit = options.limit.map(|it| it.to_string()).unwrap_or_default();
+        match self.pages(list, &PAGE_OBJECTS.to_string(), &read).await {
+            // A continue token expires when the server no longer has the state of the first page. A
+            // list in one page needs no continue token.
+            Err(Problem::Expired) => self.pages(list, "", &read).await,
+            listed => listed,
+        }
+    }
+
+    async fn pages<T>(
+        &self,
+        list: ListRequest<'_>,
+        limit: &str,
+        read: &impl Fn(&str) -> Result<Option<T>, serde_json::Error>,
+    ) -> Result<(Vec<T>, ListCompleteness), Problem> {
         let mut token = String::new();
-        let mut completeness = ListCompleteness::Complete;
+        let (mut found, mut completeness) = (Vec::new(), ListCompleteness::Complete);
         loop {
             let query = query(&[
-                ("limit", &limit),
-                ("labelSelector", options.label_selector),
-                ("fieldSelector", options.field_selector),
+                ("limit", limit),
+                ("labelSelector", list.label_selector),
+                ("fieldSelector", list.field_selector),
                 ("continue", &token),
             ]);
-            let uri = format!("{path}?{query}");
-            let answer = self.answer(&uri, resource, namespace).await?;
+            let uri = format!("{}?{query}", list.path);
+            let answer = self.answer(&uri, list.resource, list.namespace).await?;
             completeness = combined(completeness, answer.completeness);
-            let list = ListItems::<&RawValue>::read(answer.text.as_bytes());
-            let list = list.map_err(|error| unreadable(&uri, &error))?;
-            for item in list.items {
-                take(item.get()).map_err(|error| unreadable(&uri, &error))?;
+            let page = ListItems::<&RawValue>::read(answer.text.as_bytes());
+            let page = page.map_err(|error| unreadable(&uri, &error))?;
+            for item in page.items {
+                found.extend(read(item.get()).map_err(|error| unreadable(&uri, &error))?);
             }
-            match list.next {
+            match page.next {
                 Some(next) => token = next,
-                None => return Ok(completeness),
+                None => return Ok((found, completeness)),
             }
         }
     }
 
-    /// Reads all objects of a list. `read` decodes an object, and returns None to leave it out. If the
-    /// continue token has expired, the list is read again in one page.
+    /// Reads all objects of a list like [`Self::list`], without the completeness.
     pub(super) async fn all<T>(
         &self,
         path: &str,
@@ -202,23 +231,14 @@ impl ApiClient {
         (resource, namespace): (&str, Option<&str>),
         read: impl Fn(&str) -> Result<Option<T>, serde_json::Error>,
     ) -> Result<Vec<T>, Problem> {
-        let mut limit = Some(PAGE_OBJECTS);
-        loop {
-            let mut found = Vec::new();
-            let take = |item: &str| {
-                found.extend(read(item)?);
-                Ok(())
-            };
-            let options = ListOptions {
-                limit,
-                field_selector,
-                ..ListOptions::default()
-            };
-            match self.list(path, options, resource, namespace, take).await {
-                Err(Problem::Expired) if limit.is_some() => limit = None,
-                listed => return listed.map(|_| found),
-            }
-        }
+        let list = ListRequest {
+            path,
+            label_selector: "",
+            field_selector,
+            resource,
+            namespace,
+        };
+        Ok(self.list(list, read).await?.0)
     }
 
     async fn send_once(

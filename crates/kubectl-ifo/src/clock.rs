@@ -1,8 +1,10 @@
-//! Reads the time of day. No other module of the plugin reads the system clock. Functions under
+//! Reads the time of day, and durations in flags. No other module of the plugin reads the system clock. Functions under
 //! test get the time as an argument, and timers use the clock of tokio.
 
+use ifo_api::duration;
 use jiff::Timestamp;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// The time at which the files of `--from` were recorded. The flag `--from` makes commands read
 /// files instead of a cluster.
@@ -22,4 +24,10 @@ pub(crate) fn set_time_of_files(time: Timestamp) {
 )]
 pub(crate) fn now() -> Timestamp {
     TIME_OF_FILES.get().copied().unwrap_or_else(Timestamp::now)
+}
+
+/// Parses a duration in a flag.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    duration::parse(text)
+        .ok_or_else(|| format!("{text:?} is not a duration; examples are 30s and 10m"))
 }

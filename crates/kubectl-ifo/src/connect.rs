@@ -11,7 +11,7 @@ use super::from_files::FileContents;
 use super::output::complain;
 use super::problem::Problem;
 use crate::clock;
-use ifo_api::{duration, labels};
+use ifo_api::labels;
 use ifo_client::error_text::chain;
 use ifo_client::proxy::proxy;
 use kube::client::{AuthError, Body};
@@ -82,7 +82,7 @@ pub(super) struct Connect {
     #[arg(long = "as-user-extra", value_parser = extra, value_name = "KEY=VALUE")]
     impersonate_extras: Vec<(String, String)>,
     /// Time limit for one answer, such as 30s; 0 for no limit
-    #[arg(long, default_value = "0", hide_default_value = true, value_parser = timeout, value_name = "TIME")]
+    #[arg(long, default_value = "0", hide_default_value = true, value_parser = clock::duration, value_name = "TIME")]
     request_timeout: Duration,
     /// Address of the kube-apiserver
     #[arg(short, long, value_name = "URL")]
@@ -112,11 +112,6 @@ pub(super) struct Connect {
     /// Accepted for compatibility with kubectl, without effect: no request is logged
     #[arg(short, long = "v", value_name = "LEVEL", hide_short_help = true)]
     verbosity: Option<u32>,
-}
-
-fn timeout(text: &str) -> Result<Duration, String> {
-    duration::parse(text)
-        .ok_or_else(|| format!("{text:?} is not a duration; examples are 30s and 1m"))
 }
 
 fn extra(text: &str) -> Result<(String, String), String> {
@@ -186,13 +181,9 @@ impl Connect {
         let client = Client::try_from(config)
             .map_err(|error| Problem::Config(client_error_message(&error, exec.as_ref())))?;
         Ok(ApiClient {
-            client,
-            address: address.trim_end_matches('/').to_owned(),
             default_namespace,
             timeout: Some(self.request_timeout).filter(|timeout| !timeout.is_zero()),
-            from_files: None,
-            ignored_rule_sets: Vec::new(),
-            relevant_operations: String::new(),
+            ..ApiClient::new(client, address.trim_end_matches('/'))
         })
     }
 
@@ -353,14 +344,10 @@ fn open_files(path: &Path) -> Result<ApiClient, Problem> {
     let no_cluster = tower::service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, _>(io::Error::other("files answer no requests"))
     });
+    let client = Client::new(no_cluster, "default");
     Ok(ApiClient {
-        client: Client::new(no_cluster, "default"),
-        address: contents.path.clone(),
-        default_namespace: "default".to_owned(),
-        timeout: None,
         from_files: Some(Arc::new(contents)),
-        ignored_rule_sets: Vec::new(),
-        relevant_operations: String::new(),
+        ..ApiClient::new(client, &path.display().to_string())
     })
 }
 

@@ -36,7 +36,6 @@ use super::problem::Problem;
 use super::rule_sets::RuleSets;
 use super::suggestion::nearest;
 use clap::ValueEnum as _;
-use tokio::sync::OnceCell;
 
 /// A warning about a filter value.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,12 +75,7 @@ pub(super) async fn check(
     if unmatched.is_empty() && selector_matches {
         return Ok(Vec::new());
     }
-    let filter_check = FilterCheck {
-        source,
-        filters,
-        rule_sets: RuleSets::read(&source.server).await,
-        operations: OnceCell::new(),
-    };
+    let filter_check = FilterCheck::read(filters, source).await;
     let mut warnings = Vec::new();
     for value in &unmatched {
         match filter_check.exists(*value).await {
@@ -128,19 +122,37 @@ struct FilterCheck<'a> {
     filters: &'a Filters,
     /// All rule sets, or the reason why they cannot be read.
     rule_sets: Result<RuleSets, Problem>,
-    /// All operations that the user may read, in any phase. The method `operations` reads this list
-    /// at its first call.
-    operations: OnceCell<Result<Vec<ListedOperation>, Problem>>,
+    /// All operations that the user may read, in any phase.
+    operations: Result<Vec<ListedOperation>, Problem>,
+    /// True if the user may not list the operations of all namespaces. `operations` then has those in
+    /// the namespace of the filters.
+    is_tenant: bool,
 }
 
-impl FilterCheck<'_> {
+impl<'a> FilterCheck<'a> {
+    async fn read(filters: &'a Filters, source: &'a OperationSource) -> Self {
+        let mut operations = source.unfiltered().list().await;
+        let is_tenant = matches!(operations, Err(Problem::Forbidden { .. }));
+        if is_tenant && filters.namespace.is_some() {
+            let within = Filters::all_in(filters.namespace.as_ref());
+            operations = source.filtered(within).list().await;
+        }
+        Self {
+            source,
+            filters,
+            rule_sets: RuleSets::read(&source.server).await,
+            operations,
+            is_tenant,
+        }
+    }
+
     /// Returns true if the value exists, and false if it certainly does not exist. Returns the
     /// reason as an error if this cannot be found out.
     async fn exists(&self, value: FilterValue<'_>) -> Result<bool, String> {
-        let rule_sets = self.rule_sets.as_ref();
+        let (rule_sets, alone) = (self.rule_sets.as_ref(), value.alone());
         let is_known = match value {
             FilterValue::Component(_) | FilterValue::Operation(_) => {
-                rule_sets.is_ok_and(|it| it.can_detect(&value.alone()))
+                rule_sets.is_ok_and(|it| it.can_detect(&alone))
             }
             FilterValue::Kind(kind) => {
                 kind.is_served() || rule_sets.is_ok_and(|it| it.watches(kind))
@@ -151,15 +163,13 @@ impl FilterCheck<'_> {
                 files.is_some_and(|it| it.known_namespaces().contains(name))
             }
         };
-        let alone = value.alone();
-        let operations = self.operations().await;
-        let mut found = operations.unwrap_or_default().iter();
-        if is_known || found.any(|it| alone.matches(it)) {
+        let mut operations = self.operations.iter().flatten();
+        if is_known || operations.any(|it| alone.matches(it)) {
             return Ok(true);
         }
         match value {
             FilterValue::Component(_) | FilterValue::Operation(_) => {
-                match (rule_sets, operations) {
+                match (rule_sets, &self.operations) {
                     // Without rule sets, the value cannot be checked. The commands themselves report
                     // that no rule set is installed, so no warning is needed here.
                     (Ok(rule_sets), Ok(_)) => Ok(rule_sets.is_empty()),
@@ -172,29 +182,9 @@ impl FilterCheck<'_> {
             // The command has already listed the operations in this namespace. If the user may not
             // list all operations, a RoleBinding in this namespace must allow the list. So the
             // namespace exists.
-            FilterValue::Namespace(_) if self.is_tenant().await => Ok(true),
+            FilterValue::Namespace(_) if self.is_tenant => Ok(true),
             FilterValue::Namespace(name) => self.has_object("namespaces", name).await,
         }
-    }
-
-    /// Returns all operations that the user may read, in any phase. If the user may not list all
-    /// namespaces, returns the operations in the namespace of the filters.
-    async fn operations(&self) -> Result<&[ListedOperation], &Problem> {
-        let list = async || match self.source.unfiltered().list().await {
-            Err(Problem::Forbidden { .. }) if self.filters.namespace.is_some() => {
-                let within = Filters::all_in(self.filters.namespace.as_ref());
-                self.source.filtered(within).list().await
-            }
-            listed => listed,
-        };
-        let listed = self.operations.get_or_init(list).await;
-        listed.as_ref().map(Vec::as_slice)
-    }
-
-    /// Returns true if the user may not list the operations of all namespaces.
-    async fn is_tenant(&self) -> bool {
-        let listed = self.source.unfiltered().list().await;
-        matches!(listed, Err(Problem::Forbidden { .. }))
     }
 
     /// Returns true if the cluster has this node or namespace.
@@ -215,62 +205,59 @@ impl FilterCheck<'_> {
     /// Returns the error for a value that does not exist. It suggests the most similar name.
     async fn unknown(&self, value: FilterValue<'_>) -> Problem {
         let server = &self.source.server;
-        let operations = self.operations().await.unwrap_or_default();
-        let rule_sets = self.rule_sets.as_ref().ok();
-        let (what, see) = match value {
-            FilterValue::Component(_) => (
-                format!("{value}: no OperationRuleSet and no operation has this component"),
-                "operationrulesets.ifo.kubevirt.io",
-            ),
-            FilterValue::Operation(name) if self.filters.accepts_format => (
-                format!("-o {name}: there is no operation and no output format of this name"),
-                "operationrulesets.ifo.kubevirt.io -o yaml",
-            ),
-            FilterValue::Operation(_) => (
-                format!("{value}: no OperationRuleSet detects this operation"),
-                "operationrulesets.ifo.kubevirt.io -o yaml",
-            ),
-            FilterValue::Kind(kind) => (
-                format!("the cluster has no resource {:?}", kind.to_string()),
-                "",
-            ),
-            FilterValue::Node(name) => (format!("there is no node {name:?}"), "nodes"),
-            FilterValue::Namespace(name) => {
-                (format!("there is no namespace {name:?}"), "namespaces")
-            }
+        let rule_sets = self.rule_sets.iter();
+        let own = |name: fn(&ListedOperation) -> String| {
+            let operations = self.operations.iter().flatten();
+            operations.map(name)
         };
-        let names: Vec<String> = match value {
-            FilterValue::Component(_) => {
-                let own = operations.iter().map(|it| it.component.as_str());
-                let all = rule_sets.into_iter().flat_map(RuleSets::components);
-                all.chain(own).map(str::to_owned).collect()
+        let (typed, what, see, names): (&str, String, &str, Vec<String>) = match value {
+            FilterValue::Component(name) => {
+                let what =
+                    format!("{value}: no OperationRuleSet and no operation has this component");
+                let names = rule_sets.flat_map(RuleSets::components).map(str::to_owned);
+                let names = names.chain(own(|it| it.component.clone()));
+                (
+                    name,
+                    what,
+                    "operationrulesets.ifo.kubevirt.io",
+                    names.collect(),
+                )
             }
-            FilterValue::Operation(_) => {
-                let own = operations.iter().map(|it| it.operation.as_str());
-                let all = rule_sets.into_iter().flat_map(RuleSets::operations);
+            FilterValue::Operation(name) => {
+                let what = if self.filters.accepts_format {
+                    format!("-o {name}: there is no operation and no output format of this name")
+                } else {
+                    format!("{value}: no OperationRuleSet detects this operation")
+                };
                 let formats = ListFormat::value_variants().iter();
                 let formats = formats.filter(|_| self.filters.accepts_format);
                 let formats = formats.filter_map(ListFormat::to_possible_value);
                 let formats = formats.map(|it| it.get_name().to_owned());
-                all.chain(own).map(str::to_owned).chain(formats).collect()
+                let names = rule_sets.flat_map(RuleSets::operations).map(str::to_owned);
+                let names = names.chain(own(|it| it.operation.clone())).chain(formats);
+                (
+                    name,
+                    what,
+                    "operationrulesets.ifo.kubevirt.io -o yaml",
+                    names.collect(),
+                )
             }
             FilterValue::Kind(kind) => {
-                let own = operations.iter().map(|it| it.subject.kind.as_str());
-                let all = rule_sets.into_iter().flat_map(RuleSets::resources);
-                let all = all.chain(own).chain(kind.nearest());
-                all.map(str::to_owned).collect()
+                let what = format!("the cluster has no resource {:?}", kind.to_string());
+                let names = rule_sets.flat_map(RuleSets::resources);
+                let names = names.chain(kind.nearest()).map(str::to_owned);
+                let names = names.chain(own(|it| it.subject.kind.clone()));
+                (kind.name(), what, "", names.collect())
             }
-            FilterValue::Node(_) => names(server, "/api/v1/nodes", "nodes")
-                .await
-                .unwrap_or_default(),
-            FilterValue::Namespace(_) => namespaces(server).await,
-        };
-        let typed = match value {
-            FilterValue::Component(name)
-            | FilterValue::Operation(name)
-            | FilterValue::Node(name)
-            | FilterValue::Namespace(name) => name,
-            FilterValue::Kind(kind) => kind.name(),
+            FilterValue::Node(name) => {
+                let names = names(server, "/api/v1/nodes", "nodes").await;
+                let what = format!("there is no node {name:?}");
+                (name, what, "nodes", names.unwrap_or_default())
+            }
+            FilterValue::Namespace(name) => {
+                let what = format!("there is no namespace {name:?}");
+                (name, what, "namespaces", namespaces(server).await)
+            }
         };
         let hint = match nearest(typed, names.iter().map(String::as_str)) {
             Some(suggestion) => format!("did you mean {suggestion:?}?"),

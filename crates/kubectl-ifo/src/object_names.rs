@@ -1,7 +1,7 @@
 //! Lists the names of objects, such as the namespaces that the user is allowed to see. Escapes
 //! names in the paths of requests.
 
-use super::api_client::{ApiClient, ListOptions, PAGE_OBJECTS};
+use super::api_client::ApiClient;
 use super::problem::Problem;
 use kube::core::PartialObjectMeta;
 
@@ -37,18 +37,11 @@ pub(crate) async fn names(
     path: &str,
     resource: &str,
 ) -> Result<Vec<String>, Problem> {
-    let options = ListOptions {
-        limit: Some(PAGE_OBJECTS),
-        ..ListOptions::default()
-    };
-    let mut names = Vec::new();
-    let take = |item: &str| {
+    let name = |item: &str| {
         let item: PartialObjectMeta = serde_json::from_str(item)?;
-        names.extend(item.metadata.name);
-        Ok(())
+        Ok(item.metadata.name)
     };
-    client.list(path, options, resource, None, take).await?;
-    Ok(names)
+    client.all(path, "", (resource, None), name).await
 }
 
 /// The characters that must be escaped: all except the unreserved characters of RFC 3986.

@@ -7,13 +7,12 @@
 
 mod follow;
 
-pub(super) use super::api_client::PAGE_OBJECTS;
 pub(super) use super::completeness::IncompleteJson;
 pub(super) use super::object_names::{escape, names, namespaces};
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
 
-use super::api_client::{ApiClient, ListOptions};
+use super::api_client::{ApiClient, ListRequest};
 use super::completeness::{ListCompleteness, combined};
 use super::filter::Filters;
 use super::listed_operation::ListedOperation;
@@ -332,36 +331,19 @@ impl OperationSource {
 
     /// Lists the operations in one namespace, or in all namespaces.
     async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<ListedOperation>, Problem> {
-        match self.list_pages(namespace, Some(PAGE_OBJECTS)).await {
-            // A continue token expires when the server no longer has the state of the first page. A
-            // list in one page needs no continue token.
-            Err(Problem::Expired) => self.list_pages(namespace, None).await,
-            listed => listed,
-        }
-    }
-
-    /// Lists the operations in pages of at most `limit` objects. If `limit` is None, all objects
-    /// are in one page.
-    async fn list_pages(
-        &self,
-        namespace: Option<&str>,
-        limit: Option<usize>,
-    ) -> Result<Vec<ListedOperation>, Problem> {
-        let selector = self.field_selector();
-        let options = ListOptions {
-            limit,
+        let (path, field_selector) = (self.path(namespace), self.field_selector());
+        let list = ListRequest {
+            path: &path,
             label_selector: self.filters.selector.as_deref().unwrap_or_default(),
-            field_selector: &selector,
+            field_selector: &field_selector,
+            resource: self.served.resource(),
+            namespace,
         };
-        let mut operations = Vec::new();
-        let take = |item: &str| {
+        let read = |item: &str| {
             let operation = ListedOperation::read(item, self.keep_raw)?;
-            operations.extend(Some(operation).filter(|it| self.filters.shows(it)));
-            Ok(())
+            Ok(Some(operation).filter(|it| self.filters.shows(it)))
         };
-        let (path, resource) = (self.path(namespace), self.served.resource());
-        let listed = self.server.list(&path, options, resource, namespace, take);
-        let completeness = listed.await?;
+        let (operations, completeness) = self.server.list(list, read).await?;
         self.record_completeness(namespace, completeness);
         Ok(operations)
     }

@@ -1,7 +1,7 @@
 //! Reads the rule sets (`OperationRuleSet`) of the cluster, and decides which operations they can
 //! detect. `ifo-apiserver` detects operations with rule sets.
 
-use super::api_client::{ApiClient, ListOptions};
+use super::api_client::ApiClient;
 use super::discovered_kinds::ChosenKind;
 use super::filter::{FilterValue, Filters, is_empty_or_contains};
 use super::label_selector::split_outside_parentheses;
@@ -59,13 +59,8 @@ impl RuleSets {
         let plural = ruleset::PLURAL;
         let path = format!("/apis/{GROUP}/{VERSION}/{plural}");
         let resource = format!("{plural}.{GROUP}");
-        let mut items = Vec::new();
-        let take = |item: &str| {
-            items.push(serde_json::from_str(item)?);
-            Ok(())
-        };
-        let options = ListOptions::default();
-        server.list(&path, options, &resource, None, take).await?;
+        let read = |item: &str| serde_json::from_str(item).map(Some);
+        let items = server.all(&path, "", (&resource, None), read).await?;
         Ok(Self { items })
     }
 

@@ -7,26 +7,18 @@ use super::wait_state::WaitGoal;
 use crate::api_client::ApiClient;
 use crate::filter::{FilterValue, Filters};
 use crate::operation_source::{escape, query};
-use ifo_api::activity::{ActivityStatus, IDLE, PLURAL};
+use ifo_api::activity::{Activity, PLURAL};
+use ifo_api::metadata::Condition;
 use ifo_api::{LIVE_GROUP, VERSION, labels};
-use jiff::Timestamp;
-use serde_json::Value;
+use ifo_client::list::ListItems;
 
-/// What an activity states about the selected operations.
-pub(super) enum ActivityAnswer {
-    /// Nothing has been in flight since this time.
-    IdleSince(Timestamp),
-    InFlight,
-}
-
-/// Reads the activity that is about exactly the operations that the flags select. Returns None if
-/// there is no such activity, if it cannot be read, or if it is unknown whether anything is in
-/// flight.
-pub(super) async fn read(
+/// Reads the condition `Idle` of the activity that is about exactly the operations that the flags
+/// select. Returns None if there is no such activity, or if it cannot be read.
+pub(super) async fn idle_condition(
     server: &ApiClient,
     args: &WaitArgs,
     filters: &Filters,
-) -> Option<ActivityAnswer> {
+) -> Option<Condition> {
     let settings = args.settings;
     let ignores = settings.ignore_failing || settings.ignore_blocked || !args.ignored.is_empty();
     if settings.goal != WaitGoal::Idle || ignores || filters.selector.is_some() {
@@ -48,15 +40,10 @@ pub(super) async fn read(
     let within = within.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
     let query = query(&[("fieldSelector", &fields), ("limit", "2")]);
     let uri = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{PLURAL}?{query}");
-    let list: Value = server.get(&uri, PLURAL, None).await.ok()?;
-    let [activity] = list["items"].as_array()?.as_slice() else {
-        return None;
-    };
-    let status: ActivityStatus = serde_json::from_value(activity["status"].clone()).ok()?;
-    let idle = status.conditions.iter().find(|it| *it.type_ == *IDLE)?;
-    match &*idle.status {
-        "True" => Some(ActivityAnswer::IdleSince(idle.last_transition_time.0)),
-        "False" => Some(ActivityAnswer::InFlight),
+    let answer = server.answer(&uri, PLURAL, None).await.ok()?;
+    let list = ListItems::<Activity>::read(answer.text.as_bytes()).ok()?;
+    match list.items.as_slice() {
+        [activity] => activity.idle().cloned(),
         _ => None,
     }
 }

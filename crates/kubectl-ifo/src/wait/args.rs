@@ -1,6 +1,7 @@
 //! The flags of `kubectl ifo wait`.
 
-use super::wait_state::{WaitSettings, time};
+use super::wait_state::WaitSettings;
+use crate::clock;
 use crate::connect::{Connect, checked_namespace};
 use crate::filter::Filters;
 use std::time::Duration;
@@ -46,7 +47,7 @@ pub(crate) struct WaitArgs {
     pub(super) settings: WaitSettings,
     /// Longest wait, such as 30m; 0 checks once; no limit if omitted or negative
     #[arg(long, value_parser = limit, value_name = "TIME", allow_hyphen_values = true)]
-    pub(super) timeout: Option<Limit>,
+    pub(super) timeout: Option<Duration>,
     /// Do not require this rule set to work; may be given several times
     #[arg(long = "ignore-rule-set", value_name = "NAME", value_delimiter = ',')]
     pub(super) ignored: Vec<String>,
@@ -59,17 +60,11 @@ pub(crate) struct WaitArgs {
     pub(super) connect: Connect,
 }
 
-/// The longest wait. A negative time means no limit. (In `kubectl wait`, it means one week.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
-    Unlimited,
-    After(Duration),
-}
-
-fn limit(text: &str) -> Result<Limit, String> {
+/// Parses the longest wait. A negative time means no limit. (In `kubectl wait`, it means one week.)
+fn limit(text: &str) -> Result<Duration, String> {
     match text.strip_prefix('-') {
-        Some(negative) => time(negative).map(|_| Limit::Unlimited),
-        None => time(text).map(Limit::After),
+        Some(negative) => clock::duration(negative).map(|_| Duration::MAX),
+        None => clock::duration(text),
     }
 }
 
@@ -79,9 +74,9 @@ mod tests {
 
     #[test]
     fn a_negative_timeout_is_no_limit() {
-        assert_eq!(limit("-1s"), Ok(Limit::Unlimited));
-        assert_eq!(limit("0"), Ok(Limit::After(Duration::ZERO)));
-        assert_eq!(limit("30m"), Ok(Limit::After(Duration::from_mins(30))));
+        assert_eq!(limit("-1s"), Ok(Duration::MAX));
+        assert_eq!(limit("0"), Ok(Duration::ZERO));
+        assert_eq!(limit("30m"), Ok(Duration::from_mins(30)));
         assert!(limit("-soon").is_err() && limit("soon").is_err());
     }
 }

@@ -2,6 +2,7 @@
 //! flight. It proves nothing if no rule set (`OperationRuleSet`) can detect the matching operations,
 //! or if one of their rule sets does not work.
 
+use super::wait_state::{Step, WaitVerdict};
 use crate::api_client::ListCompleteness;
 use crate::filter::Filters;
 use crate::problem::{HOME, Problem};
@@ -9,54 +10,45 @@ use crate::rule_sets::{ListedRuleSet, RuleSets};
 use ifo_api::GROUP;
 use ifo_api::completeness::{Incomplete, NotWorking};
 
-/// The reason why `ifo-apiserver` may not detect all operations that match the filters.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
-    /// Waiting does not remove this reason. For example, no rule set detects such operations.
-    Lasting(String),
-    /// This reason can go away while the user waits. For example, a rule set does not work.
-    Temporary(String),
-}
-
 /// Returns the reason why `ifo-apiserver` may not detect all operations that match `filters`. None if
-/// it detects all. `rule_sets` is the answer to the request for all rule sets, and `completeness` is
-/// that of the list of operations. `ignored` has the names of the rule sets that need not work
-/// (`--ignore-rule-set`).
+/// it detects all. The reason can go away while the user waits. If it cannot, for example because no
+/// rule set detects such operations, the wait ends with this reason.
+///
+/// `rule_sets` is the answer to the request for all rule sets, and `completeness` is that of the list
+/// of operations. `ignored` has the names of the rule sets that need not work (`--ignore-rule-set`).
 pub(super) fn doubt(
     rule_sets: Result<&RuleSets, &Problem>,
     filters: &Filters,
     completeness: &ListCompleteness,
     ignored: &[String],
-) -> Option<Doubt> {
+) -> Step<Option<String>> {
     let detecting = match rule_sets {
-        Ok(rule_sets) => match detecting(rule_sets, filters, ignored) {
-            Ok(detecting) => Some(detecting),
-            Err(why) => return Some(Doubt::Lasting(why)),
-        },
+        Ok(rule_sets) => {
+            Some(detecting(rule_sets, filters, ignored).map_err(WaitVerdict::Unknown)?)
+        }
         // The user may not read rule sets. So the plugin cannot know whether a rule set detects
         // operations that other filters than the namespace select.
         Err(_) if filters.with_namespace(None).is_unfiltered() => None,
         Err(refused) => {
             let hint = "without this right, --namespace is the only possible filter";
-            return Some(Doubt::Lasting(format!("{refused}; {hint}")));
+            return Err(WaitVerdict::Unknown(format!("{refused}; {hint}")));
         }
     };
     let mut unread = detecting.iter().flatten().filter(|it| !it.is_current());
     if let Some(unread) = unread.next() {
-        let why = format!("the server has not read rule set {} yet", unread.name());
-        return Some(Doubt::Temporary(why));
+        let name = unread.name();
+        return Ok(Some(format!("the server has not read rule set {name} yet")));
     }
-    let why = match (completeness, detecting) {
-        (ListCompleteness::Complete, _) => return None,
+    Ok(match (completeness, detecting) {
+        (ListCompleteness::Complete, _) => None,
         (ListCompleteness::NotStated, _) => {
-            "the server does not state whether its list is complete".to_owned()
+            Some("the server does not state whether its list is complete".to_owned())
         }
         (ListCompleteness::Incomplete(Incomplete::NotWorking(sets)), Some(detecting)) => {
-            not_working_text(sets, &detecting)?
+            not_working_text(sets, &detecting)
         }
-        (ListCompleteness::Incomplete(why), _) => why.to_string(),
-    };
-    Some(Doubt::Temporary(why))
+        (ListCompleteness::Incomplete(why), _) => Some(why.to_string()),
+    })
 }
 
 /// Returns the rule sets that must work, so that all operations that match the filters are
@@ -113,6 +105,7 @@ fn not_working_text(sets: &NotWorking, detecting: &[&ListedRuleSet]) -> Option<S
         )
     })
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,69 +134,83 @@ mod tests {
     }
 
     /// Returns a rule set with the status that `ifo-apiserver` writes if the cluster does not serve
-    /// the API group of the target.
-    fn without_target(name: &str) -> Value {
+    /// the target for this reason.
+    fn without_target(name: &str, reason: &str) -> Value {
         let mut rule_set = rule_set(name, "False", "NotInstalled");
-        rule_set["status"]["conditions"] = json!([
-            condition("Ready", "False", "NotInstalled"),
-            condition("NotInstalled", "True", "GroupNotServed"),
-            condition("Validated", "True", "RulesCompiled"),
-        ]);
+        let ready = condition("Ready", "False", "NotInstalled");
+        rule_set["status"]["conditions"] =
+            json!([ready, condition("NotInstalled", "True", reason)]);
         rule_set
     }
 
-    fn check(items: &[Value], filters: &Filters) -> Option<Doubt> {
-        let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
-        doubt(Ok(&rule_sets), filters, &ListCompleteness::Complete, &[])
-    }
-
-    fn of(component: &str) -> Filters {
+    fn of(components: &[&str]) -> Filters {
         Filters {
-            component: vec![component.to_owned()],
+            component: components.iter().map(|&it| it.to_owned()).collect(),
             ..Filters::default()
         }
     }
 
-    #[test]
-    fn without_rule_sets_idle_cannot_be_known() {
-        let all = Filters::default();
-        assert!(matches!(check(&[], &all), Some(Doubt::Lasting(_))));
-        let watching = rule_set("a", "True", "Watching");
-        assert_eq!(check(std::slice::from_ref(&watching), &all), None);
-        assert!(matches!(
-            check(&[watching], &of("other")),
-            Some(Doubt::Lasting(_))
-        ));
-    }
-
     /// Returns the statement of `ifo-apiserver` that `count` rule sets do not work. The statement
     /// names the rule sets in `names`.
-    fn warning(count: usize, names: &[&str]) -> Incomplete {
+    fn not_working(count: usize, names: &[&str]) -> ListCompleteness {
         let named = names.iter().map(|name| Named {
             name: (*name).to_owned(),
             reason: "evaluation fails on 3 objects".to_owned(),
         });
-        Incomplete::NotWorking(NotWorking {
+        ListCompleteness::Incomplete(Incomplete::NotWorking(NotWorking {
             count,
             total: 61,
             named: named.collect(),
-        })
+        }))
     }
 
-    fn warned(
+    /// Returns the doubt. If the wait ends, the text begins with `end: `. Empty if there is no doubt.
+    fn text(doubt: Step<Option<String>>) -> String {
+        match doubt {
+            Ok(doubt) => doubt.unwrap_or_default(),
+            Err(WaitVerdict::Unknown(why)) => format!("end: {why}"),
+            Err(end) => panic!("{end:?}"),
+        }
+    }
+
+    fn check(
         items: &[Value],
         filters: &Filters,
-        warning: &Incomplete,
+        completeness: &ListCompleteness,
         ignored: &[&str],
-    ) -> Option<Doubt> {
+    ) -> String {
         let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
         let ignored: Vec<String> = ignored.iter().map(|&it| it.to_owned()).collect();
-        doubt(
-            Ok(&rule_sets),
-            filters,
-            &ListCompleteness::Incomplete(warning.clone()),
-            &ignored,
-        )
+        text(doubt(Ok(&rule_sets), filters, completeness, &ignored))
+    }
+
+    fn check_complete(items: &[Value], filters: &Filters) -> String {
+        check(items, filters, &ListCompleteness::Complete, &[])
+    }
+
+    #[test]
+    fn each_filter_value_needs_a_rule_set_that_can_detect_it() {
+        let items = [rule_set("a", "True", "Watching")];
+        let kinds = |kinds: &[&str]| Filters {
+            kind: kinds.iter().map(|it| it.parse().unwrap()).collect(),
+            ..Filters::default()
+        };
+        for (filters, expected) in [
+            (Filters::default(), ""),
+            (kinds(&["VirtualMachine"]), ""),
+            (kinds(&["Pod"]), "check --kind Pod"),
+            (kinds(&["VirtualMachine", "Pod"]), "check --kind Pod"),
+            (of(&["a", "b"]), "check --component b"),
+        ] {
+            let why = check_complete(&items, &filters);
+            assert_eq!(why.is_empty(), expected.is_empty(), "{why}");
+            assert!(why.contains(expected), "{why}");
+        }
+        let none = check_complete(&[], &Filters::default());
+        assert!(
+            none.starts_with("end: no OperationRuleSet is installed"),
+            "{none}"
+        );
     }
 
     #[test]
@@ -213,38 +220,28 @@ mod tests {
             rule_set("b", "False", "EvaluationFailed"),
         ];
         let all = Filters::default();
-        let Some(Doubt::Temporary(why)) = warned(&items, &all, &warning(1, &["b"]), &[]) else {
-            panic!("the result must be a temporary doubt, because b does not work");
-        };
-        assert!(
-            why.contains("b (evaluation fails on 3 objects: because)"),
-            "{why}"
-        );
-        assert!(why.contains("--ignore-rule-set"), "{why}");
+        let why = check(&items, &all, &not_working(1, &["b"]), &[]);
+        let reason = "rule sets are not working: b (evaluation fails on 3 objects: because); ";
+        assert!(why.starts_with(reason), "{why}");
         // If the server states that its list is complete, the status of the rule set does not
         // matter.
-        assert_eq!(check(&items, &all), None);
+        assert_eq!(check_complete(&items, &all), "");
         // The rule set `b` does not matter, because it does not detect operations of the component
         // `a`. Filters ignore case.
-        assert_eq!(warned(&items, &of("A"), &warning(1, &["b"]), &[]), None);
-    }
-
-    #[test]
-    fn ignored_rule_set_does_not_count() {
-        let items = [
-            rule_set("a", "True", "Watching"),
-            rule_set("b", "False", "EvaluationFailed"),
-        ];
-        let all = Filters::default();
-        assert_eq!(warned(&items, &all, &warning(1, &["b"]), &["b"]), None);
-        let both = warned(&items, &all, &warning(2, &["a", "b"]), &["b"]);
-        assert!(matches!(both, Some(Doubt::Temporary(why)) if why.contains("working: a (")));
+        assert_eq!(check(&items, &of(&["A"]), &not_working(1, &["b"]), &[]), "");
+        // `b` is ignored.
+        assert_eq!(check(&items, &all, &not_working(1, &["b"]), &["b"]), "");
+        let both = check(&items, &all, &not_working(2, &["a", "b"]), &["b"]);
+        assert!(both.contains("working: a ("), "{both}");
         // The server names only one of three rule sets. The server has left out the ignored rule
         // sets already, so the other two are not ignored.
-        let more = warned(&items, &all, &warning(3, &["b"]), &["b"]);
-        assert!(matches!(more, Some(Doubt::Temporary(why)) if why.contains("2 more")));
-        let none = warned(&items, &of("b"), &warning(1, &["b"]), &["b"]);
-        assert!(matches!(none, Some(Doubt::Lasting(why)) if why.contains("--ignore-rule-set")));
+        let more = check(&items, &all, &not_working(3, &["b"]), &["b"]);
+        assert!(more.contains("2 more"), "{more}");
+        let none = check(&items, &of(&["b"]), &not_working(1, &["b"]), &["b"]);
+        assert!(
+            none.starts_with("end: the cluster serves no resource"),
+            "{none}"
+        );
     }
 
     #[test]
@@ -260,60 +257,50 @@ mod tests {
             ..Filters::default()
         };
         let check = |filters: &Filters, completeness: &ListCompleteness| {
-            doubt(Err(&refused), filters, completeness, &[])
+            text(doubt(Err(&refused), filters, completeness, &[]))
         };
         let complete = ListCompleteness::Complete;
-        assert_eq!(check(&own, &complete), None);
-        let incomplete = ListCompleteness::Incomplete(warning(1, &[]));
-        assert!(matches!(
-            check(&own, &incomplete),
-            Some(Doubt::Temporary(_))
-        ));
+        assert_eq!(check(&own, &complete), "");
+        assert!(check(&own, &not_working(1, &[])).contains("not working"));
         // The component can be misspelt, and no rule sets show whether it exists.
-        assert!(matches!(
-            check(&of("kubvirt"), &complete),
-            Some(Doubt::Lasting(_))
-        ));
+        assert!(check(&of(&["kubvirt"]), &complete).starts_with("end: you may not list"));
         // A proxy can remove the headers of the answer.
-        assert!(matches!(
-            check(&own, &ListCompleteness::NotStated),
-            Some(Doubt::Temporary(_))
-        ));
+        let why = check(&own, &ListCompleteness::NotStated);
+        assert!(why.starts_with("the server does not state"), "{why}");
     }
 
     #[test]
     fn a_status_about_an_older_generation_does_not_count() {
         let mut stale = rule_set("a", "True", "Watching");
         stale["metadata"]["generation"] = json!(3);
-        assert!(matches!(
-            check(&[stale], &Filters::default()),
-            Some(Doubt::Temporary(_))
-        ));
-        let without_status = json!({"metadata": {"name": "a", "generation": 1}, "spec": {"component": "a", "rules": []}});
-        assert!(matches!(
-            check(&[without_status], &Filters::default()),
-            Some(Doubt::Temporary(_))
-        ));
-    }
-
-    #[test]
-    fn a_target_that_is_not_installed_counts_as_idle() {
-        let missing = without_target("a");
-        let watching = rule_set("b", "True", "Watching");
-        let all = Filters::default();
-        assert_eq!(check(&[missing.clone(), watching], &all), None);
-        assert!(matches!(check(&[missing], &all), Some(Doubt::Lasting(_))));
-    }
-
-    #[test]
-    fn a_target_rejected_for_another_reason_counts_as_unknown() {
-        for reason in ["ClusterScoped", "NotServed"] {
-            let mut refused = without_target("a");
-            refused["status"]["conditions"][1]["reason"] = json!(reason);
-            let items = [refused, rule_set("b", "True", "Watching")];
-            let result = warned(&items, &of("a"), &warning(1, &["a"]), &[]);
-            assert!(matches!(result, Some(Doubt::Temporary(_))), "{reason}");
+        let mut without_status = stale.clone();
+        without_status["status"] = json!({});
+        for rule_set in [stale, without_status] {
+            let why = check_complete(&[rule_set], &Filters::default());
+            assert_eq!(why, "the server has not read rule set a yet");
         }
+    }
+
+    #[test]
+    fn only_a_target_whose_group_is_not_served_needs_no_rule_set() {
+        let watching = rule_set("b", "True", "Watching");
+        for (reason, is_idle) in [
+            ("GroupNotServed", true),
+            ("NotServed", false),
+            ("ClusterScoped", false),
+        ] {
+            let items = [without_target("a", reason), watching.clone()];
+            let why = check(&items, &Filters::default(), &not_working(1, &["a"]), &[]);
+            assert_eq!(why.is_empty(), is_idle, "{reason}: {why}");
+        }
+        let why = check_complete(
+            &[without_target("a", "GroupNotServed")],
+            &Filters::default(),
+        );
+        assert!(
+            why.starts_with("end: the cluster serves no resource"),
+            "{why}"
+        );
     }
 
     #[test]
@@ -323,59 +310,37 @@ mod tests {
         labelled["spec"]["labelExpressions"] =
             json!([{"key": "ifo.kubevirt.io/correlation-group", "expression": "'x'"}]);
         let items = [labelled, rule_set("b", "True", "Watching")];
-        let by = |selector: &str| Filters {
-            selector: Some(selector.to_owned()),
-            ..Filters::default()
-        };
-        for selector in [
-            "ifo.kubevirt.io/subject-kind=Deployment,team in (x,y)",
-            "ifo.kubevirt.io/correlation-group=x",
-            "",
-        ] {
-            assert_eq!(check(&items, &by(selector)), None, "{selector}");
-        }
-        for (selector, key) in [
+        for (selector, components, unknown) in [
+            (
+                "ifo.kubevirt.io/subject-kind=Deployment,team in (x,y)",
+                &[][..],
+                None,
+            ),
+            ("ifo.kubevirt.io/correlation-group=x", &[], None),
+            ("", &[], None),
             (
                 "ifo.kubevirt.io/subjct-kind=Deployment",
-                "ifo.kubevirt.io/subjct-kind",
+                &[],
+                Some("ifo.kubevirt.io/subjct-kind"),
             ),
-            ("team=x,taem=x", "taem"),
+            ("team=x,taem=x", &[], Some("taem")),
             (
                 "!ifo.kubevirt.io/correlation-role",
-                "ifo.kubevirt.io/correlation-role",
+                &[],
+                Some("ifo.kubevirt.io/correlation-role"),
             ),
+            ("team=x", &["b"], Some("team")),
         ] {
-            let Some(Doubt::Lasting(why)) = check(&items, &by(selector)) else {
-                panic!(
-                    "the result must be a lasting doubt, because no operation has the label {key}"
-                );
+            let filters = Filters {
+                selector: Some(selector.to_owned()),
+                ..of(components)
             };
-            assert!(why.contains(&format!("{key:?}")), "{why}");
-        }
-        let component = vec!["b".to_owned()];
-        let others = Filters {
-            component,
-            ..by("team=x")
-        };
-        assert!(matches!(check(&items, &others), Some(Doubt::Lasting(_))));
-    }
-
-    #[test]
-    fn each_kind_component_and_operation_needs_a_working_rule_set() {
-        let items = [rule_set("a", "True", "Watching")];
-        let chosen = |kinds: &[&str]| Filters {
-            kind: kinds.iter().map(|it| it.parse().unwrap()).collect(),
-            ..Filters::default()
-        };
-        assert_eq!(check(&items, &chosen(&["VirtualMachine"])), None);
-        for kinds in [&["Pod"][..], &["VirtualMachine", "Pod"]] {
-            let Some(Doubt::Lasting(why)) = check(&items, &chosen(kinds)) else {
-                panic!("the result must be a lasting doubt, because no rule set watches pods");
+            let why = check_complete(&items, &filters);
+            let is_expected = match unknown {
+                None => why.is_empty(),
+                Some(key) => why.starts_with("end: ") && why.contains(&format!("{key:?}")),
             };
-            assert!(why.contains("check --kind Pod"), "{why}");
+            assert!(is_expected, "{selector}: {why}");
         }
-        let mut both = of("a");
-        both.component.push("b".to_owned());
-        assert!(matches!(check(&items, &both), Some(Doubt::Lasting(_))));
     }
 }

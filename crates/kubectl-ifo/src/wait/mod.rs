@@ -22,12 +22,11 @@ use super::output::{TextStyle, print, print_error_line, print_error_text};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use crate::clock;
-use args::Limit;
 pub(super) use args::WaitArgs;
 use progress::{active_text, ignored_text, reason};
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 use wait_loop::OperationWait;
 use wait_state::{WaitGoal, WaitState, WaitVerdict};
 
@@ -50,42 +49,43 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     let settings = args.settings;
     let contradiction = match settings.goal {
         WaitGoal::Started if settings.quiet_period.is_some() => {
-            "--quiet-period cannot be used with --for=started"
+            Some("--quiet-period cannot be used with --for=started")
         }
         WaitGoal::Succeeded if settings.ignore_failing => {
-            "--ignore-failing cannot be used with --for=succeeded"
+            Some("--ignore-failing cannot be used with --for=succeeded")
         }
-        _ => "",
+        _ => None,
     };
-    if !contradiction.is_empty() {
+    if let Some(contradiction) = contradiction {
         return Err(Problem::Usage(contradiction.to_owned()));
     }
-    let (once, deadline) = match args.timeout {
-        Some(Limit::After(Duration::ZERO)) => (true, None),
-        Some(Limit::After(timeout)) => (false, Instant::now().checked_add(timeout)),
-        Some(Limit::Unlimited) | None => (false, None),
-    };
+    let once = args.timeout == Some(Duration::ZERO);
+    let limit = args.timeout.filter(|_| !once).unwrap_or(Duration::MAX);
     let mut waiting = OperationWait::new(args, filters, once);
-    match deadline {
-        None => waiting.run().await?,
-        // At the timeout, `end` is still None.
-        Some(deadline) => timeout_at(deadline, waiting.run())
-            .await
-            .unwrap_or(Ok(()))?,
-    }
-    let end = waiting.end.take();
-    let end = end.unwrap_or_else(|| waiting.verdict_at_timeout());
-    if let WaitVerdict::Unknown(why) = end {
-        print_error_line(&format!("unknown: {why}"));
-        return Ok(ExitCode::from(UNKNOWN));
-    }
-    let is_reached = end == WaitVerdict::Reached;
-    if is_reached && !args.quiet {
-        print(one_line(&success_message(args, &waiting.wait_state)) + "\n")?;
-    } else if !args.quiet {
-        print_failure(&end, &waiting.wait_state, once);
-    }
-    Ok(ExitCode::from(if is_reached { 0 } else { NOT_REACHED }))
+    let end = match timeout(limit, waiting.run()).await {
+        Ok(Err(end)) => end,
+        Err(_) => waiting.verdict_at_timeout(),
+    };
+    let wait_state = &waiting.wait_state;
+    Ok(ExitCode::from(match end {
+        WaitVerdict::Error(problem) => return Err(problem),
+        WaitVerdict::Unknown(why) => {
+            print_error_line(&format!("unknown: {why}"));
+            UNKNOWN
+        }
+        WaitVerdict::Reached => {
+            if !args.quiet {
+                print(one_line(&success_message(args, wait_state)) + "\n")?;
+            }
+            0
+        }
+        end => {
+            if !args.quiet {
+                print_failure(&end, wait_state, once);
+            }
+            NOT_REACHED
+        }
+    }))
 }
 
 fn success_message(args: &WaitArgs, wait_state: &WaitState) -> String {

@@ -4,26 +4,28 @@
 //! A watch can fail without an error, and then delivers no changes. So only the answer to a new
 //! request can confirm that no operation is in flight.
 
-use super::activity::{self, ActivityAnswer};
+use super::activity;
 use super::args::WaitArgs;
-use super::check::{Doubt, doubt};
+use super::check::doubt;
 use super::progress::ProgressOutput;
-use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
+use super::wait_state::{Step, WaitGoal, WaitState, WaitVerdict};
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::clock;
 use crate::discovered_kinds::Kinds;
 use crate::filter::Filters;
 use crate::filter_check::{self, FilterWarning};
 use crate::listed_operation::ListedOperation;
-use crate::operation_source::{OperationChange, OperationSource, Served, escape};
+use crate::operation_source::{
+    OperationChange, OperationFollower, OperationSource, Served, escape,
+};
 use crate::problem::Problem;
 use crate::rule_sets::RuleSets;
 use ifo_api::{LIVE_GROUP, VERSION, record};
+use std::convert::Infallible;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
-/// Interval at which the operations and the rule sets are read again during the wait. While an
-/// operation is certainly active, they are not read again.
+/// Interval at which the operations and the rule sets are read again during the wait.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The same interval while the result is unknown, and for activities.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,8 +52,6 @@ pub(super) struct OperationWait<'a> {
     /// True for a single check (`--timeout=0`).
     once: bool,
     pub(super) wait_state: WaitState,
-    /// The end of the wait. None while it continues.
-    pub(super) end: Option<WaitVerdict>,
     /// None while the rule sets work and the requests succeed.
     doubt: Unknown,
     /// None while the watch works.
@@ -68,7 +68,6 @@ impl<'a> OperationWait<'a> {
             filters,
             once,
             wait_state: WaitState::new(args.settings),
-            end: None,
             doubt: Some((NO_ANSWER.to_owned(), Instant::now())),
             interruption: None,
             are_filters_checked: false,
@@ -77,23 +76,22 @@ impl<'a> OperationWait<'a> {
     }
 
     /// Waits until the goal is reached, cannot be reached, or has been unknown for
-    /// [`MAX_UNKNOWN_TIME`]. Sets `end`.
-    pub(super) async fn run(&mut self) -> Result<(), Problem> {
+    /// [`MAX_UNKNOWN_TIME`].
+    pub(super) async fn run(&mut self) -> Step<Infallible> {
         let mut server = self.args.connect.open().await?;
         server.ignored_rule_sets.clone_from(&self.args.ignored);
         self.filters.resolve(&Kinds::new(server.clone())).await;
         server.relevant_operations = self.filters.label_selector();
-        while self.end.is_none() {
+        loop {
             match self.attempt(&server).await {
-                Err(problem) if self.is_temporary(&problem) => {
-                    self.record_doubt(problem.to_string());
+                Err(WaitVerdict::Error(problem)) if self.is_temporary(&problem) => {
+                    self.record_doubt(problem.to_string())?;
                     self.show();
                     sleep(RETRY_INTERVAL).await;
                 }
-                result => result?,
+                step => step?,
             }
         }
-        Ok(())
     }
 
     /// Returns true if the command tries again after this problem. After the first answer, it also
@@ -109,42 +107,33 @@ impl<'a> OperationWait<'a> {
 
     /// Reads the present state, and decides whether the wait ends. If not, waits until the state
     /// must be read again.
-    async fn attempt(&mut self, server: &ApiClient) -> Result<(), Problem> {
-        match activity::read(server, self.args, &self.filters).await {
-            Some(ActivityAnswer::IdleSince(time)) => {
+    async fn attempt(&mut self, server: &ApiClient) -> Step {
+        let idle = activity::idle_condition(server, self.args, &self.filters).await;
+        let now = Instant::now();
+        let changes = match idle {
+            Some(idle) if &*idle.status == "True" => {
                 // The value of the filter has an activity, so it exists.
                 self.are_filters_checked = true;
-                self.interruption = None;
-                let now = Instant::now();
-                let age = clock::now().duration_since(time);
-                let since = now.checked_sub(age.try_into().unwrap_or_default());
-                self.wait_state.idle(since, now);
+                let age = clock::now().duration_since(idle.last_transition_time.0);
+                self.wait_state
+                    .idle(age.try_into().unwrap_or_default(), now);
                 self.decide(server, Some(ListCompleteness::Complete))
                     .await?;
-                self.pause(now).await;
-                return Ok(());
+                None
             }
-            Some(ActivityAnswer::InFlight) => self.wait_state.busy(Instant::now()),
-            None => {}
-        }
-        let (source, listed) = self.list(server).await?;
-        // Custom resources alone decide the goals that are possible with them.
-        let completeness = (source.served == Served::Live).then(|| source.completeness());
-        self.decide(server, completeness).await?;
-        if source.namespaces.is_some() && self.filters.namespace.is_none() {
-            self.give_up("you may not list operations in all namespaces; name one with -n");
-        }
-        match self.end {
-            Some(_) => Ok(()),
-            None => self.follow(server, &source, listed).await,
-        }
+            idle => {
+                if idle.is_some_and(|it| &*it.status == "False") {
+                    self.wait_state.busy(now);
+                }
+                Some(self.list(server).await?)
+            }
+        };
+        self.follow(server, changes).await
     }
 
-    /// Lists the operations.
-    async fn list(
-        &mut self,
-        server: &ApiClient,
-    ) -> Result<(OperationSource, Vec<ListedOperation>), Problem> {
+    /// Lists the operations, and decides whether the wait ends. If not, returns the changes after the
+    /// list.
+    async fn list(&mut self, server: &ApiClient) -> Step<OperationFollower> {
         let found = OperationSource::find(server.clone(), self.filters.clone(), false).await;
         let (source, listed) = found?;
         if !self.are_filters_checked {
@@ -160,13 +149,20 @@ impl<'a> OperationWait<'a> {
             self.are_filters_checked = true;
         }
         if source.served == Served::Crs && self.args.settings.goal == WaitGoal::Idle {
-            self.give_up(NOT_DETECTING);
+            return Err(WaitVerdict::unknown(NOT_DETECTING));
         }
         for missing in self.wait_state.missing_from(&listed) {
             self.ended(server, missing).await;
         }
         self.wait_state.listed(&listed, Instant::now());
-        Ok((source, listed))
+        // Custom resources alone decide the goals that are possible with them.
+        let completeness = (source.served == Served::Live).then(|| source.completeness());
+        self.decide(server, completeness).await?;
+        if source.namespaces.is_some() && self.filters.namespace.is_none() {
+            let why = "you may not list operations in all namespaces; name one with -n";
+            return Err(WaitVerdict::unknown(why));
+        }
+        Ok(source.follow(Some(listed))?)
     }
 
     /// Processes the end of an operation. If its end was not seen, its record has the result.
@@ -181,82 +177,60 @@ impl<'a> OperationWait<'a> {
 
     /// Decides whether the wait ends with the state that was just read. `completeness` is that of the
     /// list. None if the rule sets do not matter.
-    async fn decide(
-        &mut self,
-        server: &ApiClient,
-        completeness: Option<ListCompleteness>,
-    ) -> Result<(), Problem> {
-        // While an operation is active, the result is known even if rule sets do not work.
-        if self.wait_state.is_busy() {
-            self.doubt = None;
-        } else if !self.wait_state.verdict(Instant::now()).is_final() {
-            let doubt = match completeness {
-                Some(completeness) => self.check_rule_sets(server, &completeness).await?,
-                None => None,
-            };
-            match doubt {
-                None => self.doubt = None,
-                Some(Doubt::Lasting(why)) => self.give_up(&why),
-                Some(Doubt::Temporary(why)) => self.record_doubt(why),
+    async fn decide(&mut self, server: &ApiClient, completeness: Option<ListCompleteness>) -> Step {
+        let is_final = self.wait_state.verdict(Instant::now()).is_final();
+        let doubt = match completeness {
+            // While an operation is active, the result is known even if rule sets do not work.
+            Some(completeness) if !is_final && !self.wait_state.is_busy() => {
+                self.check_rule_sets(server, &completeness).await?
             }
+            _ => None,
+        };
+        match doubt {
+            None => self.doubt = None,
+            Some(why) => self.record_doubt(why)?,
         }
         let verdict = self.wait_state.verdict(Instant::now());
-        if self.once || verdict == WaitVerdict::Reached && self.doubt.is_none() {
-            self.end.get_or_insert(verdict);
+        let is_reached = verdict == WaitVerdict::Reached && self.doubt.is_none();
+        if self.once || is_reached || verdict.is_final() {
+            return Err(verdict);
         }
         Ok(())
     }
 
-    /// Waits until an activity must be read again.
-    async fn pause(&mut self, read: Instant) {
-        if self.end.is_some() {
-            return;
-        }
-        self.show();
-        let next = read + RETRY_INTERVAL;
-        sleep_until(match self.wait_state.verdict(read) {
-            WaitVerdict::ReachedAt(at) => at.min(next),
-            _ => next,
-        })
-        .await;
-    }
-
-    /// Processes changes until the wait ends, or until the state must be read again.
-    async fn follow(
-        &mut self,
-        server: &ApiClient,
-        source: &OperationSource,
-        listed: Vec<ListedOperation>,
-    ) -> Result<(), Problem> {
-        let mut changes = source.follow(Some(listed))?;
+    /// Processes changes until the wait ends, or until the state must be read again. `changes` is None
+    /// if the state comes from an activity.
+    async fn follow(&mut self, server: &ApiClient, mut changes: Option<OperationFollower>) -> Step {
         let read = Instant::now();
         loop {
             let now = Instant::now();
-            let (is_busy, verdict) = (self.wait_state.is_busy(), self.wait_state.verdict(now));
+            let verdict = self.wait_state.verdict(now);
             let is_started =
                 self.args.settings.goal == WaitGoal::Started && verdict == WaitVerdict::Reached;
             if is_started || verdict.is_final() {
-                self.end = Some(verdict);
-                return Ok(());
+                return Err(verdict);
             }
-            if is_busy {
-                self.doubt = None;
-            }
-            let interval = match self.current_doubt() {
-                Some(_) => RETRY_INTERVAL,
-                None => CHECK_INTERVAL,
+            let is_certain = self.current_doubt().is_none();
+            let next = match changes {
+                Some(_) if is_certain => read + CHECK_INTERVAL,
+                _ => read + RETRY_INTERVAL,
             };
             let next = match verdict {
-                WaitVerdict::Reached if interval == CHECK_INTERVAL => return Ok(()),
-                WaitVerdict::ReachedAt(at) => at.min(read + interval),
-                _ if is_busy => now + interval,
-                _ => read + interval,
+                WaitVerdict::Reached if is_certain => return Ok(()),
+                WaitVerdict::ReachedAt(at) => at.min(next),
+                _ => next,
             };
             if next <= now {
                 return Ok(());
             }
             self.show();
-            let Ok(change) = timeout_at(next, changes.next()).await else {
+            let change = async {
+                match &mut changes {
+                    Some(changes) => changes.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let Ok(change) = timeout_at(next, change).await else {
                 self.interruption = None;
                 continue;
             };
@@ -266,7 +240,7 @@ impl<'a> OperationWait<'a> {
                 OperationChange::Synced => {}
                 OperationChange::Lost(problem) => {
                     self.wait_state.lost();
-                    self.end = record(&mut self.interruption, problem.to_string());
+                    record(&mut self.interruption, problem.to_string())?;
                     self.show();
                     sleep(RETRY_INTERVAL).await;
                     return Ok(());
@@ -275,45 +249,36 @@ impl<'a> OperationWait<'a> {
         }
     }
 
-    /// Checks whether the rule sets detect all matching operations.
+    /// Returns the reason why the rule sets may not detect all matching operations, if there is one.
     async fn check_rule_sets(
         &self,
         server: &ApiClient,
         completeness: &ListCompleteness,
-    ) -> Result<Option<Doubt>, Problem> {
+    ) -> Step<Option<String>> {
         let ignored = &self.args.ignored;
         let rule_sets = match RuleSets::read(server).await {
-            Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
-            Err(problem) if !matches!(problem, Problem::Forbidden { .. }) => return Err(problem),
+            Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled.into()),
+            Err(problem) if !matches!(problem, Problem::Forbidden { .. }) => {
+                return Err(problem.into());
+            }
             rule_sets => rule_sets,
         };
         if let Ok(all) = &rule_sets
             && let Some(unknown) = ignored.iter().find(|it| !all.has(it))
         {
             let message = format!("there is no rule set {unknown:?}; see: kubectl get ors");
-            return Err(Problem::Usage(message));
+            return Err(Problem::Usage(message).into());
         }
-        Ok(doubt(
-            rule_sets.as_ref(),
-            &self.filters,
-            completeness,
-            ignored,
-        ))
-    }
-
-    /// Ends the wait with an unknown result, if it has not ended.
-    fn give_up(&mut self, why: &str) {
-        self.end
-            .get_or_insert_with(|| WaitVerdict::Unknown(why.to_owned()));
+        doubt(rule_sets.as_ref(), &self.filters, completeness, ignored)
     }
 
     /// Records why the result is unknown. A quiet period begins again. A single check ends.
-    fn record_doubt(&mut self, why: String) {
+    fn record_doubt(&mut self, why: String) -> Step {
         self.wait_state.lost();
         if self.once {
-            self.give_up(&why);
+            return Err(WaitVerdict::Unknown(why));
         }
-        self.end = self.end.take().or(record(&mut self.doubt, why));
+        record(&mut self.doubt, why)
     }
 
     /// Returns the reason why the result is unknown. None if the result is known.
@@ -335,18 +300,19 @@ impl<'a> OperationWait<'a> {
     /// After a timeout, the goal is either certainly not reached, or the result is unknown.
     pub(super) fn verdict_at_timeout(&self) -> WaitVerdict {
         let doubt = self.current_doubt();
-        doubt.map_or(WaitVerdict::NotReached, |why| {
-            WaitVerdict::Unknown(why.to_owned())
-        })
+        doubt.map_or(WaitVerdict::NotReached, WaitVerdict::unknown)
     }
 }
 
-/// Records a reason, and keeps the time of the reason before. Returns the end of the wait if the
-/// result has been unknown for [`MAX_UNKNOWN_TIME`].
-fn record(unknown: &mut Unknown, why: String) -> Option<WaitVerdict> {
+/// Records a reason, and keeps the time of the reason before. Ends the wait if the result has been
+/// unknown for [`MAX_UNKNOWN_TIME`].
+fn record(unknown: &mut Unknown, why: String) -> Step {
     let since = unknown.take().map_or_else(Instant::now, |(_, since)| since);
-    *unknown = Some((why.clone(), since));
-    (since.elapsed() >= MAX_UNKNOWN_TIME).then_some(WaitVerdict::Unknown(why))
+    if since.elapsed() >= MAX_UNKNOWN_TIME {
+        return Err(WaitVerdict::Unknown(why));
+    }
+    *unknown = Some((why, since));
+    Ok(())
 }
 
 /// Reads the record of an operation, which contains its result. Returns None if there is no record,

@@ -2,9 +2,10 @@
 //! of operations (such as migrations), the state of the watch, and the time. This module does no
 //! I/O.
 
+use crate::clock;
 use crate::listed_operation::{ListedOperation, OperationKey};
+use crate::problem::Problem;
 use clap::ValueEnum;
-use ifo_api::duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub(crate) struct WaitSettings {
     #[arg(long = "for", value_enum, default_value_t = WaitGoal::Idle, value_name = "GOAL")]
     pub(crate) goal: WaitGoal,
     /// Time without active operations before idle, completed or succeeded is reached
-    #[arg(long, value_parser = time, value_name = "TIME")]
+    #[arg(long, value_parser = clock::duration, value_name = "TIME")]
     pub(crate) quiet_period: Option<Duration>,
     /// Do not wait for operations that are failing
     #[arg(long)]
@@ -47,12 +48,6 @@ pub(crate) struct WaitSettings {
     /// Do not wait for operations that are blocked
     #[arg(long)]
     pub(crate) ignore_blocked: bool,
-}
-
-/// Parses the value of a flag such as `--quiet-period`.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    duration::parse(text)
-        .ok_or_else(|| format!("{text:?} is not a duration; examples are 30s and 10m"))
 }
 
 /// The operations that a wait knows.
@@ -89,9 +84,24 @@ pub(crate) enum WaitVerdict {
     Failed(String),
     /// It is unknown whether the goal is reached. The text is the reason.
     Unknown(String),
+    /// The command failed.
+    Error(Problem),
+}
+
+/// The result of a step of the wait. If the wait ends, the step returns the verdict as an error.
+pub(crate) type Step<T = ()> = Result<T, WaitVerdict>;
+
+impl From<Problem> for WaitVerdict {
+    fn from(problem: Problem) -> Self {
+        Self::Error(problem)
+    }
 }
 
 impl WaitVerdict {
+    pub(crate) fn unknown(why: &str) -> Self {
+        Self::Unknown(why.to_owned())
+    }
+
     /// Returns true if no later change can revise the verdict.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::Unknown(_))
@@ -181,10 +191,11 @@ impl WaitState {
         self.update_quiet_period(now);
     }
 
-    /// Processes the answer of an activity that nothing has been in flight since the time `since`.
+    /// Processes the answer of an activity that nothing has been in flight for the time `age`.
     /// The quiet period begins after the last answer that an operation was active, even if the clocks
     /// of this machine and of the server differ.
-    pub(crate) fn idle(&mut self, since: Option<Instant>, now: Instant) {
+    pub(crate) fn idle(&mut self, age: Duration, now: Instant) {
+        let since = now.checked_sub(age);
         self.active.clear();
         self.is_complete = true;
         self.quiet_since = Some(since.max(self.last_busy).unwrap_or(now));

@@ -31,7 +31,10 @@ fn activity(idle: &str, operations: usize) -> Response {
         "metadata": {"resourceVersion": "7"},
         "items": [{
             "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "Activity",
-            "metadata": {"name": "cluster", "namespace": "ifo-system", "resourceVersion": "7"},
+            "metadata": {
+                "name": "cluster", "namespace": "ifo-system", "resourceVersion": "7", "uid": "u",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
             "status": {
                 "conditions": [{
                     "type": "Idle", "status": idle, "reason": "R", "message": "m",
