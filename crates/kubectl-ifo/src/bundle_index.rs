@@ -91,6 +91,18 @@ pub(crate) struct BundlePart {
     pub(crate) message: String,
 }
 
+impl BundlePart {
+    /// Returns a part that was not requested.
+    pub(crate) fn skipped(what: &str) -> Self {
+        Self {
+            what: what.to_owned(),
+            path: None,
+            result: PartResult::Skipped,
+            message: String::new(),
+        }
+    }
+}
+
 /// The result of reading a part of the bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PartResult {

@@ -19,7 +19,7 @@ use super::suggestion::nearest;
 use ifo_api::Gvr;
 use ifo_client::offline_kinds::{KindName, group, group_and_version};
 use ifo_client::short_names::ShortNames;
-use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
+use kube::core::discovery::v2::APIGroupDiscoveryList;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -270,39 +270,31 @@ fn is_fresh(list: &APIGroupDiscoveryList) -> bool {
 }
 
 fn resources_in(list: APIGroupDiscoveryList) -> Vec<ServedResource> {
-    let mut kinds = Vec::new();
+    let mut resources = Vec::new();
     for group in list.items {
         let name = group.metadata.and_then(|it| it.name).unwrap_or_default();
         for version in group.versions {
-            kinds.extend(resources_of_version(&name, version));
+            let version_name = version.version.unwrap_or_default();
+            for resource in version.resources {
+                let kind = resource.response_kind.and_then(|it| it.kind);
+                let (Some(kind), Some(plural)) = (kind, resource.resource) else {
+                    continue;
+                };
+                let names = [kind.clone(), plural.clone()].into_iter();
+                let names = names.chain(resource.singular_resource);
+                let names = names.chain(resource.short_names);
+                resources.push(ServedResource {
+                    group: name.clone(),
+                    version: version_name.clone(),
+                    namespaced: resource.scope.as_deref() == Some("Namespaced"),
+                    names: names.map(|name| name.to_ascii_lowercase()).collect(),
+                    kind,
+                    plural,
+                });
+            }
         }
     }
-    kinds
-}
-
-fn resources_of_version(
-    group: &str,
-    version: APIVersionDiscovery,
-) -> impl Iterator<Item = ServedResource> {
-    let name = version.version.unwrap_or_default();
-    version.resources.into_iter().filter_map(move |resource| {
-        let kind = resource.response_kind?.kind?;
-        let plural = resource.resource?;
-        let names = [
-            Some(kind.clone()),
-            Some(plural.clone()),
-            resource.singular_resource,
-        ];
-        let names = names.into_iter().flatten().chain(resource.short_names);
-        Some(ServedResource {
-            group: group.to_owned(),
-            version: name.clone(),
-            namespaced: resource.scope.as_deref() == Some("Namespaced"),
-            names: names.map(|name| name.to_ascii_lowercase()).collect(),
-            kind,
-            plural,
-        })
-    })
+    resources
 }
 
 #[cfg(test)]

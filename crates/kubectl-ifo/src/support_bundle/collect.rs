@@ -76,37 +76,37 @@ impl BundleCollection {
         timeout_at(self.deadline, answer).await.unwrap_or_else(late)
     }
 
-    /// Records a part without a file. The bundle keeps the message only with `--include-text`,
-    /// because it can contain the name of the user.
-    pub(super) fn record(&mut self, what: &str, result: PartResult, message: &str) {
-        let message = if self.includes_text { message } else { "" };
-        self.index.parts.push(BundlePart {
-            what: what.to_owned(),
-            path: None,
-            result,
-            message: message.to_owned(),
-        });
-    }
-
-    fn record_problem(&mut self, what: &str, problem: &Problem) {
-        self.record(what, PartResult::of(problem), &problem.to_string());
-    }
-
-    /// Records a part that was read, and adds its file.
-    fn add(&mut self, what: &str, path: &str, bytes: Vec<u8>, is_truncated: bool) {
-        self.record(what, PartResult::of_read(is_truncated), "");
-        let path = path.to_owned();
-        if let Some(part) = self.index.parts.last_mut() {
-            part.path = Some(path.clone());
+    /// Records a part. If it was read, adds the file `path` with these bytes. The flag is true if a limit
+    /// was reached. The bundle keeps the message of a problem only with `--include-text`, because it
+    /// can contain the name of the user.
+    fn add(&mut self, what: &str, path: &str, read: Result<(Vec<u8>, bool), Problem>) {
+        let mut part = BundlePart::skipped(what);
+        match read {
+            Ok((bytes, is_truncated)) => {
+                part.result = PartResult::of_read(is_truncated);
+                part.path = Some(path.to_owned());
+                let path = path.to_owned();
+                self.files.push(BundleFile { path, bytes });
+            }
+            Err(problem) => {
+                part.result = PartResult::of(&problem);
+                let message = self.includes_text.then(|| problem.to_string());
+                part.message = message.unwrap_or_default();
+            }
         }
-        self.files.push(BundleFile { path, bytes });
+        self.index.parts.push(part);
+    }
+
+    /// Records a part that was not requested.
+    pub(super) fn skip(&mut self, what: &str) {
+        self.index.parts.push(BundlePart::skipped(what));
     }
 
     /// Adds the metrics that the user has read.
     pub(super) fn add_metrics(&mut self, text: &str) {
         let kept = Some(text.to_owned()).filter(|_| self.includes_text);
         let kept = kept.unwrap_or_else(|| fields::kept_metrics(text));
-        self.add("metrics", "metrics.txt", kept.into_bytes(), false);
+        self.add("metrics", "metrics.txt", Ok((kept.into_bytes(), false)));
     }
 
     /// Adds objects as a list of their kind, without what may not leave.
@@ -115,16 +115,17 @@ impl BundleCollection {
             // Objects in a list can lack `apiVersion` and `kind`, so both fields are set.
             item["apiVersion"] = json!(part.api_version);
             item["kind"] = json!(part.kind);
-            if !self.includes_text {
-                fields::keep(part.kind, item);
-            } else if let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) {
-                // This field is not needed, and is often larger than the rest of the object.
+            // This field is not needed, and is often larger than the rest of the object.
+            if let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.remove("managedFields");
             }
         }
+        if !self.includes_text {
+            fields::keep(part.kind, &mut items);
+        }
         let kind = format!("{}List", part.kind);
         let list = json!({"apiVersion": part.api_version, "kind": kind, "items": items});
-        self.add(part.what, &part.path, encode(&list), is_truncated);
+        self.add(part.what, &part.path, Ok((encode(&list), is_truncated)));
     }
 
     /// Reads and adds a part. Returns its objects.
@@ -135,7 +136,7 @@ impl BundleCollection {
                 objects
             }
             Err(problem) => {
-                self.record_problem(part.what, &problem);
+                self.add(part.what, &part.path, Err(problem));
                 Vec::new()
             }
         }
@@ -178,24 +179,27 @@ impl BundleCollection {
 
     pub(super) async fn collect_versions(&mut self) {
         let server = self.within(read_server_version(&self.client)).await;
-        if let Err(problem) = &server {
-            self.record_problem("version of the server", problem);
-        }
-        let kubernetes = self.within(self.client.get::<Value>("/version", "/version", None));
-        let kubernetes = kubernetes.await;
-        if let Err(problem) = &kubernetes {
-            self.record_problem("version of the kube-apiserver", problem);
-        }
-        let kubernetes = kubernetes.unwrap_or_default();
-        let mut versions = json!({
+        let kubernetes = self.client.get::<Value>("/version", "/version", None);
+        let kubernetes = self.within(kubernetes).await;
+        let of_kubernetes = |field: &str| kubernetes.as_ref().ok().map(|it| it[field].clone());
+        let mut versions = [json!({
             "plugin": self.index.plugin_version,
-            "server": server.ok(),
-            "kubernetes": kubernetes["gitVersion"],
-            "platform": kubernetes["platform"],
-        });
+            "server": server.as_ref().ok(),
+            "kubernetes": of_kubernetes("gitVersion"),
+            "platform": of_kubernetes("platform"),
+        })];
         fields::keep("Versions", &mut versions);
+        let [versions] = versions;
         self.index.server_version = versions["server"].as_str().map(str::to_owned);
-        self.add("versions", "versions.json", encode(&versions), false);
+        for (what, failed) in [
+            ("version of the server", server.err()),
+            ("version of the kube-apiserver", kubernetes.err()),
+        ] {
+            if let Some(problem) = failed {
+                self.add(what, "", Err(problem));
+            }
+        }
+        self.add("versions", "versions.json", Ok((encode(&versions), false)));
     }
 
     /// Reads the operations in `namespace`, their records, and the operations that are stored as
@@ -232,7 +236,7 @@ impl BundleCollection {
             }
             Err(problem) => {
                 self.index.operations.result = PartResult::of(&problem);
-                self.record_problem("operations", &problem);
+                self.add("operations", "", Err(problem));
             }
         }
         self.collect(&ListPart::records(namespaces.as_deref()))
@@ -248,7 +252,7 @@ impl BundleCollection {
     pub(super) async fn collect_logs(&mut self, pods: &[Value]) {
         let names = pods.iter().filter_map(|it| it["metadata"]["name"].as_str());
         if !self.includes_text || pods.is_empty() {
-            return self.record("logs", PartResult::Skipped, "");
+            return self.skip("logs");
         }
         for pod in names.take(PODS) {
             self.collect_log(pod, "log", "").await;
@@ -265,15 +269,13 @@ impl BundleCollection {
         );
         let title = format!("{what} of {pod}");
         let answer = self.within(self.client.answer(&uri, "pods/log", None));
-        match answer.await {
-            Ok(answer) => {
-                let log = answer.text;
-                let is_truncated = log.len() >= LOG_BYTES || log.lines().count() >= LOG_LINES;
-                let file = format!("logs/{}.{}", escape(pod), what.replace(' ', "."));
-                self.add(&title, &file, log.into_bytes(), is_truncated);
-            }
-            Err(problem) => self.record_problem(&title, &problem),
-        }
+        let log = answer.await.map(|answer| {
+            let log = answer.text;
+            let is_truncated = log.len() >= LOG_BYTES || log.lines().count() >= LOG_LINES;
+            (log.into_bytes(), is_truncated)
+        });
+        let file = format!("logs/{}.{}", escape(pod), what.replace(' ', "."));
+        self.add(&title, &file, log);
     }
 }
 

@@ -109,7 +109,7 @@ async fn collect_all(
     bundle.collect_logs(&pods).await;
     match metrics {
         Some(metrics) => bundle.add_metrics(&metrics),
-        None => bundle.record("metrics", PartResult::Skipped, ""),
+        None => bundle.skip("metrics"),
     }
     bundle
 }
