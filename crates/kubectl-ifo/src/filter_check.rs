@@ -169,12 +169,11 @@ impl<'a> FilterCheck<'a> {
         }
         match value {
             FilterValue::Component(_) | FilterValue::Operation(_) => {
-                match (rule_sets, &self.operations) {
-                    // Without rule sets, the value cannot be checked. The commands themselves report
-                    // that no rule set is installed, so no warning is needed here.
-                    (Ok(rule_sets), Ok(_)) => Ok(rule_sets.is_empty()),
-                    (Err(problem), _) | (_, Err(problem)) => Err(short_reason(problem)),
-                }
+                let rule_sets = rule_sets.map_err(short_reason)?;
+                self.operations.as_ref().map_err(short_reason)?;
+                // Without rule sets, the value cannot be checked. The commands themselves report that
+                // no rule set is installed, so no warning is needed here.
+                Ok(rule_sets.is_empty())
             }
             FilterValue::Kind(kind) if kind.certainly_does_not_exist() => Ok(false),
             FilterValue::Kind(_) => Err("the cluster does not list all kinds".to_owned()),

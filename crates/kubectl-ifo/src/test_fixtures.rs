@@ -143,13 +143,5 @@ pub(super) fn client(answer: impl Fn(&str) -> Option<Value> + Send + 'static) ->
         let response = response.body(Body::from(body.into_bytes()));
         async move { Ok::<_, Infallible>(response.expect("the status code is valid")) }
     });
-    ApiClient {
-        client: kube::Client::new(service, "default"),
-        address: "https://192.0.2.1".to_owned(),
-        default_namespace: "default".to_owned(),
-        timeout: None,
-        from_files: None,
-        ignored_rule_sets: Vec::new(),
-        relevant_operations: String::new(),
-    }
+    ApiClient::new(kube::Client::new(service, "default"), "https://192.0.2.1")
 }

@@ -52,8 +52,8 @@ mod tests_with_fake_apiserver;
 mod top;
 #[path = "cli/tree_watch.rs"]
 mod tree_watch;
-#[path = "cli/wait_for_activities.rs"]
-mod wait_for_activities;
+#[path = "cli/wait_activities.rs"]
+mod wait_activities;
 
 /// The result of a command.
 struct CommandOutput {

@@ -71,46 +71,6 @@ fn without_discovery_names_are_compared() {
 }
 
 #[test]
-fn initials_of_a_kind_select_nothing() {
-    let uploads = target("velero.io", "datauploads");
-    for served in [vec![], vec![resource("velero.io", "DataUpload", "")]] {
-        for text in ["DU", "du.velero.io"] {
-            let kind = chosen(text, &served);
-            assert!(!kind.matches_resource(&uploads), "{text}");
-            assert!(!kind.matches_object("DataUpload", "velero.io/v1"), "{text}");
-        }
-    }
-}
-
-#[test]
-fn the_short_names_of_common_kinds_are_known_where_the_cluster_does_not_list_them() {
-    // The demo server serves namespaces, but no other kind.
-    let served = [resource("", "Namespace", "ns")];
-    for text in [
-        "deploy",
-        "deploy.apps",
-        "DEPLOY",
-        "deployments",
-        "Deployment.apps",
-    ] {
-        let kind = chosen(text, &served);
-        assert!(kind.matches_object("Deployment", "apps/v1"), "{text}");
-        assert!(
-            kind.matches_resource(&target("apps", "deployments")),
-            "{text}"
-        );
-    }
-    for text in ["deploy.example.io", "depl", "d"] {
-        let kind = chosen(text, &served);
-        assert!(!kind.matches_object("Deployment", "apps/v1"), "{text}");
-        assert!(
-            !kind.matches_resource(&target("apps", "deployments")),
-            "{text}"
-        );
-    }
-}
-
-#[test]
 fn a_name_without_a_group_means_the_kinds_of_all_groups() {
     let served = [
         resource("velero.io", "Backup", "bu"),

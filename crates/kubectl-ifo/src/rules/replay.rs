@@ -252,4 +252,4 @@ fn print_table(operations: &[OperationHistory]) -> Result<(), Problem> {
 }
 
 #[cfg(test)]
-mod live_migration_replay_tests;
+mod migration_tests;

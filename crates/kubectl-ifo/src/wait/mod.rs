@@ -47,17 +47,12 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         return Err(needs_cluster("wait"));
     }
     let settings = args.settings;
-    let contradiction = match settings.goal {
-        WaitGoal::Started if settings.quiet_period.is_some() => {
-            Some("--quiet-period cannot be used with --for=started")
-        }
-        WaitGoal::Succeeded if settings.ignore_failing => {
-            Some("--ignore-failing cannot be used with --for=succeeded")
-        }
-        _ => None,
-    };
-    if let Some(contradiction) = contradiction {
-        return Err(Problem::Usage(contradiction.to_owned()));
+    let refused = |why: &str| Err(Problem::Usage(why.to_owned()));
+    if settings.goal == WaitGoal::Started && settings.quiet_period.is_some() {
+        return refused("--quiet-period cannot be used with --for=started");
+    }
+    if settings.goal == WaitGoal::Succeeded && settings.ignore_failing {
+        return refused("--ignore-failing cannot be used with --for=succeeded");
     }
     let once = args.timeout == Some(Duration::ZERO);
     let limit = args.timeout.filter(|_| !once).unwrap_or(Duration::MAX);
@@ -108,18 +103,14 @@ fn print_failure(end: &WaitVerdict, wait_state: &WaitState, once: bool) {
     if let WaitVerdict::Failed(failed) = end {
         return print_error_line(&format!("failed: {failed}"));
     }
-    let mut title = "timed out".to_owned();
-    if once {
-        title = format!("not {}", wait_state.settings.goal);
-    }
-    let is_too_short = matches!(
-        wait_state.verdict(Instant::now()),
-        WaitVerdict::ReachedAt(_)
-    );
-    let but = if is_too_short {
-        ", but not yet for the quiet period"
+    let title = if once {
+        format!("not {}", wait_state.settings.goal)
     } else {
-        ""
+        "timed out".to_owned()
+    };
+    let but = match wait_state.verdict(Instant::now()) {
+        WaitVerdict::ReachedAt(_) => ", but not yet for the quiet period",
+        _ => "",
     };
     print_error_line(&format!("{title}: {}{but}", reason(wait_state)));
     let named: Vec<ListedOperation> = wait_state.active().take(MAX_NAMED).cloned().collect();

@@ -78,15 +78,7 @@ async fn a_permission_error_is_not_retried() {
         let response = response.body(Body::from(body.as_bytes().to_vec()));
         async move { Ok::<_, Infallible>(response.expect("status and body are valid")) }
     });
-    let server = ApiClient {
-        client: Client::new(service, "default"),
-        address: "https://192.0.2.1".to_owned(),
-        default_namespace: "default".to_owned(),
-        timeout: None,
-        from_files: None,
-        ignored_rule_sets: Vec::new(),
-        relevant_operations: String::new(),
-    };
+    let server = ApiClient::new(Client::new(service, "default"), "https://192.0.2.1");
     let found = OperationSource::find(server, Filters::default(), false).await;
     let (source, listed) = found.expect("the answers are an empty list");
     let mut follower = source

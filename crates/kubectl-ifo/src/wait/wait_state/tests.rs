@@ -21,23 +21,6 @@ fn operation(name: &str, state: &str) -> ListedOperation {
 }
 
 #[test]
-fn a_held_operation_is_not_waited_for() {
-    let now = Instant::now();
-    for (goal, verdict) in [
-        (WaitGoal::Idle, WaitVerdict::Reached),
-        (WaitGoal::Started, WaitVerdict::NotReached),
-        (WaitGoal::Completed, WaitVerdict::NotReached),
-    ] {
-        let mut wait_state = wait_state(goal, Duration::ZERO);
-        wait_state.applied(operation("a", "Held"), now);
-        wait_state.listed(&[], now);
-        assert_eq!(wait_state.verdict(now), verdict, "{goal:?}");
-        assert_eq!(wait_state.ignored(), 1);
-        assert!(!wait_state.is_busy());
-    }
-}
-
-#[test]
 fn no_operation_means_idle_only_if_all_operations_are_known() {
     let now = Instant::now();
     let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
@@ -117,17 +100,6 @@ fn operations_do_not_prevent_idle_while_they_are_ignored() {
 }
 
 #[test]
-fn started_is_reached_with_the_first_active_operation() {
-    let now = Instant::now();
-    let mut wait_state = wait_state(WaitGoal::Started, Duration::ZERO);
-    wait_state.listed(&[], now);
-    wait_state.applied(operation("a", "Succeeded"), now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
-    wait_state.applied(operation("b", "Progressing"), now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
-}
-
-#[test]
 fn completed_needs_an_active_operation_and_then_the_completion_of_all() {
     let now = Instant::now();
     let mut wait_state = wait_state(WaitGoal::Completed, Duration::ZERO);
@@ -196,15 +168,4 @@ fn succeeded_depends_on_the_results_of_the_operations() {
         verdict(&["Failed", "Ended"]),
         WaitVerdict::Failed(_)
     ));
-}
-
-#[test]
-fn the_quiet_period_of_an_activity_begins_after_the_last_answer_that_it_was_busy() {
-    let now = Instant::now();
-    let mut wait_state = wait_state(WaitGoal::Idle, QUIET);
-    wait_state.idle(QUIET, now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
-    wait_state.busy(now);
-    wait_state.idle(QUIET, now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::ReachedAt(now + QUIET));
 }
