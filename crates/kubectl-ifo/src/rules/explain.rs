@@ -123,13 +123,19 @@ impl<'r> RuleExplainer<'r> {
         'r: 's,
     {
         let rule: &'r CompiledRule = self.rule;
-        let names = ["detected", "not detected"];
-        let result = self.explain_condition("", &rule.expression, names, scope);
-        if let Some(program) = &rule.continue_while
-            && result == "not detected"
-        {
-            let names = ["continues", "does not continue"];
-            self.explain_condition(" (continueWhile)", program, names, scope);
+        for (field, title, names) in [
+            ("expression", "", ["detected", "not detected"]),
+            (
+                "continueWhile",
+                " (continueWhile)",
+                ["continues", "does not continue"],
+            ),
+        ] {
+            if let Some(program) = rule.program(field)
+                && self.explain_condition(title, program, names, scope) != names[1]
+            {
+                return;
+            }
         }
     }
 
