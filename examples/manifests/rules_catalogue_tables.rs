@@ -112,7 +112,7 @@ fn folder_table(sets: &[Shipped]) -> anyhow::Result<String> {
                 "{}: the meaning must have at most 80 characters and no full stop at the end: {meaning}",
                 place()
             );
-            let state = rule.details.get("state");
+            let state = rule.program("state");
             let states = states(state, &compiled.environment).with_context(place)?;
             writeln!(
                 text,
