@@ -13,25 +13,15 @@
 //! `tests/fixtures/docs`. With the environment variable `IFO_UPDATE_DOCS`, the test writes the new
 //! output to the pages instead of comparing it.
 
-use super::{Scenes, kinds, shipped_rules};
+use super::scene::tests::run_demo;
+use super::shipped_rules;
 use crate::clock;
-use crate::detection::Supervisor;
-use crate::index::{
-    self, Bounds, IndexReader, Key, Object, ReadVersion, Rv, Scope, VersionAssignment, Write, index,
-};
-use crate::replicate::Leadership;
+use crate::index::{Key, Object, Rv, VersionAssignment, Write};
 use crate::resources::tests::{BASE, Fixture, TABLE};
-use crate::rules::Publication;
-use crate::telemetry::Metrics;
-use crate::tracker_task::{self, ActivityWriter};
-use ifo_engine::rules::{RuleBook, compile};
-use ifo_engine::track::{Tracker, TrackerSettings};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 #[path = "../../tests/binaries/mod.rs"]
 mod binaries;
@@ -52,91 +42,6 @@ const NOTE_ABOUT_FILES: &str = "note: showing the operations in ";
 /// The commands of the plugin that need a cluster or a terminal.
 const NEED_CLUSTER: [&str; 4] = ["impact", "support-bundle", "top", "wait"];
 
-/// Runs the demo for [`AGE`], and returns its operations and its records. The caller must have
-/// paused tokio's clock.
-async fn run_demo() -> [Vec<(Key, Value)>; 2] {
-    let scenes = Scenes::open("ifo-system").expect("the scenes are valid");
-    let (mut writer, reader) = index(Bounds {
-        bytes: 1 << 26,
-        age: Duration::from_hours(1),
-    });
-    let metrics = Arc::new(Metrics::new());
-    let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
-    let (feedback, mut reports) = mpsc::channel(64);
-    let (publications, published) = mpsc::channel(64);
-    let supervisor = Supervisor {
-        feed: Arc::new(scenes.objects()),
-        tracker,
-        feedback,
-        metrics: metrics.clone(),
-        resync: Duration::from_secs(30),
-        stored_bytes: Arc::default(),
-        time: Arc::default(),
-    };
-    let settings = TrackerSettings {
-        debounce: Duration::from_secs(5),
-        retain: None,
-        max_records: 1_000,
-        cluster_namespace: "ifo-system".into(),
-    };
-    tokio::spawn(supervisor.run(published));
-    tokio::spawn(async move { while reports.recv().await.is_some() {} });
-    let activity = ActivityWriter::without_gaps(&reader);
-    tokio::spawn(async move {
-        let leadership = Leadership::alone(writer.head());
-        let tracker = Tracker::new(settings, metrics.clone());
-        tracker_task::run(
-            tracker,
-            &mut writer,
-            &leadership,
-            messages,
-            activity,
-            metrics,
-        )
-        .await;
-    });
-    for book in rule_books() {
-        let publication = Publication {
-            target: Arc::new(book.target.clone()),
-            book: Some(Arc::new(book)),
-            removed: false,
-        };
-        let sent = publications.send(publication).await;
-        sent.expect("the supervisor is running");
-    }
-    tokio::spawn(scenes.play());
-    tokio::time::sleep(AGE).await;
-    [index::OPERATIONS, index::RECORDS].map(|scope| objects(&reader, &scope))
-}
-
-/// Returns the shipped rules for the resources of the demo.
-fn rule_books() -> Vec<RuleBook> {
-    let rule_sets = shipped_rules::shipped();
-    let books = kinds::KINDS.iter().map(|kind| {
-        let target = kinds::gvr(kind);
-        let of_target = rule_sets.iter().filter(|it| it.spec.target.gvr() == target);
-        let compiled = of_target.map(|rule_set| {
-            let name = rule_set.metadata.name.as_deref();
-            let name = name.expect("shipped rule sets have a name");
-            Arc::new(compile(name, &rule_set.spec).expect("the shipped rules are valid"))
-        });
-        let compiled = compiled.collect();
-        RuleBook::new(1, target, kind.kind.to_owned(), kind.namespaced, compiled)
-    });
-    books.collect()
-}
-
-/// Returns the objects in a part of the index.
-fn objects(reader: &IndexReader, scope: &Scope) -> Vec<(Key, Value)> {
-    let listed = reader.list(scope, ReadVersion::Latest);
-    let (_, entries) = listed.expect("the latest version is always available");
-    let decoded = entries.iter().map(|entry| {
-        let json = serde_json::from_slice(&entry.json()).expect("the index contains JSON");
-        (entry.key().clone(), json)
-    });
-    decoded.collect()
-}
-
 /// The demo, for the commands of a page.
 struct DocumentedDemo {
     /// Serves the table of operations.
@@ -147,7 +52,7 @@ struct DocumentedDemo {
 
 impl DocumentedDemo {
     async fn start() -> Self {
-        let [operations, records] = run_demo().await;
+        let [operations, records] = run_demo(AGE).await;
         let mut fixture = Fixture::new();
         for (number, (key, object)) in operations.iter().enumerate() {
             let put = Write::Put {

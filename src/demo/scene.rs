@@ -274,4 +274,4 @@ impl RoundAdapter<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -2,25 +2,28 @@
 
 use super::*;
 use crate::demo::{ServedObjects, kinds, shipped_rules};
+use crate::detection::Supervisor;
+use crate::index::{self, Bounds, IndexReader, Key, ReadVersion, Scope, index};
 use crate::observe::{Feed as _, Raw};
+use crate::replicate::Leadership;
+use crate::rules::Publication;
+use crate::telemetry::Metrics;
+use crate::tracker_task::{self, ActivityWriter};
 use futures::StreamExt as _;
 use futures::stream::select_all;
 use ifo_api::{Gvr, Source};
-use ifo_engine::ClockReading;
-use ifo_engine::detect::Evaluation;
-use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
 use ifo_engine::rules::{RuleBook, compile};
-use ifo_engine::track::{TrackerSettings, Write};
+use ifo_engine::track::{Tracker, TrackerSettings};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
 /// An event of a watch, and the time (`at`) since the scenes began to play.
 struct WatchEvent {
     at: Duration,
     resource: Gvr,
-    is_deleted: bool,
     object: Value,
 }
 
@@ -48,9 +51,8 @@ async fn watch_events(length: Duration) -> Vec<WatchEvent> {
     let playing = tokio::spawn(scenes.play());
     let mut events = Vec::new();
     while let Ok(Some((resource, raw))) = timeout_at(begun + length, feeds.next()).await {
-        let (is_deleted, json) = match raw {
-            Raw::Applied(json) => (false, json),
-            Raw::Deleted(json) => (true, json),
+        let json = match raw {
+            Raw::Applied(json) | Raw::Deleted(json) => json,
             Raw::Reset | Raw::Synced => continue,
             gap => panic!("{gap:?}"),
         };
@@ -58,7 +60,6 @@ async fn watch_events(length: Duration) -> Vec<WatchEvent> {
         events.push(WatchEvent {
             at: begun.elapsed(),
             resource,
-            is_deleted,
             object,
         });
     }
@@ -167,124 +168,136 @@ async fn each_round_restores_the_initial_objects() {
     }
 }
 
-/// Collects the operations that a replay shows to clients, as JSON.
-#[derive(Default)]
-struct ShownOperations(Vec<Value>);
-
-impl ReplayObserver for ShownOperations {
-    fn evaluated(&mut self, evaluation: &Evaluation) {
-        assert!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
-    }
-
-    fn changed(&mut self, change: Write, _: ClockReading) {
-        if let Write::Put { object, .. } = change {
-            self.0.extend(object.operation().map(|it| json!(**it)));
-        }
-    }
-}
-
-/// Returns the operations that the shipped rules detect in `events`. If an operation changes, the
-/// result contains each of its versions.
-fn detect(events: &[WatchEvent], begin: ClockReading) -> Vec<Value> {
+/// Runs the demo for the time `age`, and returns its operations and its records. No evaluation of the
+/// shipped rules may fail. The caller must have paused tokio's clock.
+pub(in crate::demo) async fn run_demo(age: Duration) -> [Vec<(Key, Value)>; 2] {
+    let scenes = Scenes::open("ifo-system").expect("the scenes are valid");
+    let (mut writer, reader) = index(Bounds {
+        bytes: 1 << 26,
+        age: Duration::from_hours(1),
+    });
+    let metrics = Arc::new(Metrics::new());
+    let metrics_of_run = metrics.clone();
+    let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
+    let (feedback, mut reports) = mpsc::channel(64);
+    let (publications, published) = mpsc::channel(64);
+    let supervisor = Supervisor {
+        feed: Arc::new(scenes.objects()),
+        tracker,
+        feedback,
+        metrics: metrics.clone(),
+        resync: Duration::from_secs(30),
+        stored_bytes: Arc::default(),
+        time: Arc::default(),
+    };
     let settings = TrackerSettings {
         debounce: Duration::from_secs(5),
         retain: None,
-        max_records: 0,
+        max_records: 1_000,
         cluster_namespace: "ifo-system".into(),
     };
-    let resync = Duration::from_secs(30);
-    let mut replay = Replay::new(settings, resync, begin, ShownOperations::default());
-    for kind in kinds::KINDS {
-        let gvr = kinds::gvr(kind);
-        let sets = shipped_rules::shipped();
-        let sets = sets.iter().filter(|set| set.spec.target.gvr() == gvr);
-        let sets = sets.map(|set| {
-            let name = set.metadata.name.as_deref().unwrap();
-            Arc::new(compile(name, &set.spec).unwrap())
-        });
-        let book = RuleBook::new(
-            1,
-            gvr.clone(),
-            kind.kind.into(),
-            kind.namespaced,
-            sets.collect(),
-        );
-        replay.add_book(&Arc::new(book));
-    }
-    for event in events {
-        replay.advance_to(ClockReading {
-            wall: begin.wall + jiff::SignedDuration::try_from(event.at).unwrap(),
-            steady: begin.steady + event.at,
-        });
-        let json = event.object.to_string();
-        let object = ReplayedObject {
-            target: &event.resource,
-            namespace: event.metadata("namespace"),
-            name: event.metadata("name").unwrap(),
-            json: json.as_bytes(),
+    tokio::spawn(supervisor.run(published));
+    tokio::spawn(async move { while reports.recv().await.is_some() {} });
+    let activity = ActivityWriter::without_gaps(&reader);
+    tokio::spawn(async move {
+        let leadership = Leadership::alone(writer.head());
+        let tracker = Tracker::new(settings, metrics.clone());
+        tracker_task::run(
+            tracker,
+            &mut writer,
+            &leadership,
+            messages,
+            activity,
+            metrics,
+        )
+        .await;
+    });
+    for book in rule_books() {
+        let publication = Publication {
+            target: Arc::new(book.target.clone()),
+            book: Some(Arc::new(book)),
+            removed: false,
         };
-        if event.is_deleted {
-            replay.deleted(object, false);
-        } else {
-            replay.applied(object);
-        }
+        let sent = publications.send(publication).await;
+        sent.expect("the supervisor is running");
     }
-    replay.observer.0
+    tokio::spawn(scenes.play());
+    tokio::time::sleep(age).await;
+    let metrics = metrics_of_run.render();
+    assert!(
+        !metrics.contains("ifo_evaluation_failures_total{"),
+        "{metrics}"
+    );
+    [index::OPERATIONS, index::RECORDS].map(|scope| objects(&reader, &scope))
+}
+
+/// Returns the shipped rules for the resources of the demo.
+fn rule_books() -> Vec<RuleBook> {
+    let rule_sets = shipped_rules::shipped();
+    let books = kinds::KINDS.iter().map(|kind| {
+        let target = kinds::gvr(kind);
+        let of_target = rule_sets.iter().filter(|it| it.spec.target.gvr() == target);
+        let compiled = of_target.map(|rule_set| {
+            let name = rule_set.metadata.name.as_deref();
+            let name = name.expect("shipped rule sets have a name");
+            Arc::new(compile(name, &rule_set.spec).expect("the shipped rules are valid"))
+        });
+        let compiled = compiled.collect();
+        RuleBook::new(1, target, kind.kind.to_owned(), kind.namespaced, compiled)
+    });
+    books.collect()
+}
+
+/// Returns the objects in a part of the index.
+fn objects(reader: &IndexReader, scope: &Scope) -> Vec<(Key, Value)> {
+    let listed = reader.list(scope, ReadVersion::Latest);
+    let (_, entries) = listed.expect("the latest version is always available");
+    let decoded = entries.iter().map(|entry| {
+        let json = serde_json::from_slice(&entry.json()).expect("the index contains JSON");
+        (entry.key().clone(), json)
+    });
+    decoded.collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_user_sees_all_kinds_of_operations_in_the_first_minute() {
     let _simulated = clock::simulated::begin("2030-01-01T00:00:00Z".parse().unwrap());
-    let begin = clock::reading();
-    let events = watch_events(Duration::from_mins(1)).await;
-    let shown = detect(&events, begin);
-    let is = |operation: &Value, kind: &str, name: &str| {
-        let spec = &operation["spec"];
-        spec["subject"]["kind"] == kind && spec["operation"] == name
-    };
-    for (kind, name) in [
-        ("VirtualMachineInstanceMigration", "Running"),
-        ("VirtualMachine", "Migrating"),
-        ("VirtualMachine", "Starting"),
-        ("Deployment", "Rollout"),
-        ("Subscription", "InstallPlanPending"),
-        ("InstallPlan", "Installing"),
-        ("ClusterServiceVersion", "Installing"),
-        ("HyperConverged", "Upgrading"),
-        ("KubeVirt", "Upgrading"),
-        ("CDI", "Upgrading"),
-        ("ClusterVersion", "PartialUpdate"),
-        ("Node", "Cordoned"),
-        ("VirtualMachineSnapshot", "InProgress"),
-        ("Namespace", "Terminating"),
-        ("DataVolume", "ImportInProgress"),
+    let [operations, records] = run_demo(Duration::from_mins(1)).await;
+    let shown = operations.iter().chain(&records).map(|(_, object)| {
+        let spec = &object["spec"];
+        let texts = [&spec["subject"]["kind"], &spec["operation"]];
+        texts
+            .map(|text| text.as_str().unwrap_or_default())
+            .join(" ")
+    });
+    let shown: BTreeSet<String> = shown.collect();
+    for name in [
+        "VirtualMachineInstanceMigration Running",
+        "VirtualMachine Migrating",
+        "VirtualMachine Starting",
+        "Deployment Rollout",
+        "Subscription InstallPlanPending",
+        "InstallPlan Installing",
+        "ClusterServiceVersion Installing",
+        "HyperConverged Upgrading",
+        "KubeVirt Upgrading",
+        "CDI Upgrading",
+        "ClusterVersion PartialUpdate",
+        "Node Cordoned",
+        "VirtualMachineSnapshot InProgress",
+        "Namespace Terminating",
+        "DataVolume ImportInProgress",
     ] {
-        assert!(
-            shown.iter().any(|it| is(it, kind, name)),
-            "{kind} {name}: {:#?}",
-            names(&shown)
-        );
+        assert!(shown.contains(name), "{name}: {shown:#?}");
     }
-    for state in ["Progressing", "Blocked", "Failing"] {
-        let of_state = |it: &&Value| it["status"]["state"] == state;
-        assert!(shown.iter().any(|it| of_state(&it)), "{state}");
-    }
-    let imports = shown
-        .iter()
-        .filter(|it| is(it, "DataVolume", "ImportInProgress"));
-    let progress: BTreeSet<i64> = imports
-        .filter_map(|it| it["status"]["progress"].as_i64())
-        .collect();
-    assert!(progress.len() >= 5, "{progress:?}");
-}
-
-fn names(shown: &[Value]) -> BTreeSet<String> {
-    let name = |it: &Value| {
-        let (spec, status) = (&it["spec"], &it["status"]);
-        let (kind, name) = (&spec["subject"]["kind"], &spec["operation"]);
-        format!("{kind} {name} {} {}", status["state"], status["progress"])
+    let has = |pointer: &str, is_expected: &dyn Fn(&Value) -> bool| {
+        let mut values = operations.iter().filter_map(|(_, it)| it.pointer(pointer));
+        values.any(is_expected)
     };
-    shown.iter().map(name).collect()
+    for state in ["Progressing", "Blocked", "Failing"] {
+        assert!(has("/status/state", &|it| it == state), "{state}");
+    }
+    assert!(has("/status/progress", &Value::is_number));
 }
 
 #[test]
