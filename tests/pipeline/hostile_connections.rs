@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 const MAX_MEMORY: u64 = 128 << 20;
 
 /// The time after which the server closes a connection without a request (`NEWCOMER_IDLE_TIMEOUT`
-/// in `crates/apiserver/src/serve/listen.rs`).
+/// in `crates/apiserver/src/serve/connection/listen.rs`).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn tcp(demo: &Demo) -> TcpStream {

@@ -3,12 +3,12 @@
 //! connection or request takes a slot.
 
 use super::ServerState;
+use super::answer::error_status::ErrorStatus;
 use super::concurrency_limit::RequestingClient;
-use super::connections::{self, ConnectionClass, ConnectionRefused};
-use super::error_status::ErrorStatus;
+use super::connection::connections::{self, ConnectionClass, ConnectionRefused};
+use super::connection::websocket;
+use super::request::selectors::ReviewedSelectors;
 use super::request::{self, Query};
-use super::selectors::ReviewedSelectors;
-use super::websocket;
 use crate::auth::{
     ANONYMOUS_USER, AccessDecision, Attributes, PeerCertificates, Unauthenticated, User,
 };

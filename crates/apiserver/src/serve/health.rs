@@ -4,7 +4,7 @@
 //! So only the path of the check contains it, such as `/readyz/replica`. The `ClusterRole`
 //! `system:monitoring` has the right to get this path.
 
-use super::responses::{json, plain};
+use super::answer::responses::{json, plain};
 use super::{Readiness, ServerState, VersionInfo};
 use axum::Router;
 use axum::body::Body;

@@ -1,6 +1,6 @@
 //! Optional callbacks with which a program that uses this crate changes how requests are processed.
 
-use super::error_status::ErrorStatus;
+use super::answer::error_status::ErrorStatus;
 use super::request::Query;
 use super::resource::ResourceInfo;
 use crate::auth::{Attributes, ResourceAttributes, User};

@@ -3,9 +3,9 @@
 //! counts and logs the request. It also limits the time in which the client must read the answer.
 
 use super::admission::{Requested, Slot, admit};
-use super::delivery::Delivery;
-use super::error_status::ErrorStatus;
-use super::gzip;
+use super::answer::error_status::ErrorStatus;
+use super::answer::gzip;
+use super::connection::delivery::Delivery;
 use super::request::method_name;
 use super::request_log::{ClientAddress, LoggedRequest};
 use super::{REQUEST_TIMEOUT, ServerState};

@@ -4,12 +4,10 @@
 //! resources.
 //!
 //! ```text
-//! listen ─▶ middleware ─▶ admission (authenticate, authorize) ─▶ probes │ discovery │ openapi
-//!                                                         └▶ get │ list │ watch
-//! request · negotiation · list_options · selectors: parse the request
-//! encoder · error_status · responses · gzip: create the answer
-//! delivery: send the answer, and abort it if the client reads too slowly
-//! connections · concurrency_limit: limit the load       request_log: log each request
+//! connection ─▶ middleware ─▶ admission (authenticate, authorize) ─▶ health │ describe
+//!                                                             └▶ read (get, list, watch)
+//! request: parse the request                 answer: encode the answer
+//! concurrency_limit: limit the load          request_log: log each request
 //! ```
 //!
 //! Guarantees:
@@ -21,45 +19,33 @@
 //! - No request makes a handler panic, or makes the memory grow without a limit.
 
 mod admission;
+mod answer;
 mod concurrency_limit;
-mod connections;
-mod delivery;
-pub mod discovery;
-mod document;
-mod encoder;
-mod error_status;
+mod connection;
+mod describe;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
-mod get;
-mod gzip;
 mod health;
 mod hooks;
-mod list;
-mod list_options;
-pub mod listen;
 mod middleware;
-mod negotiation;
-pub mod openapi;
-mod quoting;
+mod read;
 mod readiness;
 mod request;
 mod request_log;
 mod resource;
-mod responses;
-mod selectors;
-mod watch;
-mod websocket;
 
-pub use connections::Connections;
-pub use error_status::ErrorStatus;
+pub use answer::error_status::ErrorStatus;
+pub use connection::connections::Connections;
+pub use connection::listen;
+pub use describe::{discovery, openapi};
 pub use hooks::{Hooks, NoHooks, Read, version_of_list};
 pub use readiness::Readiness;
+pub use request::selectors::ReviewedSelectors;
 pub use request::{Query, verb};
 pub use request_log::{ACCESS_LOG, ClientAddress};
 pub use resource::{
     Cell, CellContext, CellValue, Column, Resource, ResourceInfo, SelectableField, any_label,
 };
-pub use selectors::ReviewedSelectors;
 
 use crate::Model;
 use crate::auth::{Attributes, Authenticate, Authorize, ResourceAttributes};
@@ -69,9 +55,11 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use concurrency_limit::ConcurrencyLimit;
+use connection::websocket;
 use futures::StreamExt as _;
 use http::HeaderMap;
 use middleware::Admitted;
+use read::{get, list, watch};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;

@@ -25,7 +25,7 @@ impl Readiness {
         Self::default()
     }
 
-    /// Records that the index is complete, or that the time limit for filling it is over. Before
+    /// Records that the store is complete, or that the time limit for filling it is over. Before
     /// this call, the server answers get, list and watch with a 429, and the check `informer-sync`
     /// fails.
     pub fn set_synced(&self) {

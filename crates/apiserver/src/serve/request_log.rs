@@ -8,7 +8,7 @@
 //! The formatter of the log escapes control characters.
 
 use super::admission::Requested;
-use super::quoting::clip;
+use super::answer::responses::clip;
 use crate::auth::{Attributes, User};
 use crate::clock;
 use http::{HeaderValue, StatusCode, Uri};

@@ -1,7 +1,7 @@
 //! Describes the resources that the server serves: names, table columns, selectable fields, and the
 //! store of the objects.
 
-use super::error_status::ErrorStatus;
+use super::answer::error_status::ErrorStatus;
 use crate::Model;
 use crate::store::{Collection, Key, Reader};
 use jiff::Timestamp;

@@ -1,9 +1,9 @@
 //! Determines the start, the bookmarks and the duration of a watch from its options.
 
 use crate::Model;
-use crate::serve::error_status::ErrorStatus;
-use crate::serve::list_options::Options;
+use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::request::Query;
+use crate::serve::request::list_options::Options;
 use crate::store::Rv;
 use std::time::Duration;
 

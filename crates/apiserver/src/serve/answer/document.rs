@@ -11,7 +11,7 @@ use sha2::{Digest, Sha512};
 
 /// A document, its media type and its entity tag.
 #[derive(Clone, Debug)]
-pub(super) struct Document {
+pub struct Document {
     body: Bytes,
     content_type: &'static str,
     /// The SHA-512 of the body.
@@ -21,7 +21,7 @@ pub(super) struct Document {
 impl Document {
     /// Creates a document from `value`. The body is one line of compact JSON, as in the
     /// kube-apiserver.
-    pub(super) fn json(value: &serde_json::Value, content_type: &'static str) -> Self {
+    pub fn json(value: &serde_json::Value, content_type: &'static str) -> Self {
         let body = format!("{value}\n");
         Self {
             hash: format!("{:X}", Sha512::digest(&body)),
@@ -32,13 +32,13 @@ impl Document {
 
     /// Returns the SHA-512 of the body in upper-case hexadecimal digits. The entity tag is this
     /// text in quotes.
-    pub(super) fn hash(&self) -> &str {
+    pub fn hash(&self) -> &str {
         &self.hash
     }
 
     /// Returns the document, or a 304 if the client already has the document. The answer has the
     /// header `ETag` in both cases.
-    pub(super) fn answer(&self, request: &HeaderMap) -> Response {
+    pub fn answer(&self, request: &HeaderMap) -> Response {
         let mut known = request.get_all(IF_NONE_MATCH).iter();
         let is_known = known.any(|tags| tags.to_str().is_ok_and(|tags| tags.contains(&self.hash)));
         let mut response = if is_known {

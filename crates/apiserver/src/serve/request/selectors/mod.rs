@@ -1,13 +1,13 @@
 //! Parses label selectors and field selectors, and compares them with objects. Input: the query
 //! options `labelSelector` and `fieldSelector`. Output: a [`Selector`] that selects objects in the
-//! index, and the requirements in the form of a `SubjectAccessReview` ([`ReviewedSelectors`]).
+//! store, and the requirements in the form of a `SubjectAccessReview` ([`ReviewedSelectors`]).
 
 mod fields;
 mod labels;
 
-use super::error_status::ErrorStatus;
-use super::request::Query;
-use super::resource::Resource;
+use crate::serve::answer::error_status::ErrorStatus;
+use crate::serve::request::Query;
+use crate::serve::resource::Resource;
 use crate::store::{Entry, Scope};
 use crate::{Model, auth};
 
@@ -77,7 +77,7 @@ impl<M: Model> Selector<M> {
             && labels::all_match(&self.labels, |key| M::label(entry.object(), key))
     }
 
-    /// Returns a part of the index that contains all selected objects of `resource`: one object,
+    /// Returns a part of the store that contains all selected objects of `resource`: one object,
     /// one namespace or all objects of the resource. `namespace` is the namespace in the path, or
     /// empty if the path has no namespace.
     pub fn scope(&self, namespace: &str, resource: &Resource<M>) -> Scope {
@@ -192,7 +192,7 @@ mod tests {
     /// Compares the results of `parse` with the results of Kubernetes' library
     /// `k8s.io/apimachinery`, which are in a golden file. `kind` is `labels` or `fields`.
     pub fn compare(kind: &str, parse: impl Fn(&str) -> Option<Vec<String>>) {
-        let golden = include_str!("../../../../../tests/golden/selectors.json");
+        let golden = include_str!("../../../../../../tests/golden/selectors.json");
         let golden: BTreeMap<String, serde_json::Value> = serde_json::from_str(golden).unwrap();
         let cases: Vec<Case> = serde_json::from_value(golden[kind].clone()).unwrap();
         assert!(cases.len() > 100);

@@ -1,4 +1,4 @@
-//! Creates responses from encoded bodies.
+//! Creates responses from encoded bodies, and shortens texts of clients.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -30,4 +30,13 @@ pub fn plain(code: StatusCode, text: impl Into<String>) -> Response {
         HeaderValue::from_static("nosniff"),
     );
     response
+}
+
+/// Returns `text`, shortened to at most `max_bytes` bytes and an ellipsis.
+pub fn clip(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
+        text.truncate(text.floor_char_boundary(max_bytes));
+        text.push('…');
+    }
+    text
 }

@@ -1,7 +1,7 @@
 //! Parses field selectors, such as `metadata.name=x,status.phase!=Completed`, and compares them
 //! with objects.
 
-use crate::serve::error_status::ErrorStatus;
+use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::resource::{Resource, SelectableField};
 use crate::store::Entry;
 use crate::{Model, auth};
@@ -18,7 +18,7 @@ pub struct FieldRequirement {
     pub value: String,
 }
 
-/// The source of a field's value in an entry of the index (the objects in memory).
+/// The source of a field's value in an entry of the store.
 #[derive(Clone, Debug)]
 pub enum FieldSource<M: Model> {
     /// The field `metadata.name`.
@@ -154,7 +154,7 @@ impl<M: Model> ResolvedFieldRequirement<M> {
     ///
     /// - `metadata.name=a` gives `a`.
     /// - `metadata.name!=a` and `metadata.namespace=a` give None.
-    /// - `metadata.name=` gives None, because the index cannot look up an empty name.
+    /// - `metadata.name=` gives None, because the store cannot look up an empty name.
     pub fn required_value(&self, wanted: &FieldSource<M>) -> Option<&str> {
         let is_wanted = discriminant(&self.source) == discriminant(wanted);
         (is_wanted && self.equal && !self.value.is_empty()).then_some(&self.value)
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn selectors_are_parsed_as_in_kubernetes() {
-        crate::serve::selectors::tests::compare("fields", |text| {
+        crate::serve::request::selectors::tests::compare("fields", |text| {
             Some(parse(text).ok()?.iter().map(term).collect())
         });
     }

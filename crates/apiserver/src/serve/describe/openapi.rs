@@ -12,12 +12,12 @@
 mod paths;
 mod schemas;
 
-use super::VersionInfo;
 use super::discovery::JSON;
-use super::document::Document;
-use super::negotiation::{AcceptClause, clauses};
-use super::resource::Resource;
 use crate::Model;
+use crate::serve::VersionInfo;
+use crate::serve::answer::document::Document;
+use crate::serve::request::negotiation::{AcceptClause, clauses};
+use crate::serve::resource::Resource;
 use axum::Router;
 use axum::extract::RawQuery;
 use axum::response::{IntoResponse, Response};

@@ -2,8 +2,7 @@
 //! Clients depend on the error answers of the kube-apiserver. If the kube-apiserver has the same
 //! error, its answer has the same message, reason and details.
 
-use super::quoting::clip;
-use super::responses::json;
+use super::responses::{clip, json};
 use crate::auth::{Attributes, ResourceAttributes, User};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};

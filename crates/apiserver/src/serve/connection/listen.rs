@@ -8,9 +8,9 @@
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::delivery::{AbortableExchange, STALL_TIMEOUT};
-use super::request_log::ClientAddress;
 use super::websocket::EventSocket;
 use crate::auth::PeerCertificates;
+use crate::serve::request_log::ClientAddress;
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};

@@ -1,8 +1,8 @@
 //! Content negotiation. Input: the header `Accept` and the query of a request. Output: the form in
 //! which the answer shows objects. The server sends only JSON.
 
-use super::error_status::ErrorStatus;
-use super::request::Query;
+use crate::serve::answer::error_status::ErrorStatus;
+use crate::serve::request::Query;
 use http::{HeaderMap, header};
 
 /// Largest number of media types that the server reads from a header. It ignores the others.

@@ -18,7 +18,7 @@
 mod bearer_subprotocol;
 
 use super::delivery::STALL_TIMEOUT;
-use super::error_status::ErrorStatus;
+use crate::serve::answer::error_status::ErrorStatus;
 use axum::body::Body;
 use axum::response::Response;
 use base64::Engine as _;

@@ -12,18 +12,18 @@
 mod plan;
 
 use self::plan::{WatchPlan, WatchStart};
-use super::REQUEST_TIMEOUT;
-use super::encoder::{Encoder, VersionedEntry};
-use super::error_status::ErrorStatus;
-use super::hooks::Hooks;
 use super::list::FRESHNESS_TIMEOUT;
-use super::list_options::Options;
-use super::negotiation::{ObjectForm, negotiate};
-use super::request::Query;
-use super::resource::Resource;
-use super::responses::json;
-use super::selectors::Selector;
 use crate::auth::ResourceAttributes;
+use crate::serve::REQUEST_TIMEOUT;
+use crate::serve::answer::encoder::{Encoder, VersionedEntry};
+use crate::serve::answer::error_status::ErrorStatus;
+use crate::serve::answer::responses::json;
+use crate::serve::hooks::Hooks;
+use crate::serve::request::Query;
+use crate::serve::request::list_options::Options;
+use crate::serve::request::negotiation::{ObjectForm, negotiate};
+use crate::serve::request::selectors::Selector;
+use crate::serve::resource::Resource;
 use crate::store::{Change, Cursor, Entry, Rv, Scope};
 use crate::{Model, clock};
 use axum::body::Body;
@@ -150,7 +150,7 @@ impl<M: Model> Watcher<M> {
                 WatchStep::Over => return None,
                 WatchStep::Start(start) => {
                     let stop = self.stop.clone();
-                    // The start of a watch may wait until the index reaches the requested version.
+                    // The start of a watch may wait until the store reaches the requested version.
                     // After `FRESHNESS_TIMEOUT`, the client gets an error. As in the
                     // kube-apiserver, the client gets the error even if the watch should have ended
                     // earlier.
@@ -200,7 +200,7 @@ impl<M: Model> Watcher<M> {
         };
         match start {
             WatchStart::After(rv) => {
-                // If the index does not reach the version in time, the leader that issued the
+                // If the store does not reach the version in time, the leader that issued the
                 // version may have crashed. Then changes up to this version may be lost, so the
                 // client must list again. Clients list again after a 410, but not after a 504.
                 if !reader.wait_until_reached(rv, FRESHNESS_TIMEOUT).await {

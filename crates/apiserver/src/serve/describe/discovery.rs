@@ -9,9 +9,9 @@
 //! object. This is important: while the discovery of an aggregated API fails, Kubernetes cannot
 //! delete any namespace in the cluster.
 
-use super::document::Document;
-use super::negotiation::{AcceptClause, clauses, unacceptable};
-use super::resource::ResourceInfo;
+use crate::serve::answer::document::Document;
+use crate::serve::request::negotiation::{AcceptClause, clauses, unacceptable};
+use crate::serve::resource::ResourceInfo;
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;

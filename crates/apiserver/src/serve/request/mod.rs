@@ -2,8 +2,12 @@
 //! namespace, the name and the query options, as in the kube-apiserver's `RequestInfo`. The parser
 //! does not check whether the resource exists.
 
-use super::error_status::ErrorStatus;
+pub mod list_options;
+pub mod negotiation;
+pub mod selectors;
+
 use crate::auth::{Attributes, ResourceAttributes};
+use crate::serve::answer::error_status::ErrorStatus;
 use http::{Method, Uri};
 use jiff::SignedDuration;
 use percent_encoding::percent_decode_str;

@@ -1,13 +1,13 @@
 //! Answers get requests: the newest version of one object.
 
-use super::encoder::{Encoder, VersionedEntry};
-use super::error_status::ErrorStatus;
 use super::list::FRESHNESS_TIMEOUT;
-use super::negotiation::negotiate;
-use super::request::Query;
-use super::resource::Resource;
-use super::responses::json;
 use crate::auth::ResourceAttributes;
+use crate::serve::answer::encoder::{Encoder, VersionedEntry};
+use crate::serve::answer::error_status::ErrorStatus;
+use crate::serve::answer::responses::json;
+use crate::serve::request::Query;
+use crate::serve::request::negotiation::negotiate;
+use crate::serve::resource::Resource;
 use crate::store::Rv;
 use crate::{Model, clock};
 use axum::response::Response;
@@ -15,7 +15,7 @@ use http::HeaderMap;
 
 /// Answers a get request. This function supports these query options, and ignores all others:
 ///
-/// - `resourceVersion`: the function waits until the index (the objects in memory) has reached this
+/// - `resourceVersion`: the function waits until the store has reached this
 ///   version. If this takes longer than [`FRESHNESS_TIMEOUT`], the client gets a 504.
 /// - `pretty`: requests indented JSON.
 /// - `includeObject`: selects the object in each row of a table.

@@ -1,8 +1,8 @@
 //! Encodes objects, lists and watch events as JSON, in the form that the client requests.
 
-use super::negotiation::{Include, ObjectForm};
-use super::resource::{CellContext, CellValue, Resource};
 use crate::Model;
+use crate::serve::request::negotiation::{Include, ObjectForm};
+use crate::serve::resource::{CellContext, CellValue, Resource};
 use crate::store::{Entry, Rv};
 use jiff::Timestamp;
 use std::borrow::Cow;

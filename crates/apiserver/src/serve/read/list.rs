@@ -5,16 +5,16 @@
 //! Comparing many objects with a selector takes time, so a list pauses regularly to let other
 //! requests run.
 
-use super::encoder::{Encoder, ListMeta, VersionedEntry};
-use super::error_status::ErrorStatus;
-use super::hooks::{Hooks, ListVersion};
-use super::list_options::Options;
-use super::negotiation::{ObjectForm, negotiate};
-use super::request::Query;
-use super::resource::Resource;
-use super::responses::json;
-use super::selectors::Selector;
 use crate::auth::ResourceAttributes;
+use crate::serve::answer::encoder::{Encoder, ListMeta, VersionedEntry};
+use crate::serve::answer::error_status::ErrorStatus;
+use crate::serve::answer::responses::json;
+use crate::serve::hooks::{Hooks, ListVersion};
+use crate::serve::request::Query;
+use crate::serve::request::list_options::Options;
+use crate::serve::request::negotiation::{ObjectForm, negotiate};
+use crate::serve::request::selectors::Selector;
+use crate::serve::resource::Resource;
 use crate::store::{Entry, ReadVersion, Rv, Scope};
 use crate::{Model, clock};
 use axum::body::Body;
@@ -87,7 +87,7 @@ impl ContinueToken {
 /// The parsed options that select the version and the page of a list.
 struct ListRange {
     version: ReadVersion,
-    /// The version that the index must have reached before the list is answered. None if any
+    /// The version that the store must have reached before the list is answered. None if any
     /// version is sufficient.
     min_version: Option<u64>,
     token: Option<ContinueToken>,
@@ -116,8 +116,8 @@ impl ListRange {
             let rv = u64::try_from(token.rv).ok();
             return Ok(Self {
                 version: rv.map_or(ReadVersion::Latest, |rv| ReadVersion::Exact(Rv(rv))),
-                // The token may come from a replica whose index is ahead of this index. Then the
-                // list must wait until this index has the version.
+                // The token may come from a replica whose store is ahead of this store. Then the
+                // list must wait until this store has the version.
                 min_version: rv,
                 token: Some(token),
                 limit,

@@ -1,10 +1,10 @@
 //! Parses and checks the query options of lists and watches (`metav1.ListOptions`).
 
-use super::error_status::ErrorStatus;
-use super::request::Query;
-use super::resource::Resource;
 use super::selectors::Selector;
 use crate::Model;
+use crate::serve::answer::error_status::ErrorStatus;
+use crate::serve::request::Query;
+use crate::serve::resource::Resource;
 
 const MATCH: &str = "resourceVersionMatch";
 

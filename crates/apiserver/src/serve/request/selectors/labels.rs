@@ -2,7 +2,7 @@
 //! selectors with the labels of objects. The file `parser.rs` parses label selectors.
 
 use crate::auth;
-use crate::serve::error_status::ErrorStatus;
+use crate::serve::answer::error_status::ErrorStatus;
 use std::collections::BTreeSet;
 
 /// One requirement of a label selector.
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn selectors_are_parsed_as_in_kubernetes() {
-        crate::serve::selectors::tests::compare("labels", |text| {
+        crate::serve::request::selectors::tests::compare("labels", |text| {
             Some(parse(text).ok()?.iter().map(term).collect())
         });
     }

@@ -1,0 +1,7 @@
+//! Connections: the listener accepts them, and limits their number. The module `delivery` aborts answers
+//! that clients read too slowly, and the module `websocket` sends watches over WebSocket.
+
+pub mod connections;
+pub mod delivery;
+pub mod listen;
+pub mod websocket;

@@ -1,0 +1,4 @@
+//! Describes the resources to clients: discovery and `OpenAPI`.
+
+pub mod discovery;
+pub mod openapi;
