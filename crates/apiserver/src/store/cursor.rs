@@ -46,7 +46,7 @@ impl<M: Model> Cursor<M> {
     ///
     /// # Errors
     ///
-    /// [`VersionUnavailable`] if the ring buffer has dropped the next change, or if the whole index
+    /// [`VersionUnavailable`] if the ring buffer has dropped the next change, or if the whole store
     /// was replaced. Later calls return the same error.
     pub async fn next(&mut self) -> Result<Vec<Change<M>>, VersionUnavailable> {
         loop {

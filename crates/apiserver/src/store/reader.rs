@@ -129,7 +129,7 @@ impl<M: Model> Reader<M> {
     /// Returns the oldest version that can be read. A watch may start at this version or at the
     /// version of any later change.
     pub fn oldest(&self) -> Rv {
-        self.shared().objects().ring.oldest_readable()
+        self.shared().objects().ring.oldest_readable
     }
 
     /// Waits until the published version is at least `rv`. Returns false if this takes longer than
@@ -224,7 +224,7 @@ impl<M: Model> Reader<M> {
     /// Returns the memory of the entries that are in the ring buffer but no longer in the store, in
     /// bytes. [`Bounds::bytes`] limits this memory.
     pub fn ring_bytes(&self) -> usize {
-        self.shared().objects().ring.bytes()
+        self.shared().objects().ring.bytes
     }
 
     /// Returns the age of the oldest change in the ring buffer, or zero if there is no change.

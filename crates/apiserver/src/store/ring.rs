@@ -27,8 +27,9 @@ pub(super) struct Ring<M: Model> {
     slots: VecDeque<RingSlot<M>>,
     /// The oldest version that can be read. It is the version of the last change that the ring has
     /// dropped. Before the first drop, it is the first version of the store.
-    oldest_readable: Rv,
-    bytes: usize,
+    pub oldest_readable: Rv,
+    /// The memory that only the ring holds.
+    pub bytes: usize,
     bounds: Bounds,
     /// True if a timer will trim the ring, even if no change is added.
     pub has_trim_timer: bool,
@@ -164,14 +165,6 @@ impl<M: Model> Ring<M> {
             asked,
             oldest: self.oldest_readable,
         }
-    }
-
-    pub(super) fn oldest_readable(&self) -> Rv {
-        self.oldest_readable
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// Returns the age of the oldest change, or zero if the ring is empty.

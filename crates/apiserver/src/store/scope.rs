@@ -23,17 +23,8 @@ impl Scope {
         match self {
             Self::Namespace(namespace) => *namespace == key.namespace,
             Self::Object(object) => object == key,
-            whole => whole.has_namespace(&key.namespace),
-        }
-    }
-
-    /// Returns true if the scope contains objects whose keys have this namespace.
-    pub(super) fn has_namespace(&self, namespace: &str) -> bool {
-        match self {
-            Self::Collection(collection) => collection.has_namespace(namespace),
+            Self::Collection(collection) => collection.has_namespace(&key.namespace),
             Self::Everything => true,
-            Self::Namespace(own) => **own == *namespace,
-            Self::Object(key) => *key.namespace == *namespace,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the index (the operations and records in memory): lists while a writer writes, the
+//! Tests of the store: lists while a writer writes, the
 //! limits of the ring buffer (the recent changes), the versions, and the replacement of the whole
 //! state.
 
@@ -48,17 +48,17 @@ type Reader = super::Reader<Numbers>;
 
 const DEFAULT: Scope = Scope::Collection(Collection::DEFAULT);
 
-fn index(bounds: Bounds) -> (Writer, Reader) {
+fn store(bounds: Bounds) -> (Writer, Reader) {
     open(bounds)
 }
 
-fn index_from(bounds: Bounds, start: Rv) -> (Writer, Reader) {
+fn store_from(bounds: Bounds, start: Rv) -> (Writer, Reader) {
     open_from(bounds, start)
 }
 
 #[test]
 fn the_json_is_encoded_once() {
-    let (mut writer, reader) = index(MANY);
+    let (mut writer, reader) = store(MANY);
     let rv = writer
         .commit([put("a", "x", 7)], VersionAssignment::Mint)
         .unwrap();
@@ -109,7 +109,7 @@ fn read_available(mut cursor: Cursor) -> Vec<Change> {
 
 #[test]
 fn lists_beside_a_fast_writer_are_exact() {
-    let (mut writer, reader) = index(MANY);
+    let (mut writer, reader) = store(MANY);
     let mut at = reader.head();
     let done = Arc::new(AtomicBool::new(false));
     let (log, states) = mpsc::channel();
@@ -168,7 +168,7 @@ fn lists_beside_a_fast_writer_are_exact() {
 
 /// Returns the number of bytes that one replaced object takes in the ring buffer.
 fn replaced_weight() -> usize {
-    let (mut writer, reader) = index(MANY);
+    let (mut writer, reader) = store(MANY);
     let empty = reader.ring_bytes();
     writer
         .commit(vec![put("w", "w", 1)], VersionAssignment::Mint)
@@ -196,7 +196,7 @@ fn the_ring_counts_only_its_own_bytes_and_stays_within_its_limit() {
     assert!((1_000..3_000).contains(&one), "{one}");
 
     let bytes = 10 * one;
-    let (mut writer, reader) = index(Bounds { bytes, ..MANY });
+    let (mut writer, reader) = store(Bounds { bytes, ..MANY });
     let first = reader.head();
     for n in 0..100 {
         writer
@@ -217,7 +217,7 @@ fn the_ring_counts_only_its_own_bytes_and_stays_within_its_limit() {
 #[test]
 fn the_ring_drops_old_changes_and_the_state_is_kept() {
     let age = Duration::from_mins(1);
-    let (mut writer, reader) = index(Bounds { age, ..MANY });
+    let (mut writer, reader) = store(Bounds { age, ..MANY });
     assert_eq!(reader.ring_age(), Duration::ZERO);
     let first = writer
         .commit(vec![put("a", "x", 1)], VersionAssignment::Mint)
@@ -288,7 +288,7 @@ fn end_all(writer: &mut Writer) -> Rv {
 
 #[test]
 fn a_batch_larger_than_the_ring_reaches_cursors_that_are_up_to_date() {
-    let (mut writer, reader) = index(SERVER_BOUNDS);
+    let (mut writer, reader) = store(SERVER_BOUNDS);
     let before = end_all(&mut writer);
     assert!(
         reader.ring_bytes() > SERVER_BOUNDS.bytes
@@ -308,7 +308,7 @@ fn a_batch_larger_than_the_ring_reaches_cursors_that_are_up_to_date() {
 
 #[tokio::test(start_paused = true)]
 async fn young_changes_expire_without_a_further_commit() {
-    let (mut writer, reader) = index(SERVER_BOUNDS);
+    let (mut writer, reader) = store(SERVER_BOUNDS);
     let before = end_all(&mut writer);
     tokio::time::sleep(Bounds::MIN_AGE / 2).await;
     assert!(reader.follow(before, DEFAULT).is_ok());
@@ -330,7 +330,7 @@ fn young_changes_are_limited_as_well() {
         bytes: 10 * one,
         ..MANY
     };
-    let (mut writer, reader) = index(bounds);
+    let (mut writer, reader) = store(bounds);
     for n in 0..500 {
         let batch = vec![put("w", "w", n), put("w", "w", n + 1000)];
         writer.commit(batch, VersionAssignment::Mint).unwrap();
@@ -346,7 +346,7 @@ fn young_changes_are_limited_as_well() {
 
 #[test]
 fn an_empty_index_is_listed_and_followed_from_its_first_version() {
-    let (mut writer, reader) = index_from(MANY, Rv(7));
+    let (mut writer, reader) = store_from(MANY, Rv(7));
     assert_eq!((reader.head(), reader.oldest()), (Rv(7), Rv(7)));
     for at in [ReadVersion::Latest, ReadVersion::Exact(Rv(7))] {
         let (rv, entries) = reader.list(&DEFAULT, at).unwrap();
@@ -363,7 +363,7 @@ fn an_empty_index_is_listed_and_followed_from_its_first_version() {
 
 #[test]
 fn a_version_that_no_change_had_is_unavailable() {
-    let (mut writer, reader) = index_from(MANY, Rv(10));
+    let (mut writer, reader) = store_from(MANY, Rv(10));
     for rv in [20, 30] {
         writer
             .commit(vec![put("a", "x", rv)], VersionAssignment::Exact(Rv(rv)))
@@ -393,7 +393,7 @@ fn a_version_that_no_change_had_is_unavailable() {
 
 #[test]
 fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
-    let (mut writer, reader) = index(MANY);
+    let (mut writer, reader) = store(MANY);
     let key = Key::new("a", "x");
     let rv = writer
         .commit(vec![put("a", "x", 1)], VersionAssignment::Mint)
@@ -430,7 +430,7 @@ fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
 
 #[test]
 fn a_write_that_changes_nothing_has_no_version() {
-    let (mut writer, reader) = index(MANY);
+    let (mut writer, reader) = store(MANY);
     let head = writer
         .commit(vec![put("a", "x", 1)], VersionAssignment::Mint)
         .unwrap();
@@ -457,11 +457,11 @@ fn a_write_that_changes_nothing_has_no_version() {
 #[tokio::test(start_paused = true)]
 async fn versions_follow_the_monotonic_clock_from_the_start_of_the_term() {
     let before = Rv::of_clock(clock::now());
-    let (writer, _) = index(MANY);
+    let (writer, _) = store(MANY);
     assert!(writer.head() >= before);
 
     let _time = clock::simulated::begin(Timestamp::from_microsecond(1_000).unwrap());
-    let (mut writer, _) = index_from(MANY, Rv(1_000));
+    let (mut writer, _) = store_from(MANY, Rv(1_000));
     tokio::time::advance(Duration::from_millis(5)).await;
     let two = vec![put("a", "x", 1), put("a", "y", 1)];
     assert_eq!(
@@ -498,7 +498,7 @@ async fn versions_follow_the_monotonic_clock_from_the_start_of_the_term() {
 #[tokio::test(start_paused = true)]
 async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() {
     let _time = clock::simulated::begin(Timestamp::UNIX_EPOCH);
-    let (mut writer, reader) = index_from(MANY, Rv(10));
+    let (mut writer, reader) = store_from(MANY, Rv(10));
     writer
         .commit(vec![put("a", "x", 1)], VersionAssignment::Exact(Rv(20)))
         .unwrap();
@@ -542,7 +542,7 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
 
 #[tokio::test]
 async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
-    let (mut writer, reader) = index_from(MANY, Rv(10));
+    let (mut writer, reader) = store_from(MANY, Rv(10));
     for rv in [20, 30] {
         writer
             .commit(vec![put("a", "x", rv)], VersionAssignment::Exact(Rv(rv)))
@@ -594,7 +594,7 @@ async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
 #[tokio::test(start_paused = true)]
 async fn versions_stay_below_2_to_the_53() {
     let _time = clock::simulated::begin(Timestamp::UNIX_EPOCH);
-    let (mut writer, reader) = index_from(MANY, Rv(Rv::MAX.0 - 2));
+    let (mut writer, reader) = store_from(MANY, Rv(Rv::MAX.0 - 2));
     let last = writer
         .commit(vec![put("a", "x", 1)], VersionAssignment::Mint)
         .unwrap();
@@ -614,7 +614,7 @@ async fn versions_stay_below_2_to_the_53() {
 
 #[test]
 fn an_unchanged_put_with_an_exact_version_sets_the_version() {
-    let (mut writer, reader) = index_from(MANY, Rv(1));
+    let (mut writer, reader) = store_from(MANY, Rv(1));
     for rv in [5, 6] {
         writer
             .commit(vec![put("a", "x", 1)], VersionAssignment::Exact(Rv(rv)))
@@ -628,7 +628,7 @@ fn an_unchanged_put_with_an_exact_version_sets_the_version() {
 fn changes_of_one_version_are_visible_atomically() {
     // The limit is reached in the middle of a batch of two changes.
     let bytes = 3 * replaced_weight();
-    let (mut writer, reader) = index_from(Bounds { bytes, ..MANY }, Rv(1));
+    let (mut writer, reader) = store_from(Bounds { bytes, ..MANY }, Rv(1));
     for rv in 2..9 {
         let batch = vec![put("a", "x", rv), put("a", "y", rv)];
         let previous = reader.head();
@@ -647,7 +647,7 @@ fn changes_of_one_version_are_visible_atomically() {
 
 #[test]
 fn lists_finish_beside_a_writer_that_overflows_the_ring() {
-    let (mut writer, reader) = index(Bounds { bytes: 0, ..MANY });
+    let (mut writer, reader) = store(Bounds { bytes: 0, ..MANY });
     let fill: Vec<_> = (0..200).map(|n| put("a", &n.to_string(), 0)).collect();
     writer.commit(fill, VersionAssignment::Mint).unwrap();
     let done = Arc::new(AtomicBool::new(false));

@@ -53,7 +53,7 @@ impl Numbering {
     }
 }
 
-/// Creates an empty index with its writer and a reader.
+/// Creates an empty store with its writer and a reader.
 pub(super) fn writer_and_reader<M: Model>(bounds: Bounds, start: Rv) -> (Writer<M>, Reader<M>) {
     let shared = Arc::new(State::new(bounds, start));
     let (current, read) = watch::channel(shared.clone());
@@ -68,17 +68,17 @@ pub(super) fn writer_and_reader<M: Model>(bounds: Bounds, start: Rv) -> (Writer<
 
 impl<M: Model> Writer<M> {
     /// Begins a leadership term, the time for which one leader holds the Lease. The version of the
-    /// index becomes `start`. If the store has published a version before, this method commits a
+    /// store becomes `start`. If the store has published a version before, this method commits a
     /// marker, which is a version without a changed object. All later versions of the term are
     /// above `start`. No later version can be issued before [`Writer::reserve`] is called.
     ///
     /// # Errors
     ///
     /// `start` is not above the newest version, or there are no more versions. In both cases, the
-    /// index is unchanged.
+    /// store is unchanged.
     pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
         if self.head() == Rv(0) {
-            // An index at version 0 has never published a version, so it is empty. An empty state
+            // A store at version 0 has never published a version, so it is empty. An empty state
             // that begins at `start` replaces it. A watch can start at the first version of a
             // state, so no marker is needed.
             check_above(start, Rv(0))?;
@@ -104,7 +104,7 @@ impl<M: Model> Writer<M> {
     /// # Errors
     ///
     /// `rv` is not above the newest version, or there are no more versions. In both cases, the
-    /// index is unchanged.
+    /// store is unchanged.
     pub fn mark(&mut self, rv: Rv) -> Result<(), Error> {
         check_above(rv, self.head())?;
         let marker = Change {
