@@ -130,7 +130,10 @@ impl ReviewedSelectors {
             .filter(|it| it.field == "metadata.name" && it.equal);
         Self {
             name: names.next().map(|it| it.value.clone()).unwrap_or_default(),
-            fields: fields.iter().map(|it| it.to_review_requirement()).collect(),
+            fields: fields
+                .iter()
+                .map(fields::FieldRequirement::to_review_requirement)
+                .collect(),
             labels: labels
                 .iter()
                 .filter_map(labels::LabelRequirement::to_review_requirement)
