@@ -134,7 +134,7 @@ pub(super) fn subject_last_seen(operation: &live::InFlightOperation) -> Option<T
     let status = &operation.status;
     match status.phase {
         Phase::Completed => status.completed.as_ref().map(|time| time.0),
-        Phase::Active => {
+        Phase::Active | Phase::Unknown(_) => {
             let started = operation.metadata.creation_timestamp.0;
             Some(started.max(status.last_detected.0))
         }
@@ -191,6 +191,7 @@ fn owner_reference(subject: &live::SubjectReference) -> Option<OwnerReference> {
         kind: subject.kind.clone(),
         name: subject.name.clone(),
         uid: subject.uid.clone()?,
+        unknown: UnknownFields::new(),
     })
 }
 

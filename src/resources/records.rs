@@ -39,17 +39,19 @@ fn duration_cell<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
 
 /// Returns the usual duration. The cell is null if neither a usual duration nor a limit was known.
 fn usual<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
-    let expected = object.record().and_then(|record| record.status.expected);
+    let expected = object
+        .record()
+        .and_then(|record| record.status.expected.as_ref());
     expected.map(usual_text).into()
 }
 
 /// Formats the usual duration, such as `2m5s`, or the limit of the rule, such as `limit 10m`.
-fn usual_text(expected: Expected) -> String {
+fn usual_text(expected: &Expected) -> String {
     let seconds = i64::try_from(expected.typical_seconds).unwrap_or(i64::MAX);
     let typical = duration::human(seconds);
     match expected.source {
         ExpectedSource::Rule => format!("limit {typical}"),
-        ExpectedSource::History => typical,
+        ExpectedSource::History | ExpectedSource::Unknown(_) => typical,
     }
 }
 
@@ -82,15 +84,17 @@ pub fn operation_records(reader: IndexReader) -> Resource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ifo_api::metadata::UnknownFields;
 
     #[test]
     fn a_limit_of_the_rule_is_distinguished_from_the_usual_duration() {
         let text = |source| {
-            usual_text(Expected {
+            usual_text(&Expected {
                 typical_seconds: 125,
                 p95_seconds: None,
                 runs: None,
                 source,
+                unknown: UnknownFields::new(),
             })
         };
         assert_eq!(text(ExpectedSource::History), "2m5s");

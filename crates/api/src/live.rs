@@ -2,17 +2,18 @@
 //! object. The server keeps operations in memory as this type, and serves them as this type.
 //! `kubectl explain` prints the descriptions of the fields.
 //!
-//! Texts are shared ([`Text`]), so that the tracker, the index and the records share them. The spec,
-//! the subject and the status keep fields of a newer release in `unknown`, so that a follower serves
-//! them like the leader. A new value of an enum other than `State` cannot be decoded, so a release
-//! must know such a value before a later release writes it.
+//! Texts are shared ([`Text`]), so that the tracker, the index and the records share them. Each object
+//! below `metadata`, `spec` and `status` keeps the fields of a newer release in `unknown`, and each enum
+//! keeps a new value in `Unknown`. So a follower serves them like the leader.
 
 use crate::Text;
 use crate::metadata::{Condition, Metadata, OwnerReference, Time, UnknownFields};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Kind of the resource that the server serves.
 pub const KIND: &str = "InFlightOperation";
@@ -113,37 +114,31 @@ pub struct SubjectReference {
     pub unknown: UnknownFields,
 }
 
-/// The phase of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Phase {
-    /// In flight. A rule detects the operation, or the debounce period after the last detection is
-    /// not over.
-    Active,
-    /// Ended.
-    Completed,
-}
-
-impl Phase {
-    /// Returns the value in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Active => "Active",
-            Self::Completed => "Completed",
-        }
-    }
-}
-
-/// Defines an enum of the API. A value that only a newer release knows becomes `Unknown`.
+/// Defines an enum of the API. A value that only a newer release knows stays in `Unknown`, so that a
+/// follower serves it like the leader.
 macro_rules! tolerant_enum {
     ($(#[$meta:meta])* pub enum $name:ident: $count:literal { $($(#[$doc:meta])* $value:ident,)* }) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
         pub enum $name {
             $($(#[$doc])* $value,)*
-            /// A value that only a newer release knows. An older replica shows it during an update.
-            #[serde(other)]
+            /// A value that only a newer release knows.
             #[schemars(skip)]
-            Unknown,
+            Unknown(UnknownValue),
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let value = Cow::<str>::deserialize(deserializer)?;
+                let known = Self::ALL.into_iter().find(|it| it.name() == value);
+                Ok(known.unwrap_or_else(|| Self::Unknown(UnknownValue::keep(&value))))
+            }
         }
 
         impl $name {
@@ -154,11 +149,48 @@ macro_rules! tolerant_enum {
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$value => stringify!($value),)*
-                    Self::Unknown => "Unknown",
+                    Self::Unknown(value) => value.0,
                 }
             }
         }
     };
+}
+
+/// A value of an enum that only a newer release knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UnknownValue(&'static str);
+
+/// Maximum number of different unknown values, and maximum length of one in bytes. Further and longer
+/// values become `Unknown`. A newer release has only a few new values, but users can write any text
+/// into a custom resource.
+const MAX_UNKNOWN_VALUES: usize = 64;
+
+impl UnknownValue {
+    /// Keeps a value. It is never freed, so that the enums can be copied.
+    fn keep(value: &str) -> Self {
+        static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept.get(value) {
+            return Self(kept);
+        }
+        if kept.len() >= MAX_UNKNOWN_VALUES || value.len() > MAX_UNKNOWN_VALUES {
+            return Self("Unknown");
+        }
+        let value = String::leak(value.to_owned());
+        kept.insert(value);
+        Self(value)
+    }
+}
+
+tolerant_enum! {
+    /// The phase of an operation.
+    pub enum Phase: 2 {
+        /// In flight. A rule detects the operation, or the debounce period after the last detection is
+        /// not over.
+        Active,
+        /// Ended.
+        Completed,
+    }
 }
 
 tolerant_enum! {
@@ -214,7 +246,7 @@ tolerant_enum! {
 /// The usual duration of an operation. If fewer than five earlier runs are known, the server uses
 /// the `expectedDuration` of the rule, which is a limit. The time for which an operation is
 /// `Blocked`, `Held`, `Failing` or `Settling` does not count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Expected {
     /// Duration in seconds: the median of earlier runs, or the `expectedDuration` of the rule.
@@ -235,15 +267,20 @@ pub struct Expected {
     pub runs: Option<u64>,
     /// `Rule` or `History`.
     pub source: ExpectedSource,
+    /// Fields that only a newer release knows.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: UnknownFields,
 }
 
-/// The source of the usual duration of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum ExpectedSource {
-    /// The `expectedDuration` of the rule, which is a limit. The operation usually takes less time.
-    Rule,
-    /// Earlier successful runs.
-    History,
+tolerant_enum! {
+    /// The source of the usual duration of an operation.
+    pub enum ExpectedSource: 2 {
+        /// The `expectedDuration` of the rule, which is a limit. The operation usually takes less time.
+        Rule,
+        /// Earlier successful runs.
+        History,
+    }
 }
 
 /// The state of an operation, or its result.

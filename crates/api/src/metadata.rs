@@ -95,8 +95,12 @@ pub struct OwnerReference {
     pub name: Text,
     /// UID of the owner.
     pub uid: Text,
+    /// Fields that only a newer release knows.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
 }
 
+/// Leaves out the unknown fields.
 impl From<&OwnerReference> for v1::OwnerReference {
     fn from(own: &OwnerReference) -> Self {
         Self {
@@ -131,6 +135,9 @@ pub struct Condition {
     /// Type of the condition, such as `Completed`.
     #[serde(rename = "type", deserialize_with = "frequent_text")]
     pub type_: Text,
+    /// Fields that only a newer release knows.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
 }
 
 /// The `apiVersion` of operations and records.

@@ -472,6 +472,7 @@ impl Activities {
                     reason: shared_text(reason),
                     status: shared_text(status),
                     type_: shared_text(IDLE),
+                    unknown: UnknownFields::new(),
                 }],
                 operations: u32::try_from(counted.in_flight.len()).unwrap_or(u32::MAX),
                 blocked: counted.blocked,

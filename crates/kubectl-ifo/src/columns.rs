@@ -151,7 +151,7 @@ impl OperationColumn {
 }
 
 fn typical(operation: &ListedOperation) -> Option<u64> {
-    operation.expected.map(|it| it.typical_seconds)
+    operation.expected.as_ref().map(|it| it.typical_seconds)
 }
 
 /// Adds [`MEMBER_PREFIX`] to the subject, if the row shows a member of a piece of work.

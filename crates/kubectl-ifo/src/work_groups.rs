@@ -396,10 +396,10 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     // `ListedOperation::duration` computes the duration from `started` and `completed`.
     line.duration_seconds = None;
     let longest = || {
-        let expected = members.iter().filter_map(|it| it.expected);
+        let expected = members.iter().filter_map(|it| it.expected.clone());
         expected.max_by_key(|it| it.typical_seconds)
     };
-    line.expected = root.expected.or_else(longest);
+    line.expected = root.expected.clone().or_else(longest);
     line.estimated_completion = by_rank
         .iter()
         .filter_map(|it| it.estimated_completion)

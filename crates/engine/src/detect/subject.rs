@@ -3,7 +3,7 @@
 
 use crate::rules::{IDENTITY_PATHS, MANAGED_TIME_PATH};
 use ifo_api::Text;
-use ifo_api::metadata::OwnerReference;
+use ifo_api::metadata::{OwnerReference, UnknownFields};
 use ifo_api::{Gvr, printable};
 use ifo_cel::{Doc, Node, Projection};
 use jiff::Timestamp;
@@ -128,5 +128,6 @@ fn parse_owner(node: Node<'_>) -> Option<OwnerReference> {
         uid: text("uid")?,
         controller: node.get("controller").and_then(Node::as_bool),
         block_owner_deletion: node.get("blockOwnerDeletion").and_then(Node::as_bool),
+        unknown: UnknownFields::new(),
     })
 }

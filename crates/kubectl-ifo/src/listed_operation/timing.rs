@@ -54,20 +54,21 @@ impl ListedOperation {
     /// there are fewer than five earlier runs, formats the `expectedDuration` of the rule as a
     /// limit, such as `limit 10m`. Returns an empty text if neither duration is known.
     pub(crate) fn usual_duration(&self) -> String {
-        let Some(expected) = self.expected else {
+        let Some(expected) = &self.expected else {
             return String::new();
         };
         let typical = seconds_text(expected.typical_seconds);
         match expected.source {
             ExpectedSource::Rule => format!("limit {typical}"),
             ExpectedSource::History => typical,
+            ExpectedSource::Unknown(_) => String::new(),
         }
     }
 
     /// Formats the usual duration with its source: `2m5s (37 runs, 95% within 4m)`, or `limit 10m
     /// (from the rule)`. Returns an empty text if [`Self::usual_duration`] is empty.
     pub(crate) fn usual_duration_and_source(&self) -> String {
-        let Some(expected) = self.expected else {
+        let Some(expected) = &self.expected else {
             return String::new();
         };
         let Expected {
@@ -84,6 +85,7 @@ impl ListedOperation {
                 let parts: Vec<String> = runs.into_iter().chain(p95).collect();
                 parts.join(", ")
             }
+            ExpectedSource::Unknown(_) => String::new(),
         };
         let typical = self.usual_duration();
         match source.as_str() {

@@ -2,6 +2,7 @@ use super::*;
 use crate::listed_operation::ConditionView;
 use crate::test_fixtures::{now, on};
 use ifo_api::live::{Expected, ExpectedSource};
+use ifo_api::metadata::UnknownFields;
 
 /// Returns an operation of the piece of work `key`.
 fn part(key: &str, kind: &str, name: &str, operation: &str) -> ListedOperation {
@@ -287,6 +288,7 @@ fn markers_and_the_usual_duration_come_from_any_member() {
         p95_seconds: None,
         runs: None,
         source: ExpectedSource::Rule,
+        unknown: UnknownFields::new(),
     };
     operations[1].expected = Some(expected(10));
     operations[2].expected = Some(expected(300));

@@ -78,7 +78,7 @@ impl Operation {
                 nodes: self.primary.values.nodes.clone(),
                 state_since: completed.or(Some(timing.state_since)).map(whole_second),
                 last_progress: timing.last_progress.map(whole_second),
-                expected: timing.expected,
+                expected: timing.expected.clone(),
                 estimated_completion: estimate.map(whole_second),
                 duration_seconds: until.map(|until| self.shown_duration(until)),
                 start_time_source: self.start_source,
@@ -172,6 +172,7 @@ impl Operation {
             reason: reason.clone(),
             status: shared_text(status),
             type_: shared_text(type_),
+            unknown: UnknownFields::new(),
         };
         let no_message = Text::default();
         let turned = completed.unwrap_or(self.start);
@@ -313,6 +314,7 @@ fn owner_reference(view: &SubjectView) -> Option<OwnerReference> {
         kind: view.kind.clone(),
         name: subject.name.clone(),
         uid: subject.uid.clone()?,
+        unknown: UnknownFields::new(),
     })
 }
 

@@ -43,7 +43,7 @@ impl Operation {
                 start_time_source: self.start_source,
                 completed: whole_second(until),
                 duration_seconds: self.shown_duration(until),
-                expected: self.timing.expected,
+                expected: self.timing.expected.clone(),
                 unknown: UnknownFields::new(),
             },
         }

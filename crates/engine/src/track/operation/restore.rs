@@ -129,7 +129,7 @@ impl Restored {
         });
         let (mut detected, mut detected_since) = detected(status, start);
         let ended = match (status.phase, &status.completed) {
-            (Phase::Active, _) => None,
+            (Phase::Active | Phase::Unknown(_), _) => None,
             (Phase::Completed, Some(completed)) => {
                 (detected, detected_since) = (Detected::False, completed.0);
                 // `completed` is the time of the last detection. The operation usually completed

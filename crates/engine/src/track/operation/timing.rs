@@ -21,7 +21,7 @@ use crate::track::baselines::{ENOUGH_TO_JUDGE, UsualDuration};
 use condition::Explanation;
 use ifo_api::duration::human;
 use ifo_api::live::{Expected, ExpectedSource, StartTimeSource, State};
-use ifo_api::metadata::shared_text;
+use ifo_api::metadata::{UnknownFields, shared_text};
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant};
 
@@ -254,8 +254,8 @@ impl OperationTiming {
     /// Returns true if clients do not see the usual duration of earlier runs, although enough
     /// earlier runs are known.
     pub fn needs_usual_duration(&self, input: TimingInput) -> bool {
-        let is_usual = |it: Expected| it.source == ExpectedSource::History;
-        !self.expected.is_some_and(is_usual) && input.usual_expectation().is_some()
+        let is_usual = |it: &Expected| it.source == ExpectedSource::History;
+        !self.expected.as_ref().is_some_and(is_usual) && input.usual_expectation().is_some()
     }
 
     /// Computes the values that clients see: both conditions, `status.expected` and the estimate of
@@ -366,6 +366,7 @@ impl TimingInput {
                 p95_seconds: None,
                 runs: None,
                 source: ExpectedSource::Rule,
+                unknown: UnknownFields::new(),
             })
         })
     }
@@ -380,6 +381,7 @@ impl TimingInput {
             p95_seconds: Some(rounded(usual.p95 * size)?),
             runs: Some(usual.runs),
             source: ExpectedSource::History,
+            unknown: UnknownFields::new(),
         })
     }
 }

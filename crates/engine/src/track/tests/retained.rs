@@ -52,6 +52,7 @@ impl TrackerFixture {
         let letter = |it: &InFlightOperation| match it.status.phase {
             Phase::Active => 'A',
             Phase::Completed => 'C',
+            Phase::Unknown(_) => 'U',
         };
         shown.iter().map(letter).collect()
     }

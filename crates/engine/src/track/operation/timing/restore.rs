@@ -56,7 +56,7 @@ impl OperationTiming {
             deadline: None,
             overdue: restored("Overdue"),
             stalled: restored("Stalled"),
-            expected: status.expected,
+            expected: status.expected.clone(),
             estimated_completion: time(&status.estimated_completion),
         }
     }
