@@ -18,7 +18,6 @@ use jiff::Timestamp;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
-use std::time::SystemTime;
 use tar::{Archive, Entry, EntryType, PaxExtensions};
 
 /// Largest size of one decompressed file in bytes. If a file is larger, the command fails. A list
@@ -53,6 +52,9 @@ pub(super) const TIMESTAMP_FILE: &str = "timestamp";
 /// The magic number of a tar archive: its offset in bytes, and its text.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
+/// Number of bytes at the beginning of a file that show its format.
+const HEAD_BYTES: u64 = 262;
+
 /// The magic number of gzip.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
@@ -74,21 +76,17 @@ pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
     let failed =
         |error: io::Error| Problem::Other(format!("{name}: {}", without_error_number(&error)));
     let mut found = FoundFiles::default();
-    if path.as_os_str() == "-" {
-        let bytes = read_limited("-", io::stdin().lock()).map_err(failed)?;
-        found
-            .add_stream("-", io::Cursor::new(bytes), None)
-            .map_err(failed)?;
+    let added = if path.as_os_str() == "-" {
+        found.add_stream("-", io::stdin().lock(), None)
     } else if path.is_dir() {
-        found.add_folder(path, "", 0).map_err(failed)?;
+        found.add_folder(path, "", 0)
     } else {
-        let file = File::open(path).map_err(failed)?;
-        let modified = file.metadata().ok().and_then(|it| it.modified().ok());
-        let modified = modified.and_then(timestamp);
-        found
-            .add_stream(&name, BufReader::new(file), modified)
-            .map_err(failed)?;
-    }
+        File::open(path).and_then(|file| {
+            let modified = modified(&file);
+            found.add_stream(&name, BufReader::new(file), modified)
+        })
+    };
+    added.map_err(failed)?;
     Ok(found.files)
 }
 
@@ -101,7 +99,9 @@ fn without_error_number(error: &io::Error) -> String {
         .to_owned()
 }
 
-fn timestamp(time: SystemTime) -> Option<Timestamp> {
+/// Returns the time of the last change of a file. None if it is unknown.
+fn modified(file: &File) -> Option<Timestamp> {
+    let time = file.metadata().ok()?.modified().ok()?;
     Timestamp::try_from(time).ok()
 }
 
@@ -120,6 +120,13 @@ fn read_limited(path: &str, stream: impl Read) -> io::Result<Vec<u8>> {
         return Err(file_too_large(path));
     }
     Ok(bytes)
+}
+
+/// Returns the first [`HEAD_BYTES`] bytes of a stream, and the whole stream.
+fn with_head(mut stream: impl Read) -> io::Result<(Vec<u8>, impl Read)> {
+    let mut head = Vec::new();
+    stream.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
+    Ok((head.clone(), io::Cursor::new(head).chain(stream)))
 }
 
 /// The files that were kept so far.
@@ -147,7 +154,7 @@ impl FoundFiles {
                 self.add_folder(&entry.path(), &format!("{path}/"), depth + 1)?;
             } else if kind.is_file() && is_candidate(&path) {
                 let file = File::open(entry.path())?;
-                let modified = file.metadata()?.modified().ok().and_then(timestamp);
+                let modified = modified(&file);
                 let bytes = read_limited(&path, file)?;
                 self.add(path, bytes, modified)?;
             }
@@ -160,34 +167,26 @@ impl FoundFiles {
     fn add_stream(
         &mut self,
         name: &str,
-        mut stream: impl Read + io::Seek,
+        stream: impl Read,
         modified: Option<Timestamp>,
     ) -> io::Result<()> {
-        let mut magic = [0; 2];
-        let read = stream.read(&mut magic)?;
-        stream.rewind()?;
-        if read == 2 && magic == GZIP_MAGIC {
-            self.add_decompressed(name, MultiGzDecoder::new(stream), modified)
+        let (head, whole) = with_head(stream)?;
+        if head.starts_with(&GZIP_MAGIC) {
+            self.add_decompressed(name, MultiGzDecoder::new(whole), modified)
         } else {
-            self.add_decompressed(name, stream, modified)
+            self.add_decompressed(name, whole, modified)
         }
     }
 
     fn add_decompressed(
         &mut self,
         name: &str,
-        mut stream: impl Read,
+        stream: impl Read,
         modified: Option<Timestamp>,
     ) -> io::Result<()> {
+        let (head, whole) = with_head(stream)?;
         let (offset, magic) = TAR_MAGIC;
-        let mut head = Vec::new();
-        stream
-            .by_ref()
-            .take((offset + magic.len()) as u64)
-            .read_to_end(&mut head)?;
-        let is_archive = head.get(offset..) == Some(magic);
-        let whole = io::Cursor::new(head).chain(stream);
-        if is_archive {
+        if head.get(offset..) == Some(magic) {
             return self.add_archive(whole);
         }
         let bytes = read_limited(name, whole)?;
