@@ -1,0 +1,261 @@
+"use strict";
+// Draws the timeline with a pen: axis, gaps, bars and their marks. The state of the page comes in
+// as `frame`: {from, to, width, height, rows, scroll, selected, hovered, now}.
+
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600];
+
+const xOf = (frame, ms) => ((ms - frame.from) * frame.width) / (frame.to - frame.from);
+ifo.xOf = xOf;
+
+// Returns the times of the ticks of the axis, at least `gap` pixels apart, aligned to local time.
+function ticksOf(frame, gap) {
+  const perPixel = (frame.to - frame.from) / frame.width;
+  const step = (STEPS.find((it) => it * 1000 >= gap * perPixel) || STEPS[STEPS.length - 1]) * 1000;
+  const offset = new Date(frame.from).getTimezoneOffset() * 60000;
+  const ticks = [];
+  for (let at = Math.ceil((frame.from - offset) / step) * step + offset; at <= frame.to; at += step) ticks.push(at);
+  return { ticks, step };
+}
+
+ifo.drawAxis = (pen, frame, height) => {
+  const { theme } = ifo;
+  const { ticks, step } = ticksOf(frame, 90);
+  pen.clear(frame.width, height, theme.surface);
+  let lastDay = "";
+  for (const at of ticks) {
+    const x = Math.round(xOf(frame, at)) + 0.5;
+    pen.line(x, height - 5, x, height, theme.line);
+    const label = step >= 86400000 ? ifo.day(at) : step >= 60000 ? ifo.minutes(at) : ifo.clock(at);
+    pen.text(label, x, height - 15, { color: theme.muted, size: 12, align: "center" });
+    const today = ifo.day(at);
+    if (step < 86400000 && frame.to - frame.from > 43200000 && today !== lastDay) {
+      pen.text(today, x, 9, { color: theme.text, size: 11, weight: 600, align: "center" });
+    }
+    lastDay = today;
+  }
+  const now = Math.round(xOf(frame, frame.now)) + 0.5;
+  if (now >= 0 && now <= frame.width) {
+    pen.rect(now - 18, height - 24, 36, 18, { fill: theme.accent, radius: 9 });
+    pen.text(frame.frozen ? "end" : "now", now, height - 15, { color: theme.surface, size: 11, weight: 600, align: "center" });
+  }
+  pen.line(0, height - 0.5, frame.width, height - 0.5, theme.line);
+};
+
+ifo.drawChart = (pen, frame) => {
+  const { theme } = ifo;
+  pen.clear(frame.width, frame.height, theme.surface);
+  const first = ifo.rowAt(frame.rows, frame.scroll);
+  const visible = [];
+  for (let at = first; at < frame.rows.length && frame.rows[at].y < frame.scroll + frame.height; at += 1) visible.push(frame.rows[at]);
+  for (const row of visible) {
+    const y = row.y - frame.scroll;
+    if (row.kind === "group") pen.rect(0, y, frame.width, row.height, { fill: theme.subtle });
+    if (row.id === frame.current) pen.rect(0, y, frame.width, row.height, { fill: theme.accent, alpha: 0.08 });
+  }
+  for (const at of ticksOf(frame, 90).ticks) {
+    const x = Math.round(xOf(frame, at)) + 0.5;
+    pen.line(x, 0, x, frame.height, theme.grid);
+  }
+  drawGaps(pen, frame);
+  for (const row of visible) drawRow(pen, frame, row, row.y - frame.scroll);
+  const now = Math.round(xOf(frame, frame.now)) + 0.5;
+  if (now >= 0 && now <= frame.width) pen.line(now, 0, now, frame.height, theme.accent, 1.5);
+};
+
+// Times for which operations may be missing, and the time before the first known operation.
+function drawGaps(pen, frame) {
+  const { theme } = ifo;
+  for (const gap of frame.gaps) {
+    const x1 = Math.max(xOf(frame, gap.from), -1);
+    const x2 = Math.min(xOf(frame, gap.to === null ? frame.now : gap.to), frame.width + 1);
+    if (x2 < 0 || x1 > frame.width) continue;
+    const width = Math.max(x2 - x1, 2);
+    pen.rect(x1, -1, width, frame.height + 2, { fill: theme.subtle, pattern: "stripes", ink: theme.muted, alpha: 0.55 });
+    pen.line(x1, 0, x1, frame.height, theme.muted, 1, [3, 3]);
+    pen.line(x1 + width, 0, x1 + width, frame.height, theme.muted, 1, [3, 3]);
+    const shown = Math.min(x2, frame.width) - Math.max(x1, 0);
+    const text = { color: theme.text, size: 12, align: "center", max: shown - 20 };
+    const length = pen.measure(gap.label, 12, 400);
+    if (shown > 60 && frame.height > 60) {
+      const middle = Math.max(x1, 0) + shown / 2;
+      const box = Math.min(length, shown - 20) + 16;
+      pen.rect(middle - box / 2, frame.height - 34, box, 22, { fill: theme.surface, stroke: theme.line, radius: 6 });
+      pen.text(gap.label, middle, frame.height - 23, text);
+    }
+  }
+}
+
+function drawRow(pen, frame, row, y) {
+  pen.line(0, y + row.height - 0.5, frame.width, y + row.height - 0.5, ifo.theme.grid);
+  if (row.kind === "group") {
+    if (!row.open) drawSummary(pen, frame, row, y);
+    return;
+  }
+  const height = row.kind === "child" ? ifo.ROW.child : ifo.ROW.track;
+  row.tracks.forEach((track, number) => drawTrack(pen, frame, track, y + ifo.ROW.pad / 2 + number * height, height));
+}
+
+// A closed group shows all its pieces as thin lines.
+function drawSummary(pen, frame, row, y) {
+  let last = -1;
+  for (const piece of row.pieces) {
+    const x1 = Math.max(xOf(frame, piece.start), 0);
+    const x2 = Math.min(xOf(frame, piece.active ? frame.now : piece.end), frame.width);
+    if (x2 < 0 || x1 > frame.width || (x2 - x1 < 1 && Math.round(x1) === last)) continue;
+    last = Math.round(x1);
+    const { ink } = ifo.theme.states[piece.state] || ifo.theme.states.Unknown;
+    pen.rect(x1, y + row.height / 2 - 3, Math.max(x2 - x1, 2), 6, { fill: ink, alpha: 0.45, radius: 2 });
+  }
+}
+
+function drawTrack(pen, frame, track, y, height) {
+  let lastPixel = -1;
+  for (let at = ifo.barFrom(track, frame.from); at < track.length && track[at].start <= frame.to; at += 1) {
+    const bar = track[at];
+    const x1 = xOf(frame, bar.start);
+    const x2 = xOf(frame, bar.operation.active ? frame.now : bar.operation.end);
+    // Of several bars in one pixel, only the first is drawn.
+    if (x2 - x1 < 1.5 && Math.round(x1) === lastPixel) continue;
+    lastPixel = Math.round(x1);
+    const next = track[at + 1];
+    drawBar(pen, frame, bar, x1, x2, y, height, next ? xOf(frame, next.start) : frame.width + 300);
+  }
+}
+
+function drawBar(pen, frame, bar, start, end, y, height, next) {
+  const { theme } = ifo;
+  const { piece, operation } = bar;
+  const state = ifo.stateOf(operation.state);
+  const colors = theme.states[operation.state] || theme.states.Unknown;
+  const isChild = height === ifo.ROW.child;
+  const x1 = Math.max(start, -12);
+  const width = Math.max(Math.min(end, frame.width + 12) - x1, 3);
+  const barHeight = height - 6;
+  const top = y + 3;
+  const thin = width < 5;
+  const own = frame.selected === piece.id;
+  pen.rect(x1, top, width, barHeight, {
+    fill: thin ? colors.ink : colors.fill, pattern: thin ? null : state.pattern, ink: colors.ink,
+    stroke: thin ? null : colors.ink, radius: 4, line: operation.active ? 1.5 : 1,
+    dash: operation.startIsEstimated ? [4, 3] : null, alpha: state.done && !own ? 0.92 : 1,
+  });
+  if (own || frame.hovered === bar) {
+    pen.rect(x1 - 2, top - 2, width + 4, barHeight + 4, { stroke: own ? theme.accent : theme.muted, radius: 5, line: 2 });
+  }
+  if (operation.active) drawProgress(pen, operation, colors, x1, top, width, barHeight);
+  const marked = operation.active || own || frame.hovered === bar;
+  const after = marked && !isChild ? drawMarks(pen, frame, operation, colors, end, top, barHeight) : x1 + width;
+  drawLabel(pen, frame, bar, state, colors, { x1, width, middle: top + barHeight / 2, after, next, isChild });
+}
+
+function drawProgress(pen, operation, colors, x, top, width, height) {
+  if (operation.progress === null || width < 12) return;
+  pen.rect(x + 2, top + height - 4, (width - 4) * 0.01 * operation.progress, 2.5, { fill: colors.ink });
+}
+
+// The expected end, the usual duration and the limit. Returns the right edge of the marks.
+function drawMarks(pen, frame, operation, colors, end, top, height) {
+  const { theme } = ifo;
+  const middle = top + height / 2;
+  let edge = end;
+  if (operation.active && operation.eta > frame.now) {
+    const x = Math.min(xOf(frame, operation.eta), frame.width + 20);
+    pen.line(end, middle, x, middle, colors.ink, 1.5, [3, 3]);
+    pen.rect(x - 4, middle - 4, 8, 8, { fill: theme.surface, stroke: colors.ink, radius: 3.9, line: 1.5 });
+    edge = Math.max(edge, x + 5);
+  }
+  if (!operation.expected) return edge;
+  const isLimit = operation.expected.source !== "History";
+  for (const [seconds, size] of [[operation.expected.typicalSeconds, 1], [operation.expected.p95Seconds, 0]]) {
+    const x = Math.round(xOf(frame, operation.start + seconds * 1000)) + 0.5;
+    if (!seconds || x < 0 || x > frame.width) continue;
+    pen.line(x, top - 2, x, top + height + 2, theme.text, size ? 2 : 1, size ? [] : [2, 2]);
+    if (isLimit) {
+      pen.line(x - 4, top - 2, x, top - 2, theme.text, 2);
+      pen.line(x - 4, top + height + 2, x, top + height + 2, theme.text, 2);
+    }
+    if (x > end && x < end + 40) edge = Math.max(edge, x + 3);
+  }
+  return edge;
+}
+
+ifo.barText = (operation) => {
+  const marks = [operation.active && operation.progress !== null && `${operation.progress}%`, operation.overdue && "overdue", operation.stalled && "stalled"];
+  return [operation.operation, ...marks.filter(Boolean)].join(" · ");
+};
+
+// The glyph and the text stand in the bar, or behind it where they do not fit.
+function drawLabel(pen, frame, bar, state, colors, { x1, width, middle, after, next, isChild }) {
+  const { operation } = bar;
+  const size = isChild ? 11 : 12;
+  const left = Math.max(x1, 0) + 5;
+  const right = Math.min(x1 + width, frame.width) - 4;
+  const text = ifo.barText(operation);
+  const length = pen.measure(text, size, 400);
+  const color = state.done ? ifo.theme.muted : ifo.theme.text;
+  if (right - left >= length + 16) {
+    pen.glyph(state.glyph, left, middle - 5, colors.ink);
+    pen.text(text, left + 15, middle, { color: ifo.theme.text, size });
+    return;
+  }
+  const room = Math.min(next - 6, frame.width) - (after + 5);
+  if (right - left >= 12) pen.glyph(state.glyph, left, middle - 5, colors.ink);
+  const behind = right - left >= 12 ? 0 : 14;
+  if (room >= length + behind) {
+    if (behind) pen.glyph(state.glyph, after + 5, middle - 5, colors.ink);
+    pen.text(text, after + 5 + behind, middle, { color, size });
+  } else if (right - left >= 60) {
+    pen.text(text, left + 15, middle, { color: ifo.theme.text, size, max: right - left - 16 });
+  } else if (behind && room >= 12) {
+    pen.glyph(state.glyph, after + 4, middle - 5, colors.ink);
+  }
+}
+
+// Returns the bar at a point of the chart, or null.
+ifo.barAt = (frame, x, y) => {
+  const row = frame.rows[ifo.rowAt(frame.rows, y + frame.scroll)];
+  if (!row || !row.tracks.length) return null;
+  const height = row.kind === "child" ? ifo.ROW.child : ifo.ROW.track;
+  const number = Math.floor((y + frame.scroll - row.y - ifo.ROW.pad / 2) / height);
+  const track = row.tracks[Math.max(0, Math.min(number, row.tracks.length - 1))];
+  const reach = ((frame.to - frame.from) / frame.width) * 4;
+  const at = frame.from + ((frame.to - frame.from) * x) / frame.width;
+  for (let index = ifo.barFrom(track, at - reach); index < track.length && track[index].start - reach <= at; index += 1) {
+    const end = track[index].operation.active ? frame.now : track[index].last;
+    if (at <= end + reach) return track[index];
+  }
+  return null;
+};
+
+// Draws the current view with its labels, for a file.
+ifo.drawPicture = (pen, frame, tree) => {
+  const { theme } = ifo;
+  const [top, axis] = [64, 32];
+  const width = tree + frame.width;
+  pen.clear(width, top + axis + frame.height + 36, theme.surface);
+  pen.text(frame.title, 16, 22, { color: theme.text, size: 16, weight: 600, max: width - 32 });
+  pen.text(frame.subtitle, 16, 46, { color: theme.muted, size: 12, max: width - 32 });
+  frame.rows.slice(ifo.rowAt(frame.rows, frame.scroll)).forEach((row) => {
+    const y = top + axis + row.y - frame.scroll;
+    if (y > top + axis + frame.height || y < top) return;
+    const weight = row.kind === "group" ? 600 : 400;
+    const label = row.kind === "group" ? `${row.name}  ${row.active ? `${row.active} in flight` : ""}` : `${row.subject.kind}/${row.subject.name}`;
+    if (row.kind === "group") pen.rect(0, y, tree, row.height, { fill: theme.subtle });
+    pen.text(label, row.level * 14, y + Math.min(row.height, 30) / 2, { color: theme.text, weight, max: tree - row.level * 14 - 8 });
+  });
+  pen.inside(tree, top, frame.width, axis, () => ifo.drawAxis(pen, frame, axis));
+  pen.inside(tree, top + axis, frame.width, frame.height, () => ifo.drawChart(pen, frame));
+  legend(pen, top + axis + frame.height + 18);
+};
+
+function legend(pen, y) {
+  let x = 16;
+  for (const [name, state] of Object.entries(ifo.STATES)) {
+    if (name === "Unknown") continue;
+    const colors = ifo.theme.states[name];
+    pen.rect(x, y - 8, 24, 16, { fill: colors.fill, stroke: colors.ink, pattern: state.pattern, ink: colors.ink, radius: 4 });
+    pen.glyph(state.glyph, x + 7, y - 5, colors.ink);
+    pen.text(name, x + 30, y, { color: ifo.theme.muted });
+    x += 48 + pen.measure(name, 12, 400);
+  }
+}
