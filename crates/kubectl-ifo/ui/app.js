@@ -22,7 +22,6 @@ function frame(at) {
     const start = performance.now();
     if (dirty.data) {
       ifo.computePieces();
-      ifo.firstKnown = ifo.model.pieces.reduce((least, it) => Math.min(least, it.start), ifo.now());
       drawOverview();
       ifo.showDetails();
     }
@@ -38,6 +37,7 @@ function frame(at) {
   ifo.resize();
   if (chart.pen) ifo.drawTimeline();
   drawRange();
+  if (ifo.model.begin && !ifo.painted) ifo.painted = performance.now();
   if (dirty.data || cost.windowAt) ifo.changed("draw");
 }
 
@@ -89,11 +89,12 @@ function setConnection(status, message = "") {
   ifo.connection = { status, message };
   if (status === "connected") ifo.closeGap("connection", ifo.now());
   else if (was === "connected") ifo.openGap("connection", ifo.now(), message);
+  if ($("connection").className === status && $("notice").textContent === message) return;
   const words = { connected: "live", connecting: "connecting …", disconnected: "not connected", expired: "session ended", file: "a file" };
   $("connection").className = status;
-  if ($("connection").textContent !== words[status]) $("connection").textContent = words[status];
+  setText($("connection"), words[status]);
   $("notice").hidden = !message;
-  if ($("notice").textContent !== message) $("notice").textContent = message;
+  setText($("notice"), message);
   ifo.changed("data");
 }
 async function open(token) {
@@ -145,63 +146,51 @@ ifo.emptyText = () => {
 };
 
 // ---- The overview: is it idle, numbers by state, what needs attention first.
-const COUNTED = ["Failing", "Blocked", "Progressing", "Held", "Settling", "Overdue", "Stalled", "Failed", "Succeeded"];
 function drawOverview() {
   const connected = ["connected", "file"].includes(ifo.connection.status);
   const idle = ifo.idleOf(view, connected);
-  const headline = { idle: "Idle", busy: `${idle.count} in flight`, unknown: "Unknown" }[idle.status];
-  const since = idle.since && idle.status !== "unknown" ? ` for ${ifo.duration(ifo.now() - idle.since)}` : "";
-  const text = { idle: `Nothing is in flight in ${idle.scope}${since}.`, busy: `Not idle: ${idle.scope} has work${since}.`, unknown: idle.why }[idle.status];
-  const warnings = ifo.model.warnings;
-  $("idle").className = `card ${warnings.length && idle.status === "idle" ? "unknown" : idle.status}`;
-  setText($("idle-head"), warnings.length && idle.status === "idle" ? "Unknown" : headline);
-  setText($("idle-text"), text);
-  const list = [...new Set(warnings)];
-  $("warnings").hidden = !list.length;
-  if ($("warnings-list").children.length !== list.length) $("warnings-list").replaceChildren(...list.map((it) => el("li", {}, it)));
-  setText($("warnings-head"), list.length === 1 ? list[0] : `${list.length} things cannot be read, so operations may be missing`);
+  const since = idle.since ? ` for ${ifo.duration(ifo.now() - idle.since)}` : "";
+  $("idle").className = `card ${idle.status}`;
+  setText($("idle-head"), { idle: "Idle", busy: "Not idle", unknown: "Unknown" }[idle.status]);
+  const count = `${idle.count} operation${idle.count === 1 ? "" : "s"} in flight`;
+  const busy = `${count} in ${idle.scope}${since && `, not idle${since}`}.`;
+  setText($("idle-text"), { idle: `Nothing is in flight in ${idle.scope}${since}.`, busy, unknown: idle.why }[idle.status]);
+  const warnings = [...new Set(ifo.model.warnings)];
+  $("warnings").hidden = !warnings.length;
+  ifo.keyed($("warnings-list"), warnings.map((it) => ({ key: it, signature: "", make: () => el("li", {}, it) })));
+  setText($("warnings-head"), warnings.length === 1 ? "The view is not complete" : `The view is not complete, for ${warnings.length} reasons`);
   drawCounts();
   drawAttention();
   drawChoices();
 }
-const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
 
+const COUNTED = ["Failing", "Blocked", "Stalled", "Overdue", "Progressing", "Held", "Settling", "Failed", "Succeeded"];
+const MARKS = { Overdue: ["late", "takes much longer than usual"], Stalled: ["flat", "its progress does not rise"] };
 function drawCounts() {
-  const fitting = ifo.model.pieces.filter((it) => ifo.fits(it, view, true) && (it.active || it.end >= view.from));
-  const box = $("counts");
-  for (const [at, name] of COUNTED.entries()) {
+  const fitting = ifo.model.pieces.filter((it) => ifo.fits(it, view, true) && (it.active || it.end >= view.from) && it.start <= view.to);
+  ifo.keyed($("counts"), COUNTED.map((name) => {
     const count = fitting.filter((it) => ifo.hasState(it, name)).length;
-    let chip = box.children[at];
-    if (!chip) {
-      const glyph = name === "Overdue" ? "late" : name === "Stalled" ? "flat" : undefined;
-      const toggle = () => {
-        view.states = view.states.includes(name) ? view.states.filter((it) => it !== name) : [...view.states, name];
-        ifo.changed("data");
-      };
-      const title = glyph ? (name === "Overdue" ? "takes much longer than usual" : "its progress does not rise") : ifo.stateOf(name).meaning;
-      chip = el("button", { type: "button", class: "chip", title, onclick: toggle }, ifo.swatch(glyph ? "Unknown" : name, glyph), el("b"), ` ${name}`);
-      box.append(chip);
-    }
-    chip.setAttribute("aria-pressed", String(view.states.includes(name)));
-    chip.classList.toggle("none", count === 0);
-    setText(chip.querySelector("b"), String(count));
-  }
+    const pressed = view.states.includes(name);
+    const [glyph, title] = MARKS[name] || [undefined, ifo.stateOf(name).meaning];
+    const toggle = () => {
+      view.states = pressed ? view.states.filter((it) => it !== name) : [...view.states, name];
+      ifo.changed("data");
+    };
+    const make = () => el("button", { type: "button", class: count ? "chip" : "chip none", title, "aria-pressed": String(pressed), onclick: toggle },
+      ifo.swatch(MARKS[name] ? "Unknown" : name, glyph), el("b", {}, String(count)), ` ${name}`);
+    return { key: name, signature: `${count} ${view.states}`, make };
+  }));
 }
 
 function drawAttention() {
   const bad = ifo.model.pieces.filter((it) => ifo.attentionRank(it) < 4 && ifo.fits(it, view, true));
   bad.sort((a, b) => ifo.attentionRank(a) - ifo.attentionRank(b) || a.start - b.start);
   const shown = bad.slice(0, 3);
-  const signature = JSON.stringify([bad.length, shown.map((it) => [it.id, ifo.stateText(it), it.message])]);
-  if (drawAttention.signature === signature) {
-    shown.forEach((it, at) => setText($("attention").children[at].querySelector(".age"), ifo.duration(ifo.lengthOf(it))));
-    return;
-  }
-  drawAttention.signature = signature;
-  const items = shown.map((it) => el("li", {}, el("button", { type: "button", class: "trouble", title: it.message || null, onclick: () => ifo.pick(it.id) },
-    ifo.swatch(it.state), el("b", {}, it.root.subject.name), el("span", { class: "what" }, `${it.root.operation} · ${ifo.stateText(it)}`),
-    el("span", { class: "age" }, ifo.duration(ifo.lengthOf(it))), el("span", { class: "why" }, it.message || it.reason))));
-  $("attention").replaceChildren(...items);
+  const rows = ifo.keyed($("attention"), shown.map((it) => ({ key: it.id, signature: ifo.stateText(it) + it.message, make: () => el("li", {},
+    el("button", { type: "button", class: "trouble", title: it.message || null, onclick: () => ifo.pick(it.id) }, ifo.swatch(it.state),
+      el("b", {}, it.root.subject.name || ""), el("span", { class: "what" }, `${it.root.operation} · ${ifo.stateText(it)}`),
+      el("span", { class: "age" }), el("span", { class: "why" }, it.message || it.reason))) })));
+  shown.forEach((it, at) => setText(rows[at].querySelector(".age"), ifo.duration(ifo.lengthOf(it))));
   setText($("attention-head"), bad.length ? `Needs attention: ${bad.length}` : "Nothing needs attention");
 }
 
@@ -210,105 +199,81 @@ const CHOICES = { component: (it) => [it.component], namespace: (it) => it.membe
 function drawChoices() {
   for (const [name, valuesOf] of Object.entries(CHOICES)) {
     const values = [...new Set([view[name], ...ifo.model.pieces.flatMap(valuesOf)].filter(Boolean))].sort();
-    const signature = values.join("\n");
-    const select = $(name);
-    if (select.dataset.signature !== signature) {
-      select.dataset.signature = signature;
-      const all = el("option", { value: "" }, `every ${name}`);
-      select.replaceChildren(all, ...values.map((it) => el("option", { value: it }, it === "-" ? "cluster-scoped" : it)));
-    }
-    if (select.value !== view[name]) select.value = view[name];
+    const option = (value, text) => ({ key: value, signature: "", make: () => el("option", { value }, text) });
+    const all = option("", name[0].toUpperCase() + name.slice(1));
+    ifo.keyed($(name), [all, ...values.map((it) => option(it, it === "-" ? "cluster-scoped" : it))]);
+    if ($(name).value !== view[name]) $(name).value = view[name];
+    $(name).classList.toggle("chosen", Boolean(view[name]));
   }
-  const filters = view.q || view.component || view.namespace || view.node || view.states.length || view.active;
-  $("clear").hidden = !filters;
+  $("clear").hidden = !(view.words.length || view.component || view.namespace || view.node || view.states.length || view.active);
 }
 function drawRange() {
-  const span = view.to - view.from;
-  setText($("range"), `${ifo.dateTime(view.from)} – ${view.follow && !ifo.frozen ? "now" : ifo.dateTime(view.to)} · ${ifo.duration(span)}`);
+  const end = view.follow && !ifo.frozen ? "now" : ifo.dateTime(view.to);
+  setText($("range"), `${ifo.dateTime(view.from)} – ${end} · ${ifo.duration(view.to - view.from)}`);
   $("now").setAttribute("aria-pressed", String(view.follow));
-  const active = ifo.model.pieces.filter((it) => it.active).length;
-  const label = `Timeline of ${chart.shown} pieces of work, ${active} in flight. The table "Tasks" has the same content.`;
+  const label = `Timeline of ${chart.shown} pieces of work. The table "Tasks" has the same content.`;
   if ($("bars").getAttribute("aria-label") !== label) $("bars").setAttribute("aria-label", label);
 }
 
-// ---- The controls.
-function startControls() {
-  const on = (id, type, run) => $(id).addEventListener(type, run);
-  const zooms = { "zoom-in": () => ifo.zoom(0.6), "zoom-out": () => ifo.zoom(1 / 0.6), now: () => ifo.showNow(), all: () => ifo.showAll() };
-  for (const [id, run] of Object.entries(zooms)) on(id, "click", run);
-  on("span", "change", (event) => { if (event.target.value) ifo.showNow(Number(event.target.value) * 1000); event.target.value = ""; });
-  on("search", "input", (event) => setQuery(event.target.value));
-  for (const name of Object.keys(CHOICES)) on(name, "change", (event) => { view[name] = event.target.value; ifo.changed("data"); });
-  on("active", "change", (event) => { view.active = event.target.checked; ifo.changed("data"); });
-  on("expand", "click", () => { view.expanded = !view.expanded; view.toggled.clear(); showControls(); ifo.changed("rows"); });
-  on("clear", "click", () => {
-    Object.assign(view, { component: "", namespace: "", node: "", states: [], active: false });
-    setQuery("");
+// ---- The controls. A button names its action in data-do, and its key in data-key.
+const ACTIONS = {
+  zoomIn: () => ifo.zoom(0.6), zoomOut: () => ifo.zoom(1 / 0.6), now: () => ifo.showNow(), all: () => ifo.showAll(),
+  earlier: () => ifo.pan(-chart.width / 4), later: () => ifo.pan(chart.width / 4),
+  parts: () => { view.expanded = !view.expanded; view.toggled.clear(); showControls(); },
+  clear: () => { Object.assign(view, { q: "", component: "", namespace: "", node: "", states: [], active: false }); showControls(); },
+  close: () => ifo.select(""), help: () => $("help-dialog").showModal(), closeHelp: () => $("help-dialog").close(),
+  svg: () => savePicture("svg"), png: () => savePicture("png"), tasks: () => $("tasks-head").querySelector("button").focus(),
+  search: () => $("search").focus(), active: () => { view.active = !view.active; showControls(); },
+  group: () => {
+    const names = Object.keys(ifo.GROUPINGS);
+    view.group = names[(names.indexOf(view.group) + 1) % names.length];
     showControls();
-  });
-  for (const input of document.querySelectorAll("[name=group]")) {
-    input.addEventListener("change", () => { view.group = input.value; view.closed.clear(); ifo.changed("rows"); });
+  },
+};
+const KEYS = { "/": "search", "=": "zoomIn", "[": "earlier", "]": "later", a: "active", g: "group" };
+function startControls() {
+  for (const button of document.querySelectorAll("[data-do]")) {
+    button.addEventListener("click", ACTIONS[button.dataset.do]);
+    if (button.dataset.key) KEYS[button.dataset.key] = button.dataset.do;
   }
-  on("close", "click", () => ifo.select(""));
-  on("help", "click", () => $("help-dialog").showModal());
-  on("help-close", "click", () => $("help-dialog").close());
-  on("save-svg", "click", () => savePicture("svg"));
-  on("save-png", "click", () => savePicture("png"));
-  on("skip", "click", () => $("tasks-head").querySelector("button").focus());
-  on("keys", "change", (event) => localStorage.setItem("ifo-keys", event.target.checked ? "on" : "off"));
-  $("keys").checked = storedKeys() !== "off";
-  document.addEventListener("keydown", onKey);
-  addEventListener("hashchange", () => { readAddress(); showControls(); ifo.changed("data"); });
+  $("span").addEventListener("change", (event) => { ifo.showNow(Number(event.target.value) * 1000); event.target.value = ""; });
+  const set = (element, type, apply) => element.addEventListener(type, () => { apply(); showControls(); });
+  set($("search"), "input", () => { view.q = $("search").value; });
+  set($("active"), "change", () => { view.active = $("active").checked; });
+  for (const name of Object.keys(CHOICES)) set($(name), "change", () => { view[name] = $(name).value; });
+  for (const input of document.querySelectorAll("[name=group]")) set(input, "change", () => { view.group = input.value; });
+  $("timeline").addEventListener("keydown", onKey);
+  document.addEventListener("keydown", (event) => event.key === "Escape" && ACTIONS.close());
+  addEventListener("hashchange", () => { readAddress(); showControls(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { ifo.readTheme(); ifo.changed("draw"); });
   for (const [name, state] of Object.entries(ifo.STATES)) {
     if (name !== "Unknown") $("legend").append(el("li", {}, ifo.swatch(name), el("b", {}, name), ` ${state.meaning}`));
   }
 }
-function storedKeys() {
-  // A page that was opened as a file may have no storage.
-  try { return localStorage.getItem("ifo-keys"); } catch { return null; }
-}
-function setQuery(text) {
-  view.q = text.trim();
-  view.words = view.q.toLowerCase().split(/\s+/).filter(Boolean);
-  ifo.changed("data");
-}
 function showControls() {
-  $("search").value = view.q;
-  setQuery(view.q);
+  if ($("search").value !== view.q) $("search").value = view.q;
+  view.words = view.q.toLowerCase().split(/\s+/).filter(Boolean);
   $("active").checked = view.active;
   $("expand").setAttribute("aria-pressed", String(view.expanded));
   for (const input of document.querySelectorAll("[name=group]")) input.checked = input.value === view.group;
+  ifo.changed("data");
+  ifo.changed("rows");
 }
-const KEYS = {
-  "+": () => ifo.zoom(0.6), "=": () => ifo.zoom(0.6), "-": () => ifo.zoom(1 / 0.6), n: () => ifo.showNow(), 0: () => ifo.showAll(),
-  "[": () => ifo.pan(-chart.width / 4), "]": () => ifo.pan(chart.width / 4), "/": () => $("search").focus(), e: () => $("expand").click(),
-  a: () => $("active").click(), g: () => {
-    const names = Object.keys(ifo.GROUPINGS);
-    view.group = names[(names.indexOf(view.group) + 1) % names.length];
-    showControls();
-  }, "?": () => $("help-dialog").showModal(),
-};
+// Single keys are shortcuts while the focus is in the timeline, so that speech input cannot hit them.
 function onKey(event) {
-  if (event.key === "Escape" && !$("help-dialog").open) return event.target === $("search") && view.q ? (setQuery(""), showControls()) : ifo.select("");
-  const typing = event.target.closest("input:not([type=radio]):not([type=checkbox]), select, textarea, dialog");
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || !$("keys").checked) return undefined;
-  if (event.shiftKey && event.key.startsWith("Arrow")) {
-    if (event.key === "ArrowLeft") ifo.pan(-80);
-    if (event.key === "ArrowRight") ifo.pan(80);
-    return undefined;
-  }
-  const run = KEYS[event.key];
-  if (!run) return undefined;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.shiftKey && event.key === "ArrowLeft") ifo.pan(-80);
+  if (event.shiftKey && event.key === "ArrowRight") ifo.pan(80);
+  if (!KEYS[event.key]) return;
   event.preventDefault();
-  return run();
+  ACTIONS[KEYS[event.key]]();
 }
 
 // ---- Pictures of the current view.
 function savePicture(type) {
   const tree = $("tree").getBoundingClientRect().width;
-  const idle = `${$("idle-head").textContent} · ${$("idle-text").textContent}`;
-  const own = { ...ifo.frame(), hovered: null, current: "", title: `Operations in flight: ${$("context").textContent}`, subtitle: `${$("range").textContent} · at ${ifo.dateTime(ifo.now())} · ${idle}` };
+  const subtitle = [$("range"), $("idle-head"), $("idle-text")].map((it) => it.textContent).join(" · ");
+  const own = { ...ifo.frame(), hovered: null, current: "", title: `Operations: ${$("context").textContent}, ${ifo.dateTime(ifo.now())}`, subtitle };
   own.height = Math.min(own.height, chart.height - own.scroll + 20);
   const [width, height] = [tree + own.width, own.height + 132];
   if (type === "svg") {

@@ -1,6 +1,7 @@
 "use strict";
 // Draws the timeline with a pen: axis, gaps, bars and their marks. The state of the page comes in
-// as `frame`: {from, to, width, height, rows, scroll, selected, hovered, now}.
+// as `frame`: {from, to, width, height, rows, scroll, selected, hovered, now, seen}. `seen` is the time
+// until which the page has seen the cluster.
 
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600];
 
@@ -20,20 +21,16 @@ function ticksOf(frame, gap) {
 ifo.drawAxis = (pen, frame, height) => {
   const { theme } = ifo;
   const { ticks, step } = ticksOf(frame, 90);
-  pen.clear(frame.width, height, theme.surface);
-  let lastDay = "";
+  pen.rect(0, 0, frame.width, height, { fill: theme.surface });
+  const now = Math.round(xOf(frame, frame.now)) + 0.5;
   for (const at of ticks) {
     const x = Math.round(xOf(frame, at)) + 0.5;
     pen.line(x, height - 5, x, height, theme.line);
-    const label = step >= 86400000 ? ifo.day(at) : step >= 60000 ? ifo.minutes(at) : ifo.clock(at);
-    pen.text(label, x, height - 15, { color: theme.muted, size: 12, align: "center" });
-    const today = ifo.day(at);
-    if (step < 86400000 && frame.to - frame.from > 43200000 && today !== lastDay) {
-      pen.text(today, x, 9, { color: theme.text, size: 11, weight: 600, align: "center" });
-    }
-    lastDay = today;
+    const isDay = step >= 86400000 || ifo.minutes(at) === "00:00";
+    const label = isDay ? ifo.day(at) : step >= 60000 ? ifo.minutes(at) : ifo.clock(at);
+    if (Math.abs(x - now) < 52 || x < 24 || x > frame.width - 24) continue;
+    pen.text(label, x, height - 15, { color: isDay ? theme.text : theme.muted, weight: isDay ? 600 : 400, align: "center" });
   }
-  const now = Math.round(xOf(frame, frame.now)) + 0.5;
   if (now >= 0 && now <= frame.width) {
     pen.rect(now - 18, height - 24, 36, 18, { fill: theme.accent, radius: 9 });
     pen.text(frame.frozen ? "end" : "now", now, height - 15, { color: theme.surface, size: 11, weight: 600, align: "center" });
@@ -43,10 +40,8 @@ ifo.drawAxis = (pen, frame, height) => {
 
 ifo.drawChart = (pen, frame) => {
   const { theme } = ifo;
-  pen.clear(frame.width, frame.height, theme.surface);
-  const first = ifo.rowAt(frame.rows, frame.scroll);
-  const visible = [];
-  for (let at = first; at < frame.rows.length && frame.rows[at].y < frame.scroll + frame.height; at += 1) visible.push(frame.rows[at]);
+  pen.rect(0, 0, frame.width, frame.height, { fill: theme.surface });
+  const visible = ifo.visibleRows(frame);
   for (const row of visible) {
     const y = row.y - frame.scroll;
     if (row.kind === "group") pen.rect(0, y, frame.width, row.height, { fill: theme.subtle });
@@ -57,9 +52,9 @@ ifo.drawChart = (pen, frame) => {
     pen.line(x, 0, x, frame.height, theme.grid);
   }
   drawGaps(pen, frame);
-  for (const row of visible) drawRow(pen, frame, row, row.y - frame.scroll);
   const now = Math.round(xOf(frame, frame.now)) + 0.5;
   if (now >= 0 && now <= frame.width) pen.line(now, 0, now, frame.height, theme.accent, 1.5);
+  for (const row of visible) drawRow(pen, frame, row, row.y - frame.scroll);
 };
 
 // Times for which operations may be missing, and the time before the first known operation.
@@ -100,7 +95,7 @@ function drawSummary(pen, frame, row, y) {
   let last = -1;
   for (const piece of row.pieces) {
     const x1 = Math.max(xOf(frame, piece.start), 0);
-    const x2 = Math.min(xOf(frame, piece.active ? frame.now : piece.end), frame.width);
+    const x2 = Math.min(xOf(frame, piece.active ? frame.seen : piece.end), frame.width);
     if (x2 < 0 || x1 > frame.width || (x2 - x1 < 1 && Math.round(x1) === last)) continue;
     last = Math.round(x1);
     const { ink } = ifo.theme.states[piece.state] || ifo.theme.states.Unknown;
@@ -113,7 +108,7 @@ function drawTrack(pen, frame, track, y, height) {
   for (let at = ifo.barFrom(track, frame.from); at < track.length && track[at].start <= frame.to; at += 1) {
     const bar = track[at];
     const x1 = xOf(frame, bar.start);
-    const x2 = xOf(frame, bar.operation.active ? frame.now : bar.operation.end);
+    const x2 = xOf(frame, bar.operation.active ? frame.seen : bar.operation.end);
     // Of several bars in one pixel, only the first is drawn.
     if (x2 - x1 < 1.5 && Math.round(x1) === lastPixel) continue;
     lastPixel = Math.round(x1);
@@ -221,8 +216,7 @@ ifo.barAt = (frame, x, y) => {
   const reach = ((frame.to - frame.from) / frame.width) * 4;
   const at = frame.from + ((frame.to - frame.from) * x) / frame.width;
   for (let index = ifo.barFrom(track, at - reach); index < track.length && track[index].start - reach <= at; index += 1) {
-    const end = track[index].operation.active ? frame.now : track[index].last;
-    if (at <= end + reach) return track[index];
+    if (at <= Math.min(track[index].last, frame.seen) + reach) return track[index];
   }
   return null;
 };
@@ -232,17 +226,16 @@ ifo.drawPicture = (pen, frame, tree) => {
   const { theme } = ifo;
   const [top, axis] = [64, 32];
   const width = tree + frame.width;
-  pen.clear(width, top + axis + frame.height + 36, theme.surface);
+  pen.rect(0, 0, width, top + axis + frame.height + 36, { fill: theme.surface });
   pen.text(frame.title, 16, 22, { color: theme.text, size: 16, weight: 600, max: width - 32 });
   pen.text(frame.subtitle, 16, 46, { color: theme.muted, size: 12, max: width - 32 });
-  frame.rows.slice(ifo.rowAt(frame.rows, frame.scroll)).forEach((row) => {
-    const y = top + axis + row.y - frame.scroll;
-    if (y > top + axis + frame.height || y < top) return;
-    const weight = row.kind === "group" ? 600 : 400;
-    const label = row.kind === "group" ? `${row.name}  ${row.active ? `${row.active} in flight` : ""}` : `${row.subject.kind}/${row.subject.name}`;
-    if (row.kind === "group") pen.rect(0, y, tree, row.height, { fill: theme.subtle });
-    pen.text(label, row.level * 14, y + Math.min(row.height, 30) / 2, { color: theme.text, weight, max: tree - row.level * 14 - 8 });
-  });
+  pen.inside(0, top + axis, tree, frame.height, () => ifo.visibleRows(frame).forEach((row) => {
+    const y = row.y - frame.scroll;
+    const isGroup = row.kind === "group";
+    if (isGroup) pen.rect(0, y, tree, row.height, { fill: theme.subtle });
+    const label = isGroup ? `${row.name}${row.active ? ` · ${row.active} in flight` : ""}` : `${row.subject.name} ${row.subject.kind}`;
+    pen.text(label, row.level * 14, y + Math.min(row.height, 30) / 2, { color: theme.text, weight: isGroup ? 600 : 400, max: tree - row.level * 14 - 8 });
+  }));
   pen.inside(tree, top, frame.width, axis, () => ifo.drawAxis(pen, frame, axis));
   pen.inside(tree, top + axis, frame.width, frame.height, () => ifo.drawChart(pen, frame));
   legend(pen, top + axis + frame.height + 18);

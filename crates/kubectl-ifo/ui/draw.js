@@ -14,6 +14,31 @@ ifo.el = (tag, attributes = {}, ...children) => {
   return element;
 };
 ifo.$ = (id) => document.getElementById(id);
+const { el, $ } = ifo;
+const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+
+// Shows a list of {key, signature, make} in `parent`. Elements whose signature is the same stay, so
+// that they keep focus, hover and selection. Returns the elements.
+ifo.keyed = (parent, items) => {
+  const before = parent.keyed || new Map();
+  const after = new Map();
+  for (const { key, signature, make } of items) {
+    const old = before.get(key);
+    const entry = old && old.signature === signature ? old : { signature, element: make() };
+    if (old && old !== entry && old.element.contains(document.activeElement)) entry.focus = true;
+    after.set(key, entry);
+  }
+  parent.keyed = after;
+  const entries = [...after.values()];
+  const kept = new Set(entries.map((it) => it.element));
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
+  entries.forEach((entry, at) => {
+    if (parent.children[at] !== entry.element) parent.insertBefore(entry.element, parent.children[at] || null);
+    if (entry.focus) (entry.element.querySelector("button") || entry.element).focus();
+    entry.focus = false;
+  });
+  return entries.map((it) => it.element);
+};
 
 // Patterns: strokes in a tile of 8 x 8. Together with the glyph they tell states without colour.
 ifo.PATTERNS = {
@@ -80,17 +105,8 @@ ifo.CanvasPen = class {
     this.scale = scale;
     this.patterns = new Map();
     this.widths = new Map();
-    this.begin();
-  }
-
-  begin() {
-    this.context.setTransform(this.scale, 0, 0, this.scale, 0, 0);
+    this.context.scale(scale, scale);
     this.context.textBaseline = "middle";
-  }
-
-  clear(width, height, color) {
-    this.context.fillStyle = color;
-    this.context.fillRect(0, 0, width, height);
   }
 
   rect(x, y, width, height, { fill, stroke, pattern, ink, radius = 0, alpha = 1, dash, line = 1 }) {
@@ -215,10 +231,6 @@ ifo.SvgPen = class {
     this.root = svgElement("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` }, this.defs);
     this.parent = this.root;
     this.count = 0;
-  }
-
-  clear(width, height, color) {
-    this.rect(0, 0, width, height, { fill: color });
   }
 
   rect(x, y, width, height, { fill, stroke, pattern, ink, radius = 0, alpha = 1, dash, line = 1 }) {

@@ -73,6 +73,8 @@ ifo.model = {
   begin: null,
   pieces: [],
   clockOffset: 0,
+  // True if objects have changed since the pieces were computed.
+  changed: true,
 };
 const model = ifo.model;
 
@@ -83,6 +85,7 @@ ifo.reset = () => {
   model.operations = new Map();
   model.activities = new Map();
   model.warnings = [];
+  model.changed = true;
 };
 
 ifo.openGap = (kind, from, text) => {
@@ -110,6 +113,7 @@ function applyActivity(type, object) {
 
 // Applies a change. The page keeps completed operations that the server has deleted.
 ifo.apply = (type, object) => {
+  model.changed = true;
   if (object.kind === "Activity") return applyActivity(type, object);
   const operation = operationOf(object);
   const known = model.operations.get(operation.uid);
@@ -133,6 +137,8 @@ function forgetOldest() {
 // Groups operations into pieces of work, as src/work_groups.rs does: same component and same key.
 // An open key ends with "/", and joins the nearest piece in flight whose key begins with it.
 ifo.computePieces = () => {
+  if (!model.changed) return;
+  model.changed = false;
   forgetOldest();
   const byKey = new Map();
   const open = [];
@@ -153,6 +159,7 @@ ifo.computePieces = () => {
   }
   joinOpenKeys(open, byKey, groups);
   model.pieces = groups.map(pieceOf);
+  ifo.firstKnown = minimum(model.pieces, "start");
   model.byId = new Map(model.pieces.map((it) => [it.id, it]));
   model.byMember = new Map(model.pieces.flatMap((piece) => piece.members.map((it) => [it.uid, piece])));
 };
@@ -277,40 +284,41 @@ const hasState = (piece, state) =>
   state === "Overdue" ? piece.overdue : state === "Stalled" ? piece.stalled : piece.state === state;
 ifo.hasState = hasState;
 
-// Answers whether what the filters select is idle: {status: "idle" | "busy" | "unknown", …}.
+// Answers whether what the filters select is idle: {status: "idle" | "busy" | "unknown", …}. An
+// Activity answers for the whole cluster, one namespace, node or component. For other filters, the
+// page counts the operations, and trusts "none" only if the Activity knows of all operations.
 ifo.idleOf = (view, connected) => {
   const chosen = ["component", "namespace", "node"].filter((it) => view[it]);
-  const onlyOne = chosen.length === 1 && view.namespace !== "-" && !view.words.length && !view.states.length;
-  const filtered = chosen.length > 0 || view.words.length > 0 || view.states.length > 0;
-  const name = onlyOne ? `${chosen[0]}.${view[chosen[0]]}` : "cluster";
-  let activity = model.activities.get(name);
-  if (!filtered && !activity && model.begin && model.begin.namespace) {
-    activity = model.activities.get(`namespace.${model.begin.namespace}`);
-  }
+  const searched = view.words.length > 0 || view.states.length > 0;
+  const name = chosen.length === 1 && view.namespace !== "-" ? `${chosen[0]}.${view[chosen[0]]}` : "cluster";
+  const scope = searched || chosen.length > 1 || view.namespace === "-" ? "what the filters select" : chosen.length ? name.replace(".", " ") : "the cluster";
+  const mine = model.begin && model.begin.namespace && !chosen.length ? `namespace.${model.begin.namespace}` : name;
+  const activity = model.activities.get(name) || model.activities.get(mine);
   const idle = ifo.idleCondition(activity);
-  const scope = onlyOne ? `${chosen[0]} ${view[chosen[0]]}` : filtered ? "what the filters select" : "the cluster";
-  const inFlight = model.pieces.filter((it) => it.active && it.state !== "Held" && ifo.fits(it, { ...view, active: false }));
-  const count = inFlight.reduce((sum, it) => sum + it.members.filter((own) => own.active && own.state !== "Held").length, 0);
-  const answer = { scope, count, since: idle ? time(idle.lastTransitionTime) : null, filtered, message: (idle && idle.message) || "" };
-  if (!connected) return { ...answer, status: "unknown", why: "The page is not connected, so the state may have changed." };
-  if (!(filtered && !onlyOne) && idle) {
-    const status = { True: "idle", False: "busy" }[idle.status] || "unknown";
-    return { ...answer, status, count: activity.status.operations, why: status === "unknown" ? idle.message : "" };
+  const isCounted = (it) => it.active && it.state !== "Held";
+  const pieces = model.pieces.filter((it) => isCounted(it) && ifo.fits(it, view));
+  const count = pieces.reduce((sum, it) => sum + it.members.filter(isCounted).length, 0);
+  const unknown = (why) => ({ status: "unknown", scope, count, why });
+  if (!connected) return unknown("The page is not connected, so the state may have changed.");
+  if (idle && scope !== "what the filters select") {
+    const since = time(idle.lastTransitionTime);
+    if (idle.status === "False") return { status: "busy", scope, count: activity.status.operations, since };
+    if (idle.status === "True" && !model.warnings.length) return { status: "idle", scope, count: 0, since };
   }
-  if (count) return { ...answer, status: "busy", since: minimum(inFlight, "start") };
-  if (!idle) return { ...answer, status: "unknown", why: `You cannot read the Activity of ${scope}.` };
-  if (idle.status === "Unknown") return { ...answer, status: "unknown", why: idle.message };
-  return { ...answer, status: "idle", since: null };
+  if (count) return { status: "busy", scope, count, since: minimum(pieces, "start") };
+  if (!idle) return unknown(`Nothing is shown, but you cannot read the Activity of ${name.replace(".", " ")}.`);
+  if (idle.status === "Unknown") return unknown(idle.message || "Operations may be missing.");
+  return model.warnings.length ? unknown("Nothing is shown, but the view is not complete.") : { status: "idle", scope, count: 0, since: null };
 };
 
 // Formats. The formatters are created once, because each creation takes long.
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const minutes = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
+const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 ifo.clock = (ms) => clock.format(ms);
 ifo.minutes = (ms) => minutes.format(ms);
 ifo.day = (ms) => day.format(ms);
-ifo.dateTime = (ms) => (ms ? (ifo.day(ms) === ifo.day(ifo.now()) ? ifo.clock(ms) : `${ifo.day(ms)} ${ifo.clock(ms)}`) : "–");
+ifo.dateTime = (ms) => (ms ? (ifo.day(ms) === ifo.day(ifo.now()) ? ifo.clock(ms) : `${ifo.day(ms)} ${ifo.minutes(ms)}`) : "–");
 ifo.duration = (ms) => {
   const seconds = Math.max(0, Math.round(ms / 1000));
   const two = (big, small, units) => `${big}${units[0]}${small ? ` ${small}${units[1]}` : ""}`;

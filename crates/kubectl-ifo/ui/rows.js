@@ -69,8 +69,9 @@ function addGroup(rows, view, name, lanes) {
   if (!isOwnLane) {
     const pieces = lanes.flatMap((it) => it[1]);
     const active = pieces.filter((it) => it.active).length;
-    const bad = pieces.filter((it) => ifo.attentionRank(it) < 4).length;
-    rows.push({ kind: "group", id, name, level: 1, height: ifo.ROW.group, open, active, bad, count: pieces.length, tracks: [], pieces });
+    const bad = pieces.filter((it) => ifo.attentionRank(it) < 4).sort((a, b) => ifo.attentionRank(a) - ifo.attentionRank(b));
+    const worst = bad.length ? bad[0].state : "";
+    rows.push({ kind: "group", id, name, level: 1, height: ifo.ROW.group, open, active, bad: bad.length, worst, count: pieces.length, tracks: [], pieces });
   }
   if (!open && !isOwnLane) return;
   for (const [path, pieces] of lanes) addLane(rows, view, `${id} ${path}`, pieces, isOwnLane ? 1 : 2);
@@ -110,6 +111,12 @@ ifo.rowAt = (rows, y) => {
     else high = middle;
   }
   return low;
+};
+
+ifo.visibleRows = (frame) => {
+  const end = frame.scroll + frame.height;
+  const count = ifo.rowAt(frame.rows, end);
+  return frame.rows.slice(ifo.rowAt(frame.rows, frame.scroll), count + 1).filter((it) => it.y < end);
 };
 
 // Returns the index of the first bar of a track that ends at or after `ms`.

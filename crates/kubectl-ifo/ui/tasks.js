@@ -6,38 +6,32 @@ const byText = (get) => (a, b) => get(a).localeCompare(get(b));
 const byNumber = (get) => (a, b) => (get(a) ?? Infinity) - (get(b) ?? Infinity);
 const targetText = (it) => `${ifo.target(it.root)} ${it.namespace}`;
 const nodesText = (it) => it.nodes.join(", ");
+const byState = (a, b) => ifo.attentionRank(a) - ifo.attentionRank(b) || ifo.stateOf(a.state).rank - ifo.stateOf(b.state).rank;
 const COLUMNS = [
-  { key: "task", title: "Task", order: byText((it) => it.root.operation), cell: taskCell },
+  { key: "task", title: "Task", order: byText((it) => it.root.operation), cell: (it) => el("button", { type: "button", class: "link" }, it.root.operation) },
   { key: "target", title: "Target", order: byText(targetText), cell: targetCell },
-  { key: "status", title: "Status", order: (a, b) => ifo.attentionRank(a) - ifo.attentionRank(b) || ifo.stateOf(a.state).rank - ifo.stateOf(b.state).rank, cell: statusCell },
+  { key: "status", title: "Status", order: byState, cell: statusCell },
   { key: "initiator", title: "Initiator", order: byText((it) => it.initiator), cell: (it) => it.initiator || "–" },
   { key: "queued", title: "Queued", order: byNumber((it) => it.queued), cell: (it) => (it.queued ? ifo.duration(it.start - it.queued) : "–") },
   { key: "started", title: "Started", order: byNumber((it) => it.start), cell: (it) => ifo.dateTime(it.start) },
   { key: "ended", title: "Ended", order: byNumber((it) => it.end), cell: endedCell },
   { key: "node", title: "Node", order: byText(nodesText), cell: nodesText },
 ];
+let page = 0;
 
-const list = { page: 0, rows: new Map(), pieces: [] };
-
-function taskCell(piece) {
-  return ifo.el("button", { type: "button", class: "link", title: piece.message || null }, piece.root.operation);
-}
 function targetCell(piece) {
   const { kind, name } = piece.root.subject;
-  return ifo.el("span", { title: targetText(piece) }, ifo.el("span", { class: "kind" }, `${kind} `), name || "?",
-    piece.namespace && ifo.el("span", { class: "muted" }, ` · ${piece.namespace}`));
+  const where = [kind, piece.namespace].filter(Boolean).join(" · ");
+  return el("span", { title: targetText(piece) }, name || "?", el("span", { class: "muted" }, ` ${where}`));
 }
 function statusCell(piece) {
-  const meter = piece.active && piece.progress !== null
-    ? ifo.el("progress", { max: 100, value: piece.progress, "aria-label": `progress of ${piece.root.operation} on ${ifo.target(piece.root)}` }) : "";
-  const text = ifo.el("span", { class: `state state-${piece.state.toLowerCase()}` }, ifo.swatch(piece.state), ifo.stateText(piece));
-  return ifo.el("span", { class: "status", title: piece.message || null }, text, meter);
+  const label = `progress of ${piece.root.operation} on ${ifo.target(piece.root)}`;
+  const meter = piece.active && piece.progress !== null && el("progress", { max: 100, value: piece.progress, "aria-label": label });
+  return el("span", { class: "status", title: piece.message || null }, ifo.stateLine(piece), meter);
 }
 function endedCell(piece) {
-  const length = ifo.el("span", { class: "muted" }, ` ${ifo.duration(ifo.lengthOf(piece))}`);
-  if (!piece.active) return ifo.el("span", {}, ifo.dateTime(piece.end), length);
-  const expected = piece.eta > ifo.now() ? `expected ${ifo.dateTime(piece.eta)}` : "in flight";
-  return ifo.el("span", { class: "muted" }, expected, length);
+  const end = !piece.active ? ifo.dateTime(piece.end) : piece.eta > ifo.now() ? `expected ${ifo.dateTime(piece.eta)}` : "in flight";
+  return el("span", { class: piece.active ? "muted" : null }, end, el("span", { class: "muted" }, ` · ${ifo.duration(ifo.lengthOf(piece))}`));
 }
 
 // Without a choice of the user: what needs attention, then what is in flight, then the newest ends.
@@ -47,81 +41,48 @@ ifo.drawTasks = () => {
   const { view } = ifo;
   const [key, direction] = view.sort.split(":");
   const column = COLUMNS.find((it) => it.key === key);
-  const inWindow = (it) => it.start <= view.to && (it.active || it.end >= view.from);
-  list.pieces = ifo.model.pieces.filter((it) => inWindow(it) && ifo.fits(it, view));
+  const pieces = ifo.model.pieces.filter((it) => it.start <= view.to && (it.active || it.end >= view.from) && ifo.fits(it, view));
   const sign = direction === "down" ? -1 : 1;
-  list.pieces.sort(column ? (a, b) => sign * column.order(a, b) || byNeed(a, b) : byNeed);
-  const last = Math.max(0, Math.ceil(list.pieces.length / PAGE) - 1);
-  list.page = Math.min(list.page, last);
-  const shown = list.pieces.slice(list.page * PAGE, (list.page + 1) * PAGE);
-  const rows = new Map();
-  for (const piece of shown) rows.set(piece.id, rowOf(piece));
-  const body = ifo.$("tasks-body");
-  const wanted = [...rows.values()].map((it) => it.element);
-  if (wanted.length !== body.children.length || wanted.some((it, at) => it !== body.children[at])) place(body, wanted);
-  list.rows = rows;
-  const first = list.page * PAGE;
-  const count = list.pieces.length;
-  ifo.$("tasks-count").textContent = count ? `${first + 1}–${first + shown.length} of ${count}` : "none";
-  ifo.$("tasks-back").disabled = list.page === 0;
-  ifo.$("tasks-next").disabled = list.page >= last;
-  for (const head of ifo.$("tasks-head").children) {
-    const sort = head.dataset.key === key ? (sign > 0 ? "ascending" : "descending") : "none";
-    head.setAttribute("aria-sort", sort);
+  pieces.sort(column ? (a, b) => sign * column.order(a, b) || byNeed(a, b) : byNeed);
+  const last = Math.max(0, Math.ceil(pieces.length / PAGE) - 1);
+  page = Math.min(page, last);
+  const shown = pieces.slice(page * PAGE, (page + 1) * PAGE);
+  ifo.keyed($("tasks-body"), shown.map((piece) => {
+    const age = piece.active ? Math.round(ifo.lengthOf(piece) / 1000) : 0;
+    const selected = piece.id === view.selected;
+    const parts = [ifo.stateText(piece), piece.message, piece.end, piece.eta, age, piece.nodes, selected];
+    return { key: piece.id, signature: parts.join(), make: () => rowOf(piece, selected) };
+  }));
+  setText($("tasks-count"), pieces.length ? `${page * PAGE + 1}–${page * PAGE + shown.length} of ${pieces.length}` : "none");
+  $("tasks-back").disabled = page === 0;
+  $("tasks-next").disabled = page >= last;
+  for (const head of $("tasks-head").children) {
+    head.setAttribute("aria-sort", head.dataset.key !== key ? "none" : sign > 0 ? "ascending" : "descending");
   }
 };
 
-// Puts the rows into their order, and moves only those that are elsewhere, so that a row keeps focus.
-function place(body, wanted) {
-  const keep = new Set(wanted);
-  for (const child of [...body.children]) if (!keep.has(child)) child.remove();
-  wanted.forEach((element, at) => {
-    if (body.children[at] !== element) body.insertBefore(element, body.children[at] || null);
-  });
-}
-
-function rowOf(piece) {
-  const cells = [];
-  const length = piece.active ? Math.round(ifo.lengthOf(piece) / 1000) : 0;
-  const signature = [piece.state, piece.progress, piece.message, piece.end, piece.eta, length, piece.overdue, piece.stalled, piece.nodes, piece.members.length].join();
-  const known = list.rows.get(piece.id);
-  const selected = piece.id === ifo.view.selected;
-  if (known) known.element.classList.toggle("selected", selected);
-  if (known && known.signature === signature) return known;
-  for (const column of COLUMNS) {
+function rowOf(piece, selected) {
+  const cells = COLUMNS.map((column) => {
     const content = column.cell(piece);
-    const own = { class: `column-${column.key}`, title: typeof content === "string" && content.length > 20 ? content : null };
-    cells.push(ifo.el(column.key === "task" ? "th" : "td", column.key === "task" ? { ...own, scope: "row" } : own, content));
-  }
-  const element = known ? known.element : ifo.el("tr", { onclick: () => ifo.pick(piece.id) });
-  // The button of a row that has focus stays the same element.
-  if (known && element.contains(document.activeElement)) {
-    cells.slice(1).forEach((cell, at) => element.children[at + 1].replaceWith(cell));
-  } else {
-    element.replaceChildren(...cells);
-  }
-  element.classList.toggle("selected", selected);
-  return { element, signature };
+    const isHead = column.key === "task";
+    const title = typeof content === "string" && content.length > 14 ? content : null;
+    return el(isHead ? "th" : "td", { class: `column-${column.key}`, scope: isHead ? "row" : null, title }, content);
+  });
+  return el("tr", { class: selected ? "selected" : null, onclick: () => ifo.pick(piece.id) }, ...cells);
 }
-
-ifo.pick = (id) => {
-  ifo.select(id, true);
-  const piece = ifo.model.byId.get(id);
-  if (piece) ifo.reveal(piece);
-};
 
 ifo.startTasks = () => {
+  const sortBy = (column) => {
+    const [key, direction] = ifo.view.sort.split(":");
+    ifo.view.sort = key !== column.key ? `${column.key}:up` : direction === "up" ? `${column.key}:down` : "";
+    page = 0;
+    ifo.changed("data");
+  };
   for (const column of COLUMNS) {
-    const sort = () => {
-      const [key, direction] = ifo.view.sort.split(":");
-      ifo.view.sort = key !== column.key ? `${column.key}:up` : direction === "up" ? `${column.key}:down` : "";
-      list.page = 0;
-      ifo.changed("data");
-    };
-    ifo.$("tasks-head").append(ifo.el("th", { scope: "col", class: `column-${column.key}`, "data-key": column.key },
-      ifo.el("button", { type: "button", onclick: sort }, column.title, ifo.el("span", { class: "arrow", "aria-hidden": "true" }))));
+    const button = el("button", { type: "button", onclick: () => sortBy(column) }, column.title, el("span", { class: "arrow", "aria-hidden": "true" }));
+    $("tasks-head").append(el("th", { scope: "col", class: `column-${column.key}`, "data-key": column.key }, button));
   }
-  const turn = (by) => () => { list.page += by; ifo.changed("data"); };
-  ifo.$("tasks-back").addEventListener("click", turn(-1));
-  ifo.$("tasks-next").addEventListener("click", turn(1));
+  const turn = (by) => () => { page += by; ifo.changed("data"); };
+  $("tasks-back").addEventListener("click", turn(-1));
+  $("tasks-next").addEventListener("click", turn(1));
 };

@@ -12,7 +12,7 @@ ifo.view = {
   states: [], active: false, selected: "", sort: "", closed: new Set(), toggled: new Set(), expanded: false,
 };
 const view = ifo.view;
-const chart = { rows: [], height: 0, shown: 0, width: 0, viewport: 0, current: "", hovered: null, elements: new Map(), builtFrom: 0, builtTo: 0 };
+const chart = { rows: [], height: 0, shown: 0, width: 0, viewport: 0, current: "", hovered: null, builtFrom: 0, builtTo: 0 };
 ifo.chart = chart;
 
 ifo.showNow = (span = view.to - view.from || view.span) => {
@@ -71,22 +71,26 @@ ifo.rebuildRows = () => {
   chart.builtFrom = view.from;
   chart.builtTo = view.to;
   Object.assign(chart, ifo.buildRows(view, view.from, view.to));
-  ifo.$("spacer").style.height = `${Math.max(0, chart.height - chart.viewport)}px`;
-  ifo.$("empty").hidden = chart.rows.length > 0;
+  $("spacer").style.height = `${Math.max(0, chart.height - chart.viewport)}px`;
+  $("empty").hidden = chart.rows.length > 0;
   const known = ifo.model.operations.size > 0;
-  ifo.$("empty").textContent = known ? "No operation of this time matches the filters." : ifo.emptyText();
+  $("empty").textContent = known ? "No operation of this time matches the filters." : ifo.emptyText();
 };
 
 ifo.frame = () => ({
-  from: view.from, to: view.to, now: ifo.now(), frozen: ifo.frozen, width: chart.width, height: chart.viewport, rows: chart.rows,
-  scroll: ifo.$("rows").scrollTop, selected: view.selected, hovered: chart.hovered, current: chart.current, gaps: gapsOf(),
+  from: view.from, to: view.to, now: ifo.now(), seen: seenUntil(), frozen: ifo.frozen, width: chart.width, height: chart.viewport, rows: chart.rows,
+  scroll: $("rows").scrollTop, selected: view.selected, hovered: chart.hovered, current: chart.current, gaps: gapsOf(),
 });
+const seenUntil = () => {
+  const lost = ifo.model.gaps.find((it) => it.kind === "connection" && it.to === null);
+  return lost ? lost.from : ifo.now();
+};
 function gapsOf() {
   const { gaps, begin } = ifo.model;
   const labels = { connection: "not connected", detection: "detection incomplete" };
   const shown = gaps.filter((it) => (it.to ?? ifo.now()) - it.from > 500);
   const known = shown.map((it) => ({ ...it, label: labels[it.kind] || it.text }));
-  if (!begin || !ifo.firstKnown) return known;
+  if (!begin || ifo.firstKnown > ifo.now()) return known;
   return [{ from: view.from - 1e12, to: ifo.firstKnown, label: "nothing is recorded of this time" }, ...known];
 }
 
@@ -98,75 +102,64 @@ ifo.drawTimeline = () => {
 };
 
 ifo.resize = () => {
-  const box = ifo.$("bars").getBoundingClientRect();
+  const box = $("bars").getBoundingClientRect();
   const [width, height] = [Math.round(box.width), Math.round(box.height)];
   const scale = Math.min(devicePixelRatio || 1, 2);
   if (!width || (width === chart.width && height === chart.viewport && chart.pen && chart.pen.scale === scale)) return;
   chart.width = width;
   chart.viewport = height;
-  chart.pen = new ifo.CanvasPen(ifo.$("bars"), width, height, scale);
-  chart.axisPen = new ifo.CanvasPen(ifo.$("axis"), width, AXIS, scale);
+  chart.pen = new ifo.CanvasPen($("bars"), width, height, scale);
+  chart.axisPen = new ifo.CanvasPen($("axis"), width, AXIS, scale);
 };
 
 // The tree has elements only for the rows that are visible.
 function drawTree(frame) {
-  const tree = ifo.$("tree");
-  const elements = new Map();
-  for (let at = ifo.rowAt(frame.rows, frame.scroll); at < frame.rows.length; at += 1) {
-    const row = frame.rows[at];
-    if (row.y > frame.scroll + frame.height) break;
-    const signature = [row.active, row.bad, row.count, row.open, row.height, row.id === chart.current].join();
-    let known = chart.elements.get(row.id);
-    if (!known || known.signature !== signature) known = { signature, element: treeItem(row), fresh: true };
-    known.element.style.transform = `translateY(${row.y - frame.scroll}px)`;
-    elements.set(row.id, known);
-  }
-  const same = elements.size === chart.elements.size && [...elements.values()].every((it) => !it.fresh);
-  for (const it of elements.values()) it.fresh = false;
-  if (!same) tree.replaceChildren(...[...elements.values()].map((it) => it.element));
-  chart.elements = elements;
-  const current = elements.get(chart.current);
-  if (current) tree.setAttribute("aria-activedescendant", current.element.id);
-  else tree.removeAttribute("aria-activedescendant");
+  const visible = ifo.visibleRows(frame);
+  const elements = ifo.keyed($("tree"), visible.map((row) => {
+    const parts = [row.name, row.active, row.bad, row.count, row.open, row.height, row.id === chart.current];
+    return { key: row.id, signature: parts.join(), make: () => treeItem(row) };
+  }));
+  visible.forEach((row, at) => { elements[at].style.transform = `translateY(${row.y - frame.scroll}px)`; });
+  const current = elements[visible.findIndex((it) => it.id === chart.current)];
+  $("tree").setAttribute("aria-activedescendant", current ? current.id : "");
 }
 
 let idCount = 0;
 function treeItem(row) {
   idCount += 1;
-  const item = ifo.el("div", {
+  const item = el("div", {
     id: `row-${idCount}`, role: "treeitem", class: `row ${row.kind} level-${row.level}`, "aria-level": row.level,
     "aria-expanded": row.open === null ? null : String(row.open), "aria-selected": String(row.id === chart.current),
-  });
+    onclick: (event) => onRow(row.id, event.target.closest(".twisty")),
+  }, el("span", { class: "twisty", "aria-hidden": "true" }, row.open === null ? "" : row.open ? "▾" : "▸"));
   item.style.height = `${row.height}px`;
-  const twisty = ifo.el("span", { class: "twisty", "aria-hidden": "true" }, row.open === null ? "" : row.open ? "▾" : "▸");
   if (row.kind === "group") {
     const count = row.active ? `${row.active} in flight` : `${row.count} ended`;
-    const bad = row.bad ? ifo.el("span", { class: "bad" }, ifo.swatch("Failing"), String(row.bad)) : null;
-    item.append(twisty, ifo.el("span", { class: "label", title: row.name }, row.name), bad || "", ifo.el("span", { class: "count" }, count));
-    if (row.bad) item.setAttribute("aria-label", `${row.name}, ${count}, ${row.bad} need attention`);
+    const bad = row.bad > 0 && el("span", { class: "bad", title: `${row.bad} need attention` }, ifo.swatch(row.worst), String(row.bad));
+    item.append(el("span", { class: "label", title: row.name }, row.name), bad || "", el("span", { class: "count" }, count));
   } else {
     const { kind, name, namespace } = row.subject;
-    const where = row.kind === "lane" && view.group !== "namespace" && namespace ? ifo.el("span", { class: "where" }, namespace) : "";
-    const full = `${kind}/${name}${namespace ? ` in ${namespace}` : ""}`;
-    item.append(twisty, ifo.el("span", { class: "label", title: full }, ifo.el("span", { class: "kind" }, `${kind} `), name || "?", " ", where));
+    const where = row.kind === "lane" && view.group !== "namespace" && namespace ? `${kind} · ${namespace}` : kind;
+    item.title = `${kind}/${name}${namespace ? ` in ${namespace}` : ""}`;
+    item.append(el("span", { class: "label" }, name || "?"), el("span", { class: "kind" }, where));
   }
-  item.addEventListener("click", (event) => onRow(row, event.target.closest(".twisty")));
   return item;
 }
 
-function onRow(row, onTwisty) {
-  chart.current = row.id;
+function onRow(id, onTwisty) {
+  const row = chart.rows.find((it) => it.id === id);
+  if (!row) return;
+  chart.current = id;
   if (row.kind === "group" || onTwisty) ifo.toggleRow(row);
   else ifo.select(worstOf(row).id);
-  ifo.changed("draw");
 }
 const worstOf = (row) => {
   const pieces = row.pieces.length ? row.pieces : row.tracks.flat().map((it) => it.piece);
   return pieces.reduce((best, it) => (ifo.attentionRank(it) - ifo.attentionRank(best) || best.start - it.start) < 0 ? it : best);
 };
 
-ifo.toggleRow = (row, open = !row.open) => {
-  if (row.open === null || row.open === open) return;
+ifo.toggleRow = (row) => {
+  if (row.open === null) return;
   const set = row.kind === "group" ? view.closed : view.toggled;
   if (set.has(row.id)) set.delete(row.id);
   else set.add(row.id);
@@ -174,7 +167,7 @@ ifo.toggleRow = (row, open = !row.open) => {
 };
 
 ifo.scrollToRow = (row) => {
-  const box = ifo.$("rows");
+  const box = $("rows");
   if (row.y < box.scrollTop) box.scrollTop = row.y;
   if (row.y + row.height > box.scrollTop + chart.viewport) box.scrollTop = row.y + row.height - chart.viewport;
 };
@@ -189,42 +182,33 @@ ifo.reveal = (piece) => {
   }
   ifo.rebuildRows();
   const row = chart.rows.find((it) => it.kind === "lane" && it.pieces.includes(piece));
-  if (row) {
-    chart.current = row.id;
-    ifo.scrollToRow(row);
-  }
+  goTo(row);
 };
 
 function onTreeKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
   const { rows } = chart;
   const at = rows.findIndex((it) => it.id === chart.current);
-  const row = rows[at];
-  const go = (index) => {
-    const next = rows[Math.max(0, Math.min(index, rows.length - 1))];
-    if (!next) return;
-    chart.current = next.id;
-    ifo.scrollToRow(next);
-  };
-  const parent = () => rows.slice(0, Math.max(at, 0)).reverse().find((it) => it.level < row.level);
-  if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
-  if (event.key === "ArrowDown") go(at + 1);
-  else if (event.key === "ArrowUp") go(at - 1);
-  else if (event.key === "Home") go(0);
-  else if (event.key === "End") go(rows.length - 1);
-  else if (event.key === "PageDown") go(at + 10);
-  else if (event.key === "PageUp") go(at - 10);
-  else if (event.key === "ArrowRight" && row) row.open === false ? ifo.toggleRow(row, true) : go(at + 1);
-  else if (event.key === "ArrowLeft" && row) row.open ? ifo.toggleRow(row, false) : parent() && go(rows.indexOf(parent()));
-  else if ((event.key === "Enter" || event.key === " ") && row) onRow(row, false);
+  const row = rows[at] || { open: null, level: 0 };
+  const parent = rows.findLastIndex((it, index) => index < at && it.level < row.level);
+  const targets = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: rows.length - 1, PageDown: at + 10, PageUp: at - 10, ArrowRight: at + 1, ArrowLeft: parent };
+  if (event.key === "ArrowRight" && row.open === false) ifo.toggleRow(row);
+  else if (event.key === "ArrowLeft" && row.open) ifo.toggleRow(row);
+  else if (event.key === "Enter" || event.key === " ") onRow(chart.current, false);
+  else if (event.key in targets) goTo(rows[Math.max(0, Math.min(targets[event.key], rows.length - 1))]);
   else return;
   event.preventDefault();
-  event.stopPropagation();
+}
+function goTo(row) {
+  if (!row) return;
+  chart.current = row.id;
+  ifo.scrollToRow(row);
   ifo.changed("draw");
 }
 
 // Wheel: Ctrl or a pinch zooms, Shift or a horizontal wheel pans, on the axis any wheel zooms.
 function onWheel(event) {
-  const box = ifo.$("bars").getBoundingClientRect();
+  const box = $("bars").getBoundingClientRect();
   const anchor = view.from + ((event.clientX - box.left) * (view.to - view.from)) / chart.width;
   const unit = event.deltaMode === 1 ? 20 : 1;
   const isAxis = event.currentTarget.id === "axis";
@@ -241,6 +225,7 @@ function onWheel(event) {
 const pointers = new Map();
 function onPointerDown(event) {
   if (event.button) return;
+  $("tree").focus({ preventScroll: true });
   event.currentTarget.setPointerCapture(event.pointerId);
   pointers.set(event.pointerId, { x: event.clientX, y: event.clientY, startX: event.clientX, startY: event.clientY, moved: false });
   chart.dragging = true;
@@ -257,10 +242,10 @@ function onPointerMove(event) {
   if (pointers.size === 2) {
     const after = [...pointers.values()];
     const distance = (list) => Math.max(Math.abs(list[0].x - list[1].x), 12);
-    const middle = (after[0].x + after[1].x) / 2 - ifo.$("bars").getBoundingClientRect().left;
+    const middle = (after[0].x + after[1].x) / 2 - $("bars").getBoundingClientRect().left;
     return ifo.zoom(distance(before) / distance(after), view.from + (middle * (view.to - view.from)) / chart.width);
   }
-  ifo.$("rows").scrollTop -= event.currentTarget.id === "bars" ? dy : 0;
+  $("rows").scrollTop -= event.currentTarget.id === "bars" ? dy : 0;
   return dx ? ifo.pan(-dx) : undefined;
 }
 function onPointerUp(event) {
@@ -272,7 +257,7 @@ function onPointerUp(event) {
   ifo.select(bar ? bar.piece.id : "");
 }
 const barUnder = (event) => {
-  const box = ifo.$("bars").getBoundingClientRect();
+  const box = $("bars").getBoundingClientRect();
   return ifo.barAt(ifo.frame(), event.clientX - box.left, event.clientY - box.top);
 };
 function hover(event) {
@@ -280,7 +265,7 @@ function hover(event) {
   const bar = barUnder(event);
   if (bar) ifo.showTip(bar, event.clientX, event.clientY);
   else ifo.hideTip();
-  ifo.$("bars").classList.toggle("pointing", Boolean(bar));
+  $("bars").classList.toggle("pointing", Boolean(bar));
   if (bar !== chart.hovered) {
     chart.hovered = bar;
     ifo.changed("draw");
@@ -288,20 +273,17 @@ function hover(event) {
 }
 
 ifo.startTimeline = () => {
-  const rows = ifo.$("rows");
+  const rows = $("rows");
   rows.addEventListener("scroll", () => { ifo.hideTip(); ifo.changed("draw"); }, { passive: true });
   for (const id of ["bars", "axis"]) {
-    const canvas = ifo.$(id);
+    const canvas = $(id);
     canvas.addEventListener("wheel", onWheel, { passive: false });
     canvas.addEventListener("pointerdown", onPointerDown);
     canvas.addEventListener("pointermove", onPointerMove);
     for (const type of ["pointerup", "pointercancel"]) canvas.addEventListener(type, onPointerUp);
     canvas.addEventListener("pointerleave", () => { chart.hovered = null; ifo.hideTip(); ifo.changed("draw"); });
   }
-  ifo.$("tree").addEventListener("keydown", onTreeKey);
-  ifo.$("tree").addEventListener("focus", () => {
-    if (!chart.rows.some((it) => it.id === chart.current)) chart.current = chart.rows[0] ? chart.rows[0].id : "";
-    ifo.changed("draw");
-  });
-  new ResizeObserver(() => ifo.changed("draw")).observe(ifo.$("bars"));
+  $("tree").addEventListener("keydown", onTreeKey);
+  $("tree").addEventListener("focus", () => chart.rows.some((it) => it.id === chart.current) || goTo(chart.rows[0]));
+  new ResizeObserver(() => ifo.changed("draw")).observe($("bars"));
 };
