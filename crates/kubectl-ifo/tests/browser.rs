@@ -1,0 +1,14 @@
+//! Tests of the page of `kubectl ifo ui` in a real browser: headless Chromium shows the operations
+//! of `ifo-apiserver demo`. Without Chromium, the tests are skipped. With `IFO_REQUIRE_BROWSER=1`,
+//! they then fail.
+
+#[path = "../../../tests/binaries/mod.rs"]
+mod binaries;
+#[path = "browser/driver.rs"]
+mod driver;
+#[path = "browser/page.rs"]
+mod page;
+#[path = "browser/pictures.rs"]
+mod pictures;
+#[path = "browser/session.rs"]
+mod session;

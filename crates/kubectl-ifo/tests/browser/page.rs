@@ -1,0 +1,150 @@
+//! What a user sees and does on the page.
+
+use super::driver::Browser;
+use super::session::Demo;
+use serde_json::{Value, json};
+use std::fs;
+use std::process::Command;
+
+const CONNECTED: &str = "document.getElementById('connection').textContent === 'live'";
+const ROWS: &str = "document.querySelectorAll('#tasks-body tr').length";
+
+#[test]
+fn the_page_shows_live_operations_filters_and_zooms() {
+    let Some(browser) = Browser::start(1440, 900) else {
+        return;
+    };
+    let demo = Demo::start(&[]);
+    let (_ui, address) = demo.ui(0);
+    browser.open(&address);
+    browser.wait_for(CONNECTED);
+    browser.wait_for(&format!("{ROWS} > 3 && ifo.painted"));
+    let hash = browser.run("return location.hash");
+    assert!(!hash.as_str().unwrap().contains("token"), "{hash}");
+
+    // An operation that did not exist yet appears, and the state of others changes.
+    browser.run("window.known = new Set(ifo.model.operations.keys())");
+    browser.wait_for("[...ifo.model.operations.keys()].some((it) => !known.has(it))");
+    browser.wait_for("document.getElementById('idle-head').textContent === 'Not idle'");
+
+    // The search leaves only fitting rows, and the address holds it.
+    browser.run(
+        "const search = document.getElementById('search'); search.value = 'team-b'; \
+         search.dispatchEvent(new Event('input'))",
+    );
+    browser.wait_for(&format!(
+        "{ROWS} > 0 && [...document.querySelectorAll('#tasks-body .column-target')].every((it) => it.textContent.includes('team-b'))"
+    ));
+    browser.wait_for("location.hash.includes('q=team-b')");
+    browser.run("document.getElementById('clear').click()");
+
+    let span = "return ifo.view.to - ifo.view.from";
+    let before = browser.run(span).as_f64().unwrap();
+    browser.run("document.getElementById('zoom-in').click()");
+    assert!(browser.run(span).as_f64().unwrap() < 0.7 * before);
+    browser.run(
+        "document.getElementById('axis').dispatchEvent(new WheelEvent('wheel', {deltaY: 400, cancelable: true}))",
+    );
+    assert!(browser.run(span).as_f64().unwrap() > 0.9 * before);
+    assert_eq!(violations(&browser), json!([]));
+}
+
+/// Returns what axe-core finds. Returns no violations if axe-core cannot be downloaded.
+fn violations(browser: &Browser) -> Value {
+    browser.run("document.querySelector('#tasks-body button').click()");
+    browser.wait_for("!document.getElementById('details').hidden");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/axe-core");
+    let found = Command::new(script).output().unwrap();
+    if found.status.code() == Some(3) {
+        eprintln!("SKIPPED: axe-core cannot be downloaded");
+        return json!([]);
+    }
+    assert!(
+        found.status.success(),
+        "{}",
+        String::from_utf8_lossy(&found.stderr)
+    );
+    let path = String::from_utf8(found.stdout).unwrap();
+    browser.run(&fs::read_to_string(path.trim()).unwrap());
+    let scheme =
+        |value: &str| json!({"features": [{"name": "prefers-color-scheme", "value": value}]});
+    let mut all = Vec::new();
+    for value in ["light", "dark"] {
+        browser.devtools("Emulation.setEmulatedMedia", &scheme(value));
+        let found = browser.run_async(
+            "axe.run().then((it) => done(it.violations.map((own) => [own.id, own.nodes.map((node) => node.html)])))",
+        );
+        all.extend(found.as_array().unwrap().clone());
+    }
+    Value::from(all)
+}
+
+#[test]
+fn an_exported_page_works_as_a_file() {
+    let Some(browser) = Browser::start(1440, 900) else {
+        return;
+    };
+    let demo = Demo::start(&[]);
+    let path = demo.export();
+    browser.open(&format!("file://{}", path.display()));
+    browser.wait_for(&format!("{ROWS} > 3 && ifo.painted"));
+    let state = browser.run("return document.getElementById('connection').textContent");
+    assert_eq!(state, "a file");
+}
+
+#[test]
+fn text_from_the_cluster_is_never_markup() {
+    let Some(browser) = Browser::start(1440, 900) else {
+        return;
+    };
+    let demo = Demo::start(&[]);
+    let (_ui, address) = demo.ui(0);
+    browser.open(&address);
+    browser.wait_for(CONNECTED);
+    let object = json!({
+        "kind": "InFlightOperation",
+        "metadata": {"uid": "hostile", "name": "hostile", "creationTimestamp": "2020-01-01T00:00:00Z",
+            "labels": {"<img src=x>": "<img src=x>"}},
+        "spec": {"operation": "<img src=x onerror=alert(1)>", "component": "<b>c</b>", "ruleSet": "<b>r</b>",
+            "initiator": "<b>i</b>", "subject": {"kind": "<b>k</b>", "name": "</script><img src=x>", "namespace": "<b>n</b>"}},
+        "status": {"phase": "Active", "state": "<b>Failing</b>", "reason": "<b>r</b>", "message": "<img src=x>",
+            "nodes": ["<img src=x>"], "lastDetected": "2020-01-01T00:00:00Z"},
+    });
+    browser.run(&format!(
+        "ifo.apply('ADDED', {object}); ifo.changed('data')"
+    ));
+    browser.wait_for("ifo.model.byId.has('hostile')");
+    browser.run("ifo.pick('hostile')");
+    browser.wait_for("document.getElementById('details').textContent.includes('<img src=x>')");
+    browser.wait_for("document.getElementById('tree').textContent.includes('<img src=x>')");
+    let markup = browser
+        .run("return document.querySelectorAll('img, #details b, #tree b, #tasks b').length");
+    assert_eq!(markup, 0);
+}
+
+#[test]
+fn the_page_says_that_it_is_not_connected_and_connects_again() {
+    let Some(browser) = Browser::start(1440, 900) else {
+        return;
+    };
+    let mut demo = Demo::start(&[]);
+    let (ui, address) = demo.ui(0);
+    browser.open(&address);
+    browser.wait_for(CONNECTED);
+    let kubeconfig = fs::read_to_string(demo.kubeconfig()).unwrap();
+    let port = kubeconfig.split("127.0.0.1:").nth(1).unwrap();
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+
+    // The restarted demo has a new certificate, so `kubectl ifo ui` must be started again.
+    demo.stop();
+    browser.wait_for("document.getElementById('idle-head').textContent === 'Unknown'");
+    browser.wait_for("ifo.model.gaps.some((it) => it.kind === 'connection' && it.to === null)");
+    drop(ui);
+    demo.start_again(&["--secure-port", &port]);
+    let own_port = address.split(':').nth(2).unwrap();
+    let own_port = own_port.split('/').next().unwrap().parse().unwrap();
+    let (_ui, address) = demo.ui(own_port);
+    browser.wait_for("document.getElementById('connection').textContent === 'session ended'");
+    browser.open(&address);
+    browser.wait_for(CONNECTED);
+}
