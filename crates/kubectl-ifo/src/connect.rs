@@ -187,11 +187,24 @@ impl Connect {
         })
     }
 
-    async fn config(&self) -> Result<Config, Problem> {
+    /// Returns the name of the chosen context. None if the kubeconfig has no current context.
+    pub(super) fn context_name(&self) -> Option<String> {
+        given(self.context.as_ref()).or_else(|| self.load().ok()?.current_context)
+    }
+
+    fn kubeconfig_file(&self) -> Option<&PathBuf> {
         let file = self.kubeconfig.as_ref();
-        let file = file.filter(|it| !it.as_os_str().is_empty());
-        let loaded = file.map_or_else(read_kubeconfig, Kubeconfig::read_from);
-        let mut kubeconfig = match loaded {
+        file.filter(|it| !it.as_os_str().is_empty())
+    }
+
+    fn load(&self) -> Result<Kubeconfig, KubeconfigError> {
+        self.kubeconfig_file()
+            .map_or_else(read_kubeconfig, Kubeconfig::read_from)
+    }
+
+    async fn config(&self) -> Result<Config, Problem> {
+        let file = self.kubeconfig_file();
+        let mut kubeconfig = match self.load() {
             Ok(kubeconfig) => kubeconfig,
             Err(error) if file.is_some() => return Err(error.into()),
             // With `--server`, no kubeconfig is needed, as in kubectl.

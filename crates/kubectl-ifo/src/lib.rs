@@ -54,6 +54,7 @@ mod terminal_text;
 mod test_fixtures;
 mod top;
 mod tree;
+mod ui;
 mod version;
 mod wait;
 mod work_groups;
@@ -106,6 +107,8 @@ enum PluginCommand {
     Impact(impact::ImpactArgs),
     /// Shows the operations on the whole screen and updates them
     Top(top::TopArgs),
+    /// Shows the operations on a page in the browser, as a timeline and a list
+    Ui(ui::UiArgs),
     /// Shows the operations as trees: component, namespace, owners and their resources
     Tree(tree::TreeArgs),
     /// Shows all facts about an operation, or about all operations of a resource
@@ -222,6 +225,7 @@ fn run_with_runtime(command: PluginCommand) -> ExitCode {
             PluginCommand::History(args) => history::run(&args).await,
             PluginCommand::Impact(args) => impact::run(&args).await,
             PluginCommand::Top(args) => top::run(&args).await,
+            PluginCommand::Ui(args) => ui::run(&args).await,
             PluginCommand::Tree(args) => tree::run(&args).await,
             PluginCommand::Describe(args) => describe::run(&args).await,
             PluginCommand::Wait(args) => wait::run(&args).await,

@@ -95,7 +95,7 @@ pub(super) struct OperationSource {
     keep_raw: bool,
     /// A note for the user. Set if the operations come from custom resources, or if the user may
     /// list operations only in some namespaces. Otherwise None.
-    note: Option<String>,
+    pub(super) note: Option<String>,
     /// The completeness of the newest list of each namespace. The key is the namespace, or None for a
     /// list of all namespaces.
     completeness: Mutex<BTreeMap<Option<String>, ListCompleteness>>,

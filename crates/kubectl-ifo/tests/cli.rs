@@ -52,6 +52,8 @@ mod tests_with_fake_apiserver;
 mod top;
 #[path = "cli/tree_watch.rs"]
 mod tree_watch;
+#[path = "cli/ui.rs"]
+mod ui;
 #[path = "cli/wait_activities.rs"]
 mod wait_activities;
 

@@ -11,7 +11,7 @@ use crate::output::complain;
 use crate::plain_text::first_names;
 use crate::problem::Problem;
 use ifo_api::completeness::Incomplete;
-use ifo_api::{GROUP, LIVE_GROUP, live, ruleset};
+use ifo_api::{GROUP, LIVE_GROUP, activity, live, ruleset};
 use ifo_client::manifest::{self, MemoryBudget};
 use ifo_client::offline_kinds;
 use jiff::Timestamp;
@@ -229,7 +229,11 @@ impl FileContents {
 fn add_objects(resources: &mut Resources, documents: Vec<Value>) -> Result<(), String> {
     let resource = |group: &str, kind: &str| {
         let is_own = [GROUP, LIVE_GROUP].contains(&group);
-        is_own.then(|| format!("{}s.{group}", kind.to_lowercase()))
+        let plural = match kind {
+            activity::KIND => activity::PLURAL.to_owned(),
+            kind => format!("{}s", kind.to_lowercase()),
+        };
+        is_own.then(|| format!("{plural}.{group}"))
     };
     for document in documents {
         let text = |field: &str| document[field].as_str().unwrap_or_default();

@@ -1,0 +1,246 @@
+//! Fills the [`Store`]: lists and watches operations, records and activities with the rights of the
+//! user, or reads them from the files of `--from`.
+
+use super::store::{FeedObject, FeedState, Store};
+use crate::discovered_kinds::ChosenKind;
+use crate::filter::{Filters, is_empty_or_contains};
+use crate::operation_source::OperationSource;
+use crate::problem::Problem;
+use crate::reprint::PROBE_INTERVAL;
+use futures::TryStreamExt as _;
+use ifo_api::{LIVE_GROUP, VERSION, activity, live, record};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, TypeMeta};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher::{self, Event};
+use serde_json::Value;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// Largest number of namespaces that are watched one by one. Each namespace needs three requests
+/// that stay open.
+const MAX_NAMESPACES: usize = 100;
+
+/// Pause before the first retry of a failed watch. Each further pause is twice as long, up to
+/// [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The watch of one kind in one namespace, or in all namespaces.
+#[derive(Clone)]
+struct Feed {
+    number: usize,
+    resource: ApiResource,
+    namespace: Option<String>,
+    source: Arc<OperationSource>,
+    /// The filters for operations and records. Activities are not filtered.
+    filters: Option<Arc<Filters>>,
+}
+
+/// Starts the tasks that fill the store. The tasks end when the returned set is dropped.
+pub(super) fn start(
+    source: &Arc<OperationSource>,
+    filters: &Filters,
+) -> Result<(Arc<Store>, JoinSet<()>), Problem> {
+    let namespaces = source.requested_namespaces();
+    if namespaces.len() > MAX_NAMESPACES {
+        let count = namespaces.len();
+        return Err(Problem::Usage(format!(
+            "cannot watch {count} namespaces one by one (at most {MAX_NAMESPACES}); name one with -n"
+        )));
+    }
+    let filters = Arc::new(filters.clone());
+    let kinds = [
+        (source.served.group(), live::KIND, live::PLURAL, true),
+        (LIVE_GROUP, record::KIND, record::PLURAL, true),
+        (LIVE_GROUP, activity::KIND, activity::PLURAL, false),
+    ];
+    let mut feeds = Vec::new();
+    for (group, kind, plural, is_filtered) in kinds {
+        let kind = GroupVersionKind::gvk(group, VERSION, kind);
+        for namespace in &namespaces {
+            feeds.push(Feed {
+                number: feeds.len(),
+                resource: ApiResource::from_gvk_with_plural(&kind, plural),
+                namespace: namespace.map(str::to_owned),
+                source: source.clone(),
+                filters: is_filtered.then(|| filters.clone()),
+            });
+        }
+    }
+    let store = Arc::new(Store::new(feeds.len()));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(update_notes(source.clone(), store.clone()));
+    for feed in feeds {
+        if source.server.from_files.is_some() {
+            feed.read_files(&store);
+        } else {
+            tasks.spawn(feed.watch(store.clone()));
+        }
+    }
+    Ok((store, tasks))
+}
+
+/// Keeps the warnings of the source current: namespaces that the user may not read, and the reason
+/// why operations may be missing.
+async fn update_notes(source: Arc<OperationSource>, store: Arc<Store>) {
+    let files = source.server.from_files.as_ref();
+    let introduction = files.map(|it| it.introduction());
+    let mut incomplete = source.incomplete();
+    loop {
+        let notes = [introduction.clone(), source.note.clone()];
+        let reason = incomplete.as_ref().map(ToString::to_string);
+        store.set_notes(notes.into_iter().flatten().chain(reason).collect());
+        if files.is_some() {
+            return;
+        }
+        sleep(PROBE_INTERVAL).await;
+        // If the server does not answer, the watches report this.
+        if let Ok(completeness) = source.probe().await {
+            incomplete = completeness.incomplete();
+        }
+    }
+}
+
+impl Feed {
+    fn label_selector(&self) -> &str {
+        let filters = self.filters.as_ref();
+        let selector = filters.and_then(|it| it.selector.as_deref());
+        selector.unwrap_or_default()
+    }
+
+    /// The resource as `plural.group`, for messages.
+    fn name(&self) -> String {
+        format!("{}.{}", self.resource.plural, self.resource.group)
+    }
+
+    fn read_files(&self, store: &Store) {
+        let Some(files) = &self.source.server.from_files else {
+            return;
+        };
+        let namespace = self.namespace.as_deref();
+        match files.objects(&self.name(), namespace, self.label_selector()) {
+            Ok(objects) => {
+                let decoded = objects.into_iter().filter_map(|it| {
+                    let object = serde_json::from_value(it.clone()).ok()?;
+                    self.selected(object).ok()
+                });
+                store.relist(self.number, decoded.collect());
+            }
+            Err(problem) => store.fail(self.number, FeedState::Refused(problem.to_string())),
+        }
+    }
+
+    /// Lists and watches the objects. After an error, lists them again.
+    async fn watch(self, store: Arc<Store>) {
+        let client = self.source.server.client.clone();
+        let api: Api<DynamicObject> = match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
+            None => Api::all_with(client, &self.resource),
+        };
+        let config = watcher::Config::default().labels(self.label_selector());
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let mut events = pin!(watcher::watcher(api.clone(), config.clone()));
+            let mut listed = Vec::new();
+            let error = loop {
+                match events.try_next().await {
+                    Ok(Some(Event::Init)) => listed.clear(),
+                    Ok(Some(Event::InitApply(object))) => listed.extend(self.selected(object).ok()),
+                    Ok(Some(Event::InitDone)) => {
+                        store.relist(self.number, std::mem::take(&mut listed));
+                        pause = FIRST_PAUSE;
+                    }
+                    Ok(Some(Event::Apply(object))) => match self.selected(object) {
+                        Ok(object) => store.put(self.number, object),
+                        // Before the change, the filters may have selected the object.
+                        Err(key) => store.remove(self.number, key),
+                    },
+                    Ok(Some(Event::Delete(object))) => store.remove(self.number, key_of(&object)),
+                    Ok(None) => break None,
+                    Err(error) => break Some(error),
+                }
+            };
+            if let Some(error) = error {
+                let state = self.state_after(&error);
+                if matches!(state, FeedState::Refused(_)) {
+                    pause = LONGEST_PAUSE;
+                }
+                store.fail(self.number, state);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn state_after(&self, error: &watcher::Error) -> FeedState {
+        let (watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error)) = error
+        else {
+            return FeedState::Lost(format!("the watch ended: {error}"));
+        };
+        let (server, name) = (&self.source.server, self.name());
+        match server.problem(error, "watch", &name, self.namespace.as_deref()) {
+            problem @ Problem::Forbidden { .. } => FeedState::Refused(problem.to_string()),
+            Problem::NotFound(_) => {
+                FeedState::Refused(format!("this cluster does not serve {name}"))
+            }
+            problem => FeedState::Lost(problem.to_string()),
+        }
+    }
+
+    /// Returns the object as the page gets it. If the filters do not select it, returns only its key.
+    fn selected(&self, mut object: DynamicObject) -> Result<FeedObject, (String, String)> {
+        let key = key_of(&object);
+        let filters = self.filters.as_ref();
+        if filters.is_some_and(|it| !is_selected(it, &object.data)) {
+            return Err(key);
+        }
+        object.types.get_or_insert_with(|| TypeMeta {
+            api_version: self.resource.api_version.clone(),
+            kind: self.resource.kind.clone(),
+        });
+        let json = serde_json::to_string(&object).map_err(|_| key.clone())?;
+        let version = object.metadata.resource_version.unwrap_or_default();
+        Ok(FeedObject {
+            key,
+            version,
+            json: json.into(),
+        })
+    }
+}
+
+fn key_of(object: &DynamicObject) -> (String, String) {
+    let metadata = &object.metadata;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    (text(&metadata.namespace), text(&metadata.name))
+}
+
+/// Returns true if the flags select an operation or a record. The label selector is not compared,
+/// because the server evaluates it.
+fn is_selected(filters: &Filters, object: &Value) -> bool {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let subject = &spec["subject"];
+    let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, version) = (text(&subject["kind"]), text(&subject["apiVersion"]));
+    let is_kind = |it: &ChosenKind| it.matches_object(&kind, &version);
+    let nodes = status["nodes"].as_array();
+    let touches = |node: &String| nodes.is_some_and(|it| it.iter().any(|it| it == node.as_str()));
+    // A record has the last state as its outcome.
+    let state = [&status["state"], &status["outcome"]];
+    is_empty_or_contains(&filters.component, &text(&spec["component"]))
+        && is_empty_or_contains(&filters.operation, &text(&spec["operation"]))
+        && (filters.kind.is_empty() || filters.kind.iter().any(is_kind))
+        && (filters.node.is_empty() || filters.node.iter().any(touches))
+        && (filters.states.is_empty()
+            || filters
+                .states
+                .iter()
+                .any(|it| state.iter().any(|own| *own == it.name())))
+        && (filters.namespace.is_none()
+            || filters.namespace.as_deref() == subject["namespace"].as_str())
+}

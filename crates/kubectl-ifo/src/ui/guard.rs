@@ -1,0 +1,158 @@
+//! Decides which requests are answered. The page has the data of the user, so no other web site, no
+//! other program and no other user of the machine may read it:
+//!
+//! - Only GET and HEAD are answered.
+//! - The header `Host` must name this server. So a web site whose name resolves to 127.0.0.1 (DNS
+//!   rebinding) gets no answer.
+//! - A request that the browser sends for another web site is refused (`Origin`, `Sec-Fetch-Site`).
+//! - Everything below `/api/` needs a cookie. A token in the printed address can be exchanged for
+//!   the cookie once.
+
+use http::header::{COOKIE, HOST, ORIGIN};
+use http::{HeaderMap, Method, StatusCode, request};
+use ring::hmac;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use std::sync::{Mutex, PoisonError};
+
+/// The header with the token of the printed address.
+const TOKEN_HEADER: &str = "x-ifo-token";
+
+/// Size of a secret: 256 random bits.
+const SECRET_BYTES: usize = 32;
+
+/// The reason why a request is refused.
+pub(super) type Refusal = (StatusCode, &'static str);
+
+/// Checks requests.
+pub(super) struct Guard {
+    port: u16,
+    random: SystemRandom,
+    key: hmac::Key,
+    /// The tag of the token in the printed address. None after its use.
+    token: Mutex<Option<hmac::Tag>>,
+    session: String,
+    session_tag: hmac::Tag,
+}
+
+impl Guard {
+    /// Creates the secrets for the server at this port of 127.0.0.1. None if the system has no
+    /// random numbers.
+    pub(super) fn new(port: u16) -> Option<Self> {
+        let random = SystemRandom::new();
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).ok()?;
+        let session = secret(&random)?;
+        Some(Self {
+            port,
+            session_tag: hmac::sign(&key, session.as_bytes()),
+            session,
+            random,
+            key,
+            token: Mutex::new(None),
+        })
+    }
+
+    /// Returns an address with a new token. The token of an earlier address becomes invalid.
+    pub(super) fn new_address(&self) -> Option<String> {
+        let token = secret(&self.random)?;
+        *self.lock() = Some(hmac::sign(&self.key, token.as_bytes()));
+        Some(format!("http://127.0.0.1:{}/#token={token}", self.port))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<hmac::Tag>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses requests that the page does not send.
+    pub(super) fn check(&self, request: &request::Parts) -> Result<(), Refusal> {
+        if ![Method::GET, Method::HEAD].contains(&request.method) {
+            return Err((
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET and HEAD are allowed",
+            ));
+        }
+        let hosts = [
+            format!("127.0.0.1:{}", self.port),
+            format!("localhost:{}", self.port),
+        ];
+        let host = values(&request.headers, HOST.as_str());
+        let [Some(host)] = host.as_slice() else {
+            return Err((StatusCode::BAD_REQUEST, "the request needs one Host header"));
+        };
+        let is_absolute = request.uri.authority().is_some();
+        if is_absolute || !hosts.iter().any(|it| it == host) {
+            return Err((
+                StatusCode::MISDIRECTED_REQUEST,
+                "the Host header names another server",
+            ));
+        }
+        let own = format!("http://{host}");
+        let is_own = |it: &Option<&str>| *it == Some(own.as_str());
+        if !values(&request.headers, ORIGIN.as_str()).iter().all(is_own) {
+            return Err((
+                StatusCode::FORBIDDEN,
+                "the request comes from another web site",
+            ));
+        }
+        let is_own = |it: &Option<&str>| matches!(it, Some("same-origin" | "none"));
+        if !values(&request.headers, "sec-fetch-site")
+            .iter()
+            .all(is_own)
+        {
+            return Err((
+                StatusCode::FORBIDDEN,
+                "the request comes from another web site",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Exchanges the token of a request for the cookie. Returns the value of `Set-Cookie`.
+    pub(super) fn sign_in(&self, headers: &HeaderMap) -> Option<String> {
+        let [Some(token)] = values(headers, TOKEN_HEADER)[..] else {
+            return None;
+        };
+        let mut expected = self.lock();
+        let tag = expected.as_ref()?;
+        // The comparison takes the same time for each wrong token.
+        hmac::verify(&self.key, token.as_bytes(), tag.as_ref()).ok()?;
+        *expected = None;
+        let (name, session) = (self.cookie(), &self.session);
+        Some(format!(
+            "{name}={session}; HttpOnly; SameSite=Strict; Path=/api/"
+        ))
+    }
+
+    /// Returns true if the request has the cookie.
+    pub(super) fn has_session(&self, headers: &HeaderMap) -> bool {
+        let name = self.cookie();
+        let is_session = |cookie: &str| {
+            let value = cookie
+                .trim()
+                .strip_prefix(&name)
+                .and_then(|it| it.strip_prefix('='));
+            value.is_some_and(|it| {
+                hmac::verify(&self.key, it.as_bytes(), self.session_tag.as_ref()).is_ok()
+            })
+        };
+        let cookies = values(headers, COOKIE.as_str()).into_iter().flatten();
+        cookies.flat_map(|it| it.split(';')).any(is_session)
+    }
+
+    /// The name of the cookie. All ports of 127.0.0.1 share their cookies, so the name has the port.
+    fn cookie(&self) -> String {
+        format!("ifo-session-{}", self.port)
+    }
+}
+
+/// Returns the values of a header. None stands for a value that is not text.
+fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<Option<&'a str>> {
+    let values = headers.get_all(name).into_iter();
+    values.map(|it| it.to_str().ok()).collect()
+}
+
+/// Returns a new secret in hexadecimal digits.
+fn secret(random: &SystemRandom) -> Option<String> {
+    let mut bytes = [0; SECRET_BYTES];
+    random.fill(&mut bytes).ok()?;
+    Some(bytes.iter().map(|it| format!("{it:02x}")).collect())
+}

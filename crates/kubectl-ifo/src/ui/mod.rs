@@ -1,0 +1,217 @@
+//! `kubectl ifo ui`: shows the operations on a page in the browser, or writes the page to a file.
+//!
+//! ```text
+//! cluster or files ─▶ feeds ─▶ store ─▶ stream ─▶ server ─▶ the page in the browser
+//!                                └────▶ export ─▶ a file
+//! ```
+//!
+//! The plugin serves the page on 127.0.0.1. It reads the cluster with the rights of the user, and
+//! the page gets only the answers, not the credentials. `page` has the files of the page, and
+//! `guard` decides which requests are answered.
+
+mod export;
+mod feeds;
+mod guard;
+mod page;
+mod reads;
+mod server;
+mod store;
+mod stream;
+
+use super::connect::Connect;
+use super::discovered_kinds::Kinds;
+use super::filter::{FilterValue, Filters};
+use super::filter_check;
+use super::operation_source::OperationSource;
+use super::output::{complain, print};
+use super::problem::Problem;
+use super::state_filter::StateArgs;
+use crate::clock;
+use guard::Guard;
+use serde_json::{Value, json};
+use server::Site;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+/// Time limit of `--export` for the first answers of the cluster.
+const EXPORT_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// The flags of `ui`.
+#[derive(Debug, Clone, clap::Args)]
+// The page shows operations in all phases. As in kubectl, `-A` selects all namespaces.
+#[command(mut_arg("all_phases", |it| it.hide(true)))]
+#[command(after_help = "\
+The page is served only on this machine (127.0.0.1), with your own rights, until you press Ctrl-C.
+The printed address works once. After its use, an address for another browser is printed.
+
+Examples:
+  # A timeline of all operations in the browser
+  kubectl ifo ui
+
+  # One namespace; print the address instead of opening the browser
+  kubectl ifo ui -n shop --no-open
+
+  # A file that shows the same page without a cluster
+  kubectl ifo ui --export operations.html
+
+  # The operations in a support bundle
+  kubectl ifo ui --from ifo-support-bundle.tar.gz")]
+pub(super) struct UiArgs {
+    /// Print the address, but do not open the browser
+    #[arg(long)]
+    no_open: bool,
+    /// Port on 127.0.0.1; 0 for a free port
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    port: u16,
+    /// Write the page with its data to a new file instead of serving it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["no_open", "port"])]
+    export: Option<PathBuf>,
+    #[command(flatten)]
+    filters: Filters,
+    #[command(flatten)]
+    states: StateArgs,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Serves the page until the user ends the command, or writes it to a file.
+pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
+    let namespace = args.connect.namespace();
+    let namespace = namespace.filter(|_| !args.filters.all_phases);
+    let mut filters = Filters {
+        all_phases: true,
+        ..args.filters.with_namespace(namespace)
+    };
+    args.states.add_to(&mut filters);
+    filters.refuse_format("ui has no output format; for one use: kubectl ifo list -o json")?;
+    if let Some(path) = args.export.as_deref().filter(|it| it.exists()) {
+        let name = path.display();
+        return Err(Problem::Usage(format!(
+            "--export {name}: the file already exists"
+        )));
+    }
+    let server = args.connect.open().await?;
+    filters.resolve(&Kinds::new(server.clone())).await;
+    let (source, listed) = OperationSource::open(server.clone(), filters.clone(), false).await?;
+    filter_check::check_and_warn(&filters, &source, &listed).await?;
+    drop(listed);
+    let (store, _tasks) = feeds::start(&Arc::new(source), &filters)?;
+    let is_files = args.connect.reads_files();
+    let context = match args.connect.context_name() {
+        Some(context) if !is_files => context,
+        _ => server.address.clone(),
+    };
+    let text = filter_text(&filters);
+    let about = about(&context, namespace, &text);
+    let namespace = namespace.cloned();
+    let begin = move || {
+        json!({
+            "context": context,
+            "mode": if is_files { "files" } else { "live" },
+            "time": clock::now(),
+            "namespace": namespace,
+            "version": env!("CARGO_PKG_VERSION"),
+            "filter": text,
+        })
+    };
+    if let Some(path) = &args.export {
+        return export(path, &store, &begin()).await;
+    }
+    let failed =
+        |error| Problem::Other(format!("cannot listen on 127.0.0.1:{}: {error}", args.port));
+    let listener = TcpListener::bind(("127.0.0.1", args.port))
+        .await
+        .map_err(failed)?;
+    let port = listener.local_addr().map_err(failed)?.port();
+    let no_random = || Problem::Other("the system has no random numbers".to_owned());
+    let guard = Guard::new(port).ok_or_else(no_random)?;
+    let address = guard.new_address().ok_or_else(no_random)?;
+    print(format!(
+        "kubectl ifo ui: {address}\nshowing {about}; Ctrl-C ends it\n"
+    ))?;
+    if !args.no_open && !open_browser(&address) {
+        complain(
+            "note",
+            "the browser cannot be opened; open the address yourself",
+        );
+    }
+    let begin: Arc<dyn Fn() -> Value + Send + Sync> = Arc::new(begin);
+    let site = Site {
+        guard,
+        store,
+        server,
+        begin,
+    };
+    tokio::select! {
+        () = server::serve(listener, Arc::new(site)) => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn export(path: &Path, store: &store::Store, begin: &Value) -> Result<ExitCode, Problem> {
+    let _ = timeout(EXPORT_TIMEOUT, store.started()).await;
+    let snapshot = store.snapshot();
+    if let Some(problem) = snapshot.problem {
+        return Err(Problem::Other(problem));
+    }
+    export::write(path, begin, &snapshot)?;
+    for warning in &snapshot.warnings {
+        complain("note", warning);
+    }
+    let (name, count) = (path.display(), snapshot.objects.len());
+    print(format!("{name}: {count} objects\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Formats the filter flags, without the namespace.
+fn filter_text(filters: &Filters) -> String {
+    let values = filters.values().into_iter();
+    let values = values.filter(|it| !matches!(it, FilterValue::Namespace(_)));
+    let mut flags: Vec<String> = values.map(|it| it.to_string()).collect();
+    flags.extend(
+        filters
+            .states
+            .iter()
+            .map(|it| format!("--state {}", it.name())),
+    );
+    flags.extend(filters.selector.iter().map(|it| format!("--selector {it}")));
+    flags.join(" ")
+}
+
+fn about(context: &str, namespace: Option<&String>, filter: &str) -> String {
+    let place = namespace.map_or("all namespaces".to_owned(), |it| format!("namespace {it}"));
+    let filter = if filter.is_empty() {
+        String::new()
+    } else {
+        format!(", {filter}")
+    };
+    format!("the operations of {context}, {place}{filter}")
+}
+
+/// Opens an address in the browser of the user. Returns false if no program could be started.
+fn open_browser(address: &str) -> bool {
+    let default = if cfg!(target_os = "macos") {
+        "open"
+    } else {
+        "xdg-open"
+    };
+    let chosen = std::env::var("BROWSER").unwrap_or_default();
+    let chosen = chosen.split(':').filter(|it| !it.is_empty());
+    let mut programs = chosen.chain([default]);
+    programs.any(|program| {
+        let mut command = Command::new(program);
+        command.arg(address).stdin(Stdio::null());
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().is_ok()
+    })
+}

@@ -1,0 +1,247 @@
+//! The stream of events of a tab.
+
+use super::cluster::{Cluster, Contents, operation_at};
+use super::{Events, Ui, objects};
+use serde_json::{Value, json};
+
+/// Returns an object of the live API.
+fn live(kind: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": kind,
+        "metadata": {"name": name, "namespace": "shop", "resourceVersion": "7"},
+        "spec": {"operation": "Migrating", "component": "kubevirt", "addedLater": {"by": "a newer server"}},
+        "status": {"outcome": "Succeeded"},
+    })
+}
+
+fn names(objects: &[Value]) -> Vec<String> {
+    let names = objects.iter().map(|it| &it["metadata"]["name"]);
+    names
+        .map(|it| it.as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// Waits until the plugin watches operations, which is after its list.
+fn ready(ui: &Ui) -> (String, Events) {
+    let cookie = ui.sign_in();
+    let events = ui.events(&cookie);
+    (cookie, events)
+}
+
+#[test]
+fn a_tab_gets_all_objects_and_then_each_change() {
+    let record = live("OperationRecord", "old");
+    let cluster = Cluster::start(Contents {
+        operations: vec![operation_at(1, "7"), operation_at(2, "7")],
+        records: vec![record.clone()],
+        activities: vec![live("Activity", "namespace")],
+        ..Contents::default()
+    });
+    let ui = Ui::start(cluster.address, &[]);
+    let (cookie, mut events) = ready(&ui);
+    let (first, begin) = events.next();
+    assert_eq!(first, "begin");
+    assert_eq!(begin["mode"], "live", "{begin}");
+    assert_eq!(begin["namespace"], Value::Null, "{begin}");
+    assert_eq!(begin["filter"], "", "{begin}");
+    assert!(
+        begin["time"].as_str().is_some_and(|it| it.ends_with('Z')),
+        "{begin}"
+    );
+    let snapshot = events.snapshot();
+    let shown = objects(&snapshot);
+    let expected = ["vm-1-migrating", "vm-2-migrating", "old", "namespace"];
+    assert_eq!(names(&shown), expected);
+    // The page also gets fields that this plugin does not know.
+    assert_eq!(shown[2], record);
+    cluster.send("ADDED", &operation_at(3, "8"));
+    assert_eq!(events.change(), "ADDED InFlightOperation/vm-3-migrating");
+    cluster.send("MODIFIED", &operation_at(1, "9"));
+    assert_eq!(events.change(), "MODIFIED InFlightOperation/vm-1-migrating");
+    cluster.send("DELETED", &operation_at(2, "10"));
+    assert_eq!(events.change(), "DELETED InFlightOperation/vm-2-migrating");
+    // A second tab gets the present state.
+    let second = objects(&ui.events(&cookie).snapshot());
+    assert_eq!(names(&second)[..2], ["vm-1-migrating", "vm-3-migrating"]);
+}
+
+#[test]
+fn a_refused_kind_is_a_warning() {
+    let cluster = Cluster::start(Contents {
+        operations: vec![operation_at(1, "7")],
+        refuses_records: true,
+        ..Contents::default()
+    });
+    let ui = Ui::start(cluster.address, &[]);
+    let snapshot = ready(&ui).1.snapshot();
+    assert_eq!(names(&objects(&snapshot)), ["vm-1-migrating"]);
+    let warning = snapshot.iter().find(|it| it.0 == "warning");
+    let warning = warning.expect("there is a warning").1["message"].to_string();
+    assert!(
+        warning.contains("may not watch operationrecords."),
+        "{warning}"
+    );
+    let state = snapshot.iter().find(|it| it.0 == "state");
+    assert_eq!(state.expect("there is a state").1["connected"], true);
+}
+
+#[test]
+fn after_a_restart_of_the_server_a_tab_gets_the_differences() {
+    let cluster = Cluster::start(Contents {
+        operations: vec![operation_at(1, "7"), operation_at(2, "7")],
+        ..Contents::default()
+    });
+    let ui = Ui::start(cluster.address, &[]);
+    let (_, mut events) = ready(&ui);
+    events.snapshot();
+    cluster.set(|it| {
+        it.is_down = true;
+        it.operations = vec![operation_at(2, "7"), operation_at(3, "8")];
+    });
+    cluster.end_watches();
+    let state = events.next_of("state");
+    assert_eq!(state["connected"], false, "{state}");
+    let message = state["message"].to_string();
+    assert!(message.contains("the server is not available"), "{message}");
+    cluster.set(|it| it.is_down = false);
+    let mut changes = vec![events.change(), events.change()];
+    changes.sort();
+    assert_eq!(
+        changes,
+        [
+            "ADDED InFlightOperation/vm-3-migrating",
+            "DELETED InFlightOperation/vm-1-migrating"
+        ]
+    );
+    assert_eq!(events.next_of("state")["connected"], true);
+}
+
+#[test]
+fn an_expired_watch_is_listed_again() {
+    let cluster = Cluster::start(Contents {
+        operations: vec![operation_at(1, "7")],
+        ..Contents::default()
+    });
+    let ui = Ui::start(cluster.address, &[]);
+    let (_, mut events) = ready(&ui);
+    events.snapshot();
+    cluster.set(|it| it.operations = vec![operation_at(1, "9")]);
+    cluster.send(
+        "ERROR",
+        &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired",
+                "message": "too old resource version", "code": 410}),
+    );
+    assert_eq!(events.change(), "MODIFIED InFlightOperation/vm-1-migrating");
+}
+
+#[test]
+fn filters_select_operations_and_records() {
+    let mut moved = operation_at(2, "7");
+    moved["status"]["nodes"] = json!(["worker-3"]);
+    let cluster = Cluster::start(Contents {
+        operations: vec![operation_at(1, "7"), moved.clone()],
+        records: vec![live("OperationRecord", "elsewhere")],
+        activities: vec![live("Activity", "cluster")],
+        ..Contents::default()
+    });
+    let ui = Ui::start(cluster.address, &["--node", "worker-3", "-o", "migrating"]);
+    let (_, mut events) = ready(&ui);
+    let snapshot = events.snapshot();
+    let filter = &snapshot[0].1["filter"];
+    assert_eq!(filter, "--operation migrating --node worker-3");
+    assert_eq!(names(&objects(&snapshot)), ["vm-2-migrating", "cluster"]);
+    moved["metadata"]["resourceVersion"] = json!("8");
+    moved["status"]["nodes"] = json!(["worker-4"]);
+    cluster.send("MODIFIED", &moved);
+    assert_eq!(events.change(), "DELETED InFlightOperation/vm-2-migrating");
+}
+
+#[test]
+fn ten_thousand_operations_arrive_in_parts() {
+    let operations = (0..10_000).map(|it| operation_at(it, "7")).collect();
+    let cluster = Cluster::start(Contents {
+        operations,
+        ..Contents::default()
+    });
+    let ui = Ui::start(cluster.address, &[]);
+    let (cookie, mut events) = ready(&ui);
+    let snapshot = events.snapshot();
+    let parts = snapshot.iter().filter(|it| it.0 == "objects");
+    let sizes: Vec<usize> = parts
+        .map(|it| it.1["items"].as_array().map_or(0, Vec::len))
+        .collect();
+    assert_eq!(sizes, [500; 20]);
+    // A tab that does not read falls behind the store. Other tabs do not wait for it, and it gets
+    // a new snapshot.
+    let mut slow = ui.events(&cookie);
+    slow.snapshot();
+    cluster.set(|it| {
+        it.operations
+            .iter_mut()
+            .for_each(|it| it["metadata"]["resourceVersion"] = json!("8"));
+    });
+    cluster.end_watches();
+    cluster.send("ERROR", &json!({"kind": "Status", "code": 410, "message": "too old", "reason": "Expired", "status": "Failure"}));
+    let shown = objects(&slow.snapshot());
+    assert!(shown.len() >= 10_000, "{}", shown.len());
+    assert_eq!(shown[9_999]["metadata"]["resourceVersion"], "8");
+}
+
+#[test]
+fn events_and_rule_sets_are_read_on_demand() {
+    let event = |name: &str, uid: &str, time: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": format!("{name}.{time}"), "namespace": "shop"},
+            "involvedObject": {"kind": "VirtualMachine", "name": name, "namespace": "shop", "uid": uid},
+            "reason": "Moved", "message": format!("at {time}"), "type": "Normal", "count": 2,
+            "source": {"component": "virt-handler"}, "lastTimestamp": time,
+        })
+    };
+    let mut all: Vec<Value> = (10..59)
+        .map(|second| event("vm-1", "u", &format!("2026-01-01T00:00:{second}Z")))
+        .collect();
+    all.push(event("vm-1", "u", "2026-01-01T00:01:00Z"));
+    all.push(event("vm-1", "u", "2026-01-01T00:00:01Z"));
+    all.push(event(
+        "vm-1",
+        "another object of this name",
+        "2026-01-01T00:02:00Z",
+    ));
+    let cluster = Cluster::start(Contents {
+        events: all,
+        ..Contents::default()
+    });
+    let ui = Ui::start(cluster.address, &[]);
+    let cookie = ui.sign_in();
+    let get = |path: &str| {
+        let answer = ui.get(path, &cookie);
+        let body: Value = serde_json::from_str(&answer.body).expect("the body is JSON");
+        (answer.code, body)
+    };
+    let (code, events) = get("/api/events?namespace=shop&kind=VirtualMachine&name=vm-1&uid=u");
+    assert_eq!(code, 200, "{events}");
+    let items = events["items"].as_array().expect("a list");
+    assert_eq!(items.len(), 50);
+    assert_eq!(
+        items[0],
+        json!({"time": "2026-01-01T00:01:00Z", "type": "Normal", "reason": "Moved",
+               "message": "at 2026-01-01T00:01:00Z", "source": "virt-handler", "count": 2})
+    );
+    let (code, rule_set) = get("/api/ruleset?name=vm");
+    assert_eq!(
+        (code, &rule_set["spec"]["component"]),
+        (200, &json!("kubevirt"))
+    );
+    for (path, code) in [
+        ("/api/ruleset?name=none", 404),
+        ("/api/ruleset?name=..%2Fx", 400),
+        ("/api/ruleset", 400),
+        ("/api/events?namespace=secret&kind=Pod&name=a", 403),
+        ("/api/events?kind=Pod,involvedObject.name%3Db&name=a", 400),
+        ("/api/nothing", 404),
+    ] {
+        let answer = get(path);
+        assert_eq!(answer.0, code, "{path}: {answer:?}");
+        assert!(answer.1["error"].is_string(), "{path}: {answer:?}");
+    }
+}

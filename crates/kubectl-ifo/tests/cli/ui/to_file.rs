@@ -1,0 +1,156 @@
+//! The page in a file (`--export`), and the page for files (`--from`).
+
+use super::cluster::{Cluster, Contents, operation_at};
+use super::{Ui, objects};
+use crate::tests_with_fake_apiserver::{execute, plugin};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Returns the data in an exported page.
+fn data_of(page: &str) -> Value {
+    let (_, rest) = page
+        .split_once("<script type=\"application/json\" id=\"data\">")
+        .expect("the page has data");
+    let (data, _) = rest.split_once("</script>").expect("the data has an end");
+    serde_json::from_str(data).expect("the data is JSON")
+}
+
+/// Returns the texts of the elements `tag` without attributes.
+fn texts<'a>(page: &'a str, tag: &str) -> Vec<&'a str> {
+    let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+    let parts = page.split(&open).skip(1);
+    parts
+        .map(|it| it.split(&close).next().unwrap_or_default())
+        .collect()
+}
+
+fn hash(text: &str) -> String {
+    let digest = digest(&SHA256, text.as_bytes());
+    format!("'sha256-{}'", STANDARD.encode(digest))
+}
+
+fn path_text(path: &Path) -> &str {
+    path.to_str().expect("the path is UTF-8")
+}
+
+#[test]
+fn an_export_has_the_page_and_its_data_in_one_file() {
+    let hostile = "</script><script>alert(1)</script><!-- \u{2028} & \"";
+    let mut operation = operation_at(1, "7");
+    operation["status"]["message"] = json!(hostile);
+    let cluster = Cluster::start(Contents {
+        operations: vec![operation.clone()],
+        refuses_records: true,
+        ..Contents::default()
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("page.html");
+    let export = || execute(plugin(cluster.address).args(["ui", "--export", path_text(&path)]));
+    let output = export();
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert_eq!(output.stdout, format!("{}: 1 objects\n", path.display()));
+    assert!(
+        output.stderr.contains("operationrecords"),
+        "{}",
+        output.stderr
+    );
+    let page = std::fs::read_to_string(&path).expect("the page");
+    let mode = path.metadata().expect("the page").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let data = data_of(&page);
+    assert_eq!(data["items"], json!([operation]));
+    assert_eq!(data["begin"]["mode"], "live");
+    assert!(
+        data["warnings"][0]
+            .as_str()
+            .is_some_and(|it| it.contains("operationrecords"))
+    );
+    // The policy allows exactly the scripts and the style of the page.
+    let (_, policy) = page
+        .split_once("<meta http-equiv=\"Content-Security-Policy\" content=\"")
+        .expect("the page has a policy");
+    let policy = policy.split('"').next().unwrap_or_default();
+    let hashes = |tag| {
+        texts(&page, tag)
+            .into_iter()
+            .map(hash)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let expected = format!(
+        "default-src 'none'; script-src {}; style-src {}; img-src data: blob:; base-uri 'none'; form-action 'none'",
+        hashes("script"),
+        hashes("style")
+    );
+    assert_eq!(policy, expected);
+    // Nothing is loaded from elsewhere.
+    for reference in ["src=", "href=\"/", "@import", "url("] {
+        let markup: Vec<&str> = page.lines().filter(|it| it.starts_with('<')).collect();
+        assert!(
+            !markup.iter().any(|it| it.contains(reference)),
+            "{reference}"
+        );
+    }
+    // An existing file is not replaced.
+    let again = export();
+    assert_eq!(again.code, 2, "{}", again.stderr);
+    let files = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .count();
+    assert_eq!(files, 1);
+}
+
+#[test]
+fn an_export_that_fails_leaves_no_file() {
+    let cluster = Cluster::start(Contents::default());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("none/page.html");
+    let output = execute(plugin(cluster.address).args(["ui", "--export", path_text(&path)]));
+    assert_eq!(output.code, 1, "{}", output.stderr);
+    assert!(output.stderr.contains("cannot write"), "{}", output.stderr);
+}
+
+#[test]
+fn files_are_shown_and_exported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "OperationRecord",
+        "metadata": {"name": "old", "namespace": "shop"},
+        "spec": operation_at(1, "7")["spec"], "status": {"outcome": "Failed"},
+    });
+    let activity = json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "Activity",
+        "metadata": {"name": "namespace", "namespace": "shop"}, "status": {"active": 1},
+    });
+    let list = json!({"apiVersion": "v1", "kind": "List",
+                      "items": [operation_at(1, "7"), record, activity]});
+    let (from, page) = (
+        folder.path().join("list.json"),
+        folder.path().join("page.html"),
+    );
+    std::fs::write(&from, list.to_string()).expect("the folder is writable");
+    let command = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        command.env_remove("KUBECONFIG").stdin(Stdio::null());
+        command.args(["ui", "--from", path_text(&from)]);
+        command
+    };
+    let output = execute(command().args(["--export", path_text(&page)]));
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let data = data_of(&std::fs::read_to_string(&page).expect("the page"));
+    let kinds =
+        |items: &[Value]| -> Vec<Value> { items.iter().map(|it| it["kind"].clone()).collect() };
+    let expected = ["InFlightOperation", "OperationRecord", "Activity"];
+    assert_eq!(kinds(data["items"].as_array().expect("a list")), expected);
+    assert_eq!(data["begin"]["mode"], "files");
+    let ui = Ui::of(command().arg("--no-open"));
+    let snapshot = ui.events(&ui.sign_in()).snapshot();
+    assert_eq!(kinds(&objects(&snapshot)), expected);
+    assert_eq!(snapshot[0].1["mode"], "files");
+    assert_eq!(snapshot[0].1["context"], path_text(&from));
+}
