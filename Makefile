@@ -13,7 +13,7 @@ CONTROL_PLANE = $$(tests/control-plane/build)
 # End-to-end tests wait for most of their time. So three times as many tests run as there are processors.
 export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 
-.PHONY: help build demo test test-full monitoring attack simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions instructions-rules cel-answers fuzz fuzz-cel docker-build install-plugin
+.PHONY: help build demo test browser bench-ui pictures test-full monitoring attack simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions instructions-rules cel-answers fuzz fuzz-cel docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -39,6 +39,18 @@ soak-memory: ## Measure the memory of 60 targets with 5,000 objects of 20 KB eac
 
 simulate: ## Simulate replicas under faults: SEEDS=FROM..TO; a failure prints its seed and trace
 	IFO_SEEDS=$(SEEDS) $(CARGO) test --locked --profile simulate $(FEATURES) --package ifo --lib replicate::tests::random_replicas
+
+browser: ## Test the page of kubectl ifo ui in headless Chromium; needs chromium and chromedriver
+	$(CARGO) build --locked --bins
+	IFO_REQUIRE_BROWSER=1 RUST_TEST_THREADS=2 $(CARGO) test --locked --package kubectl-ifo --test browser
+
+bench-ui: ## Measure the page with 2,000 and 10,000 operations in headless Chromium
+	$(CARGO) build --locked --bins
+	IFO_BENCH_UI=1 $(CARGO) test --locked --package kubectl-ifo --test browser -- --nocapture speed_of_the_page
+
+pictures: ## Make the pictures of docs/ui.md with headless Chromium
+	$(CARGO) build --locked --bins
+	IFO_PICTURES=1 $(CARGO) test --locked --package kubectl-ifo --test browser -- pictures_of_the_page
 
 test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which they use
 	$(CARGO) test --locked $(FEATURES) --test e2e --test replicas --test cli
