@@ -1,4 +1,4 @@
-//! A client of chromedriver: the few commands of the WebDriver protocol that the tests need. The
+//! A client of `chromedriver`: the few commands of the `WebDriver` protocol that the tests need. The
 //! clients on crates.io need either a licence that this project does not allow, or some 30 packages.
 
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ impl Browser {
         value
     }
 
-    /// Sends a command of Chromium's DevTools protocol.
+    /// Sends a command of Chromium's `DevTools` protocol.
     pub fn devtools(&self, command: &str, params: &Value) -> Value {
         let path = format!("{}/goog/cdp/execute", self.session);
         self.request("POST", &path, &json!({"cmd": command, "params": params}))

@@ -16,7 +16,7 @@ fn pictures_of_the_page() {
     let (_ui, address) = demo.ui(0);
     browser.open(&format!("{address}&last=120"));
     // The histories of two minutes fill the timeline.
-    thread::sleep(Duration::from_secs(120));
+    thread::sleep(Duration::from_mins(2));
     for scheme in ["light", "dark"] {
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         browser.devtools("Emulation.setEmulatedMedia", &media);
