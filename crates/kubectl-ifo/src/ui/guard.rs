@@ -86,16 +86,19 @@ impl Guard {
             ));
         }
         let own = format!("http://{host}");
-        let is_own = |it: &Option<&str>| *it == Some(own.as_str());
-        if !values(&request.headers, ORIGIN.as_str()).iter().all(is_own) {
+        let is_own = |it: Option<&str>| it == Some(own.as_str());
+        if !values(&request.headers, ORIGIN.as_str())
+            .into_iter()
+            .all(is_own)
+        {
             return Err((
                 StatusCode::FORBIDDEN,
                 "the request comes from another web site",
             ));
         }
-        let is_own = |it: &Option<&str>| matches!(it, Some("same-origin" | "none"));
+        let is_own = |it: Option<&str>| matches!(it, Some("same-origin" | "none"));
         if !values(&request.headers, "sec-fetch-site")
-            .iter()
+            .into_iter()
             .all(is_own)
         {
             return Err((
@@ -154,5 +157,6 @@ fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<Option<&'a str>> {
 fn secret(random: &SystemRandom) -> Option<String> {
     let mut bytes = [0; SECRET_BYTES];
     random.fill(&mut bytes).ok()?;
-    Some(bytes.iter().map(|it| format!("{it:02x}")).collect())
+    let digits = bytes.iter().flat_map(|it| [it >> 4, it & 15]);
+    digits.map(|it| char::from_digit(it.into(), 16)).collect()
 }

@@ -123,3 +123,35 @@ fn hash(text: &str) -> String {
     let hash = digest(&SHA256, text.as_bytes());
     format!("'sha256-{}'", STANDARD.encode(hash))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    #[test]
+    fn the_program_has_exactly_the_files_of_the_folder() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
+        let entries = std::fs::read_dir(folder).expect("the folder is readable");
+        let names = entries.map(|it| it.expect("the folder is readable").file_name());
+        let found: BTreeSet<String> = names
+            .map(|it| format!("/{}", it.to_string_lossy()).replace("/index.html", "/"))
+            .collect();
+        let all = || FILES.iter().chain(&SCRIPTS);
+        let known: BTreeSet<String> = all().map(|it| it.path.to_owned()).collect();
+        assert_eq!(found, known);
+        let bytes: usize = all().map(|it| it.text.len()).sum();
+        assert!(bytes < 120 << 10, "the page has {bytes} bytes");
+    }
+
+    #[test]
+    fn an_exported_page_contains_all_scripts_in_their_order() {
+        let page = self_contained("{}");
+        let starts: Vec<Option<usize>> = SCRIPTS.iter().map(|it| page.find(it.text)).collect();
+        assert!(starts.iter().all(Option::is_some) && starts.is_sorted());
+        assert!(!page.contains(" src=\"/") && !page.contains(" href=\"/"));
+        let data = page.find("id=\"data\"");
+        assert!(data < starts[0], "the data comes before the scripts");
+    }
+}

@@ -212,16 +212,16 @@ impl Store {
         let before = (contents.warnings(), contents.problem());
         let mut events = change(&mut contents);
         let (warnings, problem) = (contents.warnings(), contents.problem());
-        if before.0 != warnings {
-            let _ = self.updates.send(Update::Reset);
-        } else {
-            if before.1 != problem {
-                events.push(state_event(problem.as_deref()));
-            }
-            for event in events {
-                // The only error is that no tab is open.
-                let _ = self.updates.send(Update::Event(event));
-            }
+        if before.1 != problem {
+            events.push(state_event(problem.as_deref()));
+        }
+        let updates = match before.0 == warnings {
+            true => events.into_iter().map(Update::Event).collect(),
+            false => vec![Update::Reset],
+        };
+        for update in updates {
+            // The only error is that no tab is open.
+            let _ = self.updates.send(update);
         }
         let has_started = !contents.feeds.contains(&FeedState::Starting);
         self.has_started

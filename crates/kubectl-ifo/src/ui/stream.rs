@@ -15,7 +15,7 @@ const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// If the client has not received an event for this time, its connection is closed. The client gets
 /// at least one comment in each [`COMMENT_INTERVAL`].
-pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Number of events that wait until the connection can send them.
 const WAITING_EVENTS: usize = 2;

@@ -70,9 +70,9 @@ impl Ui {
     fn connect(&self, method: &str, path: &str, headers: &[&str]) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the plugin listens");
         stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
+            .set_read_timeout(Some(Duration::from_mins(1)))
             .expect("the time is not zero");
-        let headers: String = headers.iter().map(|it| format!("{it}\r\n")).collect();
+        let headers: String = headers.iter().flat_map(|it| [*it, "\r\n"]).collect();
         let request = format!("{method} {path} HTTP/1.0\r\n{headers}\r\n");
         stream
             .write_all(request.as_bytes())

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::broadcast;
 
@@ -25,6 +26,8 @@ pub struct Contents {
     pub refuses_records: bool,
     /// True if the server of the operations does not run.
     pub is_down: bool,
+    /// Number of requests for operations that were refused because the server does not run.
+    pub refused: AtomicUsize,
 }
 
 /// A running cluster.
@@ -48,12 +51,12 @@ impl Cluster {
         let contents = Arc::new(Mutex::new(contents));
         let watches = broadcast::channel(1000).0;
         let (shared, sender) = (contents.clone(), watches.clone());
-        let (_runtime, address) = serve(move |request| {
+        let (runtime, address) = serve(move |request| {
             let contents = shared.lock().expect("no test has failed");
             answer(request, &contents, &sender)
         });
         Self {
-            _runtime,
+            _runtime: runtime,
             address,
             contents,
             watches,
@@ -70,6 +73,17 @@ impl Cluster {
         self.watches
             .send(format!("{event}\n"))
             .expect("the plugin watches");
+    }
+
+    /// Waits until a request for operations was refused. Then the plugin lists them again.
+    pub fn until_refused(&self) {
+        let refused = || {
+            let contents = self.contents.lock().expect("no test has failed");
+            contents.refused.load(Ordering::Relaxed) > 0
+        };
+        while !refused() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 
     pub fn end_watches(&self) {
@@ -94,7 +108,11 @@ fn answer(request: &Request, contents: &Contents, watches: &broadcast::Sender<St
         ("/api/v1/namespaces/shop/events", _) => json_response(&json!({"items": contents.events})),
         ("/api/v1/namespaces/secret/events", _) => status_response(403, "Forbidden", "no"),
         (_, None) => not_found(),
-        _ if contents.is_down => status_response(503, "ServiceUnavailable", "no endpoints"),
+        (path, _) if contents.is_down => {
+            let is_operations = usize::from(path == LIVE);
+            contents.refused.fetch_add(is_operations, Ordering::Relaxed);
+            status_response(503, "ServiceUnavailable", "no endpoints")
+        }
         (_, Some("operationrecords")) if contents.refuses_records => {
             status_response(403, "Forbidden", "no: User \"cora\" cannot list it")
         }

@@ -103,6 +103,7 @@ fn after_a_restart_of_the_server_a_tab_gets_the_differences() {
     assert_eq!(state["connected"], false, "{state}");
     let message = state["message"].to_string();
     assert!(message.contains("the server is not available"), "{message}");
+    cluster.until_refused();
     cluster.set(|it| it.is_down = false);
     let mut changes = vec![events.change(), events.change()];
     changes.sort();
