@@ -215,9 +215,10 @@ impl Store {
         if before.1 != problem {
             events.push(state_event(problem.as_deref()));
         }
-        let updates = match before.0 == warnings {
-            true => events.into_iter().map(Update::Event).collect(),
-            false => vec![Update::Reset],
+        let updates = if before.0 == warnings {
+            events.into_iter().map(Update::Event).collect()
+        } else {
+            vec![Update::Reset]
         };
         for update in updates {
             // The only error is that no tab is open.
