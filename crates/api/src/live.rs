@@ -89,7 +89,7 @@ pub struct Spec {
 }
 
 /// A reference to one object of the cluster, with that object's owners.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectReference {
     /// Group and version of the subject, such as `kubevirt.io/v1`.

@@ -114,6 +114,20 @@ impl From<&OwnerReference> for v1::OwnerReference {
     }
 }
 
+impl From<&v1::OwnerReference> for OwnerReference {
+    fn from(own: &v1::OwnerReference) -> Self {
+        Self {
+            api_version: own.api_version.as_str().into(),
+            block_owner_deletion: own.block_owner_deletion,
+            controller: own.controller,
+            kind: own.kind.as_str().into(),
+            name: own.name.as_str().into(),
+            uid: own.uid.as_str().into(),
+            unknown: UnknownFields::new(),
+        }
+    }
+}
+
 /// A condition (`metav1.Condition`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

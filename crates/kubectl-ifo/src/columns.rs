@@ -96,7 +96,12 @@ impl OperationColumn {
         let time =
             |time: Option<Timestamp>| time.map(|time| format!("{time:.0}")).unwrap_or_default();
         one_line(&match self {
-            Namespace => operation.subject.namespace.clone().unwrap_or_default(),
+            Namespace => operation
+                .subject
+                .namespace
+                .as_deref()
+                .unwrap_or_default()
+                .to_owned(),
             Subject => with_member_prefix(operation, operation.subject_name()),
             State => operation.marked_state(),
             Progress => operation.percent(""),

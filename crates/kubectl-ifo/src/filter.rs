@@ -259,7 +259,8 @@ impl Filters {
             && (self.kind.is_empty() || kinds.any(is_kind))
             && is_empty_or_contains(&self.operation, &operation.operation)
             && (self.node.is_empty() || self.node.iter().any(|it| operation.nodes.contains(it)))
-            && (self.namespace.is_none() || self.namespace == subject.namespace)
+            && (self.namespace.is_none()
+                || self.namespace.as_deref() == subject.namespace.as_deref())
     }
 
     /// Returns true if the filters select the state of `operation`.
@@ -316,8 +317,8 @@ mod tests {
             active: true,
             ..ListedOperation::default()
         };
-        operation.subject.kind = "VirtualMachine".to_owned();
-        operation.subject.namespace = namespace.map(str::to_owned);
+        operation.subject.kind = "VirtualMachine".into();
+        operation.subject.namespace = namespace.map(Into::into);
         operation
     }
 

@@ -245,7 +245,7 @@ impl<'a> FilterCheck<'a> {
                 let what = format!("the cluster has no resource {:?}", kind.to_string());
                 let names = rule_sets.flat_map(RuleSets::resources);
                 let names = names.chain(kind.nearest()).map(str::to_owned);
-                let names = names.chain(own(|it| it.subject.kind.clone()));
+                let names = names.chain(own(|it| it.subject.kind.to_string()));
                 (kind.name(), what, "", names.collect())
             }
             FilterValue::Node(name) => {

@@ -19,18 +19,17 @@
 mod encode;
 mod timing;
 
-pub(super) use encode::{JsonField, OperationJson};
+pub(super) use encode::{JsonField, OperationJson, serialize_subject};
 pub(super) use timing::seconds_text;
 
 use super::plain_text::one_line;
-use ifo_api::live::{self, Expected, State};
-use ifo_api::record;
+use ifo_api::live::{self, Expected, State, SubjectReference};
+use ifo_api::metadata::Condition;
+use ifo_api::{Text, record};
 use ifo_client::manifest::Object;
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -78,7 +77,7 @@ pub(super) struct ListedOperation {
     /// Name of the rule set that detected the operation first.
     pub(super) rule_set: String,
     /// The subject: the object that the operation is about.
-    pub(super) subject: ListedSubject,
+    pub(super) subject: SubjectReference,
     /// True while the operation is in flight. False after its completion.
     pub(super) active: bool,
     /// State, as the API names it: `Progressing`, `Failed`, …
@@ -112,46 +111,10 @@ pub(super) struct ListedOperation {
     /// the line of the piece.
     pub(super) is_member_row: bool,
     /// Conditions of the operation.
-    pub(super) conditions: Vec<ConditionView>,
+    pub(super) conditions: Vec<Condition>,
     /// JSON of the InFlightOperation as the server sent it. None if the command does not need the
     /// JSON.
     pub(super) raw: Option<Box<RawValue>>,
-}
-
-/// The subject of an operation: the object that the operation is about.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct ListedSubject {
-    /// Group and version.
-    pub(super) api_version: String,
-    /// Kind.
-    pub(super) kind: String,
-    /// Namespace. None for a cluster-scoped subject.
-    pub(super) namespace: Option<String>,
-    /// Name.
-    pub(super) name: String,
-    /// UID.
-    pub(super) uid: Option<String>,
-    /// Owner references of the object. JSON and YAML output does not contain owner references.
-    #[serde(skip_serializing)]
-    pub(super) owner_references: Vec<OwnerReference>,
-}
-
-/// A condition of an operation, with the fields that are printed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct ConditionView {
-    /// Type, such as `Detected`.
-    #[serde(rename = "type")]
-    pub(super) kind: String,
-    /// Status: `True`, `False` or `Unknown`.
-    pub(super) status: String,
-    /// Reason of the status, in CamelCase.
-    pub(super) reason: String,
-    /// Message about the status.
-    pub(super) message: String,
-    /// Time of the last change of the status.
-    pub(super) last_transition_time: Option<Timestamp>,
 }
 
 /// Fields of the JSON of an object. A field that is missing, or that has another form in another
@@ -164,6 +127,24 @@ impl Fields {
         value
             .and_then(|it| T::deserialize(it).ok())
             .unwrap_or_default()
+    }
+
+    fn subject(&self) -> SubjectReference {
+        SubjectReference {
+            api_version: self.get("/spec/subject/apiVersion"),
+            kind: self.get("/spec/subject/kind"),
+            name: self.get("/spec/subject/name"),
+            namespace: self.get("/spec/subject/namespace"),
+            uid: self.get("/spec/subject/uid"),
+            owner_references: self.get("/spec/subject/ownerReferences"),
+            ..SubjectReference::default()
+        }
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        let all: Vec<Value> = self.get("/status/conditions");
+        let decoded = all.into_iter().map(serde_json::from_value);
+        decoded.filter_map(Result::ok).collect()
     }
 }
 
@@ -193,7 +174,7 @@ impl ListedOperation {
             work: work.filter(|it| !it.is_empty()),
             component: object.get("/spec/component"),
             rule_set: object.get("/spec/ruleSet"),
-            subject: object.get("/spec/subject"),
+            subject: object.subject(),
             active,
             state: state.unwrap_or_default(),
             reason: object.get("/status/reason"),
@@ -208,7 +189,7 @@ impl ListedOperation {
             estimated_completion: object.get("/status/estimatedCompletion"),
             duration_seconds: object.get("/status/durationSeconds"),
             is_member_row: false,
-            conditions: object.get("/status/conditions"),
+            conditions: object.conditions(),
             raw: raw.transpose()?,
         })
     }
@@ -227,7 +208,8 @@ impl ListedOperation {
     /// Formats the subject for narrow terminals, with the short name of its kind if the cluster
     /// serves one: `vmi/web` for `VirtualMachineInstance/web`.
     pub(super) fn short_subject_name(&self, short_names: &ShortNames) -> String {
-        self.subject_name_with(self.subject.short_kind(short_names))
+        let subject = &self.subject;
+        self.subject_name_with(short_names.name(&subject.api_version, &subject.kind))
     }
 
     fn subject_name_with(&self, kind: &str) -> String {
@@ -305,30 +287,24 @@ impl ListedOperation {
     }
 }
 
-impl ListedSubject {
-    /// Returns the identity of `object`, without the owners of `object`.
-    pub(super) fn of(object: &Object) -> Self {
-        Self {
-            api_version: object.api_version.clone(),
-            kind: object.kind.clone(),
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
-            uid: object.uid().map(str::to_owned),
-            owner_references: Vec::new(),
-        }
+/// Returns the reference to `object`, without its owners.
+pub(super) fn subject_of(object: &Object) -> SubjectReference {
+    SubjectReference {
+        api_version: object.api_version.as_str().into(),
+        kind: object.kind.as_str().into(),
+        name: object.name.as_str().into(),
+        namespace: object.namespace.as_deref().map(Text::from),
+        uid: object.uid().map(Text::from),
+        ..SubjectReference::default()
     }
+}
 
-    /// Returns the short name of the kind. If the kind has no short name, returns the kind.
-    pub(super) fn short_kind<'a>(&'a self, short_names: &'a ShortNames) -> &'a str {
-        short_names.name(&self.api_version, &self.kind)
-    }
-
-    /// Formats `Kind namespace/name`, or `Kind name` for a cluster-scoped object.
-    pub(super) fn path(&self) -> String {
-        match &self.namespace {
-            Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
-            None => format!("{} {}", self.kind, self.name),
-        }
+/// Formats `Kind namespace/name`, or `Kind name` for a cluster-scoped object.
+pub(super) fn subject_path(subject: &SubjectReference) -> String {
+    let SubjectReference { kind, name, .. } = subject;
+    match &subject.namespace {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None => format!("{kind} {name}"),
     }
 }
 

@@ -7,9 +7,12 @@
 
 use super::api_client::ApiClient;
 use super::discovered_kinds::Kinds;
-use super::listed_operation::{ListedOperation, ListedSubject};
+use super::listed_operation::ListedOperation;
 use super::ownership::{ObjectIdentity, Ownership};
 use futures::StreamExt as _;
+use ifo_api::Text;
+use ifo_api::live::SubjectReference;
+use ifo_api::metadata::OwnerReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use std::collections::HashSet;
@@ -35,7 +38,7 @@ pub(super) struct OwnerLookup {
     /// The UIDs of the owners that were looked up, successfully or not.
     requested: HashSet<String>,
     /// The owners that were found, with their own owner references.
-    pub(super) known: Vec<ListedSubject>,
+    pub(super) known: Vec<SubjectReference>,
 }
 
 impl OwnerLookup {
@@ -89,7 +92,7 @@ impl OwnerLookup {
                 }
             }
             let server = &self.server;
-            let found: Vec<Option<ListedSubject>> = futures::stream::iter(requests)
+            let found: Vec<Option<SubjectReference>> = futures::stream::iter(requests)
                 .map(async |(identity, resource)| {
                     let path = resource.path(identity.namespace, identity.name);
                     let resource = resource.to_string();
@@ -111,21 +114,27 @@ impl OwnerLookup {
 /// Returns an owner with its own owner references. `identity` is the identity of the owner in an
 /// owner reference. `found` is the metadata of the object with this name in the cluster. Returns
 /// None if the UIDs differ: the owner was deleted, and a new object has the same name.
-fn owner(identity: ObjectIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> {
-    (found.uid.as_deref() == identity.uid).then(|| ListedSubject {
-        api_version: identity.api_version.to_owned(),
-        kind: identity.kind.to_owned(),
-        name: identity.name.to_owned(),
-        namespace: found.namespace,
-        uid: found.uid,
-        owner_references: found.owner_references.unwrap_or_default(),
+fn owner(identity: ObjectIdentity<'_>, found: ObjectMeta) -> Option<SubjectReference> {
+    (found.uid.as_deref() == identity.uid).then(|| SubjectReference {
+        api_version: identity.api_version.into(),
+        kind: identity.kind.into(),
+        name: identity.name.into(),
+        namespace: found.namespace.map(Text::from),
+        uid: found.uid.map(Text::from),
+        owner_references: found
+            .owner_references
+            .iter()
+            .flatten()
+            .map(OwnerReference::from)
+            .collect(),
+        ..SubjectReference::default()
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_fixtures::{client, on, subject};
+    use crate::test_fixtures::{SubjectFixture as _, client, on, subject};
     use serde_json::json;
 
     #[tokio::test]
@@ -142,7 +151,7 @@ mod tests {
                 object
             }
         });
-        let chain: Vec<ListedSubject> = chain.collect();
+        let chain: Vec<SubjectReference> = chain.collect();
         let server = client(move |uri| {
             if uri == "/apis" {
                 return Some(json!({

@@ -20,9 +20,10 @@
 //! Owner references can form a cycle. The graph keeps such cycles, so code that walks the graph
 //! must not loop forever. The graph ignores only a reference of an object to itself.
 
-use super::listed_operation::{ListedOperation, ListedSubject};
+use super::listed_operation::ListedOperation;
+use ifo_api::live::SubjectReference;
+use ifo_api::metadata::OwnerReference;
 use ifo_client::offline_kinds::group;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -47,7 +48,7 @@ pub(super) struct ObjectIdentity<'a> {
 impl<'a> ObjectIdentity<'a> {
     /// Returns the identity of the subject of an operation (the object that the operation is
     /// about).
-    pub(super) fn of(subject: &'a ListedSubject) -> Self {
+    pub(super) fn of(subject: &'a SubjectReference) -> Self {
         Self {
             api_version: &subject.api_version,
             kind: &subject.kind,
@@ -102,7 +103,7 @@ impl<'a> Ownership<'a> {
     /// Builds the graph. `known` are owners that were looked up in the cluster.
     pub(super) fn of(
         operations: impl IntoIterator<Item = &'a ListedOperation>,
-        known: &'a [ListedSubject],
+        known: &'a [SubjectReference],
     ) -> Self {
         let mut ownership = Self::default();
         for operation in operations {
@@ -132,7 +133,7 @@ impl<'a> Ownership<'a> {
 
     /// Returns the index of the node for an object whose owner references are known. Adds the node
     /// if it does not exist.
-    fn known_node(&mut self, subject: &'a ListedSubject) -> usize {
+    fn known_node(&mut self, subject: &'a SubjectReference) -> usize {
         let identity = ObjectIdentity::of(subject);
         let index = match identity.uid {
             Some(uid) => self.by_uid.get(uid),

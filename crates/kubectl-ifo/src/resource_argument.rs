@@ -5,9 +5,10 @@
 use super::discovered_kinds::{ChosenKind, Kinds};
 use super::filter::Filters;
 use super::filter_check;
-use super::listed_operation::{ListedOperation, ListedSubject};
+use super::listed_operation::ListedOperation;
 use super::operation_source::OperationSource;
 use super::ownership::ObjectIdentity;
+use ifo_api::live::SubjectReference;
 use std::fmt;
 use std::str::FromStr;
 
@@ -70,7 +71,7 @@ impl ResourceArgument {
 
     /// Returns true if the subject of an operation (the object that the operation is about) has
     /// this kind and name.
-    pub(super) fn matches_subject(&self, subject: &ListedSubject) -> bool {
+    pub(super) fn matches_subject(&self, subject: &SubjectReference) -> bool {
         self.matches(ObjectIdentity::of(subject))
     }
 

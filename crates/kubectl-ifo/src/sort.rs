@@ -147,7 +147,8 @@ mod tests {
         SortBy::read(by)
             .expect("the order must be supported")
             .sort(&mut operations);
-        operations.into_iter().map(|it| it.subject.name).collect()
+        let names = operations.iter().map(|it| it.subject.name.to_string());
+        names.collect()
     }
 
     #[test]

@@ -69,7 +69,7 @@ mod tests {
     fn shown(line: &str) -> Vec<String> {
         let filters = filters(line);
         let operations = mixed().into_iter().filter(|it| filters.shows(it));
-        operations.map(|it| it.subject.name).collect()
+        operations.map(|it| it.subject.name.to_string()).collect()
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //! `tree`, `describe`, `top` and the lookup of owners.
 
 use super::api_client::ApiClient;
-use super::listed_operation::{ListedOperation, ListedSubject};
+use super::listed_operation::ListedOperation;
+use ifo_api::Text;
+use ifo_api::live::SubjectReference;
+use ifo_api::metadata::{Condition, OwnerReference, Time};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::client::Body;
 use serde_json::Value;
 use std::convert::Infallible;
@@ -39,14 +41,14 @@ pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> Li
 }
 
 /// Creates a subject: the identity of an object, but no operation on the object.
-pub(super) fn subject(namespace: &str, kind: &str, name: &str) -> ListedSubject {
-    ListedSubject {
-        api_version: "example.io/v1".to_owned(),
-        kind: kind.to_owned(),
-        name: name.to_owned(),
-        namespace: Some(namespace.to_owned()).filter(|it| !it.is_empty()),
-        uid: Some(uid(namespace, kind, name)),
-        owner_references: Vec::new(),
+pub(super) fn subject(namespace: &str, kind: &str, name: &str) -> SubjectReference {
+    SubjectReference {
+        api_version: "example.io/v1".into(),
+        kind: kind.into(),
+        name: name.into(),
+        namespace: Some(namespace.into()).filter(|it: &Text| !it.is_empty()),
+        uid: Some(uid(namespace, kind, name).into()),
+        ..SubjectReference::default()
     }
 }
 
@@ -54,17 +56,39 @@ fn uid(namespace: &str, kind: &str, name: &str) -> String {
     format!("{kind}.{namespace}.{name}")
 }
 
-impl ListedSubject {
+/// Builds the subjects of tests.
+pub(super) trait SubjectFixture {
     /// Adds an owner. `namespace` is empty for a cluster-scoped owner.
-    pub(super) fn owned_by(mut self, namespace: &str, kind: &str, name: &str) -> Self {
-        self.owner_references.push(OwnerReference {
-            api_version: "example.io/v1".to_owned(),
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            uid: uid(namespace, kind, name),
-            ..OwnerReference::default()
-        });
+    fn owned_by(self, namespace: &str, kind: &str, name: &str) -> Self;
+}
+
+impl SubjectFixture for SubjectReference {
+    fn owned_by(mut self, namespace: &str, kind: &str, name: &str) -> Self {
+        let owner = OwnerReference {
+            api_version: "example.io/v1".into(),
+            kind: kind.into(),
+            name: name.into(),
+            uid: uid(namespace, kind, name).into(),
+            block_owner_deletion: None,
+            controller: None,
+            unknown: Default::default(),
+        };
+        let owners = self.owner_references.iter().cloned();
+        self.owner_references = owners.chain([owner]).collect();
         self
+    }
+}
+
+/// Creates a condition that has had its status since the current time of these tests.
+pub(super) fn condition(type_: &str, status: &str) -> Condition {
+    Condition {
+        type_: type_.into(),
+        status: status.into(),
+        last_transition_time: Time(now()),
+        message: "".into(),
+        observed_generation: None,
+        reason: "".into(),
+        unknown: Default::default(),
     }
 }
 
@@ -83,7 +107,8 @@ impl ListedOperation {
 
     /// Marks the owner that was added last as the controller.
     pub(super) fn controlled(mut self) -> Self {
-        if let Some(owner) = self.subject.owner_references.last_mut() {
+        let owners = std::sync::Arc::make_mut(&mut self.subject.owner_references);
+        if let Some(owner) = owners.last_mut() {
             owner.controller = Some(true);
         }
         self

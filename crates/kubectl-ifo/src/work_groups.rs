@@ -41,7 +41,8 @@
 //! | nodes | the nodes of all members |
 //! | overdue, stalled | true if a member in flight is overdue or stalled |
 
-use super::listed_operation::{ListedOperation, ListedSubject, WorkKey};
+use super::listed_operation::{ListedOperation, WorkKey};
+use ifo_api::live::SubjectReference;
 use ifo_api::live::{FAILED_WITHOUT_CAUSE, State};
 use jiff::{SignedDuration, Timestamp};
 use std::cmp::Reverse;
@@ -247,7 +248,7 @@ pub(super) fn nearest_piece<T>(
         .map(|(piece, _)| piece)
 }
 
-fn uid(subject: &ListedSubject) -> Option<&str> {
+fn uid(subject: &SubjectReference) -> Option<&str> {
     subject.uid.as_deref().filter(|uid| !uid.is_empty())
 }
 
@@ -276,8 +277,8 @@ fn sort_members(piece: &mut [usize], operations: &[&ListedOperation]) {
 }
 
 /// Returns the UIDs of the owners of a subject, except its own.
-fn owner_uids(subject: &ListedSubject) -> impl Iterator<Item = &str> {
-    let references = subject.owner_references.iter().map(|it| it.uid.as_str());
+fn owner_uids(subject: &SubjectReference) -> impl Iterator<Item = &str> {
+    let references = subject.owner_references.iter().map(|it| &*it.uid);
     references.filter(|owner| !owner.is_empty() && uid(subject) != Some(*owner))
 }
 
@@ -407,11 +408,11 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     line.last_progress = by_rank.iter().filter_map(|it| it.last_progress).max();
     for marker in ["Overdue", "Stalled"] {
         let mut conditions = by_rank.iter().flat_map(|it| &it.conditions);
-        let found = conditions.find(|it| it.kind == marker && it.status == "True");
+        let found = conditions.find(|it| *it.type_ == *marker && it.status == "True");
         if !line.has_condition(marker)
             && let Some(found) = found
         {
-            line.conditions.retain(|it| it.kind != marker);
+            line.conditions.retain(|it| *it.type_ != *marker);
             line.conditions.push(found.clone());
         }
     }

@@ -1,9 +1,9 @@
 //! Reads and formats the Kubernetes Events of a subject (the object that an operation is about).
 
 use crate::api_client::ApiClient;
-use crate::listed_operation::ListedSubject;
 use crate::operation_source::escape;
 use crate::plain_text::ago;
+use ifo_api::live::SubjectReference;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use std::cmp::Reverse;
@@ -15,7 +15,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// returns the reason. All pages of the list are read, because the newest Events can be on any page.
 pub(super) async fn read(
     server: &ApiClient,
-    subject: &ListedSubject,
+    subject: &SubjectReference,
 ) -> Result<Vec<Event>, String> {
     let namespace = subject.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let (kind, name) = (&subject.kind, &subject.name);
@@ -33,11 +33,11 @@ pub(super) async fn read(
 
 /// Returns true if the Event is about the subject. Files contain all Events of the namespace, and an
 /// earlier object can have had the same name.
-fn is_about(event: &Event, subject: &ListedSubject) -> bool {
+fn is_about(event: &Event, subject: &SubjectReference) -> bool {
     let object = &event.involved_object;
-    object.kind.as_ref() == Some(&subject.kind)
-        && object.name.as_ref() == Some(&subject.name)
-        && (subject.uid.is_none() || object.uid == subject.uid)
+    object.kind.as_deref() == Some(&*subject.kind)
+        && object.name.as_deref() == Some(&*subject.name)
+        && (subject.uid.is_none() || object.uid.as_deref() == subject.uid.as_deref())
 }
 
 fn last_time(event: &Event) -> Option<Timestamp> {

@@ -1,6 +1,7 @@
 //! Finds the operations that are related to a given operation.
 
 use crate::listed_operation::ListedOperation;
+use ifo_api::Text;
 
 /// An operation that is related to the described operation.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(super) fn to<'a>(operation: &ListedOperation, all: &'a [ListedOperation]) ->
 /// is of one namespace, and can have operations on cluster-scoped objects, too.
 fn relation(operation: &ListedOperation, other: &ListedOperation) -> Option<&'static str> {
     let (own, subject) = (&operation.subject, &other.subject);
-    let owns = |owner: &Option<String>, owned: &ListedOperation| {
+    let owns = |owner: &Option<Text>, owned: &ListedOperation| {
         let mut references = owned.subject.owner_references.iter();
         references.any(|it| owner.as_ref() == Some(&it.uid))
     };

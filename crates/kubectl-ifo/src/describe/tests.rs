@@ -165,9 +165,9 @@ fn operations_of_the_same_subject_owners_and_groups_are_related() {
     let operation = ListedOperation::read(&object().to_string(), true).unwrap();
     let mut owned =
         on("shop", "VirtualMachineInstance", "web", "Booting").owned_by("VirtualMachine", "web");
-    owned.subject.owner_references[0].uid = "u-2".to_owned();
+    std::sync::Arc::make_mut(&mut owned.subject.owner_references)[0].uid = "u-2".into();
     let mut owner = on("shop", "Pool", "p", "Growing").state("Succeeded", None);
-    owner.subject.uid = Some("u-3".to_owned());
+    owner.subject.uid = Some("u-3".into());
     let mut resizing = operation.clone();
     resizing.name = "web-resizing".to_owned();
     let in_group =

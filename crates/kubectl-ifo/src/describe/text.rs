@@ -56,10 +56,9 @@ fn describe(
     field(text, 0, "Spec", &object["spec"], now);
     field(text, 0, "Status", &object["status"], now);
     let rows = operation.conditions.iter().map(|it| {
-        let since = it.last_transition_time.map(|time| ago(time, now));
-        let (reason, message) = (it.reason.clone(), it.message.clone());
-        let since = since.unwrap_or_default();
-        [it.kind.clone(), it.status.clone(), since, reason, message]
+        let since = ago(it.last_transition_time.0, now);
+        let texts: [&str; 5] = [&it.type_, &it.status, &since, &it.reason, &it.message];
+        texts.map(str::to_owned)
     });
     let header = ["Type", "Status", "Since", "Reason", "Message"];
     rows_of(text, "Conditions", header, Ok(rows.collect()));

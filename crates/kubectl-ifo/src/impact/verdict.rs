@@ -101,8 +101,8 @@ impl DrainVerdict {
 fn counts_against_a_drain(operation: &ListedOperation, node: &str) -> bool {
     let subject = &operation.subject;
     let is_own_hold = operation.state == "Held"
-        && subject.kind == "Node"
+        && *subject.kind == *"Node"
         && subject.namespace.is_none()
-        && subject.name == node;
+        && *subject.name == *node;
     operation.state != "Progressing" && !is_own_hold
 }

@@ -1,6 +1,7 @@
 //! Encodes an operation as JSON or YAML. Each command chooses the printed fields and their order.
 
 use super::ListedOperation;
+use ifo_api::live::SubjectReference;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -91,7 +92,10 @@ impl OperationJson<'_> {
             JsonField::Item => ("item", json!(it.item)),
             JsonField::Component => ("component", json!(it.component)),
             JsonField::RuleSet => ("ruleSet", json!(it.rule_set)),
-            JsonField::Subject => ("subject", json!(it.subject)),
+            JsonField::Subject => {
+                let subject = serialize_subject(&it.subject, serde_json::value::Serializer);
+                ("subject", subject.unwrap_or_default())
+            }
             JsonField::SubjectText => ("subject", json!(it.subject_name())),
             JsonField::SubjectNamespace => ("namespace", json!(it.subject.namespace)),
             JsonField::Phase => ("phase", json!(it.phase())),
@@ -110,6 +114,20 @@ impl OperationJson<'_> {
             JsonField::Labels => ("labels", json!(it.labels)),
         }
     }
+}
+
+/// Encodes the reference to a subject, without its owners.
+pub(crate) fn serialize_subject<S: Serializer>(
+    subject: &SubjectReference,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([
+        ("apiVersion", Some(&*subject.api_version)),
+        ("kind", Some(&*subject.kind)),
+        ("namespace", subject.namespace.as_deref()),
+        ("name", Some(&*subject.name)),
+        ("uid", subject.uid.as_deref()),
+    ])
 }
 
 impl Serialize for OperationJson<'_> {

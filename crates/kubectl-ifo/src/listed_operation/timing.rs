@@ -15,7 +15,7 @@ impl ListedOperation {
     /// Returns true if the condition of this type has the status `True`.
     pub(crate) fn has_condition(&self, kind: &str) -> bool {
         let mut conditions = self.conditions.iter();
-        conditions.any(|it| it.kind == kind && it.status == "True")
+        conditions.any(|it| *it.type_ == *kind && it.status == "True")
     }
 
     /// Returns true if the operation is in flight and takes longer than usual.
@@ -140,7 +140,10 @@ mod tests {
 
     #[test]
     fn markers_follow_the_conditions_of_an_operation_in_flight() {
-        let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
+        let condition = |kind: &str, status: &str| {
+            json!({"type": kind, "status": status, "reason": "r", "message": "m",
+                   "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
         for (overdue, stalled, expected) in [
             ("True", "False", "Progressing (overdue)"),
             ("False", "True", "Progressing (stalled)"),

@@ -14,12 +14,15 @@ use super::explain::explain;
 use super::input::{FoundObject, Input};
 use super::rule_sets;
 use crate::clock;
-use crate::listed_operation::{JsonField, ListedOperation, ListedSubject};
+use crate::listed_operation::{
+    JsonField, ListedOperation, serialize_subject, subject_of, subject_path,
+};
 use crate::output::{Format, complain, print, print_value, table};
 use crate::plain_text::one_line;
 use crate::problem::Problem;
 use ifo_api::Gvr;
 use ifo_api::live::State;
+use ifo_api::live::SubjectReference;
 use ifo_cel::Doc;
 use ifo_client::manifest::Object;
 use ifo_client::offline_kinds::KnownKinds;
@@ -82,7 +85,8 @@ struct Results {
 #[serde(rename_all = "camelCase")]
 struct ObjectResult {
     source: String,
-    subject: ListedSubject,
+    #[serde(serialize_with = "serialize_subject")]
+    subject: SubjectReference,
     #[serde(serialize_with = "serialize_operations")]
     operations: Vec<ListedOperation>,
     /// The expressions that failed, with their errors.
@@ -161,7 +165,7 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
     let as_expected = !args.expect || compare(&results);
     let failed = results.iter().filter(|it| !it.failures.is_empty());
     for result in failed.clone() {
-        let (source, subject) = (&result.source, result.subject.path());
+        let (source, subject) = (&result.source, subject_path(&result.subject));
         for failure in &result.failures {
             complain("error", format!("{source}: {subject}: {failure}"));
         }
@@ -183,7 +187,7 @@ fn result(
     let object = &found.object;
     let mut result = ObjectResult {
         source: found.source.clone(),
-        subject: ListedSubject::of(object),
+        subject: subject_of(object),
         operations: Vec::new(),
         failures: Vec::new(),
         expected: args.expect.then(|| expected(object)).flatten(),
@@ -225,7 +229,7 @@ fn add_evaluation(result: &mut ObjectResult, evaluation: &Evaluation) {
 /// - The rule failed. Failures are reported separately.
 /// - `expression` is false, and only `continueWhile` is true. The rule then continues an operation
 ///   that is already in flight. A single object does not show whether the operation is in flight.
-fn operation(finding: &Finding, subject: &ListedSubject) -> Option<ListedOperation> {
+fn operation(finding: &Finding, subject: &SubjectReference) -> Option<ListedOperation> {
     let values = finding.values.as_ref();
     let values = values.filter(|values| !values.only_continues)?;
     let name = finding.operation.to_string();
@@ -288,7 +292,7 @@ fn compare(results: &[ObjectResult]) -> bool {
         let found: BTreeSet<String> = result.operations.iter().map(name_with_item).collect();
         if found != *expected {
             is_as_expected = false;
-            let at = format!("{}: {}", result.source, result.subject.path());
+            let at = format!("{}: {}", result.source, subject_path(&result.subject));
             let (expected, found) = (list(expected), list(&found));
             complain("error", format!("{at}: expected {expected}; found {found}"));
         }
@@ -306,7 +310,7 @@ fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
     let targeted: Vec<&ObjectResult> = results.iter().filter(|result| result.targeted).collect();
     let mut rows = Vec::new();
     for result in &targeted {
-        let subject = result.subject.path();
+        let subject = subject_path(&result.subject);
         if let Some(explanations) = &result.explanations {
             let lines = explanations.join("\n");
             print(format!("{}\n{lines}\n", one_line(&subject)))?;

@@ -5,11 +5,11 @@ use super::model::{LoopAction, MAX_KEPT, Model, TopEvent, TopOrder};
 use super::screen::replace_unprintable;
 use super::view;
 use crate::colors::Paint;
-use crate::listed_operation::{ConditionView, ListedOperation};
+use crate::listed_operation::ListedOperation;
 use crate::operation_source::OperationChange;
 use crate::problem::Problem;
 use crate::snapshots::short_names;
-use crate::test_fixtures::{now, on};
+use crate::test_fixtures::{condition, now, on};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ifo_api::live::State;
 use ratatui::Terminal;
@@ -23,11 +23,7 @@ fn sample_operations() -> Vec<ListedOperation> {
         .state("Progressing", Some(45));
     migrating.message = "Migration database-0-x is copying memory".to_owned();
     migrating.labels = [("team".to_owned(), "data".to_owned())].into();
-    migrating.conditions = vec![ConditionView {
-        kind: "Detected".to_owned(),
-        status: "True".to_owned(),
-        ..ConditionView::default()
-    }];
+    migrating.conditions = vec![condition("Detected", "True")];
     let volume = on("shop", "DataVolume", "disk-7", "Importing")
         .since(60)
         .state("Progressing", Some(9));
@@ -147,7 +143,7 @@ impl TopFixture {
         let rows = rows.map(
             |(number, row)| match (&row.subject.name, number == cursor) {
                 (name, true) => format!("[{name}]"),
-                (name, false) => name.clone(),
+                (name, false) => name.to_string(),
             },
         );
         rows.collect()
@@ -301,11 +297,7 @@ fn a_piece_of_work_is_one_row_whose_members_are_toggled() {
     for number in [0, 1] {
         operations[number].work = Some("migration".to_owned());
     }
-    operations[1].conditions = vec![ConditionView {
-        kind: "Overdue".to_owned(),
-        status: "True".to_owned(),
-        ..ConditionView::default()
-    }];
+    operations[1].conditions = vec![condition("Overdue", "True")];
     let mut seen = TopFixture::with(160, 12, operations);
     assert_eq!(seen.subjects(), ["[worker-1]", "database-0", "my-operator"]);
     seen.shows(&["1 overdue or stalled", "Progressing (overdue)"]);

@@ -211,19 +211,14 @@ fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
     let work = operation.work.clone().unwrap_or_default();
     field("WORK", &one_line(&work).into());
     for condition in &operation.conditions {
-        let since = condition.last_transition_time;
-        let since = since.map_or_else(String::new, |since| ago(since, model.now));
-        let text = [
-            &condition.kind,
+        let text: [&str; 5] = [
+            &condition.type_,
             &condition.status,
-            &since,
+            &ago(condition.last_transition_time.0, model.now),
             &condition.reason,
             &condition.message,
         ];
-        field(
-            "CONDITION",
-            &one_line(&text.map(String::as_str).join("  ")).into(),
-        );
+        field("CONDITION", &one_line(&text.join("  ")).into());
     }
     for (key, value) in &operation.labels {
         field("LABEL", &one_line(&format!("{key}={value}")).into());

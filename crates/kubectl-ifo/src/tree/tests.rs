@@ -8,12 +8,13 @@ use super::{ResourceArgument, matching_nodes};
 use crate::colors::Paint;
 use crate::columns::OperationColumn;
 use crate::filter::Filters;
-use crate::listed_operation::{ListedOperation, ListedSubject};
+use crate::listed_operation::ListedOperation;
 use crate::output::TextStyle;
 use crate::ownership::Ownership;
 use crate::snapshots::short_names;
 use crate::sort::SortBy;
-use crate::test_fixtures::{now, on, subject};
+use crate::test_fixtures::{SubjectFixture as _, now, on, subject};
+use ifo_api::live::SubjectReference;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -37,7 +38,7 @@ fn drawn(operations: Vec<ListedOperation>, style: &TextStyle) -> String {
 
 fn drawn_with(
     mut operations: Vec<ListedOperation>,
-    known: &[ListedSubject],
+    known: &[SubjectReference],
     style: &TextStyle,
 ) -> String {
     SortBy::default().sort(&mut operations);
@@ -45,14 +46,14 @@ fn drawn_with(
     draw(&Forest::all(&ownership, &|_| true), now(), style).to_string()
 }
 
-fn drawn_for(resource: &str, operations: &[ListedOperation], known: &[ListedSubject]) -> String {
+fn drawn_for(resource: &str, operations: &[ListedOperation], known: &[SubjectReference]) -> String {
     drawn_for_with_filters(resource, operations, known, &Filters::default())
 }
 
 fn drawn_for_with_filters(
     resource: &str,
     operations: &[ListedOperation],
-    known: &[ListedSubject],
+    known: &[SubjectReference],
     filters: &Filters,
 ) -> String {
     let resource: ResourceArgument = resource.parse().unwrap();
@@ -185,7 +186,7 @@ kubevirt
 fn on_a_narrow_terminal_kinds_are_shortened_before_names_are_cut() {
     let kubevirt = |kind: &str, name: &str, operation: &str| {
         let mut it = on("team-a", kind, name, operation);
-        it.subject.api_version = "kubevirt.io/v1".to_owned();
+        it.subject.api_version = "kubevirt.io/v1".into();
         it
     };
     let migration = "VirtualMachineInstanceMigration";

@@ -1,6 +1,5 @@
 use super::*;
-use crate::listed_operation::ConditionView;
-use crate::test_fixtures::{now, on};
+use crate::test_fixtures::{condition, now, on};
 use ifo_api::live::{Expected, ExpectedSource};
 use ifo_api::metadata::UnknownFields;
 
@@ -100,7 +99,7 @@ fn subjects(operations: &[ListedOperation]) -> Vec<Vec<String>> {
         .map(|numbers| {
             let names = numbers
                 .iter()
-                .map(|it| operations[*it].subject.name.clone());
+                .map(|it| operations[*it].subject.name.to_string());
             names.collect()
         })
         .collect()
@@ -165,8 +164,8 @@ fn pieces_with_open_keys_have_the_order_of_their_first_operations() {
 #[test]
 fn a_piece_can_span_namespaces_and_rule_sets() {
     let mut other = part("m", "Pod", "b", "Moving");
-    other.subject.namespace = Some("elsewhere".to_owned());
-    other.namespace = Some("elsewhere".to_owned());
+    other.subject.namespace = Some("elsewhere".into());
+    other.namespace = Some("elsewhere".into());
     other.rule_set = "others".to_owned();
     only_line(&[part("m", "Pod", "a", "Moving"), other]);
 }
@@ -292,11 +291,7 @@ fn markers_and_the_usual_duration_come_from_any_member() {
     };
     operations[1].expected = Some(expected(10));
     operations[2].expected = Some(expected(300));
-    operations[2].conditions = vec![ConditionView {
-        kind: "Stalled".to_owned(),
-        status: "True".to_owned(),
-        ..ConditionView::default()
-    }];
+    operations[2].conditions = vec![condition("Stalled", "True")];
     let line = only_line(&operations);
     assert_eq!(line.marked_state(), "Progressing (stalled)");
     assert_eq!(line.usual_duration(), "limit 5m");

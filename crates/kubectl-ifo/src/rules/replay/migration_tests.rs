@@ -50,7 +50,7 @@ impl ReplayObserver for ServedOperations {
 
 /// Returns true if the operation is part of a live migration.
 fn is_of_migration(operation: &ListedOperation) -> bool {
-    operation.subject.kind == "VirtualMachineInstanceMigration"
+    *operation.subject.kind == *"VirtualMachineInstanceMigration"
         || ["Migrating", "LiveMigrating"].contains(&operation.operation.as_str())
 }
 

@@ -5,7 +5,7 @@
 //! [`TimeScale`] converts them to clock times.
 
 use super::recorded_time::TimeScale;
-use crate::listed_operation::{JsonField, ListedOperation, OperationJson};
+use crate::listed_operation::{JsonField, ListedOperation, OperationJson, subject_path};
 use crate::rules::test_command::name_with_item;
 use ifo_api::Key;
 use ifo_engine::ClockReading;
@@ -134,7 +134,7 @@ impl OperationHistory {
         [
             seconds(self.started),
             self.completed.map_or_else(|| "-".to_owned(), seconds),
-            last.subject.path(),
+            subject_path(&last.subject),
             name_with_item(last),
             last.marked_state(),
             last.reason.clone(),
