@@ -169,3 +169,14 @@ fn succeeded_depends_on_the_results_of_the_operations() {
         WaitVerdict::Failed(_)
     ));
 }
+
+#[test]
+fn the_quiet_period_of_an_activity_begins_after_the_last_answer_that_it_was_busy() {
+    let now = Instant::now();
+    let mut wait_state = wait_state(WaitGoal::Idle, QUIET);
+    wait_state.idle(QUIET, now);
+    assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
+    wait_state.busy(now);
+    wait_state.idle(QUIET, now);
+    assert_eq!(wait_state.verdict(now), WaitVerdict::ReachedAt(now + QUIET));
+}
