@@ -6,21 +6,11 @@ use crate::metadata::api_version;
 use crate::{Collection, Key, Text};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::str::FromStr;
 
 /// Maximum number of rule sets that the warning names. Further rule sets are only counted, because
 /// kubectl prints the warning on one line, and proxies limit the size of headers.
 pub const MAX_NAMED: usize = 10;
-
-const NONE_INSTALLED: &str = "no rule set is installed, so no operation can be detected";
-const NOT_CURRENT: &str = "this server has not been up to date for more than 15 s, operations may \
-                           be missing or over";
-const NOT_RECORDED: &str = "it was not recorded whether all operations were listed and all rule \
-                            sets worked, operations may be missing";
-const NOT_KNOWN: &str = "it is not known whether all rule sets worked at the resourceVersion of \
-                         this list, operations may be missing";
-const NOT_READ: &str = "the rule sets have not been read yet, operations may be missing";
 
 /// Name of the header that marks a list or watch of operations as complete. An answer with neither
 /// this header nor a warning comes from an older release of the server. Such an answer may be
@@ -161,24 +151,39 @@ impl GapsObject {
     }
 }
 
-/// The reason why operations may be missing from a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The reason why operations may be missing from a list. Its text is that of the `Warning` header.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Incomplete {
     /// The cluster has no rule set.
+    #[error("no rule set is installed, so no operation can be detected")]
     NoRuleSets,
     /// The server has not read the rule sets of the cluster yet.
+    #[error("the rule sets have not been read yet, operations may be missing")]
     NotRead,
     /// The replica of the server that answers has not been up to date for more than 15 s. For
     /// example, no replica detects operations, or this replica cannot reach the replica that
     /// detects operations.
+    #[error(
+        "this server has not been up to date for more than 15 s, operations may be missing \
+         or over"
+    )]
     NotCurrent,
     /// The list shows the operations at an older resourceVersion. At that time, a rule set may not
     /// have worked that works now. An example is the second page of a list.
+    #[error(
+        "it is not known whether all rule sets worked at the resourceVersion of this list, \
+         operations may be missing"
+    )]
     NotKnown,
     /// The list comes from a file that does not state whether the list was complete. Only the
     /// plugin uses this reason.
+    #[error(
+        "it was not recorded whether all operations were listed and all rule sets worked, \
+         operations may be missing"
+    )]
     NotRecorded,
     /// Some rule sets do not work. Contains their number and names.
+    #[error("{}, operations may be missing{}", .0.summary(), .0.names())]
     NotWorking(NotWorking),
 }
 
@@ -233,23 +238,6 @@ impl NotWorking {
             more => all.push(format!("{more} more")),
         }
         format!(": {}", all.join(", "))
-    }
-}
-
-/// Formats the text of the `Warning` header.
-impl fmt::Display for Incomplete {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRuleSets => f.write_str(NONE_INSTALLED),
-            Self::NotRead => f.write_str(NOT_READ),
-            Self::NotCurrent => f.write_str(NOT_CURRENT),
-            Self::NotKnown => f.write_str(NOT_KNOWN),
-            Self::NotRecorded => f.write_str(NOT_RECORDED),
-            Self::NotWorking(sets) => {
-                let (summary, names) = (sets.summary(), sets.names());
-                write!(f, "{summary}, operations may be missing{names}")
-            }
-        }
     }
 }
 

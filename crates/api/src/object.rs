@@ -5,7 +5,7 @@ use crate::completeness::GapsObject;
 use crate::live::{InFlightOperation, Spec, State};
 use crate::metadata::Metadata;
 use crate::record::OperationRecord;
-use crate::ruleset::{self, OperationRuleSet};
+use crate::ruleset::OperationRuleSet;
 use crate::{Collection, Text};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -39,78 +39,38 @@ impl From<OperationRecord> for Object {
     }
 }
 
-/// An object with its resourceVersion, in the wire format.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Versioned<'a, M, S, T> {
-    api_version: &'a str,
-    kind: &'a str,
-    metadata: VersionedMetadata<'a, M>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    spec: Option<&'a S>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<&'a T>,
-}
-
-/// Metadata with the resourceVersion, in the wire format.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct VersionedMetadata<'a, M> {
-    #[serde(flatten)]
-    metadata: &'a M,
-    resource_version: String,
+/// Evaluates an expression with the object of any variant.
+macro_rules! with_object {
+    ($self:ident, $it:ident => $result:expr) => {
+        match $self {
+            Object::Operation($it) => $result,
+            Object::Record($it) => $result,
+            Object::Activity($it) => $result,
+            Object::Gaps($it) => $result,
+            Object::RuleSet($it) => $result,
+        }
+    };
 }
 
 impl Object {
     /// Appends the JSON of the object with the resourceVersion `version` to `out`.
     pub fn append_json(&self, version: impl Display, out: &mut Vec<u8>) {
-        /// Appends the JSON of an object with the given fields.
-        macro_rules! append {
-            ($it:expr, $spec:expr, $status:expr) => {
-                append!(&$it.api_version, &$it.kind, $it, $spec, $status)
-            };
-            ($api_version:expr, $kind:expr, $it:expr, $spec:expr, $status:expr) => {
-                append_json(
-                    &Versioned {
-                        api_version: $api_version,
-                        kind: $kind,
-                        metadata: versioned(&$it.metadata, version),
-                        spec: $spec,
-                        status: $status,
-                    },
-                    out,
-                )
-            };
-        }
-        match self {
-            Self::Operation(it) => append!(it, Some(&it.spec), Some(&it.status)),
-            Self::Record(it) => append!(it, Some(&it.spec), Some(&it.status)),
-            Self::Activity(it) => append!(it, None::<&()>, Some(&it.status)),
-            Self::Gaps(it) => append!(it, None::<&()>, Some(&it.status)),
-            Self::RuleSet(it) => {
-                let api_version = &<OperationRuleSet as kube::Resource>::api_version(&());
-                append!(
-                    api_version,
-                    ruleset::KIND,
-                    it,
-                    Some(&it.spec),
-                    it.status.as_ref()
-                );
-            }
-        }
+        let version = Some(version.to_string());
+        with_object!(self, it => {
+            let mut object = (**it).clone();
+            object.metadata.resource_version = version;
+            append(&object, out);
+        });
     }
 
     /// Appends the JSON of the metadata with the resourceVersion `version` to `out`.
     pub fn append_metadata(&self, version: impl Display, out: &mut Vec<u8>) {
-        /// Appends the metadata of the variant that `self` is.
-        macro_rules! append {
-            ($($variant:ident),*) => {
-                match self {
-                    $(Self::$variant(it) => append_json(&versioned(&it.metadata, version), out),)*
-                }
-            };
-        }
-        append!(Operation, Record, Activity, Gaps, RuleSet);
+        let version = Some(version.to_string());
+        with_object!(self, it => {
+            let mut metadata = it.metadata.clone();
+            metadata.resource_version = version;
+            append(&metadata, out);
+        });
     }
 
     /// Decodes an object of a collection. The resourceVersion in the JSON is ignored.
@@ -246,14 +206,7 @@ impl Object {
     }
 }
 
-fn versioned<M>(metadata: &M, version: impl Display) -> VersionedMetadata<'_, M> {
-    VersionedMetadata {
-        metadata,
-        resource_version: version.to_string(),
-    }
-}
-
-fn append_json(value: &impl Serialize, out: &mut Vec<u8>) {
+fn append(value: &impl Serialize, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("the objects have string keys and are always valid");
 }
 
