@@ -150,7 +150,7 @@ impl BaselineStore {
         let text = stored.data.and_then(|mut data| data.remove(DATA_KEY));
         match text.as_deref().map(Baselines::decode) {
             Some(Ok(baselines)) => {
-                tracing::info!(baselines = baselines.len(), "baselines were read");
+                tracing::info!(baselines = baselines.count(), "baselines were read");
                 self.baselines.merge(baselines);
                 if let Some(tracker) = self.tracker.upgrade() {
                     // `send` returns an error if the tracker has ended. Then the term is ending.

@@ -8,8 +8,6 @@
 mod activity;
 pub mod cluster_roles;
 mod compile;
-#[cfg(test)]
-mod compile_limits_tests;
 mod evaluation_error;
 mod evaluation_time;
 mod feed_lag;

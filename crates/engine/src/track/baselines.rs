@@ -129,13 +129,8 @@ impl Baseline {
 
 impl Baselines {
     /// Returns the number of baselines.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.all.len()
-    }
-
-    /// Returns true if there are no baselines.
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
     }
 
     /// Removes baselines until there are at most [`MAX_BASELINES`]. Baselines of single namespaces
@@ -189,9 +184,6 @@ impl SharedBaselines {
     /// runs with the timing hash of `kind` count. Returns None if no such run is known.
     pub fn usual(&self, kind: RunKind<'_>) -> Option<UsualDuration> {
         let baselines = self.lock();
-        if baselines.is_empty() {
-            return None;
-        }
         let of = |namespace| {
             let baseline = baselines.all.get(&kind.key(namespace))?;
             let is_comparable = *baseline.rule_hash == *kind.timing_hash;
@@ -257,13 +249,8 @@ impl SharedBaselines {
     }
 
     /// Returns the number of baselines.
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Returns true if there are no baselines.
-    pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+    pub fn count(&self) -> usize {
+        self.lock().count()
     }
 }
 

@@ -7,6 +7,7 @@
 mod baselines;
 mod end_reason;
 mod expiring_map;
+mod last_runs;
 mod operation;
 mod operation_limits;
 mod pending_work;

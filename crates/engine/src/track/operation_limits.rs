@@ -92,8 +92,6 @@ impl ObjectUsage {
         if let Some((_, usage)) = own {
             *usage += part;
         } else {
-            // Most objects have operations of only one rule set.
-            self.0.reserve_exact(1);
             self.0.push((rule_set.clone(), part));
         }
     }

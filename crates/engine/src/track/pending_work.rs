@@ -15,17 +15,12 @@ use std::sync::Arc;
 /// batch can have more writes, by the writes for one subject.
 pub const FULL_BATCH: usize = 1_000;
 
-/// Work that is not finished.
+/// Work that is not finished: the action must be done on these subjects.
 #[derive(Debug)]
-pub(super) enum PendingWork {
-    /// The action must be done on these subjects.
-    Subjects {
-        identities: std::vec::IntoIter<Identity>,
-        action: SubjectAction,
-        now: ClockReading,
-    },
-    /// The timers that have expired must be handled.
-    Timers(ClockReading),
+pub(super) struct PendingWork {
+    pub identities: std::vec::IntoIter<Identity>,
+    pub action: SubjectAction,
+    pub now: ClockReading,
 }
 
 /// An action on a subject.

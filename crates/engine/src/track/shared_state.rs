@@ -7,14 +7,13 @@ use super::Write;
 use super::baselines::SharedBaselines;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
-use super::operation::{Operation, OperationStart, SubjectView};
+use super::last_runs::LastRuns;
+use super::operation::{Operation, SubjectView};
 use super::operation_limits::OperationLimits;
 use super::retained::{RetainedByComponent, RuleSetId};
-use super::superseded_operations::OperationName;
 use crate::rules::RuleBook;
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
-use ifo_api::live::StartTimeSource;
 use ifo_api::{Gvr, Key, Object};
 use jiff::Timestamp;
 use std::collections::{BTreeSet, HashMap};
@@ -53,14 +52,6 @@ pub(super) type Books = HashMap<Arc<Gvr>, Arc<RuleBook>>;
 
 /// The identity of an object with operations (a subject).
 pub(super) type Identity = Text;
-/// The identity of an operation among all operations. All runs of an operation have the same
-/// identity.
-pub(super) type OperationId = (Identity, OperationName);
-
-/// Maximum number of operations whose last completed run is remembered. If the setting `RETAIN_MAX`
-/// is larger, `RETAIN_MAX` is the maximum. Beyond the maximum, the tracker forgets the runs that
-/// expire first.
-const MAX_LAST_RUNS: usize = 10_000;
 /// Time for which the last completed run of an operation is remembered. If the setting `RETAIN_FOR`
 /// is longer, `RETAIN_FOR` is the time.
 const LAST_RUN_TTL: Duration = Duration::from_hours(1);
@@ -94,9 +85,8 @@ pub(super) struct SharedState {
     ///
     /// [`TrackedSubject::timer`]: super::subject::TrackedSubject::timer
     pub(super) timers: BTreeSet<(Instant, Identity)>,
-    /// Last completed run of each operation. The next run must not start in the same second,
-    /// because the name of an operation depends on its start in whole seconds.
-    last_runs: ExpiringMap<OperationId, LastRun>,
+    /// The last completed run of each operation.
+    pub(super) last_runs: LastRuns,
     /// Start times of the completed operations that are retained.
     retained: RetainedByComponent,
     /// Start times of the operations that have a record. The time of each entry is the end of the
@@ -116,15 +106,6 @@ pub(super) struct SharedState {
     writes: Vec<Write>,
 }
 
-/// The times of the last completed run of an operation.
-#[derive(Debug)]
-struct LastRun {
-    /// Start of the run, in seconds since 1970.
-    start: i64,
-    /// End of the run, in seconds since 1970.
-    end: i64,
-}
-
 impl SharedState {
     pub(super) fn new(
         settings: TrackerSettings,
@@ -135,7 +116,7 @@ impl SharedState {
             settings,
             meter,
             timers: BTreeSet::new(),
-            last_runs: ExpiringMap::new(),
+            last_runs: LastRuns::default(),
             retained: RetainedByComponent::default(),
             records: RetainedByComponent::default(),
             deleted_namespaces: ExpiringMap::new(),
@@ -254,17 +235,9 @@ impl SharedState {
             return;
         };
         let id = (identity.clone(), operation.what.clone());
-        let mut until = now.steady + left;
-        let mut last_run = LastRun {
-            start: operation.start.as_second(),
-            end: operation.detected_until(end).as_second(),
-        };
-        if let Some((later, before)) = self.last_runs.remove(&id) {
-            until = until.max(later);
-            last_run.start = last_run.start.max(before.start);
-            last_run.end = last_run.end.max(before.end);
-        }
-        self.last_runs.insert(id, last_run, until);
+        let end = operation.detected_until(end);
+        self.last_runs
+            .add(id, operation.start, end, now.steady + left);
     }
 
     /// Retains an operation that completed at `end` for the rest of its retention. Returns false if
@@ -303,33 +276,6 @@ impl SharedState {
         left.is_some()
     }
 
-    /// Returns the start of a run that follows an earlier run of the same operation. The result is
-    /// `start` or the earliest possible start, whichever is later:
-    ///
-    /// - If the rule's `startedAt` sets the start, the earliest start is one second after the start
-    ///   of the previous run. The name of an operation depends on its start in whole seconds, so
-    ///   the two runs then have different names.
-    /// - In all other cases, the run also starts no earlier than the end of the previous run. This
-    ///   end can be later than `start` if the watch reported the end late.
-    pub(super) fn after_previous_run(
-        &self,
-        id: &OperationId,
-        start: OperationStart,
-    ) -> OperationStart {
-        let Some(last_run) = self.last_runs.get(id) else {
-            return start;
-        };
-        let earliest = match start.source {
-            StartTimeSource::Expression => last_run.start + 1,
-            _ => last_run.end.max(last_run.start + 1),
-        };
-        if start.at.as_second() >= earliest {
-            return start;
-        }
-        let at = Timestamp::from_second(earliest).unwrap_or(start.at);
-        OperationStart { at, ..start }
-    }
-
     /// Deletes retained operations whose retention is over, deletes old records, and forgets old
     /// runs. If there are more retained operations, records or runs than their maximum number, also
     /// removes the oldest retained operations or records of the component that has most of them, and
@@ -345,8 +291,7 @@ impl SharedState {
         while let Some(key) = self.records.pop(self.settings.max_records, now) {
             self.delete(key);
         }
-        let most = max_count.max(MAX_LAST_RUNS);
-        while self.last_runs.pop(most, now).is_some() {}
+        self.last_runs.expire(max_count, now);
         while self.deleted_namespaces.pop(MAX_DELETED, now).is_some() {}
     }
 
@@ -387,12 +332,6 @@ impl SharedState {
             self.deleted_namespaces
                 .insert(name.clone(), Some(created), until);
         }
-    }
-
-    /// Forgets the times of all completed runs.
-    #[cfg(test)]
-    pub(super) fn forget_last_runs(&mut self) {
-        self.last_runs = ExpiringMap::new();
     }
 
     /// Returns the number of writes since the last call of [`SharedState::take_writes`].

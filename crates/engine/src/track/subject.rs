@@ -8,25 +8,25 @@ mod admit_operations;
 mod context;
 mod restored_operations;
 mod update_detections;
+mod waiting;
 
 use super::end_reason::End;
-use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
+use super::operation::{Detection, Operation, SubjectView};
 use super::operation_limits::ObjectUsage;
 use super::shared_state::Identity;
-use super::superseded_operations::{self, OperationCandidate, OperationName};
+use super::superseded_operations::OperationName;
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
-use crate::rules::{RuleBook, Supersedes};
+use crate::rules::RuleBook;
 pub(super) use context::SubjectEventContext;
 use context::{first_start, observed_since};
 use ifo_api::Gvr;
-use ifo_api::Text;
-use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
 use litemap::LiteMap;
 use std::sync::Arc;
 use std::time::Instant;
 use update_detections::DetectionsByRuleSet;
+use waiting::WaitingOperation;
 
 /// An object with operations in flight, or with operations that clients cannot see yet.
 #[derive(Debug)]
@@ -34,9 +34,8 @@ pub(super) struct TrackedSubject {
     pub(super) identity: Identity,
     pub(super) view: SubjectView,
     pub(super) target: Arc<Gvr>,
-    /// Operations in flight. Most subjects have one. The values are boxed, so that an empty slot of
-    /// the map takes little memory. The map grows from one slot to four.
-    operations: LiteMap<OperationName, Box<Operation>>,
+    /// Operations in flight. Most subjects have one.
+    operations: LiteMap<OperationName, Operation>,
     /// Operations that rules detect, but that clients cannot see yet.
     waiting: LiteMap<OperationName, WaitingOperation>,
     /// Time at which the next timer of the subject expires. None if no timer runs. The set of
@@ -54,32 +53,13 @@ pub(super) struct TrackedSubject {
     pub(super) has_unbound_rule_sets: bool,
 }
 
-/// An operation that rules detect, but that clients cannot see yet. The operation waits for one of
-/// these events:
-///
-/// - the end of `appearAfter`, the time for which a rule must detect an operation before clients
-///   see the operation
-/// - the end of another operation that supersedes (replaces) it
-#[derive(Debug)]
-struct WaitingOperation {
-    detections: Detections,
-    /// State that the rule yields. `stateAfter` is the time for which the rule must yield `Blocked`
-    /// or `Failing` before clients see this state. This time already counts while the operation
-    /// waits.
-    yielded: Yielded,
-    start: OperationStart,
-    /// End of `appearAfter`. None if the rule has no `appearAfter`, or if the operation was already
-    /// in flight and was superseded.
-    ready: Option<Instant>,
-}
-
 impl TrackedSubject {
     pub(super) fn new(identity: Identity, view: SubjectView, target: Arc<Gvr>) -> Self {
         Self {
             identity,
             view,
             target,
-            operations: LiteMap::with_capacity(1),
+            operations: LiteMap::new(),
             waiting: LiteMap::new(),
             timer: None,
             usage: ObjectUsage::default(),
@@ -162,16 +142,12 @@ impl TrackedSubject {
             self.settle_since(changed, step);
         }
         for (what, found) in detections_by_rule_set.found {
-            // The capacity is set explicitly, because `collect` would allocate memory for four
-            // values.
-            let mut detections = Detections::with_capacity(found.len());
-            let detecting = found.into_iter();
             // `continueWhile` alone does not start an operation.
-            detections.extend(detecting.filter_map(|(name, detection)| {
+            let detections = found.into_iter().filter_map(|(name, detection)| {
                 let detection = detection.filter(|detection| !detection.values.only_continues)?;
                 Some((name, detection))
-            }));
-            self.add_waiting(what, detections, start, step);
+            });
+            self.add_waiting(what, detections.collect(), start, step);
         }
         self.update(step);
     }
@@ -311,7 +287,7 @@ impl TrackedSubject {
         at: Timestamp,
         step: &mut SubjectEventContext<'_>,
     ) -> Option<Operation> {
-        let operation = *self.operations.remove(what)?;
+        let operation = self.operations.remove(what)?;
         let end = operation.own_end(end);
         let then = ClockReading {
             wall: at,
@@ -337,142 +313,5 @@ impl TrackedSubject {
             Some(End::Outcome(outcome.state, outcome.message.clone()))
         };
         self.complete_each(outcome_of, step.transition.at, step);
-    }
-
-    /// Adds a waiting operation. Does nothing if `detections` is empty.
-    fn add_waiting(
-        &mut self,
-        what: OperationName,
-        detections: Detections,
-        start: OperationStart,
-        step: &SubjectEventContext<'_>,
-    ) {
-        let Some(first) = detections.values().next() else {
-            return;
-        };
-        let delayed = first.rule().filter(|rule| !rule.appear_after.is_zero());
-        let waiting = WaitingOperation {
-            yielded: Yielded::first(first, step.observed),
-            // `appearAfter` usually counts from this evaluation. If the object comes from the first
-            // list of the watch, `appearAfter` counts from the last change of the object. But if
-            // the rule reads `now`, `appearAfter` always counts from this evaluation, because the
-            // detection can be newer than the last change.
-            ready: delayed.map(|rule| {
-                let reads_now = rule.detection_reads_now();
-                step.observed.since(reads_now) + rule.appear_after
-            }),
-            detections,
-            start,
-        };
-        self.waiting.insert(what, waiting);
-    }
-
-    /// Removes the waiting operations that are no longer detected.
-    fn drop_undetected(&mut self) {
-        self.waiting
-            .retain(|_, waiting| !waiting.detections.is_empty());
-    }
-
-    /// Completes the operations in flight that other operations supersede. Starts each waiting
-    /// operation whose `appearAfter` is over, if no other operation supersedes it.
-    fn apply_supersession(&mut self, step: &mut SubjectEventContext<'_>) {
-        if self.operations.len() < 2 && self.waiting.is_empty() {
-            return;
-        }
-        let (now, gap) = (step.now.steady, step.gap);
-        let active = self.operations.iter().map(|(what, operation)| {
-            let detected = !operation.detections.is_empty();
-            candidate(what, detected, operation.next_primary())
-        });
-        // A waiting operation starts only if it was detected for `appearAfter` without a break.
-        // While the watch is interrupted, the tracker does not know whether the operation is still
-        // detected. So an operation with `appearAfter` does not start during an interruption.
-        let ready = self.waiting.iter();
-        let ready = ready.filter(|(_, it)| it.ready.is_none_or(|at| at <= now && !gap));
-        let ready = ready.filter_map(|(what, waiting)| {
-            let first = waiting.detections.values().next()?;
-            Some(candidate(what, true, first))
-        });
-        let candidates: Vec<OperationCandidate<'_>> = active.chain(ready).collect();
-        let lost = superseded_operations::find_superseded(&candidates);
-        let results: Vec<(OperationName, Option<Text>)> = candidates
-            .iter()
-            .zip(lost)
-            .map(|(candidate, winner)| {
-                let by = winner.map(|winner| candidates[winner].what.operation.clone());
-                (candidate.what.clone(), by)
-            })
-            .collect();
-        for (what, by) in results {
-            match by {
-                Some(by) => self.supersede(what, by, step),
-                None => self.start(what, step),
-            }
-        }
-    }
-
-    /// Completes the operation `what`, because the operation `by` supersedes it. If `what` is still
-    /// detected, it becomes a waiting operation.
-    fn supersede(&mut self, what: OperationName, by: Text, step: &mut SubjectEventContext<'_>) {
-        let ended = self.complete(&what, End::Superseded(by), step.transition.at, step);
-        if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
-            let waiting = WaitingOperation {
-                yielded: ended.yielded,
-                detections: ended.detections,
-                start: step.transition,
-                ready: None,
-            };
-            self.waiting.insert(what, waiting);
-        }
-    }
-
-    /// Starts the waiting operation `what`. Does nothing if no such operation waits, for example
-    /// because it is already in flight.
-    fn start(&mut self, what: OperationName, step: &mut SubjectEventContext<'_>) {
-        let Some(waiting) = self.waiting.remove(&what) else {
-            return;
-        };
-        if self.waiting.is_empty() {
-            // An empty map keeps its memory, so it is replaced.
-            self.waiting = LiteMap::new();
-        }
-        let Some(first) = waiting.detections.values().next() else {
-            return;
-        };
-        let said = first.values.started.filter(|said| *said <= step.now.wall);
-        let start = said.map_or(waiting.start, |at| OperationStart {
-            at,
-            source: StartTimeSource::Expression,
-        });
-        let id = (self.identity.clone(), what.clone());
-        let operation = Operation::start(
-            &self.identity,
-            &self.view,
-            &step.shared.settings.cluster_namespace,
-            (waiting.detections, waiting.yielded),
-            what.clone(),
-            step.shared.after_previous_run(&id, start),
-            step.now,
-        );
-        if let Some(mut operation) = operation {
-            operation.update_state(step.now.steady, step.gap);
-            operation.begin_timing(step.change(self.view.subject.namespace.as_ref()));
-            step.shared.start(&operation, &self.view);
-            self.operations.insert(what, Box::new(operation));
-        }
-    }
-}
-
-fn candidate<'a>(
-    what: &'a OperationName,
-    detected: bool,
-    primary: &'a Detection,
-) -> OperationCandidate<'a> {
-    let rule = primary.rule();
-    OperationCandidate {
-        what,
-        detected,
-        order: (&primary.rule_set.name, primary.values.rule_index),
-        supersedes: rule.map_or(&Supersedes::Nothing, |rule| &rule.supersedes),
     }
 }

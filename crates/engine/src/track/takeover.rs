@@ -13,9 +13,9 @@
 //! (`Tracker::resume`).
 
 use super::end_reason::End;
+use super::last_runs::OperationId;
 use super::operation::Restored;
 use super::pending_work::SubjectAction;
-use super::shared_state::OperationId;
 use super::subject::TrackedSubject;
 use super::tracker::Tracker;
 use crate::ClockReading;
@@ -298,7 +298,7 @@ impl Tracker {
         let tracked = self
             .subjects
             .entry(identity.clone())
-            .or_insert_with(|| Box::new(TrackedSubject::from_earlier_leader(identity, view)));
+            .or_insert_with(|| TrackedSubject::from_earlier_leader(identity, view));
         if found.source == FoundIn::CustomResource {
             self.shared.show(&operation, &tracked.view);
         }

@@ -30,9 +30,8 @@ use tokio::sync::oneshot;
 pub struct Tracker {
     books: Books,
     pub(super) feeds: HashMap<Source, FeedState>,
-    // The map is sorted, so that the order of writes does not depend on hashes. The values are
-    // boxed, because up to half of the slots of the map are empty.
-    pub(super) subjects: BTreeMap<Identity, Box<TrackedSubject>>,
+    // The map is sorted, so that the order of writes does not depend on hashes.
+    pub(super) subjects: BTreeMap<Identity, TrackedSubject>,
     pub(super) shared: SharedState,
     /// Work that is not finished. It must be finished before the next message.
     pub(super) pending: VecDeque<PendingWork>,
@@ -152,8 +151,29 @@ impl Tracker {
     /// Handles all expired timers. As a result, operations complete or appear, states change, and
     /// the tracker deletes retained operations.
     pub fn expire(&mut self, now: ClockReading) {
-        self.pending.push_back(PendingWork::Timers(now));
-        self.continue_work(FULL_BATCH);
+        loop {
+            let due = self.take_due(now.steady);
+            let is_last = due.is_empty();
+            self.step_these(now, due, SubjectAction::Refresh);
+            self.continue_work(FULL_BATCH);
+            // A refresh can set a timer that has already expired.
+            if is_last || !self.pending.is_empty() {
+                break;
+            }
+        }
+        self.update_room();
+    }
+
+    /// Removes the timers that have expired, and returns their subjects.
+    fn take_due(&mut self, now: Instant) -> Vec<Identity> {
+        let mut due = Vec::new();
+        while let Some(identity) = self.shared.pop_timer(now) {
+            if let Some(tracked) = self.subjects.get_mut(&identity) {
+                tracked.timer = None;
+            }
+            due.push(identity);
+        }
+        due
     }
 
     fn feed_state(&mut self, source: &Source) -> &mut FeedState {
@@ -222,11 +242,7 @@ impl Tracker {
                 api_version: book.target.api_version().into(),
                 kind: book.kind.as_str().into(),
             };
-            Box::new(TrackedSubject::new(
-                identity.clone(),
-                view,
-                source.target.clone(),
-            ))
+            TrackedSubject::new(identity.clone(), view, source.target.clone())
         });
         if tracked.has_no_target() {
             // This subject was restored, and no earlier rule book had its kind and API version. So

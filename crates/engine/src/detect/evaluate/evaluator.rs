@@ -1,8 +1,10 @@
 //! Evaluates the rules of compiled rule sets on one object, and collects the results and failures.
 //! A rule describes one operation on the object, such as a migration.
 
+mod shared;
 mod values;
 
+use shared::SharedValues;
 pub use values::{Nodes, RuleValues};
 
 use super::evaluation::{DetectedOutcome, Evaluation, FieldFailure, Finding};
@@ -10,8 +12,7 @@ use crate::Meter;
 use crate::rules::{self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleSet};
 use ifo_api::Text;
 use ifo_api::live::{State, cut_message};
-use ifo_api::metadata::Labels;
-use ifo_api::{is_unprintable, labels, printable};
+use ifo_api::printable;
 use ifo_cel::{EvaluationFault, EvaluationScope, ListElement, Program};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -22,9 +23,6 @@ use std::sync::Arc;
 /// `itemKey` is a failure of the rule. A node with a longer name is left out, and so is a node whose
 /// name has unprintable characters.
 const MAX_IDENTITY: usize = 253;
-
-/// Maximum number of nodes of one operation. Further nodes are not shown.
-const MAX_NODES: usize = 16;
 
 /// Maximum number of list elements on which a rule with `forEach` is evaluated. If the list has
 /// more elements, the evaluator skips the further elements, and reports a failure of the rule.
@@ -55,11 +53,6 @@ pub(super) struct ObjectEvaluator<'a, 's> {
     /// set, many rule sets could yield many copies of it.
     pub(super) messages: HashSet<Text>,
 }
-
-/// The labels and nodes that all operations of one rule set on one object share. They are computed
-/// when the first rule of the rule set detects or continues an operation on the object. Until then,
-/// the value is None.
-type SharedValues = Option<(Arc<Labels>, Nodes)>;
 
 /// The rule and the element that are being evaluated.
 #[derive(Clone, Copy)]
@@ -169,11 +162,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 self.add_finding(current, None);
             }
             (Some(_), Some(only_continues)) => {
-                let shared = shared
-                    .get_or_insert_with(|| {
-                        (self.evaluate_labels(current), self.evaluate_nodes(current))
-                    })
-                    .clone();
+                let shared = self.shared_values(current, shared);
                 let values = RuleValues {
                     only_continues,
                     ..self.evaluate_values(current, shared)
@@ -289,71 +278,6 @@ impl<'s> ObjectEvaluator<'_, 's> {
             Err(failure) => {
                 self.record_failure(current, field, failure.into());
                 None
-            }
-        }
-    }
-
-    /// Returns the fixed and the computed labels of the rule set. If a fixed and a computed label
-    /// have the same key, the fixed label is used. If the expression of a computed label reads a
-    /// missing field of the object, this label is left out. If the evaluation of a computed label
-    /// fails, this label is left out and the failure is reported.
-    fn evaluate_labels(&mut self, current: CurrentRule<'_>) -> Arc<Labels> {
-        if current.rule_set.label_expressions.is_empty() {
-            return current.rule_set.labels.clone();
-        }
-        // Labels belong to the rule set, so their expressions cannot read the current element.
-        let item = self.scope.set_item(None);
-        let fixed = &current.rule_set.labels;
-        let most = fixed.len() + current.rule_set.label_expressions.len();
-        let mut all = Labels::with_capacity(most);
-        all.extend(
-            fixed
-                .iter()
-                .map(|(key, value)| (key.clone(), value.clone())),
-        );
-        for (key, program) in &current.rule_set.label_expressions {
-            if all.contains_key(key) {
-                continue;
-            }
-            match program.text(&mut self.scope) {
-                Ok(value) => {
-                    all.insert(key.clone(), labels::to_value(&value).into());
-                }
-                Err(EvaluationFault::Missing(_)) => {}
-                Err(failure) => {
-                    let field = format!("labelExpressions[{key}]");
-                    self.report_failure(current.rule_set, "", key, field, failure.into());
-                }
-            }
-        }
-        self.scope.set_item(item);
-        Arc::new(all)
-    }
-
-    /// Evaluates the nodes of the rule set. Returns no nodes if the rule set has no expression for
-    /// nodes, or if the evaluation fails.
-    fn evaluate_nodes(&mut self, current: CurrentRule<'_>) -> Nodes {
-        let Some(program) = &current.rule_set.nodes else {
-            return Nodes::default();
-        };
-        // Nodes belong to the rule set, so their expression cannot read the current element.
-        let item = self.scope.set_item(None);
-        let nodes = program.strings::<Text>(&mut self.scope);
-        self.scope.set_item(item);
-        match nodes {
-            Ok(mut nodes) => {
-                let is_name = |name: &str| {
-                    !name.is_empty() && name.len() <= MAX_IDENTITY && !name.contains(is_unprintable)
-                };
-                nodes.retain(|name| is_name(name));
-                nodes.truncate(MAX_NODES);
-                nodes.into()
-            }
-            Err(EvaluationFault::Missing(_)) => Nodes::default(),
-            Err(failure) => {
-                let field = "nodes".to_owned();
-                self.report_failure(current.rule_set, "", "nodes", field, failure.into());
-                Nodes::default()
             }
         }
     }

@@ -8,7 +8,7 @@ use ifo_api::live::State;
 use ifo_cel::Doc;
 use serde_json::{Value, json};
 
-mod no_values_in_errors;
+mod error_texts;
 
 /// Compiles a rule book. `specs` contains name and YAML of each rule set, without component and
 /// target.

@@ -252,13 +252,6 @@ fn correct(object: &mut InFlightOperation, now: Timestamp) {
     }
 }
 
-impl Detection {
-    /// Returns true for a restored detection whose rule set is known only by name.
-    pub fn is_unbound(&self) -> bool {
-        self.target.resource.is_empty()
-    }
-}
-
 impl Operation {
     /// Replaces rule sets that are known only by name with the rule sets of the same names in
     /// `book`. Only rule sets of the operation's component with a rule for the operation count.

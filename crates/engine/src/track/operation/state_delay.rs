@@ -62,13 +62,6 @@ impl Yielded {
     }
 }
 
-impl Detection {
-    /// Returns the state that the rule yields, or `Progressing` if the rule yields no state.
-    pub(super) fn state(&self) -> State {
-        self.values.state.unwrap_or(State::Progressing)
-    }
-}
-
 impl Operation {
     /// Returns the time from which clients must see the yielded state. Returns None if clients
     /// already see this state.

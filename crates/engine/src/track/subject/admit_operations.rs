@@ -75,7 +75,7 @@ impl TrackedSubject {
 /// Returns the detection of an operation by a rule set. During the debounce period of an operation,
 /// this is the last detection. None if the rule set does not detect the operation.
 fn detection_of<'a>(
-    operations: &'a LiteMap<OperationName, Box<Operation>>,
+    operations: &'a LiteMap<OperationName, Operation>,
     waiting: &'a LiteMap<OperationName, WaitingOperation>,
     what: &OperationName,
     rule_set: &Text,

@@ -25,8 +25,7 @@ impl TrackedSubject {
 
     /// Adds a restored operation in flight.
     pub(in crate::track) fn restore(&mut self, operation: Operation) {
-        let what = operation.what.clone();
-        self.operations.insert(what, Box::new(operation));
+        self.operations.insert(operation.what.clone(), operation);
     }
 
     /// Returns true if the target of this restored subject is unknown. The target becomes known

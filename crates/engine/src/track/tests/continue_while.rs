@@ -1,6 +1,6 @@
 //! Tests of `continueWhile`, which keeps an operation in flight but does not start it.
 
-use super::optional_rule_fields::fixture_with_rule_set;
+use super::rule_fields::fixture_with_rule_set;
 use super::*;
 use serde_json::json;
 

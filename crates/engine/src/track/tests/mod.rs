@@ -2,15 +2,15 @@
 //! the clock, and compare the changes that clients would receive.
 
 mod continue_while;
+mod custom_resources;
+mod index_takeover;
 mod operation_bounds;
-mod operations_of_two_components;
-mod optional_rule_fields;
-mod restart_from_custom_resources;
 mod retained;
-mod start_and_end_times;
-mod state_after_rule_field;
-mod takeover_from_index;
+mod rule_fields;
+mod state_after;
+mod times;
 mod timing;
+mod two_components;
 
 use super::*;
 use crate::ClockReading;

@@ -2,6 +2,7 @@
 //! time. If the namespace of the operation was deleted, clients do not see the operation.
 
 use super::*;
+use crate::track::last_runs::LastRuns;
 
 const HOUR: Duration = Duration::from_hours(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -139,7 +140,7 @@ fn an_active_operation_is_not_deleted_with_a_completed_operation_of_the_same_nam
     let since = fixture.now.wall - HOUR;
     fixture.evaluate_migration_since("vm", since);
     fixture.evaluate_undetected("vm");
-    fixture.tracker.shared.forget_last_runs();
+    fixture.tracker.shared.last_runs = LastRuns::default();
     fixture.evaluate_migration_since("vm", since);
     assert_eq!(fixture.phases(), "A");
     fixture.advance(HOUR * 25);

@@ -49,7 +49,7 @@ impl Tracker {
         identities: Vec<Identity>,
         action: SubjectAction,
     ) {
-        self.pending.push_back(PendingWork::Subjects {
+        self.pending.push_back(PendingWork {
             identities: identities.into_iter(),
             action,
             now,
@@ -58,47 +58,21 @@ impl Tracker {
 
     /// Continues work until there are `most` writes, or until all work is finished.
     pub(in crate::track) fn continue_work(&mut self, most: usize) {
-        while let Some(work) = self.pending.pop_front() {
-            let (PendingWork::Subjects { now, .. } | PendingWork::Timers(now)) = &work;
-            let now = now.steady;
-            let rest = self.do_work(work, most);
+        while let Some(mut work) = self.pending.pop_front() {
+            while self.shared.write_count() < most
+                && let Some(identity) = work.identities.next()
+            {
+                let action = &work.action;
+                self.step(&identity, work.now, |it, step| action.apply(it, step));
+            }
             // Records beyond their maximum are deleted with each batch. Otherwise, their number
             // would grow until all work is finished.
-            self.shared.expire(now);
-            if let Some(rest) = rest {
-                self.pending.push_front(rest);
+            self.shared.expire(work.now.steady);
+            if work.identities.len() > 0 {
+                self.pending.push_front(work);
                 return;
             }
         }
-    }
-
-    /// Does work until there are `most` writes. Returns the rest of the work.
-    fn do_work(&mut self, mut work: PendingWork, most: usize) -> Option<PendingWork> {
-        match &mut work {
-            PendingWork::Subjects {
-                identities,
-                action,
-                now,
-            } => {
-                while self.shared.write_count() < most {
-                    let identity = identities.next()?;
-                    self.step(&identity, *now, |tracked, step| action.apply(tracked, step));
-                }
-            }
-            PendingWork::Timers(now) => {
-                while self.shared.write_count() < most {
-                    let Some(identity) = self.shared.pop_timer(now.steady) else {
-                        self.update_room();
-                        return None;
-                    };
-                    if let Some(tracked) = self.subjects.get_mut(&identity) {
-                        tracked.timer = None;
-                    }
-                    self.step(&identity, *now, TrackedSubject::refresh);
-                }
-            }
-        }
-        Some(work)
     }
 
     /// Tells the tracker that the index contains all writes that the tracker has returned so far.

@@ -1,7 +1,7 @@
 //! Tests of the limits of a compilation: the size of the expressions, the number of errors, and the
 //! time.
 
-use super::*;
+use crate::rules::*;
 use ifo_api::ruleset::OperationRuleSetSpec;
 use serde_json::json;
 use std::cell::Cell;

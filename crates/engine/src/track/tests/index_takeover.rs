@@ -2,7 +2,7 @@
 //! the operations in memory, and the records of completed operations. The new leader was a
 //! follower, so its index contains the operations and records of the previous leader.
 
-use super::restart_from_custom_resources::{
+use super::custom_resources::{
     RULES, identity, initial_state, migrating, settings, start_and_end_times, two_runs,
 };
 use super::*;

@@ -1,7 +1,7 @@
 //! Tests of `stateAfter`: the time for which a rule must yield `Blocked` or `Failing` before the
 //! operation shows this state.
 
-use super::optional_rule_fields::fixture_with_rule_set;
+use super::rule_fields::fixture_with_rule_set;
 use super::*;
 use serde_json::{Value, json};
 

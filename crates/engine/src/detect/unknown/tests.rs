@@ -1,0 +1,268 @@
+//! Tests of the module `unknown`.
+
+use super::*;
+use crate::detect::evaluate::evaluate_within;
+use crate::rules::{
+    EvaluationTime, ObjectScope, OperationBound, RULE_SET_ALLOWANCE, ReachedBound, compile,
+};
+use ifo_api::Gvr;
+use ifo_cel::Doc;
+use jiff::Timestamp;
+use serde_json::json;
+use std::sync::Mutex;
+
+struct FeedFixture {
+    unknown: UnknownObjects,
+    budgets: RuleSetBudgets,
+}
+
+impl FeedFixture {
+    fn new(expression: &str) -> Self {
+        Self::new_with(&[expression])
+    }
+
+    /// Creates a feed with one rule set for each expression.
+    fn new_with(expressions: &[&str]) -> Self {
+        let target = Gvr {
+            group: "g.io".into(),
+            version: "v1".into(),
+            resource: "things".into(),
+        };
+        let rule_set = |expression: &&str| {
+            let spec = json!({
+                "component": "c", "target": target,
+                "rules": [{"operation": "Working", "expression": expression}],
+            });
+            let spec = serde_json::from_value(spec).expect("the test's rule set is valid");
+            Arc::new(compile("a", &spec).expect("the test's rule set compiles"))
+        };
+        let rule_sets = expressions.iter().map(rule_set).collect();
+        let book = RuleBook::new(1, target.clone(), "Thing".into(), true, rule_sets);
+        Self {
+            unknown: UnknownObjects::new(Arc::new(book)),
+            budgets: RuleSetBudgets::default(),
+        }
+    }
+
+    /// Evaluates an object at the time `second`, in seconds since 1970. The list
+    /// `object.values` of this object has `values` elements.
+    fn evaluate(&mut self, name: &str, values: usize, second: i64) {
+        let object = json!({"metadata": {"name": name}, "values": vec![1; values]});
+        let json = object.to_string();
+        let book = self.unknown.book.clone();
+        let doc =
+            Doc::parse(json.as_bytes(), &book.projection).expect("the test's object is valid JSON");
+        let now = Timestamp::from_second(second).expect("the test's time is in range");
+        let evaluation = evaluate_within(&book, &doc, now, &(), &mut self.budgets)
+            .expect("the test's object has a name");
+        self.unknown.update_throttled(&self.budgets);
+        self.unknown.evaluated(&name.into(), &evaluation);
+    }
+
+    /// Returns the number of counted objects, and true if the rule set is throttled.
+    fn counted(&mut self) -> (usize, bool) {
+        self.unknown.settle();
+        let activity = &self.unknown.book.rule_sets[0].activity;
+        let unknown = activity.unknown_on(ObjectScope::ALL);
+        (unknown.objects, activity.is_throttled())
+    }
+}
+
+/// Takes a number of steps that grows with the cube of the number of values.
+const CUBIC_EXPRESSION: &str =
+    "object.values.all(a, object.values.all(b, object.values.all(c, a + b + c > 0)))";
+
+#[test]
+fn objects_skipped_by_a_throttled_rule_set_are_relisted_after_recovery() {
+    let mut feed = FeedFixture::new(CUBIC_EXPRESSION);
+    let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+    feed.unknown.begin_list();
+    for name in &names {
+        feed.evaluate(name, 300, 0);
+    }
+    feed.unknown.synced();
+    assert_eq!(feed.counted(), (12, true));
+    // The objects are small now. But the rule set has been throttled since second 0, so it is
+    // not evaluated before second 10.
+    for name in &names {
+        feed.evaluate(name, 1, 5);
+    }
+    let now = Instant::now();
+    assert_eq!(feed.counted(), (12, true));
+    assert!(
+        !feed.unknown.wants_list(now, false),
+        "no relist is requested while the rule set is throttled"
+    );
+    feed.evaluate("0", 1, 20);
+    assert_eq!(feed.counted(), (11, false));
+    assert!(feed.unknown.wants_list(now, false));
+    assert!(
+        !feed.unknown.wants_list(now, false),
+        "a list must be requested only once"
+    );
+    feed.unknown.begin_list();
+    assert_eq!(feed.counted(), (11, false));
+    for name in &names {
+        feed.evaluate(name, 1, 21);
+    }
+    feed.unknown.synced();
+    assert_eq!(feed.counted(), (0, false));
+    assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL, false));
+}
+
+#[test]
+fn a_rule_set_that_stays_throttled_prevents_no_relist_for_a_recovered_rule_set() {
+    let clock = Arc::new(Mutex::new(Instant::now()));
+    let read = clock.clone();
+    let read = move || *read.lock().expect("no test panics with the lock");
+    let mut feed = FeedFixture::new_with(&["true", "true"]);
+    feed.budgets = RuleSetBudgets::new(Arc::new(EvaluationTime::new(read)));
+    let book = feed.unknown.book.clone();
+    let use_time = |index: usize| {
+        let now = *clock.lock().expect("no test panics with the lock");
+        let account = book.rule_sets[index].activity.time();
+        account.charge(Duration::from_secs(2), now, RULE_SET_ALLOWANCE);
+    };
+    use_time(0);
+    use_time(1);
+    feed.unknown.begin_list();
+    feed.evaluate("a", 1, 0);
+    feed.unknown.synced();
+    assert_eq!(feed.counted(), (1, true));
+    assert!(!feed.unknown.wants_list(Instant::now(), false));
+    *clock.lock().expect("no test panics with the lock") += Duration::from_secs(25);
+    use_time(0);
+    feed.unknown.update_throttled(&feed.budgets);
+    assert_eq!(feed.unknown.throttled, [true, false]);
+    assert!(feed.unknown.wants_list(Instant::now(), false));
+}
+
+#[test]
+fn refused_operations_are_listed_again_when_there_is_room_and_less_often_each_time() {
+    let mut feed = FeedFixture::new("true");
+    feed.unknown.begin_list();
+    feed.unknown.synced();
+    let activity = &feed.unknown.book.clone().rule_sets[0].activity;
+    let reached = ReachedBound {
+        bound: OperationBound::RuleSet,
+        maximum: 1,
+        kept: 1,
+    };
+    let mut now = Instant::now();
+    activity.refuse(reached);
+    assert!(!feed.unknown.wants_list(now, false), "there is no room");
+    activity.set_room(true);
+    let mut waits = Vec::new();
+    for _ in 0..8 {
+        let mut wait = 0;
+        while !feed.unknown.wants_list(now, false) {
+            now += Duration::from_secs(1);
+            wait += 1;
+        }
+        waits.push(wait);
+    }
+    assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
+    activity.stop_refusing(reached);
+    now += Duration::from_mins(10);
+    assert!(!feed.unknown.wants_list(now, false), "nothing is refused");
+    activity.refuse(reached);
+    activity.set_room(true);
+    assert!(feed.unknown.wants_list(now, false));
+    now += MIN_REFILL_INTERVAL;
+    assert!(
+        feed.unknown.wants_list(now, false),
+        "the interval is short again"
+    );
+}
+
+#[test]
+fn objects_beyond_the_limit_are_counted_until_the_next_list() {
+    let mut feed = FeedFixture::new("object.values[0] > 'text'");
+    let names: Vec<String> = (0..MAX_OBJECTS + 5).map(|it| it.to_string()).collect();
+    feed.unknown.begin_list();
+    for name in &names {
+        feed.evaluate(name, 1, 0);
+    }
+    feed.unknown.synced();
+    assert_eq!(
+        feed.counted().0,
+        MAX_OBJECTS + 1,
+        "further objects must count as one"
+    );
+    for name in &names {
+        feed.evaluate(name, 0, 1);
+    }
+    let rule_set = &feed.unknown.book.rule_sets[0];
+    let objects = rule_set.activity.unknown_on(ObjectScope::ALL).objects;
+    assert_eq!(objects, MAX_OBJECTS + 1, "the results have not been sent");
+    assert_eq!(
+        feed.counted().0,
+        1,
+        "without a list, it is unknown whether further objects still fail"
+    );
+    assert!(feed.unknown.wants_list(Instant::now(), false));
+    feed.unknown.begin_list();
+    feed.unknown.synced();
+    assert_eq!(feed.counted().0, 0);
+}
+
+#[test]
+fn a_rule_set_that_always_fails_prevents_no_relist_for_another_rule_set() {
+    // The first rule set fails on each object with a value. The second one fails only on
+    // objects with two values.
+    let mut feed = FeedFixture::new_with(&[
+        "size(object.values) > 0 && object.values[0] > 'text'",
+        "size(object.values) > 1 && object.values[1] > 'text'",
+    ]);
+    let unknown = |feed: &mut FeedFixture, index: usize| {
+        feed.unknown.settle();
+        let activity = &feed.unknown.book.rule_sets[index].activity;
+        activity.unknown_on(ObjectScope::ALL).objects
+    };
+    let names: Vec<String> = (0..=MAX_OBJECTS).map(|it| it.to_string()).collect();
+    feed.unknown.begin_list();
+    for name in &names {
+        feed.evaluate(name, 1, 0);
+    }
+    feed.unknown.synced();
+    let now = Instant::now();
+    assert!(
+        !feed.unknown.wants_list(now, false),
+        "the second never failed"
+    );
+    feed.evaluate("last", 2, 1);
+    feed.evaluate("last", 1, 2);
+    assert_eq!(
+        (unknown(&mut feed, 0), unknown(&mut feed, 1)),
+        (MAX_OBJECTS + 1, 1)
+    );
+    assert!(feed.unknown.wants_list(now, false));
+    assert!(
+        !feed.unknown.wants_list(now, false),
+        "the last list is recent"
+    );
+    feed.unknown.begin_list();
+    for name in names.iter().map(String::as_str).chain(["last"]) {
+        feed.evaluate(name, 1, 3);
+    }
+    feed.unknown.synced();
+    assert_eq!(
+        (unknown(&mut feed, 0), unknown(&mut feed, 1)),
+        (MAX_OBJECTS + 1, 0)
+    );
+    assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL, false));
+}
+
+#[test]
+fn dropping_the_feed_removes_its_counts() {
+    let mut feed = FeedFixture::new(CUBIC_EXPRESSION);
+    for name in 0..MAX_OBJECTS + 5 {
+        feed.evaluate(&name.to_string(), 300, 0);
+    }
+    assert_eq!(feed.counted(), (MAX_OBJECTS + 1, true));
+    let book = feed.unknown.book.clone();
+    drop(feed);
+    let activity = &book.rule_sets[0].activity;
+    assert_eq!(activity.unknown_on(ObjectScope::ALL).objects, 0);
+    assert!(!activity.is_throttled());
+}

@@ -1,0 +1,166 @@
+//! Tests of the module `compile`.
+
+mod compile_limits;
+
+use super::*;
+use ifo_api::generate_crds;
+use ifo_api::live::State;
+use ifo_api::ruleset::MAX_EXPRESSION;
+use serde_json::{Value, json};
+
+fn spec(yaml: &str) -> OperationRuleSetSpec {
+    serde_saphyr::from_str(yaml).expect("the YAML of the test is a valid spec")
+}
+
+fn rule(text: &str) -> OperationRuleSetSpec {
+    spec(&format!(
+        "component: c\ntarget: {{group: g.io, version: v1, resource: things}}\nrules:\n- {text}\n"
+    ))
+}
+
+fn problems(spec: &OperationRuleSetSpec) -> Vec<String> {
+    let invalid = compile("x", spec).expect_err("an invalid spec must be refused");
+    invalid.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn each_field_of_a_rule_is_compiled_and_reported_by_its_name() {
+    let crd = json!(generate_crds::operation_rule_sets());
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let rules = &schema["properties"]["spec"]["properties"]["rules"];
+    let fields = rules["items"]["properties"].as_object().unwrap();
+    let has_expression = |schema: &Value| schema["maxLength"] == MAX_EXPRESSION;
+    let fields = fields.iter().filter(|(_, schema)| has_expression(schema));
+    let fields: Vec<&String> = fields.map(|(field, _)| field).collect();
+    assert!(fields.len() > 10, "{fields:?}");
+    for field in fields {
+        // These fields need other fields.
+        let mut rule = json!({
+            "operation": "Moving", "expression": "true", "forEach": "object.list",
+            "itemKey": "item.name", "progress": "1", "outcome": "''",
+        });
+        rule[field] = "object.".into();
+        let spec = json!({
+            "component": "c", "rules": [rule],
+            "target": {"group": "g.io", "version": "v1", "resource": "things"},
+        });
+        let problems = problems(&serde_json::from_value(spec).unwrap());
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let start = format!("rules[Moving].{field}: 1:");
+        assert!(problems[0].starts_with(&start), "{problems:?}");
+    }
+}
+
+#[test]
+fn invalid_string_literals_are_refused_at_compile_time() {
+    for (field, value, word) in [
+        ("state", "Waiting", "Blocked"),
+        ("state", "", "Blocked"),
+        ("reason", "not camel", "CamelCase"),
+        ("outcome", "Done", "Succeeded"),
+    ] {
+        let spec = rule(&format!(
+            "{{operation: Moving, expression: 'true', {field}: \"'{value}'\"}}"
+        ));
+        let problems = problems(&spec);
+        assert!(problems[0].contains(word), "{problems:?}");
+        let prefix = format!("rules[Moving].{field}: 1:1: ");
+        assert!(problems[0].starts_with(&prefix), "{problems:?}");
+    }
+    let spec = rule(
+        "{operation: Moving, expression: 'true', state: \"'Blocked'\", reason: \"'AtWork'\", outcome: \"''\"}",
+    );
+    assert!(compile("x", &spec).is_ok());
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let target = |target: &str| {
+        spec(&format!(
+            "component: c\ntarget: {{{target}}}\nrules:\n- {{operation: Moving, expression: 'true'}}\n"
+        ))
+    };
+    let cases = [
+        (
+            target("group: kubevirt.io, version: v1, resource: VirtualMachine"),
+            "target: \"VirtualMachine\" is not a resource (the plural of the kind in lower case)",
+        ),
+        (
+            target("group: '', version: apps/v1, resource: deployments"),
+            "target: \"apps/v1\" is not a version (such as v1)",
+        ),
+        (
+            rule("{operation: Moving, expression: 'true', state: Blocked}"),
+            "rules[Moving].state: 1:1: undeclared reference to 'Blocked' (in container '') (hint: a string needs quotes inside the YAML quotes: \"'Blocked'\")",
+        ),
+    ];
+    for (spec, expected) in cases {
+        assert_eq!(problems(&spec), [expected]);
+    }
+    let spec = rule("{operation: Moving, expression: object.a = 1}");
+    let error = &compile("x", &spec).expect_err("`=` is not an operator")[0];
+    assert_eq!(error.excerpt().as_deref(), Some("object.a = 1\n         ^"));
+}
+
+#[test]
+fn invalid_label_selectors_are_refused() {
+    for (requirement, word) in [
+        (
+            "{key: tier, operator: Near, values: [a]}",
+            "is not one of In",
+        ),
+        ("{key: tier, operator: In}", "needs values"),
+        (
+            "{key: tier, operator: Exists, values: [a]}",
+            "takes no values",
+        ),
+        ("{key: a b, operator: Exists}", "is not a label key"),
+        (
+            "{key: tier, operator: In, values: [a b]}",
+            "is not a label value",
+        ),
+    ] {
+        let spec = spec(&format!(
+            "component: c\ntarget: {{group: g.io, version: v1, resource: things}}\n\
+             labelSelector: {{matchExpressions: [{requirement}]}}\n\
+             rules:\n- {{operation: Moving, expression: 'true'}}\n"
+        ));
+        let problems = problems(&spec);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains(word), "{problems:?}");
+    }
+}
+
+#[test]
+fn variables_can_use_earlier_variables_and_rules_can_use_all_variables() {
+    let text = |first: &str, second: &str| {
+        spec(&format!(
+            "component: c\ntarget: {{group: g.io, version: v1, resource: things}}\n\
+             variables:\n- {{name: a, expression: \"{first}\"}}\n- {{name: b, expression: \"{second}\"}}\n\
+             rules:\n- {{operation: Moving, expression: variables.a && variables.b}}\n"
+        ))
+    };
+    assert!(compile("x", &text("object.moving", "!variables.a")).is_ok());
+    let problems = problems(&text("variables.b", "true"));
+    assert!(
+        problems[0].starts_with("variables[a].expression: 1:"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn item_is_defined_only_in_rules_with_for_each() {
+    let with = rule(
+        "{operation: Moving, forEach: object.parts, itemKey: item.name, expression: item.moving, message: item.text}",
+    );
+    assert!(compile("x", &with).is_ok());
+    let without = rule("{operation: Moving, expression: item.moving}");
+    assert!(problems(&without)[0].contains("item"));
+}
+
+#[test]
+fn state_accepts_only_states_of_detected_operations() {
+    assert_eq!(super::super::parse_state("Blocked"), Some(State::Blocked));
+    assert_eq!(super::super::parse_state("Held"), Some(State::Held));
+    assert_eq!(super::super::parse_state("Settling"), None);
+}

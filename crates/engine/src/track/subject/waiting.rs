@@ -1,0 +1,166 @@
+//! The waiting operations of an object: rules detect them, but clients cannot see them yet. Decides when
+//! they start, and which operations they supersede.
+
+use super::TrackedSubject;
+use super::context::SubjectEventContext;
+use crate::rules::Supersedes;
+use crate::track::end_reason::End;
+use crate::track::operation::{Detection, Detections, Operation, OperationStart, Yielded};
+use crate::track::superseded_operations::{self, OperationCandidate, OperationName};
+use ifo_api::Text;
+use ifo_api::live::StartTimeSource;
+use std::time::Instant;
+
+/// An operation that rules detect, but that clients cannot see yet. The operation waits for one of
+/// these events:
+///
+/// - the end of `appearAfter`, the time for which a rule must detect an operation before clients
+///   see the operation
+/// - the end of another operation that supersedes (replaces) it
+#[derive(Debug)]
+pub(super) struct WaitingOperation {
+    pub detections: Detections,
+    /// State that the rule yields. `stateAfter` is the time for which the rule must yield `Blocked`
+    /// or `Failing` before clients see this state. This time already counts while the operation
+    /// waits.
+    pub yielded: Yielded,
+    pub start: OperationStart,
+    /// End of `appearAfter`. None if the rule has no `appearAfter`, or if the operation was already
+    /// in flight and was superseded.
+    pub ready: Option<Instant>,
+}
+
+impl TrackedSubject {
+    /// Adds a waiting operation. Does nothing if `detections` is empty.
+    pub(super) fn add_waiting(
+        &mut self,
+        what: OperationName,
+        detections: Detections,
+        start: OperationStart,
+        step: &SubjectEventContext<'_>,
+    ) {
+        let Some(first) = detections.values().next() else {
+            return;
+        };
+        let delayed = first.rule().filter(|rule| !rule.appear_after.is_zero());
+        let waiting = WaitingOperation {
+            yielded: Yielded::first(first, step.observed),
+            // `appearAfter` usually counts from this evaluation. If the object comes from the first
+            // list of the watch, `appearAfter` counts from the last change of the object. But if
+            // the rule reads `now`, `appearAfter` always counts from this evaluation, because the
+            // detection can be newer than the last change.
+            ready: delayed.map(|rule| {
+                let reads_now = rule.detection_reads_now();
+                step.observed.since(reads_now) + rule.appear_after
+            }),
+            detections,
+            start,
+        };
+        self.waiting.insert(what, waiting);
+    }
+
+    /// Removes the waiting operations that are no longer detected.
+    pub(super) fn drop_undetected(&mut self) {
+        self.waiting
+            .retain(|_, waiting| !waiting.detections.is_empty());
+    }
+
+    /// Completes the operations in flight that other operations supersede. Starts each waiting
+    /// operation whose `appearAfter` is over, if no other operation supersedes it.
+    pub(super) fn apply_supersession(&mut self, step: &mut SubjectEventContext<'_>) {
+        if self.operations.len() < 2 && self.waiting.is_empty() {
+            return;
+        }
+        let (now, gap) = (step.now.steady, step.gap);
+        let active = self.operations.iter().map(|(what, operation)| {
+            let detected = !operation.detections.is_empty();
+            candidate(what, detected, operation.next_primary())
+        });
+        // A waiting operation starts only if it was detected for `appearAfter` without a break.
+        // While the watch is interrupted, the tracker does not know whether the operation is still
+        // detected. So an operation with `appearAfter` does not start during an interruption.
+        let ready = self.waiting.iter();
+        let ready = ready.filter(|(_, it)| it.ready.is_none_or(|at| at <= now && !gap));
+        let ready = ready.filter_map(|(what, waiting)| {
+            let first = waiting.detections.values().next()?;
+            Some(candidate(what, true, first))
+        });
+        let candidates: Vec<OperationCandidate<'_>> = active.chain(ready).collect();
+        let lost = superseded_operations::find_superseded(&candidates);
+        let results: Vec<(OperationName, Option<Text>)> = candidates
+            .iter()
+            .zip(lost)
+            .map(|(candidate, winner)| {
+                let by = winner.map(|winner| candidates[winner].what.operation.clone());
+                (candidate.what.clone(), by)
+            })
+            .collect();
+        for (what, by) in results {
+            match by {
+                Some(by) => self.supersede(what, by, step),
+                None => self.start(what, step),
+            }
+        }
+    }
+
+    /// Completes the operation `what`, because the operation `by` supersedes it. If `what` is still
+    /// detected, it becomes a waiting operation.
+    fn supersede(&mut self, what: OperationName, by: Text, step: &mut SubjectEventContext<'_>) {
+        let ended = self.complete(&what, End::Superseded(by), step.transition.at, step);
+        if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
+            let waiting = WaitingOperation {
+                yielded: ended.yielded,
+                detections: ended.detections,
+                start: step.transition,
+                ready: None,
+            };
+            self.waiting.insert(what, waiting);
+        }
+    }
+
+    /// Starts the waiting operation `what`. Does nothing if no such operation waits, for example
+    /// because it is already in flight.
+    fn start(&mut self, what: OperationName, step: &mut SubjectEventContext<'_>) {
+        let Some(waiting) = self.waiting.remove(&what) else {
+            return;
+        };
+        let Some(first) = waiting.detections.values().next() else {
+            return;
+        };
+        let said = first.values.started.filter(|said| *said <= step.now.wall);
+        let start = said.map_or(waiting.start, |at| OperationStart {
+            at,
+            source: StartTimeSource::Expression,
+        });
+        let id = (self.identity.clone(), what.clone());
+        let operation = Operation::start(
+            &self.identity,
+            &self.view,
+            &step.shared.settings.cluster_namespace,
+            (waiting.detections, waiting.yielded),
+            what.clone(),
+            step.shared.last_runs.next_start(&id, start),
+            step.now,
+        );
+        if let Some(mut operation) = operation {
+            operation.update_state(step.now.steady, step.gap);
+            operation.begin_timing(step.change(self.view.subject.namespace.as_ref()));
+            step.shared.start(&operation, &self.view);
+            self.operations.insert(what, operation);
+        }
+    }
+}
+
+fn candidate<'a>(
+    what: &'a OperationName,
+    detected: bool,
+    primary: &'a Detection,
+) -> OperationCandidate<'a> {
+    let rule = primary.rule();
+    OperationCandidate {
+        what,
+        detected,
+        order: (&primary.rule_set.name, primary.values.rule_index),
+        supersedes: rule.map_or(&Supersedes::Nothing, |rule| &rule.supersedes),
+    }
+}
