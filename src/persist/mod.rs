@@ -101,7 +101,7 @@ enum WriteAnswer {
 type PendingRequests = FuturesUnordered<BoxFuture<'static, WriteAnswer>>;
 
 impl Persist {
-    /// Writes operations until the task is stopped. Then continues with the writes that are due, as
+    /// Writes operations until the task is stopped. Then continues with all waiting writes, as
     /// long as they are sent without delay, for at most [`STOP_LIMIT`].
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
@@ -141,7 +141,9 @@ impl Persist {
                     while let Some(Ok(changes)) = cursor.next().now_or_never() {
                         queue_changes(&mut queue, &changes);
                     }
-                    stop_deadline = Some(Instant::now() + STOP_LIMIT);
+                    let now = Instant::now();
+                    queue.stop(now);
+                    stop_deadline = Some(now + STOP_LIMIT);
                 }
                 changes = cursor.next() => match changes {
                     Ok(changes) => queue_changes(&mut queue, &changes),

@@ -122,6 +122,8 @@ pub(super) struct Queue {
     /// True if the last comparison skipped orphans that an unsynced rule set may still detect.
     has_undecided_orphans: bool,
     created: Timestamp,
+    /// True if the task that owns the queue stops. Delayed changes are then due.
+    is_stopping: bool,
     /// True if a request has succeeded.
     has_succeeded: bool,
     /// The time of the first failure since all requests succeeded, and the last failure.
@@ -142,6 +144,7 @@ impl Queue {
             unsynced_rule_sets: None,
             has_undecided_orphans: false,
             created: clock::now(),
+            is_stopping: false,
             has_succeeded: false,
             failing: None,
         }
@@ -190,6 +193,12 @@ impl Queue {
             self.compare_at = Some(now);
             self.change_all(now, |_| {});
         }
+    }
+
+    /// Prepares for the stop: all waiting writes become due now.
+    pub fn stop(&mut self, now: Instant) {
+        self.is_stopping = true;
+        self.change_all(now, |entry| entry.not_before = None);
     }
 
     /// Returns the next step. If the next step is a job or a comparison, the caller must start it,
@@ -348,7 +357,7 @@ impl Queue {
             // The next job is planned when the running job ends.
             return;
         }
-        let due = entry.plan(&self.settings, now);
+        let due = entry.plan(&self.settings, self.is_stopping, now);
         // If an operation changes while its write is due but has not started, the write keeps its
         // due time. So frequent changes do not delay the write.
         let waiting_since = entry.due.filter(|since| *since <= now);

@@ -81,7 +81,12 @@ impl QueueEntry {
 
     /// Returns the time at which the next job is due, without the back-off. Returns None if no job
     /// is needed.
-    pub fn plan(&self, settings: &PersistSettings, now: Instant) -> Option<Instant> {
+    pub fn plan(
+        &self,
+        settings: &PersistSettings,
+        is_stopping: bool,
+        now: Instant,
+    ) -> Option<Instant> {
         let Some(wanted) = &self.wanted else {
             return (!matches!(self.stored, StoredState::Absent)).then_some(now);
         };
@@ -94,7 +99,7 @@ impl QueueEntry {
         match &self.stored {
             StoredState::Absent if is_completed && self.is_old => None,
             StoredState::Present { .. } if self.is_written() => None,
-            StoredState::Present { written, .. } if !is_completed => {
+            StoredState::Present { written, .. } if !is_completed && !is_stopping => {
                 let resync_at = written.map_or(now, |at| at + settings.resync);
                 let is_settling = wanted.status.state == State::Settling;
                 let settling_since = self.hash.filter(|_| is_settling);

@@ -554,6 +554,20 @@ async fn after_missed_changes_the_whole_index_is_compared() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn at_shutdown_delayed_changes_are_written() {
+    let mut fixture = QueueFixture::new(SETTINGS);
+    for number in 0..3 {
+        fixture.set_live(number, &active(1));
+    }
+    fixture.run_for(seconds(1));
+    fixture.set_live(0, &active(2));
+    fixture.set_live(1, &settling(2));
+    assert_eq!(fixture.run_for(seconds(1)), 0);
+    fixture.queue.stop(fixture.now);
+    assert_eq!(fixture.run_for(seconds(1)), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_second_comparison_runs_some_time_after_the_start() {
     let mut fixture = QueueFixture::before_first_sync(SETTINGS);
     assert!(
