@@ -61,6 +61,10 @@ fn runs(command: &str, folder: &Folder) -> Vec<Run> {
             vec!["-O", bundle],
             vec!["-O", "/zqx\u{9b}/\u{1b}[5m.tar.gz"],
         ],
+        "ui" => vec![
+            vec!["--export", "/zqx\u{9b}/\u{1b}[5m.html"],
+            vec!["--no-open", "--port", "zqx\u{9b}\u{1b}[5m"],
+        ],
         "version" => vec![vec![], vec!["--zqx\u{9b}\u{1b}[5m\u{202e}"]],
         "completion" => vec![
             vec!["bash"],

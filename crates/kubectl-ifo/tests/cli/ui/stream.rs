@@ -181,7 +181,6 @@ fn ten_thousand_operations_arrive_in_parts() {
             .iter_mut()
             .for_each(|it| it["metadata"]["resourceVersion"] = json!("8"));
     });
-    cluster.end_watches();
     cluster.send("ERROR", &json!({"kind": "Status", "code": 410, "message": "too old", "reason": "Expired", "status": "Failure"}));
     let shown = objects(&slow.snapshot());
     assert!(shown.len() >= 10_000, "{}", shown.len());
