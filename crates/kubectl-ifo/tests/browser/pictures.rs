@@ -5,7 +5,7 @@ use super::session::Demo;
 use serde_json::json;
 use std::{env, fs, thread, time::Duration};
 
-/// Writes `docs/ui-light.png` and `docs/ui-dark.png` if `IFO_PICTURES=1`.
+/// Writes `docs/images/ui-light.png` and `docs/images/ui-dark.png` if `IFO_PICTURES=1`.
 #[test]
 fn pictures_of_the_page() {
     if env::var_os("IFO_PICTURES").is_none() {
@@ -21,7 +21,7 @@ fn pictures_of_the_page() {
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         browser.devtools("Emulation.setEmulatedMedia", &media);
         thread::sleep(Duration::from_secs(2));
-        let path = format!("{}/../../docs/ui-{scheme}.png", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../../docs/images/ui-{scheme}.png", env!("CARGO_MANIFEST_DIR"));
         fs::write(path, browser.picture()).unwrap();
     }
 }
