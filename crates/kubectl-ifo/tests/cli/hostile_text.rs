@@ -62,7 +62,7 @@ fn runs(command: &str, folder: &Folder) -> Vec<Run> {
             vec!["-O", "/zqx\u{9b}/\u{1b}[5m.tar.gz"],
         ],
         "ui" => vec![
-            vec!["--export", "/zqx\u{9b}/\u{1b}[5m.html"],
+            vec!["--export", "/none/page.html"],
             vec!["--no-open", "--port", "zqx\u{9b}\u{1b}[5m"],
         ],
         "version" => vec![vec![], vec!["--zqx\u{9b}\u{1b}[5m\u{202e}"]],
@@ -110,7 +110,7 @@ fn runs(command: &str, folder: &Folder) -> Vec<Run> {
 /// Returns true if the output must contain text of the attacker.
 fn shows_text(command: &str, args: &[&str]) -> bool {
     let has_hostile_argument = args.iter().any(|it| it.contains(MARK));
-    let prints_only_names_of_files_or_shells = ["completion", "__complete", "support-bundle"];
+    let prints_only_names_of_files_or_shells = ["completion", "__complete", "support-bundle", "ui"];
     let has_no_text = prints_only_names_of_files_or_shells.contains(&command)
         || (["rules-check", "rules-roles"].contains(&command) && args[0].ends_with("rules.yaml"))
         || (command == "wait" && args.contains(&"--for=completed"));
