@@ -153,25 +153,33 @@ fn memory_of(value: &Value) -> usize {
 ///
 /// A text that begins with `{` or `[` is first parsed as JSON, for two reasons: the JSON parser is much
 /// faster, and the YAML parser accepts neither tabs nor JSON documents without a separator. If the
-/// text is not JSON, it is parsed as YAML.
+/// text is not JSON, it is parsed as YAML. If the text is neither, the error is that of the parser
+/// that read more lines.
 pub fn documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
+    let mut json_error = None;
     if text.trim_start().starts_with(['{', '[']) {
         let left = budget.left;
         budget.take_json(text)?;
         // A JSON file can also contain several documents.
         let documents = serde_json::Deserializer::from_str(text).into_iter();
-        if let Ok(documents) = documents.collect() {
-            return Ok(documents);
+        match documents.collect() {
+            Ok(documents) => return Ok(documents),
+            Err(error) => json_error = Some(error),
         }
         budget.left = left;
     }
-    let documents = yaml_documents(text, budget.left / YAML_NODE_MEMORY)?;
+    let documents = yaml_documents(text, budget.left / YAML_NODE_MEMORY);
+    let documents = documents.map_err(|(line, error)| match json_error {
+        Some(json_error) if json_error.line() as u64 > line => json_error.to_string(),
+        _ => error,
+    })?;
     let used = documents.iter().map(memory_of).sum();
     budget.left = budget.left.checked_sub(used).ok_or_else(too_much_memory)?;
     Ok(documents)
 }
 
-fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, String> {
+/// Parses YAML. An error has its line, or 0 if the parser does not report it.
+fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, (u64, String)> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_documents: MAX_OBJECTS,
@@ -187,7 +195,7 @@ fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, String> {
         let text = error.to_string();
         let text = text.lines().next().unwrap_or_default();
         if text.contains("budget breached: Nodes") {
-            return too_much_memory();
+            return (u64::MAX, too_much_memory());
         }
         // The parser's text already begins with the position, such as `error: line 2 column 4: `.
         // This prefix is removed.
@@ -195,7 +203,8 @@ fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, String> {
             .location()
             .map(|at| format!("error: line {} column {}: ", at.line(), at.column()));
         let text = own.map_or(text, |own| text.strip_prefix(&own).unwrap_or(text));
-        format!("{}{text}", line.unwrap_or_default())
+        let number = error.location().map_or(0, |at| at.line());
+        (number, format!("{}{text}", line.unwrap_or_default()))
     })
 }
 
@@ -317,6 +326,7 @@ mod tests {
                 "document 1: item 0: not an object",
             ),
             ("{\n\"a\": b: c}", "line 2"),
+            ("{\"a\": 1,\n]", "line 2"),
             ("just text", "document 1: not an object"),
         ] {
             let error = read(text).unwrap_err();

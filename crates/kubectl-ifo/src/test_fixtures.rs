@@ -5,7 +5,7 @@ use super::api_client::ApiClient;
 use super::listed_operation::ListedOperation;
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
-use ifo_api::metadata::{Condition, OwnerReference, Time};
+use ifo_api::metadata::{Condition, OwnerReference, Time, UnknownFields};
 use jiff::Timestamp;
 use kube::client::Body;
 use serde_json::Value;
@@ -71,7 +71,7 @@ impl SubjectFixture for SubjectReference {
             uid: uid(namespace, kind, name).into(),
             block_owner_deletion: None,
             controller: None,
-            unknown: Default::default(),
+            unknown: UnknownFields::new(),
         };
         let owners = self.owner_references.iter().cloned();
         self.owner_references = owners.chain([owner]).collect();
@@ -88,7 +88,7 @@ pub(super) fn condition(type_: &str, status: &str) -> Condition {
         message: "".into(),
         observed_generation: None,
         reason: "".into(),
-        unknown: Default::default(),
+        unknown: UnknownFields::new(),
     }
 }
 

@@ -28,7 +28,12 @@ impl io::Write for Log {
 impl Log {
     /// Starts to log the events of this thread in JSON. `filter` selects the events. The log ends
     /// when the guard is dropped.
-    fn start(filter: &str) -> (Self, DefaultGuard) {
+    ///
+    /// Before that, a request is answered. If another test answered the first request of the process
+    /// while this log starts, `tracing` could regard the log lines of requests as disabled.
+    async fn start(filter: &str, fixture: &Fixture) -> (Self, DefaultGuard) {
+        let first = fixture.router.clone().oneshot(request(BASE, &[])).await;
+        first.unwrap().into_body().collect().await.unwrap();
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -61,8 +66,8 @@ fn request(uri: &str, headers: &[(&str, &str)]) -> Request<Body> {
 
 #[tokio::test]
 async fn each_request_is_one_log_line_with_user_request_and_response() {
-    let (log, _guard) = Log::start("access=debug");
     let fixture = Fixture::new();
+    let (log, _guard) = Log::start("access=debug", &fixture).await;
     let cases = [
         (
             format!("{BASE}/namespaces/shop/inflightoperations?labelSelector=a%3Dsecret"),
@@ -123,8 +128,8 @@ async fn each_request_is_one_log_line_with_user_request_and_response() {
 
 #[tokio::test]
 async fn a_watch_is_logged_when_it_ends() {
-    let (log, _guard) = Log::start("access=debug");
     let fixture = Fixture::new();
+    let (log, _guard) = Log::start("access=debug", &fixture).await;
     let uri = format!("{BASE}/inflightoperations?watch=1");
     let asked = request(&uri, &[("x-user", "jane")]);
     let answer = fixture.router.clone().oneshot(asked).await.unwrap();
@@ -141,8 +146,8 @@ async fn a_watch_is_logged_when_it_ends() {
 
 #[tokio::test]
 async fn requests_are_not_logged_at_the_default_level() {
-    let (log, _guard) = Log::start("info");
     let fixture = Fixture::new();
+    let (log, _guard) = Log::start("info", &fixture).await;
     let answer = fixture.router.clone().oneshot(request(BASE, &[])).await;
     answer.unwrap().into_body().collect().await.unwrap();
     assert!(log.lines().is_empty());

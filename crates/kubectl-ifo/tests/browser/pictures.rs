@@ -21,7 +21,10 @@ fn pictures_of_the_page() {
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         browser.devtools("Emulation.setEmulatedMedia", &media);
         thread::sleep(Duration::from_secs(2));
-        let path = format!("{}/../../docs/images/ui-{scheme}.png", env!("CARGO_MANIFEST_DIR"));
+        let path = format!(
+            "{}/../../docs/images/ui-{scheme}.png",
+            env!("CARGO_MANIFEST_DIR")
+        );
         fs::write(path, browser.picture()).unwrap();
     }
 }
