@@ -322,12 +322,7 @@ async fn serve_requests(
     shutdown: &CancellationToken,
 ) -> Result<(), Closed> {
     let service = service_fn(|request| Arc::clone(handler).answer(request));
-    // The TLS handshake has negotiated the version. To detect the version, hyper-util would wait for
-    // the first bytes of the client before it sends the SETTINGS of HTTP/2.
-    let settings = match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => http_settings().http2_only(),
-        _ => http_settings().http1_only(),
-    };
+    let settings = http_settings();
     let connection = settings.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let client = &*handler.client;
