@@ -4,7 +4,7 @@
 //! has them in memory for each operation.
 
 use crate::Text;
-use crate::{LIVE_GROUP, VERSION, activity, labels};
+use crate::{LIVE_GROUP, VERSION, labels};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use litemap::LiteMap;
@@ -188,14 +188,14 @@ static FREQUENT_TEXTS: LazyLock<HashSet<Text>> = LazyLock::new(|| {
         "AsExpected",
         "AsUsual",
         "ProgressRising",
-        activity::KIND,
-        activity::LABEL,
-        activity::IDLE,
-        activity::NOTHING_IN_FLIGHT,
-        activity::IDLE_MESSAGE,
-        activity::OPERATIONS_IN_FLIGHT,
-        activity::NOT_YET_READ,
-        activity::RULE_SETS_NOT_WORKING,
+        "Activity",
+        "ifo.kubevirt.io/activity",
+        "Idle",
+        "NothingInFlight",
+        "No operation is in flight.",
+        "OperationsInFlight",
+        "NotYetRead",
+        "RuleSetsNotWorking",
         "namespace",
         "node",
     ];

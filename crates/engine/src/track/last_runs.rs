@@ -4,11 +4,14 @@
 
 use super::expiring_map::ExpiringMap;
 use super::operation::OperationStart;
-use super::shared_state::Identity;
 use super::superseded_operations::OperationName;
+use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
 use std::time::Instant;
+
+/// The identity of an object with operations (a subject).
+pub(super) type Identity = Text;
 
 /// The identity of an operation among all operations. All runs of an operation have the same
 /// identity.

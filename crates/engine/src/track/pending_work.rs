@@ -4,7 +4,7 @@
 //! after the caller has taken the batch.
 
 use super::end_reason::End;
-use super::shared_state::Identity;
+use super::last_runs::Identity;
 use super::subject::{SubjectEventContext, TrackedSubject};
 use crate::ClockReading;
 use crate::rules::RuleSetsWithoutBook;

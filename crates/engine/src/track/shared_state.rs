@@ -7,7 +7,7 @@ use super::Write;
 use super::baselines::SharedBaselines;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
-use super::last_runs::LastRuns;
+use super::last_runs::{Identity, LastRuns};
 use super::operation::{Operation, SubjectView};
 use super::operation_limits::OperationLimits;
 use super::retained::{RetainedByComponent, RuleSetId};
@@ -50,8 +50,6 @@ pub struct Retention {
 /// these rules.
 pub(super) type Books = HashMap<Arc<Gvr>, Arc<RuleBook>>;
 
-/// The identity of an object with operations (a subject).
-pub(super) type Identity = Text;
 /// Time for which the last completed run of an operation is remembered. If the setting `RETAIN_FOR`
 /// is longer, `RETAIN_FOR` is the time.
 const LAST_RUN_TTL: Duration = Duration::from_hours(1);

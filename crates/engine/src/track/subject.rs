@@ -11,9 +11,9 @@ mod update_detections;
 mod waiting;
 
 use super::end_reason::End;
+use super::last_runs::Identity;
 use super::operation::{Detection, Operation, SubjectView};
 use super::operation_limits::ObjectUsage;
-use super::shared_state::Identity;
 use super::superseded_operations::OperationName;
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};

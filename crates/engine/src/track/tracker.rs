@@ -8,11 +8,12 @@
 mod work;
 
 use super::end_reason::End;
+use super::last_runs::Identity;
 use super::operation::SubjectView;
 use super::operation_limits::OperationBounds;
 use super::pending_work::{FULL_BATCH, PendingWork, SubjectAction};
 use super::refused_operations::{RefusalReport, RefusedOperations};
-use super::shared_state::{Books, Identity, SharedState, TrackerSettings};
+use super::shared_state::{Books, SharedState, TrackerSettings};
 use super::subject::{SubjectEventContext, TrackedSubject};
 use super::{Message, SharedBaselines};
 use crate::detect::{Evaluation, FeedEvent, Subject};

@@ -150,7 +150,7 @@ impl Site {
         if let Some(cookie) = cookie {
             response.headers_mut().insert(SET_COOKIE, cookie);
             if let Some(address) = self.guard.new_address() {
-                // If standard output is closed, nobody needs the address.
+                // If standard output is closed, no user can read the address.
                 let _ = print(format!("for another browser: {address}\n"));
             }
         }

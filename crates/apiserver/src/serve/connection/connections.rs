@@ -17,12 +17,15 @@ use crate::auth::User;
 use crate::serve::concurrency_limit::client_name;
 use axum::body::Body;
 use axum::response::Response;
+use bytes::Bytes;
 use http::request::Parts;
-use http_body_util::BodyExt as _;
+use hyper::body::{Frame, SizeHint};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -336,13 +339,10 @@ impl RequestInFlight {
     }
 
     /// Returns the answer with a body that ends the request when it is dropped.
-    pub fn until_sent(self, answer: Response) -> Response {
-        answer.map(|body| {
-            // The body owns the closure, and the closure owns the request.
-            Body::new(body.map_err(move |error| {
-                let _ = &self;
-                error
-            }))
+    pub fn until_sent(self, answer: Response) -> http::Response<CountedBody> {
+        answer.map(|body| CountedBody {
+            body,
+            _in_flight: self,
         })
     }
 }
@@ -352,6 +352,32 @@ impl Drop for RequestInFlight {
         let mut activity = self.0.activity();
         activity.in_flight -= 1;
         activity.last_end = Instant::now();
+    }
+}
+
+/// The body of an answer whose request is in flight.
+pub struct CountedBody {
+    body: Body,
+    _in_flight: RequestInFlight,
+}
+
+impl hyper::body::Body for CountedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

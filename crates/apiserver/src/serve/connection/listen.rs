@@ -6,34 +6,31 @@
 //! connection, and evicts (closes) another connection. So no client can block new connections. The
 //! module `connections` has the rules for evictions.
 
-use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
+use super::connections::{ClientConnection, Connections, CountedBody, OpenSlot, RequestInFlight};
 use super::delivery::{AbortableExchange, STALL_TIMEOUT};
-use super::websocket::EventSocket;
+use super::websocket::{EventSocket, SocketError};
 use crate::auth::PeerCertificates;
 use crate::serve::request_log::ClientAddress;
 use axum::Router;
 use axum::body::Body;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
-use hyper::service::service_fn;
+use hyper::server::conn::{http1, http2};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use socket2::{SockRef, TcpKeepalive};
 use std::convert::Infallible;
-use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -45,8 +42,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// `/healthz`. Clients connect when they have a request to send, and a kubelet opens a new
 /// connection for each probe. So no client needs a newcomer without an open request for longer.
 const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time after which an idle connection that is not a newcomer is closed. An HTTP/1.1 client must also
-/// send the headers of a request within this time. The kube-apiserver has the same limit.
+/// Time after which an idle HTTP/2 connection that is not a newcomer is closed. The kube-apiserver
+/// has the same limit.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// If the server has asked a client to close its connection, the client has this time to do so.
 /// After this time, the server closes the connection.
@@ -73,6 +70,10 @@ const MAX_STREAMS: u32 = 1000;
 /// Largest number of unsent bytes of one HTTP/2 stream: one frame. While this limit is reached,
 /// hyper does not ask the body for more data.
 const SEND_BUFFER: usize = 16 << 10;
+/// Time limit for an HTTP/1.1 client to send the headers of a request, including the idle time
+/// before the request. After this time, the server closes the connection. The kube-apiserver has
+/// the same idle timeout.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 /// Idle time of a TCP connection after which the kernel sends keep-alive probes. The default in Go
 /// is 15 seconds.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -113,7 +114,7 @@ pub async fn serve(
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
-                sleep(ACCEPT_RETRY_DELAY).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
@@ -123,7 +124,7 @@ pub async fn serve(
                 ended = serve_connection((stream, peer), &tls, router, &slot.connection, shutdown) => {
                     ended
                 }
-                () = slot.connection.wait_until_evicted() => Err("evicted for another connection".into()),
+                () = slot.connection.wait_until_evicted() => Err(Closed::Evicted),
             };
             if let Err(error) = ended {
                 tracing::debug!(%peer, %error, "connection ended");
@@ -132,7 +133,7 @@ pub async fn serve(
         });
     }
     drop(listener);
-    let drained = timeout(DRAIN_TIMEOUT, async {
+    let drained = tokio::time::timeout(DRAIN_TIMEOUT, async {
         while connections.join_next().await.is_some() {}
     });
     if drained.await.is_err() {
@@ -156,16 +157,10 @@ async fn accept(
     Ok((stream, peer, slot))
 }
 
-/// Creates the settings of HTTP connections.
-fn http_settings() -> auto::Builder<Streams> {
-    let mut builder = auto::Builder::new(Streams);
+/// Creates the settings of HTTP/2 connections.
+fn http2_settings() -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(Streams);
     builder
-        .http1()
-        .timer(TokioTimer::new())
-        .max_headers(MAX_HEADERS)
-        .max_buf_size(MAX_HEADER_BYTES as usize)
-        .header_read_timeout(IDLE_TIMEOUT)
-        .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(MAX_HEADER_BYTES)
         .initial_connection_window_size(STREAM_WINDOW)
@@ -174,6 +169,17 @@ fn http_settings() -> auto::Builder<Streams> {
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// Creates the settings of HTTP/1.1 connections.
+fn http1_settings() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES as usize)
+        .header_read_timeout(HEADER_TIMEOUT);
     builder
 }
 
@@ -201,8 +207,26 @@ fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The reason why a connection ended early, for the log.
-type Closed = Box<dyn Error + Send + Sync>;
+/// The reason why a connection ended early.
+#[derive(Debug, thiserror::Error)]
+enum Closed {
+    #[error("socket options: {0}")]
+    Socket(#[source] io::Error),
+    #[error("TLS handshake: {0}")]
+    Handshake(#[source] io::Error),
+    #[error("TLS handshake took too long")]
+    HandshakeTimeout,
+    #[error("the client sent no request")]
+    Silent,
+    #[error("the client did not read the answer")]
+    Stalled,
+    #[error("evicted for another connection")]
+    Evicted,
+    #[error("HTTP: {0}")]
+    Http(#[from] hyper::Error),
+    #[error(transparent)]
+    WebSocket(#[from] SocketError),
+}
 
 /// Returns the address of a client. For an IPv4 client, a dual-stack socket reports the address
 /// `::ffff:a.b.c.d`. This function converts such an address to the IPv4 address.
@@ -235,10 +259,11 @@ impl RequestHandler {
     async fn answer(
         self: Arc<Self>,
         mut request: Request<Incoming>,
-    ) -> Result<Response, Infallible> {
+    ) -> Result<Response<CountedBody>, Infallible> {
         let in_flight = RequestInFlight::of(&self.client);
         if header_bytes(&request) > MAX_HEADER_BYTES as usize {
-            let refusal = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response();
+            let mut refusal = Response::new(Body::empty());
+            *refusal.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
             return Ok(in_flight.until_sent(refusal));
         }
         let upgrade = hyper::upgrade::on(&mut request);
@@ -246,22 +271,26 @@ impl RequestHandler {
         extensions.insert(self.peer.clone());
         extensions.insert(self.address);
         extensions.insert(Arc::clone(&self.client));
-        let mut answer = in_flight.until_sent(self.router.clone().oneshot(request).await?);
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let events = std::mem::take(answer.body_mut());
-            *self.upgrade() = Some((upgrade, events));
+        let answer = in_flight.until_sent(self.router.clone().oneshot(request).await?);
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(answer);
         }
-        Ok(answer)
-    }
-
-    fn upgrade(&self) -> MutexGuard<'_, Option<(OnUpgrade, Body)>> {
-        self.upgrade.lock().unwrap_or_else(PoisonError::into_inner)
+        let (head, events) = answer.into_parts();
+        *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((upgrade, Body::new(events)));
+        let answer = Response::from_parts(head, Body::empty());
+        Ok(RequestInFlight::of(&self.client).until_sent(answer))
     }
 
     /// Sends the events of the WebSocket watch that the router has accepted. Returns at once if there
     /// is none.
     async fn serve_upgrade(&self, shutdown: &CancellationToken) -> Result<(), Closed> {
-        let Some((upgrade, events)) = self.upgrade().take() else {
+        let accepted = self
+            .upgrade
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some((upgrade, events)) = accepted else {
             return Ok(());
         };
         let going_away = async {
@@ -283,51 +312,71 @@ async fn serve_connection(
     client: &Arc<ClientConnection>,
     shutdown: CancellationToken,
 ) -> Result<(), Closed> {
-    set_socket_options(&stream)?;
+    set_socket_options(&stream).map_err(Closed::Socket)?;
     let stream = tokio::select! {
         biased;
         () = shutdown.cancelled() => return Ok(()),
-        accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted
-            .map_err(|_| "the TLS handshake took too long")?
-            .map_err(|error| format!("TLS handshake: {error}"))?,
+        accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted
+            .map_err(|_| Closed::HandshakeTimeout)?
+            .map_err(Closed::Handshake)?,
     };
-    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let certificates = certificates.iter().map(|it| it.clone().into_owned());
+    let session = stream.get_ref().1;
+    let http2 = session.alpn_protocol() == Some(b"h2");
+    let peer = PeerCertificates(
+        session
+            .peer_certificates()
+            .unwrap_or_default()
+            .iter()
+            .map(|certificate| certificate.clone().into_owned())
+            .collect(),
+    );
     let handler = Arc::new(RequestHandler {
         router,
-        peer: PeerCertificates(certificates.collect()),
+        peer,
         address: ClientAddress(address),
         client: Arc::clone(client),
         upgrade: Mutex::default(),
     });
+    let service = {
+        let handler = Arc::clone(&handler);
+        hyper::service::service_fn(move |request| Arc::clone(&handler).answer(request))
+    };
+    let io = TokioIo::new(stream);
+    // The TLS handshake has negotiated the protocol. The automatic detection of hyper-util would wait
+    // for the first bytes of the client.
+    if http2 {
+        let connection = http2_settings().serve_connection(io, service);
+        let finish = http2::Connection::graceful_shutdown;
+        return serve_requests(connection, finish, client, http2, &shutdown).await;
+    }
+    let connection = http1_settings()
+        .serve_connection(io, service)
+        .with_upgrades();
+    let finish = http1::UpgradeableConnection::graceful_shutdown;
+    let requests = serve_requests(connection, finish, client, http2, &shutdown);
     // An HTTP/1.1 connection has only one request at a time. To abort this request, the server closes
-    // the connection. In HTTP/2, the exchanges are the streams.
+    // the connection.
     let exchange = Arc::new(AbortableExchange::default());
-    let requests = serve_requests(&handler, stream, &shutdown);
     let ended = Arc::clone(&exchange).run(requests).await;
-    ended.unwrap_or_else(|| Err(STALLED.into()))?;
+    ended.unwrap_or(Err(Closed::Stalled))?;
     // The future is boxed, so that other connections need no memory for it.
     let watch = Box::pin(handler.serve_upgrade(&shutdown));
     let ended = exchange.run(watch).await;
-    ended.unwrap_or_else(|| Err(STALLED.into()))
+    ended.unwrap_or(Err(Closed::Stalled))
 }
 
-/// The reason for closing a connection whose client reads too slowly.
-const STALLED: &str = "the client did not read the answer";
-
-/// Serves the requests of one connection until its end, or until its upgrade to WebSocket.
-async fn serve_requests(
-    handler: &Arc<RequestHandler>,
-    stream: TlsStream<TcpStream>,
+/// Serves the requests of one connection until its end. `finish` makes the connection end after its
+/// open requests.
+async fn serve_requests<C: Future<Output = hyper::Result<()>>>(
+    connection: C,
+    finish: impl FnOnce(Pin<&mut C>),
+    client: &ClientConnection,
+    http2: bool,
     shutdown: &CancellationToken,
 ) -> Result<(), Closed> {
-    let service = service_fn(|request| Arc::clone(handler).answer(request));
-    let settings = http_settings();
-    let connection = settings.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let client = &*handler.client;
     let stopped = tokio::select! {
-        ended = connection.as_mut() => return ended,
+        ended = connection.as_mut() => return Ok(ended?),
         () = shutdown.cancelled() => {
             // A client that has sent no request has no request to finish. A graceful end would wait
             // for the preface of HTTP/2, which the client may not have sent yet.
@@ -337,37 +386,41 @@ async fn serve_requests(
             true
         }
         () = client.wait_until_refused() => false,
-        () = wait_until_idle_timeout(client) => {
+        () = wait_until_idle_timeout(client, http2) => {
             if !client.had_request() {
-                return Err("the client sent no request".into());
+                return Err(Closed::Silent);
             }
             false
         }
     };
-    connection.as_mut().graceful_shutdown();
+    finish(connection.as_mut());
     if stopped {
-        return connection.await;
+        return Ok(connection.await?);
     }
     // A client that does not close the connection in time is disconnected.
-    let ended = timeout(SHUTDOWN_TIMEOUT, connection).await;
-    ended.unwrap_or(Ok(()))
+    let ended = tokio::time::timeout(SHUTDOWN_TIMEOUT, connection).await;
+    Ok(ended.unwrap_or(Ok(()))?)
 }
 
 /// Waits until the connection `client` has had no open request for too long. The limit is
-/// [`NEWCOMER_IDLE_TIMEOUT`] for a newcomer, and [`IDLE_TIMEOUT`] for any other connection.
-async fn wait_until_idle_timeout(client: &ClientConnection) {
+/// [`NEWCOMER_IDLE_TIMEOUT`] for a newcomer, and [`IDLE_TIMEOUT`] for any other HTTP/2 connection.
+/// For any other HTTP/1.1 connection, this function never returns.
+async fn wait_until_idle_timeout(client: &ClientConnection, http2: bool) {
     let started = Instant::now();
     loop {
         let now = Instant::now();
         let limit = if client.is_newcomer_or_evicted() {
             NEWCOMER_IDLE_TIMEOUT
-        } else {
+        } else if http2 {
             IDLE_TIMEOUT
+        } else {
+            // For HTTP/1.1, hyper limits the idle time to `HEADER_TIMEOUT`.
+            return std::future::pending().await;
         };
         let due = client.idle_since().unwrap_or(now).max(started) + limit;
         if due <= now {
             return;
         }
-        sleep_until(due).await;
+        tokio::time::sleep_until(due).await;
     }
 }

@@ -30,7 +30,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, head
 use http_body_util::BodyExt as _;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use std::io;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
@@ -124,10 +123,27 @@ fn accept_value(key: &HeaderValue) -> HeaderValue {
 /// The connection of a WebSocket watch.
 pub struct EventSocket(WebSocketStream<TokioIo<Upgraded>>);
 
+/// The reason why a WebSocket connection ended without a close frame of both sides.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// hyper could not complete the upgrade.
+    #[error("upgrade: {0}")]
+    Upgrade(#[source] hyper::Error),
+    /// The connection failed, or the client violated the WebSocket protocol.
+    #[error("WebSocket: {0}")]
+    Socket(#[from] Error),
+    /// The body of the watch failed.
+    #[error("events: {0}")]
+    Events(#[source] axum::Error),
+    /// The client sent pings, but did not read the answers.
+    #[error("the client did not read an answer to its ping")]
+    Stalled,
+}
+
 impl EventSocket {
     /// Waits until the answer 101 has been sent. From then on, the connection speaks WebSocket.
-    pub async fn open(upgrade: OnUpgrade) -> hyper::Result<Self> {
-        let upgraded = upgrade.await?;
+    pub async fn open(upgrade: OnUpgrade) -> Result<Self, SocketError> {
+        let upgraded = upgrade.await.map_err(SocketError::Upgrade)?;
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
             .max_message_size(Some(MAX_RECEIVED))
@@ -143,7 +159,7 @@ impl EventSocket {
         mut self,
         events: Body,
         going_away: impl Future<Output = ()>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SocketError> {
         let code = tokio::select! {
             biased;
             () = going_away => Some(CloseCode::Away),
@@ -151,7 +167,7 @@ impl EventSocket {
                 Ok(WatchEnd::Events) => Some(CloseCode::Normal),
                 Ok(WatchEnd::Client) => None,
                 // A message of the client is too large.
-                Err(Error::Capacity(_)) => Some(CloseCode::Size),
+                Err(SocketError::Socket(Error::Capacity(_))) => Some(CloseCode::Size),
                 Err(error) => return Err(error),
             },
         };
@@ -163,7 +179,7 @@ impl EventSocket {
 
     /// Sends each event as one message. Returns when the body has ended, or when the client has sent
     /// a close frame.
-    async fn send_events(&mut self, mut events: Body) -> Result<WatchEnd, Error> {
+    async fn send_events(&mut self, mut events: Body) -> Result<WatchEnd, SocketError> {
         loop {
             tokio::select! {
                 received = self.0.next() => match received {
@@ -172,14 +188,14 @@ impl EventSocket {
                     // that does not read cannot fill the memory with answers.
                     Some(Ok(Message::Ping(_))) => timeout(STALL_TIMEOUT, self.0.flush())
                         .await
-                        .map_err(io::Error::from)??,
+                        .map_err(|_| SocketError::Stalled)??,
                     Some(received) => drop(received?),
                 },
                 frame = events.frame() => {
                     let Some(frame) = frame else {
                         return Ok(WatchEnd::Events);
                     };
-                    let frame = frame.map_err(io::Error::other)?;
+                    let frame = frame.map_err(SocketError::Events)?;
                     // The chunk is dropped when all its events have been sent. Until then, the
                     // body counts the chunk as unsent, and aborts the exchange if the client does
                     // not read.
@@ -190,7 +206,7 @@ impl EventSocket {
         }
     }
 
-    async fn send_chunk(&mut self, chunk: &Bytes) -> Result<(), Error> {
+    async fn send_chunk(&mut self, chunk: &Bytes) -> Result<(), SocketError> {
         // The JSON of an event contains no line feed, except at its end.
         for event in chunk.split_inclusive(|byte| *byte == b'\n') {
             let event = chunk.slice_ref(event);
@@ -203,7 +219,7 @@ impl EventSocket {
     /// Sends a close frame with this code. The code is None if the client has sent a close frame:
     /// then the socket answers by itself with the same code. Waits until both sides have sent a close
     /// frame, and closes the TLS connection.
-    async fn close(&mut self, code: Option<CloseCode>) -> Result<(), Error> {
+    async fn close(&mut self, code: Option<CloseCode>) -> Result<(), SocketError> {
         if let Some(code) = code {
             let reason = "".into();
             self.0.close(Some(CloseFrame { code, reason })).await?;

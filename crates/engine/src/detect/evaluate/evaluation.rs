@@ -1,6 +1,6 @@
 //! The results of rules on one object.
 
-use super::RuleValues;
+use super::values::RuleValues;
 use crate::detect::Subject;
 use crate::rules::{EvaluationError, RuleSet};
 use ifo_api::Text;

@@ -1,13 +1,13 @@
 //! Evaluates the rules of compiled rule sets on one object, and collects the results and failures.
 //! A rule describes one operation on the object, such as a migration.
 
+mod fields;
 mod shared;
-mod values;
 
 use shared::SharedValues;
-pub use values::{Nodes, RuleValues};
 
 use super::evaluation::{DetectedOutcome, Evaluation, FieldFailure, Finding};
+use super::values::{Nodes, RuleValues};
 use crate::Meter;
 use crate::rules::{self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleSet};
 use ifo_api::Text;

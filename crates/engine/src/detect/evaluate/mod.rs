@@ -8,12 +8,14 @@ mod evaluation;
 mod evaluator;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub(super) use self::budget::RuleSetBudgets;
 
 pub use self::evaluation::{DetectedOutcome, Evaluation, FieldFailure, Finding};
+pub use self::evaluator::MAX_OPERATIONS_ON_OBJECT;
 use self::evaluator::ObjectEvaluator;
-pub use self::evaluator::{MAX_OPERATIONS_ON_OBJECT, Nodes, RuleValues};
+pub use self::values::{Nodes, RuleValues};
 use super::{MissingName, Subject};
 use crate::Meter;
 use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, RuleBook, RuleSet};

@@ -4,8 +4,8 @@ use super::Tracker;
 use crate::ClockReading;
 use crate::rules::RuleSet;
 use crate::track::Write;
+use crate::track::last_runs::Identity;
 use crate::track::pending_work::{FULL_BATCH, PendingWork, SubjectAction};
-use crate::track::shared_state::Identity;
 use crate::track::subject::TrackedSubject;
 use std::collections::BTreeMap;
 

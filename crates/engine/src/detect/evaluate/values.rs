@@ -1,0 +1,99 @@
+//! The values that a rule yields for an operation, and the functions that compare, measure and keep
+//! them.
+
+use ifo_api::Text;
+use ifo_api::live::State;
+use ifo_api::metadata::Labels;
+use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The values that a rule yields for an operation that the rule detects or continues.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuleValues {
+    /// Index of the rule in its rule set.
+    pub rule_index: usize,
+    /// True if only the rule's `continueWhile` is true. The rule then continues an operation in
+    /// flight, but does not start an operation.
+    pub only_continues: bool,
+    /// Labels of the rule set, including the labels that are computed from the object.
+    pub labels: Arc<Labels>,
+    /// State of the operation. None stands for `Progressing`.
+    pub state: Option<State>,
+    /// Reason in CamelCase. None stands for the operation's name.
+    pub reason: Option<Text>,
+    /// Message for people. It may be empty.
+    pub message: Text,
+    /// Progress in percent, from 0 to 100. None if the rule yields no progress.
+    pub progress: Option<u8>,
+    /// Start time that the rule's `startedAt` yields. None if the rule yields no start time.
+    pub started: Option<Timestamp>,
+    /// Result of the rule's `instance`, which identifies one run of the operation.
+    pub instance: Option<Text>,
+    /// Key of the piece of work that the operation belongs to. Operations with the same key, on any
+    /// objects, are one piece of work.
+    pub work: Option<Text>,
+    /// Nodes that the operation touches, without empty names.
+    pub nodes: Nodes,
+    /// Duration after which the operation is overdue. None if the rule gives no such duration.
+    pub expected: Option<Duration>,
+    /// Duration without a rise of the progress after which the operation is stalled. None if the
+    /// rule gives no such duration.
+    pub stalled_after: Option<Duration>,
+    /// Amount of work, above 0. The duration of a run is divided by this amount before it is
+    /// compared with other runs. None if the rule gives no amount.
+    pub size: Option<f64>,
+}
+
+/// The names of nodes. All operations that one rule set detects on one object share them.
+pub type Nodes = Arc<[Text]>;
+
+impl RuleValues {
+    /// Returns true if clients see the same values. The states are not compared, because clients see
+    /// a new state only after the rule's `stateAfter`.
+    pub fn shows_same(&self, other: &Self) -> bool {
+        // The pattern names all fields, so that the compiler asks for a decision when a field is
+        // added.
+        let Self {
+            labels,
+            reason,
+            message,
+            progress,
+            work,
+            nodes,
+            rule_index: _,
+            only_continues: _,
+            state: _,
+            started: _,
+            instance: _,
+            expected: _,
+            stalled_after: _,
+            size: _,
+        } = self;
+        *labels == other.labels
+            && *reason == other.reason
+            && *message == other.message
+            && *progress == other.progress
+            && *work == other.work
+            && *nodes == other.nodes
+    }
+
+    /// Returns the number of bytes of all texts.
+    pub fn text_bytes(&self) -> usize {
+        let optional = [&self.reason, &self.instance, &self.work];
+        let texts = optional.into_iter().flatten().chain([&self.message]);
+        let labels = self.labels.iter().flat_map(|(key, value)| [key, value]);
+        let all = texts.chain(labels).chain(self.nodes.iter());
+        all.map(|text| text.len()).sum()
+    }
+
+    /// Replaces the texts with the texts of an earlier detection. The other values stay, for
+    /// example the state and the progress. The identity of the run also stays.
+    pub fn keep_texts(&mut self, earlier: &Self) {
+        self.labels.clone_from(&earlier.labels);
+        self.reason.clone_from(&earlier.reason);
+        self.message.clone_from(&earlier.message);
+        self.work.clone_from(&earlier.work);
+        self.nodes.clone_from(&earlier.nodes);
+    }
+}
