@@ -10,7 +10,7 @@ use crate::reprint::PROBE_INTERVAL;
 use futures::TryStreamExt as _;
 use ifo_api::{LIVE_GROUP, VERSION, activity, live, record};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, TypeMeta};
+use kube::api::{ApiResource, DynamicObject, ListParams, TypeMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// Largest number of namespaces that are watched one by one. Each namespace needs three requests
 /// that stay open.
@@ -29,7 +29,17 @@ const MAX_NAMESPACES: usize = 100;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The watch of one kind in one namespace, or in all namespaces.
+/// Interval of the lists of a kind that cannot be watched. Usually, the kind is listed earlier, because
+/// an operation has ended.
+const LIST_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Pause before such a list, so that one list shows all operations that end together.
+const END_PAUSE: Duration = Duration::from_secs(2);
+
+/// Number of objects in a page of such a list.
+const PAGE: u32 = 500;
+
+/// The source of the objects of one kind in one namespace, or in all namespaces.
 #[derive(Clone)]
 struct Feed {
     number: usize,
@@ -54,12 +64,13 @@ pub(super) fn start(
     }
     let filters = Arc::new(filters.clone());
     let kinds = [
-        (source.served.group(), live::KIND, live::PLURAL, true),
-        (LIVE_GROUP, record::KIND, record::PLURAL, true),
-        (LIVE_GROUP, activity::KIND, activity::PLURAL, false),
+        (source.served.group(), live::KIND, live::PLURAL),
+        (LIVE_GROUP, record::KIND, record::PLURAL),
+        (LIVE_GROUP, activity::KIND, activity::PLURAL),
     ];
     let mut feeds = Vec::new();
-    for (group, kind, plural, is_filtered) in kinds {
+    for (group, kind, plural) in kinds {
+        let is_filtered = kind != activity::KIND;
         let kind = GroupVersionKind::gvk(group, VERSION, kind);
         for namespace in &namespaces {
             feeds.push(Feed {
@@ -77,6 +88,8 @@ pub(super) fn start(
     for feed in feeds {
         if source.server.from_files.is_some() {
             feed.read_files(&store);
+        } else if feed.resource.kind == record::KIND {
+            tasks.spawn(feed.list_often(store.clone()));
         } else {
             tasks.spawn(feed.watch(store.clone()));
         }
@@ -134,13 +147,58 @@ impl Feed {
         }
     }
 
-    /// Lists and watches the objects. After an error, lists them again.
-    async fn watch(self, store: Arc<Store>) {
+    fn api(&self) -> Api<DynamicObject> {
         let client = self.source.server.client.clone();
-        let api: Api<DynamicObject> = match &self.namespace {
+        match &self.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
             None => Api::all_with(client, &self.resource),
-        };
+        }
+    }
+
+    /// Lists records when an operation has ended, because the server does not support to watch them.
+    async fn list_often(self, store: Arc<Store>) {
+        let api = self.api();
+        let mut ends = store.ends();
+        loop {
+            match self.list(&api).await {
+                Ok(listed) => store.relist(self.number, listed),
+                Err(error) => {
+                    let state = self.state_after(&error, "list");
+                    let is_lost = matches!(state, FeedState::Lost(_));
+                    store.fail(self.number, state);
+                    if is_lost {
+                        sleep(END_PAUSE).await;
+                        continue;
+                    }
+                }
+            }
+            let _ = timeout(LIST_INTERVAL, ends.changed()).await;
+            sleep(END_PAUSE).await;
+        }
+    }
+
+    async fn list(&self, api: &Api<DynamicObject>) -> kube::Result<Vec<FeedObject>> {
+        let mut page = ListParams::default()
+            .labels(self.label_selector())
+            .limit(PAGE);
+        let mut listed = Vec::new();
+        loop {
+            let list = api.list(&page).await?;
+            listed.extend(
+                list.items
+                    .into_iter()
+                    .filter_map(|it| self.selected(it).ok()),
+            );
+            page.continue_token = list.metadata.continue_.filter(|it| !it.is_empty());
+            if page.continue_token.is_none() {
+                return Ok(listed);
+            }
+        }
+    }
+
+    /// Lists and watches the objects. After an error, lists them again.
+    async fn watch(self, store: Arc<Store>) {
+        let api = self.api();
         let config = watcher::Config::default().labels(self.label_selector());
         let mut pause = FIRST_PAUSE;
         loop {
@@ -165,7 +223,12 @@ impl Feed {
                 }
             };
             if let Some(error) = error {
-                let state = self.state_after(&error);
+                let state = match &error {
+                    watcher::Error::InitialListFailed(error)
+                    | watcher::Error::WatchStartFailed(error)
+                    | watcher::Error::WatchFailed(error) => self.state_after(error, "watch"),
+                    error => FeedState::Lost(format!("the watch ended: {error}")),
+                };
                 if matches!(state, FeedState::Refused(_)) {
                     pause = LONGEST_PAUSE;
                 }
@@ -176,15 +239,9 @@ impl Feed {
         }
     }
 
-    fn state_after(&self, error: &watcher::Error) -> FeedState {
-        let (watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error)) = error
-        else {
-            return FeedState::Lost(format!("the watch ended: {error}"));
-        };
+    fn state_after(&self, error: &kube::Error, verb: &'static str) -> FeedState {
         let (server, name) = (&self.source.server, self.name());
-        match server.problem(error, "watch", &name, self.namespace.as_deref()) {
+        match server.problem(error, verb, &name, self.namespace.as_deref()) {
             problem @ Problem::Forbidden { .. } => FeedState::Refused(problem.to_string()),
             Problem::NotFound(_) => {
                 FeedState::Refused(format!("this cluster does not serve {name}"))

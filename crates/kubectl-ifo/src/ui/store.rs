@@ -106,6 +106,8 @@ pub(super) struct Store {
     updates: broadcast::Sender<Update>,
     /// True when each feed has been listed or has failed for the first time.
     has_started: watch::Sender<bool>,
+    /// Changes when a watched object is deleted.
+    ends: watch::Sender<()>,
 }
 
 struct Contents {
@@ -133,6 +135,7 @@ impl Store {
             contents: Mutex::new(contents),
             updates: broadcast::channel(MAX_CHANGES_BEHIND).0,
             has_started: watch::channel(feeds == 0).0,
+            ends: watch::Sender::default(),
         }
     }
 
@@ -183,6 +186,13 @@ impl Store {
     /// Removes an object, if the store has it.
     pub(super) fn remove(&self, feed: usize, key: (String, String)) {
         self.change(|contents| contents.remove(&(feed, key)).into_iter().collect());
+        self.ends.send_replace(());
+    }
+
+    /// Returns a receiver that notices when a watched object is deleted, such as an operation that has
+    /// ended.
+    pub(super) fn ends(&self) -> watch::Receiver<()> {
+        self.ends.subscribe()
     }
 
     /// Sets the state of a feed that does not work. A refused feed loses its objects, because the

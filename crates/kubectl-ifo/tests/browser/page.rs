@@ -26,6 +26,12 @@ fn the_page_shows_live_operations_filters_and_zooms() {
     browser.run("window.known = new Set(ifo.model.operations.keys())");
     browser.wait_for("[...ifo.model.operations.keys()].some((it) => !known.has(it))");
     browser.wait_for("document.getElementById('idle-head').textContent === 'Not idle'");
+    // An operation that ends leaves a record, and all kinds stay connected.
+    browser
+        .run("window.ended = [...ifo.model.operations.values()].filter((it) => !it.active).length");
+    browser
+        .wait_for("[...ifo.model.operations.values()].filter((it) => !it.active).length > ended");
+    assert_eq!(browser.run(&format!("return {CONNECTED}")), true);
 
     // The search leaves only fitting rows, and the address holds it.
     browser.run(

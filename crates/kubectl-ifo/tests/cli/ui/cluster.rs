@@ -69,10 +69,12 @@ impl Cluster {
 
     /// Sends a change to the watches of operations.
     pub fn send(&self, kind: &str, object: &Value) {
-        let event = json!({"type": kind, "object": object});
-        self.watches
-            .send(format!("{event}\n"))
-            .expect("the plugin watches");
+        let event = format!("{}\n", json!({"type": kind, "object": object}));
+        // The plugin starts its watch some moments after its list.
+        while self.watches.receiver_count() == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        self.watches.send(event).expect("the plugin watches");
     }
 
     /// Waits until a request for operations was refused. Then the plugin lists them again.
@@ -115,6 +117,11 @@ fn answer(request: &Request, contents: &Contents, watches: &broadcast::Sender<St
         }
         (_, Some("operationrecords")) if contents.refuses_records => {
             status_response(403, "Forbidden", "no: User \"cora\" cannot list it")
+        }
+        // As `ifo-apiserver` does.
+        (_, Some("operationrecords")) if is_watch => {
+            let why = "watch is not supported on resources of kind \"operationrecords\"";
+            status_response(405, "MethodNotAllowed", why)
         }
         (LIVE, _) if is_watch => watch_response(watches),
         _ if is_watch => crate::tests_with_fake_apiserver::quiet_watch(),

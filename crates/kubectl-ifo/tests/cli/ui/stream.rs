@@ -58,8 +58,11 @@ fn a_tab_gets_all_objects_and_then_each_change() {
     assert_eq!(events.change(), "ADDED InFlightOperation/vm-3-migrating");
     cluster.send("MODIFIED", &operation_at(1, "9"));
     assert_eq!(events.change(), "MODIFIED InFlightOperation/vm-1-migrating");
+    // Records cannot be watched. They are listed again when an operation has ended.
+    cluster.set(|it| it.records.push(live("OperationRecord", "new")));
     cluster.send("DELETED", &operation_at(2, "10"));
     assert_eq!(events.change(), "DELETED InFlightOperation/vm-2-migrating");
+    assert_eq!(events.change(), "ADDED OperationRecord/new");
     // A second tab gets the present state.
     let second = objects(&ui.events(&cookie).snapshot());
     assert_eq!(names(&second)[..2], ["vm-1-migrating", "vm-3-migrating"]);
@@ -78,7 +81,7 @@ fn a_refused_kind_is_a_warning() {
     let warning = snapshot.iter().find(|it| it.0 == "warning");
     let warning = warning.expect("there is a warning").1["message"].to_string();
     assert!(
-        warning.contains("may not watch operationrecords."),
+        warning.contains("may not list operationrecords."),
         "{warning}"
     );
     let state = snapshot.iter().find(|it| it.0 == "state");
