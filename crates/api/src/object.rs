@@ -273,8 +273,10 @@ mod tests {
         // The number of unknown values is limited. All tests of the process share the limit, so this
         // is part of the same test.
         let decode = |value: String| serde_json::from_value::<State>(value.into()).unwrap();
-        let mut names = (0..200).map(|number| decode(format!("Paused{number}")).name());
-        assert_eq!(names.next_back(), Some("Unknown"));
+        let names: Vec<_> = (0..200)
+            .map(|number| decode(format!("Paused{number}")).name())
+            .collect();
+        assert_eq!(names.last(), Some(&"Unknown"));
         assert_eq!(decode("x".repeat(65)).name(), "Unknown");
         assert_eq!(decode("Paused".to_owned()).name(), "Paused");
     }
