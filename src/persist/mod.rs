@@ -102,7 +102,7 @@ type PendingRequests = FuturesUnordered<BoxFuture<'static, WriteAnswer>>;
 
 impl Persist {
     /// Writes operations until the task is stopped. Then continues with all waiting writes, as
-    /// long as they are sent without delay, for at most [`STOP_LIMIT`].
+    /// long as they are sent without delay, for at most `STOP_LIMIT`.
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
         // If the unsynced rule sets were published before this task started, the receiver does not
