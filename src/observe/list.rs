@@ -14,19 +14,23 @@ use super::{
 };
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
+use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::pin::pin;
 use tokio::time::timeout;
 
-/// Number of objects in a page. If a page is too large, the feed requests smaller pages.
-const PAGE: u32 = 100;
+/// Maximum number of objects in a page. After a continue token has expired, the feed requests
+/// larger pages, so that the next list needs fewer requests and less time.
+const MAX_PAGE: u32 = 2_500;
 
-/// Maximum size of a page in bytes. Some API servers ignore the requested number of objects.
+/// Maximum size of a page in bytes. A page that is larger than an object may be makes the next pages
+/// smaller. Some API servers ignore the requested number of objects.
 const MAX_PAGE_BYTES: usize = 32 << 20;
 
-/// After a page that is too large, the number of objects in the next page is divided by this number.
-const SHRINK_FACTOR: u32 = 5;
+/// Factor by which the number of objects in a page grows or shrinks. After an incomplete or too
+/// large page, the feed requests smaller pages.
+const GROWTH_FACTOR: u32 = 5;
 
 #[derive(Deserialize)]
 struct Page<'a> {
@@ -50,30 +54,25 @@ impl WatchTask {
         let garbled = |why| AttemptEnd::Failed(GapReason::Garbled(why), None);
         let permit = self.wait_for_permit().await;
         let mut token = String::new();
-        let mut limit = PAGE;
         let mut has_begun = false;
         loop {
+            let limit = self.state.page;
             let query = if token.is_empty() {
                 format!("limit={limit}")
             } else {
                 format!("limit={limit}&continue={}", escaped(&token))
             };
-            let body = self.open(client, &query).await?.into_data_stream();
-            let mut reader = PartReader::new(body, MAX_PAGE_BYTES, self.budget.clone());
-            let page = match reader.page(IDLE_TIMEOUT).await {
-                Ok(BodyPart::Whole(page)) => page,
-                Ok(BodyPart::TooLong { .. }) if limit == 1 => {
-                    return Err(garbled(InvalidData::TooLargeItem));
+            let body = match self.open(client, &query).await {
+                Ok(body) => body,
+                Err(refusal) => {
+                    if refusal == Refusal::Expired && !token.is_empty() {
+                        self.state.page = (self.state.page * GROWTH_FACTOR).min(MAX_PAGE);
+                    }
+                    return Err(refusal.into());
                 }
-                Ok(BodyPart::TooLong { .. }) => {
-                    limit = (limit / SHRINK_FACTOR).max(1);
-                    continue;
-                }
-                Err(BodyEnd::Broken(why)) => return Err(Refusal::unreachable(why).into()),
-                Err(BodyEnd::Idle | BodyEnd::Closed) => {
-                    let why = format!("no complete page within {IDLE_TIMEOUT:?}");
-                    return Err(Refusal::unreachable(why).into());
-                }
+            };
+            let Some(page) = self.read_page(body).await? else {
+                continue; // The page was too large.
             };
             let (metadata, objects) = decode(&page).map_err(garbled)?;
             drop(page);
@@ -117,6 +116,39 @@ impl WatchTask {
             self.lost(GapReason::Queued).await;
         }
         permit.await
+    }
+
+    /// Reads a page. If the page is too large or does not arrive, the next page is smaller. Returns
+    /// `None` if the page is too large.
+    async fn read_page(&mut self, body: Body) -> Result<Option<Bytes>, AttemptEnd> {
+        let body = body.into_data_stream();
+        let mut page = PartReader::new(body, MAX_PAGE_BYTES, self.budget.clone());
+        let why = match page.page(IDLE_TIMEOUT).await {
+            Ok(BodyPart::Whole(page)) => {
+                if page.len() > MAX_PART {
+                    self.shrink_pages();
+                }
+                return Ok(Some(page));
+            }
+            Ok(BodyPart::TooLong { .. }) if self.state.page == 1 => {
+                let why = GapReason::Garbled(InvalidData::TooLargeItem);
+                return Err(AttemptEnd::Failed(why, None));
+            }
+            Ok(BodyPart::TooLong { .. }) => None,
+            Err(BodyEnd::Broken(why)) => Some(why),
+            Err(BodyEnd::Idle | BodyEnd::Closed) => {
+                Some(format!("no complete page within {IDLE_TIMEOUT:?}"))
+            }
+        };
+        self.shrink_pages();
+        match why {
+            Some(why) => Err(AttemptEnd::Failed(GapReason::Unreachable(why), None)),
+            None => Ok(None),
+        }
+    }
+
+    fn shrink_pages(&mut self) {
+        self.state.page = (self.state.page / GROWTH_FACTOR).max(1);
     }
 }
 

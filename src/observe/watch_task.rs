@@ -74,6 +74,9 @@ const MAX_GARBAGE: u64 = 10;
 /// by default), because such a failure usually lasts longer.
 const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(5);
 
+/// Number of objects that a feed requests in its first page.
+const FIRST_PAGE: u32 = 100;
+
 /// The reason why a watch, a list, or an attempt to open a watch has ended. The reason decides which
 /// request the feed sends next.
 #[derive(Debug)]
@@ -128,6 +131,8 @@ pub(super) struct WatchProgress {
     pub(super) synced: bool,
     /// The resourceVersion from which a watch can continue. `None` if all objects must be read.
     pub(super) version: Option<String>,
+    /// Number of objects to request in one page.
+    pub(super) page: u32,
 }
 
 impl Default for WatchProgress {
@@ -137,6 +142,7 @@ impl Default for WatchProgress {
             watch_list: true,
             synced: false,
             version: None,
+            page: FIRST_PAGE,
         }
     }
 }
