@@ -19,7 +19,7 @@ use crate::replicate::peer_requests;
 use crate::replicate::{Leadership, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask};
 use crate::resources::{self, OperationHooks, SharedShortNames, gate_webhook};
 use crate::rules::Report;
-use crate::telemetry::{ActivitySample, IndexSample, Metrics, OperationSample};
+use crate::telemetry::{IndexSample, Metrics};
 use aggregated_apiserver::serve::{
     self, Connections, Readiness, ResourceInfo, ServerParameters, VersionInfo,
 };
@@ -323,21 +323,17 @@ struct Access {
 
 /// Reads the state of the index that the metrics show.
 fn sample(operations: &IndexReader, replica_status: &ReplicaStatus) -> IndexSample {
-    let now = clock::now();
     let list = |scope| {
         let listed = operations.list(&scope, index::ReadVersion::Latest);
         listed.map(|(_, entries)| entries).unwrap_or_default()
     };
-    let is_stale = replica_status.is_stale();
+    let (activities, all) = (list(index::ACTIVITIES), list(index::OPERATIONS));
+    let activities = activities.iter().filter_map(|it| it.object().activity());
+    let all = all.iter().filter_map(|it| it.object().operation());
     IndexSample {
-        activities: list(index::ACTIVITIES)
-            .iter()
-            .filter_map(|entry| ActivitySample::new(entry, is_stale))
-            .collect(),
-        operations: list(index::OPERATIONS)
-            .iter()
-            .filter_map(|entry| OperationSample::new(entry, now))
-            .collect(),
+        activities: activities.cloned().collect(),
+        operations: all.cloned().collect(),
+        is_stale: replica_status.is_stale(),
         ring_bytes: operations.ring_bytes(),
         ring_age: operations.ring_age(),
         lag: replica_status.lag(),

@@ -4,33 +4,29 @@
 //! interface for users. Methods of this module set the labels of a series, and limit the number of
 //! values of a label.
 
-mod activity;
 mod durations;
 mod log;
 mod metrics_macro;
+mod operations;
 mod persistence;
-mod problems;
 mod process;
 #[cfg(test)]
 mod tests;
 
-use crate::index::IndexEntry;
-use activity::ActivityMetrics;
-pub use activity::ActivitySample;
 use durations::DurationMetrics;
 use ifo_api::Text;
 #[cfg(test)]
 pub use log::testing;
 pub use log::{LogFormat, log_panics, start_log};
 use metrics_macro::metrics;
+use operations::OperationMetrics;
 pub use persistence::PersistenceMetrics;
-use problems::ProblemMetrics;
 use process::ProcessMetricsReader;
 
-use ifo_api::live::{Phase, State};
+use ifo_api::activity::Activity;
+use ifo_api::live::InFlightOperation;
 use ifo_engine::Meter;
 use ifo_engine::track::UsualDuration;
-use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 pub use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -73,62 +69,15 @@ type FloatGauge = Gauge<f64, AtomicU64>;
 type FloatGaugeFamily = Family<SeriesLabels, FloatGauge>;
 type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 
-/// The facts about one operation from which the gauges are computed.
-#[derive(Clone, Debug)]
-pub struct OperationSample {
-    /// The component that the operation's rule set names, such as `kubevirt`.
-    pub component: Text,
-    /// The name of the operation.
-    pub operation: Text,
-    /// The state of the operation.
-    pub state: State,
-    /// Seconds since the operation started. `None` if the operation is completed. Completed
-    /// operations stay in the index for a limited time.
-    pub age: Option<f64>,
-    /// The nodes that the operation touches.
-    pub nodes: Arc<[Text]>,
-    /// True if the condition `Overdue` is `True`.
-    pub overdue: bool,
-    /// True if the condition `Stalled` is `True`.
-    pub stalled: bool,
-    /// The namespace of the operation, and kind and name of its subject, such as
-    /// `VirtualMachine/web`. `None` if the operation is not blocked, failing, overdue or stalled.
-    pub place: Option<(Text, Text)>,
-}
-
-impl OperationSample {
-    /// Reads the facts about an operation from its entry in the index. The age is computed for the
-    /// time `now`. Returns `None` if the object is not an operation.
-    pub fn new(entry: &IndexEntry, now: Timestamp) -> Option<Self> {
-        let operation = entry.object().operation()?;
-        let (spec, status) = (&operation.spec, &operation.status);
-        let (overdue, stalled) = (status.is_true("Overdue"), status.is_true("Stalled"));
-        let has_problem =
-            overdue || stalled || matches!(status.state, State::Blocked | State::Failing);
-        let age = now.duration_since(operation.metadata.creation_timestamp.0);
-        Some(Self {
-            component: spec.component.clone(),
-            operation: spec.operation.clone(),
-            state: status.state,
-            age: (status.phase == Phase::Active).then(|| age.as_secs_f64()),
-            nodes: operation.status.nodes.clone(),
-            overdue,
-            stalled,
-            place: has_problem.then(|| {
-                let subject = format!("{}/{}", spec.subject.kind, spec.subject.name);
-                ((&entry.key().namespace).into(), subject.into())
-            }),
-        })
-    }
-}
-
 /// The state of the index when the metrics are scraped.
 #[derive(Clone, Debug, Default)]
 pub struct IndexSample {
     /// All operations.
-    pub operations: Vec<OperationSample>,
+    pub operations: Vec<Arc<InFlightOperation>>,
     /// All activities.
-    pub activities: Vec<ActivitySample>,
+    pub activities: Vec<Arc<Activity>>,
+    /// True if the index may be out of date. Then it is unknown what is idle.
+    pub is_stale: bool,
     /// Memory of the ring (the buffer of past changes) in bytes, without the entries that are still
     /// in the index.
     pub ring_bytes: usize,
@@ -153,9 +102,6 @@ metrics! {
     /// sets, the index and the election.
     struct ServerMetrics {
         build: GaugeFamily = "ifo_build_info", "Version of this server";
-        operations: GaugeFamily = "ifo_operations", "Operations by state";
-        oldest: FloatGaugeFamily =
-            "ifo_operation_oldest_seconds", "Age of the oldest operation in flight";
         started: CounterFamily = "ifo_operations_started", "Operations that started";
         completed: CounterFamily = "ifo_operations_completed", "Operations that completed";
         duration: Histograms =
@@ -195,8 +141,7 @@ pub struct Metrics {
     feed_states: Mutex<BTreeMap<String, &'static str>>,
     server: ServerMetrics,
     durations: DurationMetrics,
-    problems: ProblemMetrics,
-    activities: ActivityMetrics,
+    operations: OperationMetrics,
     api: Arc<aggregated_apiserver::metrics::Metrics>,
     persistence: Arc<PersistenceMetrics>,
     process: ProcessMetricsReader,
@@ -229,8 +174,7 @@ impl Metrics {
         Self {
             server,
             durations: DurationMetrics::register(&mut registry),
-            problems: ProblemMetrics::register(&mut registry),
-            activities: ActivityMetrics::register(&mut registry),
+            operations: OperationMetrics::register(&mut registry),
             api: Arc::new(aggregated_apiserver::metrics::Metrics::register(
                 &mut registry,
                 "ifo",
@@ -353,29 +297,10 @@ impl Metrics {
         text
     }
 
-    #[allow(clippy::cast_precision_loss)] // The seconds until the expiry are far below 2^52.
     fn update_gauges(&self) {
         let sample = self.read_index.get().map(|read| read()).unwrap_or_default();
-        self.server.operations.clear();
-        self.server.oldest.clear();
         self.read_durations(&sample);
-        self.read_problems(&sample.operations);
-        self.read_activities(&sample.activities, &sample.operations);
-        for operation in sample.operations {
-            let mut labels = self.operation_labels(&operation.component, &operation.operation);
-            // A held operation is not work in flight. For example, a node can be cordoned for months.
-            if let Some(age) = operation.age
-                && operation.state != State::Held
-            {
-                let oldest = self.server.oldest.get_or_create(&labels);
-                oldest.set(oldest.get().max(age));
-                // `oldest` holds a lock on all series of its gauge, so `oldest` must be dropped
-                // before the next lookup in this gauge.
-                drop(oldest);
-            }
-            labels.push(("state", operation.state.name().to_owned()));
-            self.server.operations.get_or_create(&labels).inc();
-        }
+        self.read_operations(&sample);
         self.server
             .ring_bytes
             .set(i64::try_from(sample.ring_bytes).unwrap_or(i64::MAX));

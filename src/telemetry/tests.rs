@@ -2,16 +2,19 @@
 
 use super::*;
 use aggregated_apiserver::metrics::{RequestLabels, ReviewKind};
+use ifo_api::{activity, example};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
 
 #[test]
 fn metric_names_equal_the_documented_ones() {
     let metrics = Metrics::of_version("1.2.3");
     metrics.read_index_with(|| IndexSample {
         operations: vec![
-            sample("Migrating", State::Progressing, Some(4.0)),
-            sample("Migrating", State::Settling, Some(3.0)),
-            sample("Migrating", State::Ended, None),
-            sample("Starting", State::Succeeded, None),
+            operation("Migrating", "Active", "Progressing"),
+            operation("Migrating", "Active", "Settling"),
+            operation("Migrating", "Completed", "Ended"),
+            operation("Starting", "Completed", "Succeeded"),
         ],
         rule_sets: [("Watching", 3), ("InvalidRule", 1)].into(),
         ..IndexSample::default()
@@ -53,7 +56,7 @@ fn metric_names_equal_the_documented_ones() {
     for line in [
         r#"ifo_build_info{version="1.2.3"} 1"#,
         r#"ifo_operations{component="kubevirt",operation="Migrating",state="Progressing"} 1"#,
-        r#"ifo_operation_oldest_seconds{component="kubevirt",operation="Migrating"} 4"#,
+        r#"ifo_operation_oldest_seconds{component="kubevirt",operation="Migrating"} 4."#,
         r#"ifo_operations{component="kubevirt",operation="Starting",state="Succeeded"} 1"#,
         r#"ifo_operations_started_total{component="kubevirt",operation="Migrating"} 1"#,
         r#"ifo_operations_completed_total{component="kubevirt",operation="Migrating",state="Ended",reason="NotDetected"} 1"#,
@@ -82,49 +85,74 @@ fn metric_names_equal_the_documented_ones() {
     );
 }
 
-fn sample(operation: &str, state: State, age: Option<f64>) -> OperationSample {
-    OperationSample {
-        component: "kubevirt".into(),
-        operation: operation.into(),
-        state,
-        age,
-        nodes: Arc::default(),
-        overdue: false,
-        stalled: false,
-        place: Some(("shop".into(), "VirtualMachine/web".into())),
-    }
+/// Returns an operation of the virtual machine `web` that has started 4 s ago.
+fn operation(name: &str, phase: &str, state: &str) -> Arc<InFlightOperation> {
+    operation_with(name, phase, state, &json!({}))
+}
+
+/// Returns an operation with these additional fields in its status.
+fn operation_with(name: &str, phase: &str, state: &str, more: &Value) -> Arc<InFlightOperation> {
+    let started = crate::clock::now() - SignedDuration::from_secs(4);
+    let mut status = json!({"phase": phase, "state": state});
+    let more = more.as_object().unwrap().clone();
+    status.as_object_mut().unwrap().extend(more);
+    Arc::new(example::operation(&json!({
+        "metadata": {"namespace": "shop", "creationTimestamp": started},
+        "spec": {
+            "component": "kubevirt", "operation": name,
+            "subject": {"kind": "VirtualMachine", "name": "web"},
+        },
+        "status": status,
+    })))
+}
+
+/// Returns an activity of this namespace and name.
+fn activity((namespace, name, scope, idle): (&str, &str, &str, &str)) -> Arc<Activity> {
+    let activity = json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "Activity",
+        "metadata": {
+            "name": name, "namespace": namespace, "uid": "", "labels": {activity::LABEL: scope},
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+        },
+        "status": {
+            "operations": 0, "blocked": 0, "failing": 0, "overdue": 0,
+            "conditions": [{
+                "type": "Idle", "status": idle, "reason": "Test", "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            }],
+        },
+    });
+    Arc::new(serde_json::from_value(activity).unwrap())
 }
 
 #[test]
 fn activities_and_operations_of_nodes_have_series() {
-    let on = |nodes: &[&str], operation, state| OperationSample {
-        nodes: nodes.iter().map(|node| (*node).into()).collect(),
-        ..sample(operation, state, Some(1.0))
+    let on = |nodes: &[&str], name, phase, state| {
+        operation_with(name, phase, state, &json!({"nodes": nodes}))
     };
+    let index = move |is_stale| {
+        let activities = [
+            ("shop", "namespace", "namespace", "False"),
+            ("ifo-system", "cluster", "cluster", "Unknown"),
+            ("ifo-system", "node.n1", "node", "True"),
+        ];
+        IndexSample {
+            activities: activities.map(activity).into(),
+            is_stale,
+            operations: vec![
+                on(&["n1", "n2"], "Migrating", "Active", "Progressing"),
+                on(&["n1"], "Migrating", "Active", "Blocked"),
+                on(&["n3"], "Cordoned", "Active", "Held"),
+                on(&["n1"], "Migrating", "Completed", "Succeeded"),
+            ],
+            ..IndexSample::default()
+        }
+    };
+    let stale = Metrics::new();
+    stale.read_index_with(move || index(true));
+    assert_eq!(stale.render().matches("} -1\n").count(), 3);
     let metrics = Metrics::new();
-    metrics.read_index_with(move || IndexSample {
-        activities: [
-            ("namespace", "shop", 0),
-            ("cluster", "", -1),
-            ("node", "n1", 1),
-        ]
-        .map(|(scope, name, idle)| ActivitySample {
-            scope: scope.into(),
-            name: name.into(),
-            idle,
-        })
-        .into(),
-        operations: vec![
-            on(&["n1", "n2"], "Migrating", State::Progressing),
-            on(&["n1"], "Migrating", State::Blocked),
-            on(&["n3"], "Cordoned", State::Held),
-            OperationSample {
-                age: None,
-                ..on(&["n1"], "Migrating", State::Succeeded)
-            },
-        ],
-        ..IndexSample::default()
-    });
+    metrics.read_index_with(move || index(false));
     let text = metrics.render();
     for line in [
         r#"ifo_idle{scope="namespace",name="shop"} 0"#,
@@ -141,20 +169,20 @@ fn activities_and_operations_of_nodes_have_series() {
 
 #[test]
 fn problems_have_the_namespace_and_subject_of_their_operation() {
+    let is_true = |condition: &str| {
+        json!({"conditions": [{
+            "type": condition, "status": "True", "reason": "Test", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
+        }]})
+    };
     let metrics = Metrics::new();
-    metrics.read_index_with(|| IndexSample {
+    metrics.read_index_with(move || IndexSample {
         operations: vec![
-            OperationSample {
-                overdue: true,
-                ..sample("Migrating", State::Blocked, Some(1.0))
-            },
-            OperationSample {
-                stalled: true,
-                ..sample("Importing", State::Progressing, Some(1.0))
-            },
-            sample("Starting", State::Progressing, Some(1.0)),
+            operation_with("Migrating", "Active", "Blocked", &is_true("Overdue")),
+            operation_with("Importing", "Active", "Progressing", &is_true("Stalled")),
+            operation("Starting", "Active", "Progressing"),
             // A retained operation is not in flight.
-            sample("Stopping", State::Failing, None),
+            operation("Stopping", "Completed", "Failing"),
         ],
         ..IndexSample::default()
     });
@@ -183,12 +211,12 @@ fn the_number_of_subjects_with_problems_is_limited_at_each_scrape() {
     metrics.read_index_with(move || {
         // At each scrape, all subjects are new ones.
         let scrape = scrapes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let of_subject = |n: usize| OperationSample {
-            place: Some((
-                format!("scrape-{scrape}").into(),
-                format!("VirtualMachine/{n:04}").into(),
-            )),
-            ..sample("Migrating", State::Failing, Some(1.0))
+        let of_subject = |n: usize| {
+            let mut operation =
+                InFlightOperation::clone(&operation("Migrating", "Active", "Failing"));
+            operation.metadata.namespace = format!("scrape-{scrape}").into();
+            operation.spec.subject.name = format!("{n:04}").into();
+            Arc::new(operation)
         };
         IndexSample {
             operations: (0..MAX_VALUES + 10).rev().map(of_subject).collect(),
