@@ -5,7 +5,7 @@
 use super::StatusWrite;
 use super::compilations::CompiledSpec;
 use super::rule_set::{KnownStatus, RegisteredRuleSet};
-use super::states::{IdleReason, Report, ReportedRuleSet, RuleSetState};
+use super::states::{NotReady, Report, ReportedRuleSet};
 use super::status::{self, RuleSetHealth, WatchState};
 use super::tracked_target::{Feedback, LookupRequest, Publication, TrackedTarget};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
@@ -325,7 +325,6 @@ impl Registry {
             scoped_wrongly: !known.spec.namespaces.is_empty()
                 && target.is_some_and(TrackedTarget::is_cluster_scoped),
             watch: target.map_or(WatchState::Pending, |target| target.watch_state(name)),
-            is_unsynced: target.is_some_and(|target| target.is_unsynced(name)),
             unknown_fields: &known.unknown_fields,
             missing_fields: self.missing_fields.as_deref(),
         }
@@ -337,13 +336,19 @@ impl Registry {
             name: name.as_str().into(),
             spec: Some(known.spec.clone()),
             kind: (self.targets.get(&known.target)).and_then(TrackedTarget::kind),
-            state: RuleSetState::of(&self.health(name, known)),
+            watched: {
+                let health = self.health(name, known);
+                match (NotReady::of(&health), health.compiled) {
+                    (None, Some(Ok(rules))) => Ok(rules.clone()),
+                    (not_ready, _) => Err(not_ready.unwrap_or_else(NotReady::unreadable)),
+                }
+            },
         });
         let unreadable = self.unreadable.iter().map(|name| ReportedRuleSet {
             name: name.as_str().into(),
             spec: None,
             kind: None,
-            state: RuleSetState::Idle(IdleReason::Unreadable),
+            watched: Err(NotReady::unreadable()),
         });
         Report {
             read: true,

@@ -1,14 +1,143 @@
-//! The state of all rule sets. From this state, the server makes the warnings on lists that may
-//! miss operations.
+//! The reasons why rule sets may miss operations. The condition `Ready`, the warnings on lists and the
+//! metric `ifo_rule_sets` are made from them.
 
-use super::status::{RuleSetHealth, WatchState, evaluation_fails};
+use super::status::{RuleSetHealth, UnusableTarget, WatchState, evaluation_fails};
 use crate::clock;
+use ifo_api::Text;
 use ifo_api::completeness::{Gap, Gaps};
-use ifo_api::ruleset::{OperationRuleSetSpec, TOO_MANY_OPERATIONS};
-use ifo_api::{Resolution, Text};
+use ifo_api::ruleset::{EVALUATION_FAILED, OperationRuleSetSpec, TOO_MANY_OPERATIONS};
 use ifo_engine::rules::{Activity, ObjectScope, RuleSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Reason of `Ready` while the newest spec is being compiled.
+const COMPILING: &str = "Compiling";
+
+/// Reason of `Ready` while the objects of the target are being listed.
+const PENDING: &str = "Pending";
+
+/// Message of `Ready` while a feed (a watch of the target) throttles the rule set: its rules use too
+/// many evaluation steps or too much time, so the server evaluates them on only some objects.
+const THROTTLED: &str = "The rules take too much of the server's time, they exhausted their evaluation steps on ten \
+     objects in a row, or they read `now` on more objects than the server stores. Until the rules \
+     are cheaper, they are evaluated on only some objects. \
+     See the section on cost in docs/rules.md.";
+
+/// Message of `Ready` while changes of the target wait for more than
+/// [`MAX_LAG`](ifo_engine::rules::MAX_LAG). The message does not contain the waiting time, so that
+/// the status is not written again while the rule set is behind.
+const BEHIND: &str = "Changes of the target wait for more than 5 s until the rules are evaluated on them. See the \
+     section on cost in docs/rules.md.";
+
+/// Text at the end of the message of `TooManyOperations`.
+const UNTIL_ROOM: &str = " When operations end, the server lists the objects again and shows the \
+                          missing operations. See the bounds on operations in docs/rules.md.";
+
+/// Text at the end of the message of `InvalidRule` while the server evaluates the rules of the last
+/// valid spec.
+const LAST_RULES: &str = ". Until these errors are corrected, the last valid version of the rules \
+                          stays in use";
+
+/// Text at the end of the message of `Compiling` while the server evaluates the rules of the last
+/// valid spec.
+const RULES_UNTIL_COMPILED: &str = ". Until then, the last valid version of the rules stays in use";
+
+/// The reason why a rule set is not ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NotReady {
+    /// Reason of the condition `Ready`, and value of the label `state` of the metric
+    /// `ifo_rule_sets`.
+    pub(super) reason: &'static str,
+    /// Message of the condition `Ready`. Empty for failed evaluations, whose condition has the
+    /// message.
+    pub(super) message: String,
+    /// Text for the warning on lists. `None` if the cluster does not serve the API group of the
+    /// target, so that no operations can be missing.
+    warning: Option<String>,
+}
+
+impl NotReady {
+    fn new(reason: &'static str, message: impl Into<String>, warning: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+            warning: Some(warning.into()),
+        }
+    }
+
+    /// Returns the reason why an object is not a rule set.
+    pub(super) fn unreadable() -> Self {
+        Self::new("InvalidRule", "", "is not a valid object")
+    }
+
+    /// Returns the reason why the server does not evaluate the rules of the newest spec on all objects
+    /// of the target. `None` if it does. Then [`Self::of_activity`] can return a reason.
+    pub(super) fn of(health: &RuleSetHealth<'_>) -> Option<Self> {
+        let with_last_rules = |text| Some(text).filter(|_| health.uses_last_rules);
+        match health.compiled {
+            None => {
+                let until = with_last_rules(RULES_UNTIL_COMPILED).unwrap_or_default();
+                let message = format!("The rules are being compiled{until}.");
+                return Some(Self::new(COMPILING, message, "is being compiled"));
+            }
+            Some(Err(invalid)) => {
+                let errors: Vec<String> = invalid.iter().map(ToString::to_string).collect();
+                let message = errors.join("; ") + with_last_rules(LAST_RULES).unwrap_or_default();
+                return Some(Self::new("InvalidRule", message, "does not compile"));
+            }
+            Some(Ok(_)) => {}
+        }
+        if let Some(target) = UnusableTarget::of(health) {
+            return Some(Self {
+                reason: target.condition,
+                message: target.message,
+                warning: target.warning.map(str::to_owned),
+            });
+        }
+        match (&health.watch, health.look_up_failure) {
+            (WatchState::Failed(message), _) => {
+                let message = message.as_str();
+                Some(Self::new(
+                    "WatchFailed",
+                    message,
+                    "target cannot be watched",
+                ))
+            }
+            (WatchState::Pending, Some(failure)) => {
+                let message = format!("discovery of {} failed: {failure}", health.target);
+                Some(Self::new(
+                    "WatchFailed",
+                    message,
+                    "discovery of the target failed",
+                ))
+            }
+            (WatchState::Pending, None) => {
+                let message = "The target is being listed.";
+                Some(Self::new(PENDING, message, "target is being listed"))
+            }
+            (WatchState::Active, _) => None,
+        }
+    }
+
+    /// Returns the reason why a watched rule set may miss operations.
+    pub(super) fn of_activity(activity: &Activity) -> Option<Self> {
+        if activity.is_throttled() {
+            return Some(Self::new("Throttled", THROTTLED, "throttled"));
+        }
+        if activity.is_behind(clock::steady()) {
+            return Some(Self::new("Behind", BEHIND, "is behind by more than 5 s"));
+        }
+        if let Some(reached) = activity.reached_bound() {
+            let message = format!("Operations may be missing: {reached}.{UNTIL_ROOM}");
+            let warning = format!("too many operations: {} are kept", reached.kept);
+            return Some(Self::new(TOO_MANY_OPERATIONS, message, warning));
+        }
+        // If a rule fails on an object, the server does not know whether an operation is in flight on
+        // this object.
+        let objects = activity.unknown_on(ObjectScope::ALL).objects;
+        (objects > 0).then(|| Self::new(EVALUATION_FAILED, "", evaluation_fails(objects)))
+    }
+}
 
 /// The state of all rule sets at one time.
 #[derive(Debug, Default)]
@@ -29,92 +158,9 @@ pub(super) struct ReportedRuleSet {
     /// resource that the rule set watches. `None` if discovery has not shown that the cluster
     /// serves the target.
     pub(super) kind: Option<(Text, bool)>,
-    pub(super) state: RuleSetState,
-}
-
-/// The state of a rule set.
-#[derive(Clone, Debug)]
-pub(super) enum RuleSetState {
-    /// The cluster does not serve the API group of the target, so no operations can be missing.
-    NotInstalled,
-    /// The rule set may miss all its operations, for this reason.
-    Idle(IdleReason),
-    /// The server watches the target. If a rule fails on an object, the server does not know
-    /// whether an operation is in flight on this object. [`RuleSet::activity`] counts these
-    /// objects.
-    Watching(Arc<RuleSet>),
-}
-
-/// The reason why a rule set may miss all its operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IdleReason {
-    /// The object cannot be decoded as a rule set.
-    Unreadable,
-    /// The newest version of the rule set is being compiled.
-    Compiling,
-    /// An expression does not compile.
-    NotCompiled,
-    /// The server refuses to watch this target. For example, the target is cluster-scoped, but the
-    /// rule set names namespaces.
-    TargetRefused,
-    /// The cluster serves the API group of the target, but not the target.
-    TargetNotServed,
-    /// Discovery has not shown whether the cluster serves the target.
-    DiscoveryFailed,
-    /// The watch of the target fails.
-    WatchFailed,
-    /// The server has not read all objects of the target yet.
-    NotSynced,
-}
-
-impl IdleReason {
-    /// Returns the text for the warning on lists.
-    fn text(self) -> &'static str {
-        match self {
-            Self::Unreadable => "is not a valid object",
-            Self::Compiling => "is being compiled",
-            Self::NotCompiled => "does not compile",
-            Self::TargetRefused => "target is refused",
-            Self::TargetNotServed => "target is not served",
-            Self::DiscoveryFailed => "discovery of the target failed",
-            Self::WatchFailed => "target cannot be watched",
-            Self::NotSynced => "target is being listed",
-        }
-    }
-
-    /// Returns the value of the label `state` of the metric `ifo_rule_sets`. The values are the
-    /// same as the reasons of the condition `Ready`.
-    fn metric_state(self) -> &'static str {
-        match self {
-            Self::Compiling => "Compiling",
-            Self::Unreadable | Self::NotCompiled => "InvalidRule",
-            Self::TargetRefused | Self::TargetNotServed => "InvalidTarget",
-            Self::DiscoveryFailed | Self::WatchFailed => "WatchFailed",
-            Self::NotSynced => "Pending",
-        }
-    }
-}
-
-/// The text for the warning on lists if a rule set is throttled: its rules use too many evaluation
-/// steps or too much time, so the server evaluates them on only some objects.
-const THROTTLED: &str = "throttled";
-
-/// The text for the warning on lists if changes of the target wait for more than
-/// [`MAX_LAG`](ifo_engine::rules::MAX_LAG) until the rules are evaluated on them. The text does not
-/// contain the waiting time, so that it stays the same while the rule set is behind.
-const BEHIND: &str = "is behind by more than 5 s";
-
-/// Returns the reason why a watched rule set may miss any of its operations, for the warning on
-/// lists. Returns `None` if it can only miss operations on objects on which a rule fails.
-fn may_miss_any(activity: &Activity) -> Option<String> {
-    if activity.is_throttled() {
-        return Some(THROTTLED.to_owned());
-    }
-    if activity.is_behind(clock::steady()) {
-        return Some(BEHIND.to_owned());
-    }
-    let reached = activity.reached_bound()?;
-    Some(format!("too many operations: {} are kept", reached.kept))
+    /// The rules that the server evaluates on all objects of the target, or the reason why it does
+    /// not.
+    pub(super) watched: Result<Arc<RuleSet>, NotReady>,
 }
 
 impl Report {
@@ -122,7 +168,8 @@ impl Report {
     pub fn states(&self) -> BTreeMap<&'static str, i64> {
         let mut states = BTreeMap::new();
         for rule_set in &self.rule_sets {
-            *states.entry(rule_set.state.metric_state()).or_default() += 1;
+            let state = rule_set.not_ready().map_or("Watching", |it| it.reason);
+            *states.entry(state).or_default() += 1;
         }
         states
     }
@@ -142,55 +189,22 @@ impl Report {
     }
 }
 
-impl RuleSetState {
-    /// Returns the state of a rule set. If the server does not watch its target, the state contains the
-    /// reason.
-    pub(super) fn of(health: &RuleSetHealth<'_>) -> Self {
-        let rules = match health.compiled {
-            None => return Self::Idle(IdleReason::Compiling),
-            Some(Err(_)) => return Self::Idle(IdleReason::NotCompiled),
-            Some(Ok(rules)) => rules,
-        };
-        Self::Idle(match (health.resolution, &health.watch) {
-            _ if health.refused.is_some() || health.scoped_wrongly => IdleReason::TargetRefused,
-            (Some(Resolution::NotServed { group_served, .. }), _) => {
-                match (health.look_up_failure, group_served) {
-                    (Some(_), _) => IdleReason::DiscoveryFailed,
-                    (None, true) => IdleReason::TargetNotServed,
-                    (None, false) => return Self::NotInstalled,
-                }
-            }
-            (Some(Resolution::Unknown { .. }), _) => IdleReason::DiscoveryFailed,
-            (_, WatchState::Failed(_)) => IdleReason::WatchFailed,
-            (_, WatchState::Active) if !health.is_unsynced => {
-                return Self::Watching(rules.clone());
-            }
-            (_, WatchState::Pending | WatchState::Active) => IdleReason::NotSynced,
-        })
-    }
-
-    /// Returns the value of the label `state` of the metric `ifo_rule_sets`.
-    fn metric_state(&self) -> &'static str {
-        match self {
-            Self::NotInstalled => "NotInstalled",
-            Self::Idle(reason) => reason.metric_state(),
-            Self::Watching(rules) if rules.activity.is_throttled() => "Throttled",
-            Self::Watching(rules) if rules.activity.is_behind(clock::steady()) => "Behind",
-            Self::Watching(rules) if rules.activity.reached_bound().is_some() => {
-                TOO_MANY_OPERATIONS
-            }
-            Self::Watching(rules) if rules.activity.unknown_on(ObjectScope::ALL).objects > 0 => {
-                "EvaluationFailed"
-            }
-            Self::Watching(_) => "Watching",
+impl ReportedRuleSet {
+    /// Returns the reason why the rule set is not ready now.
+    fn not_ready(&self) -> Option<NotReady> {
+        match &self.watched {
+            Ok(rules) => NotReady::of_activity(&rules.activity),
+            Err(not_ready) => Some(not_ready.clone()),
         }
     }
-}
 
-impl ReportedRuleSet {
     /// Returns the gap of the rule set, with the namespaces in which operations may be missing.
     /// Returns `None` if no operations can be missing.
     fn gap(&self) -> Option<Gap> {
+        let NotReady {
+            reason, warning, ..
+        } = self.not_ready()?;
+        let warning = warning?;
         let spec = self.spec.as_deref();
         let own_namespaces = spec.map(|spec| &spec.namespaces);
         let own_namespaces = own_namespaces.filter(|own| !own.is_empty());
@@ -207,32 +221,20 @@ impl ReportedRuleSet {
         let rules = spec.map_or(&[][..], |spec| &spec.rules);
         let operations = rules.iter().map(|rule| rule.operation.as_str().into());
         let mut operations: Vec<Text> = operations.collect();
-        let reason = match &self.state {
-            RuleSetState::NotInstalled => return None,
-            RuleSetState::Idle(reason) => reason.text().to_owned(),
-            RuleSetState::Watching(rule_set) => {
-                let activity = &rule_set.activity;
-                let unknown = activity.unknown_on(ObjectScope::ALL);
-                match may_miss_any(activity) {
-                    Some(reason) => reason,
-                    None if unknown.objects == 0 => return None,
-                    None => {
-                        let within = activity.unknown_in();
-                        operations = unknown.operations.into_keys().collect();
-                        cluster_scoped = within.contains(&None);
-                        namespaces = Some(within.into_iter().flatten().collect());
-                        evaluation_fails(unknown.objects)
-                    }
-                }
-            }
-        };
+        if let Ok(rules) = &self.watched
+            && reason == EVALUATION_FAILED
+        {
+            // Only operations of some rules on some objects may be missing.
+            let unknown = rules.activity.unknown_on(ObjectScope::ALL);
+            let within = rules.activity.unknown_in();
+            operations = unknown.operations.into_keys().collect();
+            cluster_scoped = within.contains(&None);
+            namespaces = Some(within.into_iter().flatten().collect());
+        }
         Some(Gap {
             rule_set: self.name.clone(),
-            reason,
-            is_being_read: matches!(
-                self.state,
-                RuleSetState::Idle(IdleReason::NotSynced | IdleReason::Compiling)
-            ),
+            reason: warning,
+            is_being_read: matches!(reason, PENDING | COMPILING),
             component: spec.map_or_else(Text::default, |spec| spec.component.as_str().into()),
             kind: self.kind.as_ref().map(|(kind, _)| kind.clone()),
             operations,
@@ -245,12 +247,13 @@ impl ReportedRuleSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ifo_api::ruleset::NOT_INSTALLED;
     use ifo_engine::rules::{OperationBound, ReachedBound};
 
     fn reported(
         kind: Option<(&str, bool)>,
         namespaces: Option<&[&str]>,
-        state: RuleSetState,
+        watched: Result<Arc<RuleSet>, NotReady>,
     ) -> ReportedRuleSet {
         let spec = serde_json::json!({
             "component": "kubevirt",
@@ -265,7 +268,19 @@ mod tests {
             name: "a".into(),
             spec: Some(serde_json::from_value(spec).unwrap()),
             kind: kind.map(|(kind, namespaced)| (kind.into(), namespaced)),
-            state,
+            watched,
+        }
+    }
+
+    fn not_compiled() -> NotReady {
+        NotReady::new("InvalidRule", "", "does not compile")
+    }
+
+    fn not_installed() -> NotReady {
+        NotReady {
+            reason: NOT_INSTALLED,
+            message: String::new(),
+            warning: None,
         }
     }
 
@@ -285,14 +300,14 @@ mod tests {
 
     #[test]
     fn rule_sets_are_counted_by_state() {
-        let state = |state| reported(Some(("Pod", true)), None, state);
+        let with = |not_ready| reported(Some(("Pod", true)), None, Err(not_ready));
         let report = Report {
             read: true,
             rule_sets: vec![
-                state(RuleSetState::Idle(IdleReason::NotCompiled)),
-                state(RuleSetState::Idle(IdleReason::Unreadable)),
-                state(RuleSetState::Idle(IdleReason::WatchFailed)),
-                state(RuleSetState::NotInstalled),
+                with(not_compiled()),
+                with(NotReady::unreadable()),
+                with(NotReady::new("WatchFailed", "", "target cannot be watched")),
+                with(not_installed()),
             ],
         };
         let expected = [("InvalidRule", 2), ("NotInstalled", 1), ("WatchFailed", 1)];
@@ -302,7 +317,7 @@ mod tests {
 
     #[test]
     fn rule_set_affects_only_lists_that_could_contain_its_operations() {
-        let idle = || RuleSetState::Idle(IdleReason::NotCompiled);
+        let idle = || Err(not_compiled());
         let pod = Some(("Pod", true));
         let node = Some(("Node", false));
         for (rule_set, namespace, affected) in [
@@ -316,7 +331,7 @@ mod tests {
             (reported(node, None, idle()), "", true),
             // The target has not been looked up, so its objects may be in any namespace.
             (reported(None, None, idle()), "shop", true),
-            (reported(pod, None, RuleSetState::NotInstalled), "", false),
+            (reported(pod, None, Err(not_installed())), "", false),
         ] {
             let shown = format!("{rule_set:?} in {namespace:?}");
             assert_eq!(affects(rule_set, namespace), affected, "{shown}");
@@ -332,8 +347,8 @@ mod tests {
     #[test]
     fn rule_set_with_too_many_operations_may_miss_operations_in_all_its_namespaces() {
         let rules = Arc::new(RuleSet::default());
-        let state = || RuleSetState::Watching(rules.clone());
-        let rule_set = || reported(Some(("Pod", true)), Some(&["shop", "bank"]), state());
+        let namespaces = Some(&["shop", "bank"][..]);
+        let rule_set = || reported(Some(("Pod", true)), namespaces, Ok(rules.clone()));
         assert!(rule_set().gap().is_none());
         rules.activity.refuse(REACHED);
         // A rule also fails on an object in only one namespace.
@@ -346,7 +361,8 @@ mod tests {
         assert_eq!(gap.operations.len(), 2);
         assert!(affects(rule_set(), "bank") && !affects(rule_set(), "elsewhere"));
         assert_eq!(gap.namespaces.map(|all| all.len()), Some(2));
-        assert_eq!(state().metric_state(), "TooManyOperations");
+        let reason = rule_set().not_ready().map(|it| it.reason);
+        assert_eq!(reason, Some("TooManyOperations"));
         rules.activity.stop_refusing(REACHED);
         assert!(!affects(rule_set(), "bank"));
     }

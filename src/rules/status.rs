@@ -1,9 +1,8 @@
 //! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
-use crate::clock;
+use super::states::NotReady;
 use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, OperationRuleSetStatus,
-    TOO_MANY_OPERATIONS,
 };
 use ifo_api::{Gvr, Resolution, printable};
 use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet, RuleSetError};
@@ -23,40 +22,6 @@ const UNKNOWN_FIELDS: &str = "UnknownFields";
 /// knows.
 const OUTDATED_DEFINITION: &str = "OutdatedDefinition";
 
-/// Reason and message of `Ready` while a feed (a watch of the target) throttles the rule set.
-const THROTTLED: (&str, &str) = (
-    "Throttled",
-    "The rules take too much of the server's time, they exhausted their evaluation steps on ten \
-     objects in a row, or they read `now` on more objects than the server stores. Until the rules \
-     are cheaper, they are evaluated on only some objects. \
-     See the section on cost in docs/rules.md.",
-);
-
-/// Reason and message of `Ready` while changes of the target wait for more than
-/// [`MAX_LAG`](ifo_engine::rules::MAX_LAG). The message does not contain the waiting time, so that
-/// the status is not written again while the rule set is behind.
-const BEHIND: (&str, &str) = (
-    "Behind",
-    "Changes of the target wait for more than 5 s until the rules are evaluated on them. See the \
-     section on cost in docs/rules.md.",
-);
-
-/// Text at the end of the message of `TooManyOperations`.
-const UNTIL_ROOM: &str = " When operations end, the server lists the objects again and shows the \
-                          missing operations. See the bounds on operations in docs/rules.md.";
-
-/// Text at the end of the message of `InvalidRule` while the server evaluates the rules of the last
-/// valid spec.
-const LAST_RULES: &str = ". Until these errors are corrected, the last valid version of the rules \
-                          stays in use";
-
-/// Reason of `Ready` and `Validated` while the newest spec is being compiled.
-const COMPILING: &str = "Compiling";
-
-/// Text at the end of the message of `Compiling` while the server evaluates the rules of the last
-/// valid spec.
-const RULES_UNTIL_COMPILED: &str = ". Until then, the last valid version of the rules stays in use";
-
 /// The facts from which the status of a rule set is computed.
 #[derive(Debug)]
 pub(super) struct RuleSetHealth<'a> {
@@ -75,9 +40,6 @@ pub(super) struct RuleSetHealth<'a> {
     /// True if the rule set names namespaces, but its target is cluster-scoped.
     pub(super) scoped_wrongly: bool,
     pub(super) watch: WatchState,
-    /// True if the rule set may miss operations, because the server has not read all objects of its
-    /// target, or because a watch of the target is interrupted.
-    pub(super) is_unsynced: bool,
     /// Fields of the rule set that this server does not know.
     pub(super) unknown_fields: &'a [String],
     /// Fields that the installed CRD does not have. `None` if the CRD has not been read.
@@ -106,7 +68,7 @@ pub(super) fn stays(health: &RuleSetHealth<'_>, written: &OperationRuleSetStatus
         (None, _) | (_, None) => true,
         (Some(Ok(_)), Some(Resolution::Served { .. })) => {
             let was_watched = written.watch_active || find(written, "WatchFailed").is_some();
-            let is_usable = unusable_target(health).is_none();
+            let is_usable = UnusableTarget::of(health).is_none();
             health.watch == WatchState::Pending && was_watched && is_usable
         }
         _ => false,
@@ -130,60 +92,37 @@ pub(super) fn compute(
         now,
         all: Vec::new(),
     };
-    let mut not_ready: Option<(&str, String)> = conditions.add_compilation();
-
-    if let Some(Unusable {
-        condition,
-        reason,
-        message,
-    }) = unusable_target(health)
+    let fixed = NotReady::of(health);
+    conditions.add_compilation(fixed.as_ref());
+    if let Some(target) = UnusableTarget::of(health) {
+        conditions.add(target.condition, "True", target.reason, &target.message);
+    }
+    if let Some(NotReady {
+        reason, message, ..
+    }) = &fixed
+        && *reason == "WatchFailed"
     {
-        conditions.add(condition, "True", reason, &message);
-        not_ready.get_or_insert((condition, message));
+        conditions.add("WatchFailed", "True", "WatchFailed", message);
     }
-    let failure = match (&health.watch, health.look_up_failure) {
-        (WatchState::Failed(message), _) => Some(message.clone()),
-        (WatchState::Pending, Some(message)) => {
-            Some(format!("discovery of {} failed: {message}", health.target))
-        }
-        _ => None,
-    };
-    if let Some(message) = failure.filter(|_| not_ready.is_none()) {
-        conditions.add("WatchFailed", "True", "WatchFailed", &message);
-        not_ready.get_or_insert(("WatchFailed", message));
-    }
-    let watch_active = health.watch == WatchState::Active && not_ready.is_none();
+    let watch_active = fixed.is_none();
+    let mut not_ready = fixed;
     if let Some(Ok(rule_set)) = health.compiled {
-        if rule_set.activity.is_throttled() {
-            let (reason, message) = THROTTLED;
-            not_ready.get_or_insert((reason, message.to_owned()));
-        }
-        if watch_active && rule_set.activity.is_behind(clock::steady()) {
-            let (reason, message) = BEHIND;
-            not_ready.get_or_insert((reason, message.to_owned()));
-        }
-        if let Some(reached) = rule_set.activity.reached_bound() {
-            let message = format!("Operations may be missing: {reached}.{UNTIL_ROOM}");
-            not_ready.get_or_insert((TOO_MANY_OPERATIONS, message));
-        }
-        if let Some((message, unknown)) = evaluation_failure(rule_set, written, now, requeue) {
+        not_ready = not_ready.or_else(|| NotReady::of_activity(&rule_set.activity));
+        if let Some(message) = evaluation_failure(rule_set, written, now, requeue) {
             conditions.add("EvaluationFailed", "True", EVALUATION_FAILED, &message);
-            if unknown {
-                not_ready.get_or_insert((EVALUATION_FAILED, message));
+            if let Some(not_ready) = &mut not_ready
+                && not_ready.reason == EVALUATION_FAILED
+            {
+                not_ready.message = message;
             }
         }
     }
     conditions.add_fields();
-    let (status, reason, message) = match not_ready {
-        Some((reason, message)) => ("False", reason, message),
-        None if watch_active => (
-            "True",
-            "Watching",
-            "The target is being watched.".to_owned(),
-        ),
-        None => ("False", "Pending", "The target is being listed.".to_owned()),
+    let (status, reason, message) = match &not_ready {
+        Some(not_ready) => ("False", not_ready.reason, &*not_ready.message),
+        None => ("True", "Watching", "The target is being watched."),
     };
-    conditions.add("Ready", status, reason, &message);
+    conditions.add("Ready", status, reason, message);
     let ready = if reason == NOT_INSTALLED {
         NOT_INSTALLED
     } else {
@@ -211,16 +150,15 @@ pub(super) fn compute(
     status
 }
 
-/// Returns the message of `EvaluationFailed`, and true if a detection is unknown. A detection is
-/// unknown if a rule fails on an object, so that the server does not know whether an operation is
-/// in flight there. Returns `None` if no detection is unknown, and no rule has failed in the last
-/// two `requeue` intervals.
+/// Returns the message of `EvaluationFailed`. A detection is unknown if a rule fails on an object, so
+/// that the server does not know whether an operation is in flight there. Returns `None` if no
+/// detection is unknown, and no rule has failed in the last two `requeue` intervals.
 fn evaluation_failure(
     rule_set: &RuleSet,
     written: &OperationRuleSetStatus,
     now: Timestamp,
     requeue: Duration,
-) -> Option<(String, bool)> {
+) -> Option<String> {
     let activity = &rule_set.activity;
     let objects = activity.unknown_on(ObjectScope::ALL).objects;
     let recent =
@@ -237,16 +175,15 @@ fn evaluation_failure(
         && was_unknown == (objects > 0)
         && !is_due(written, activity, requeue)
     {
-        return Some((before.message.clone(), objects > 0));
+        return Some(before.message.clone());
     }
     let last = failure.map_or_else(String::new, |failure| {
         format!("{}: {}", failure.what, failure.error)
     });
-    let message = match objects {
+    Some(match objects {
         0 => last,
         _ => format!("{}: {last}", evaluation_fails(objects)),
-    };
-    Some((message, objects > 0))
+    })
 }
 
 /// Returns a text such as `evaluation fails on 3 objects`.
@@ -273,51 +210,62 @@ fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Durati
 }
 
 /// The reason why the server cannot watch a target.
-struct Unusable {
+pub(super) struct UnusableTarget {
     /// Type of the condition. It is also the reason of `Ready`.
-    condition: &'static str,
+    pub(super) condition: &'static str,
     /// Reason of the condition.
     reason: &'static str,
-    message: String,
+    pub(super) message: String,
+    /// Text for the warning on lists. `None` if no operations can be missing.
+    pub(super) warning: Option<&'static str>,
 }
 
-/// Returns the reason why the server cannot watch the target. `None` if no reason is known.
-fn unusable_target(health: &RuleSetHealth<'_>) -> Option<Unusable> {
-    let invalid = |reason, message| Unusable {
-        condition: "InvalidTarget",
-        reason,
-        message,
-    };
-    if let Some(message) = health.refused {
-        return Some(invalid("Refused", message.to_owned()));
-    }
-    if health.scoped_wrongly {
-        let message = format!(
-            "{} is cluster-scoped: namespaces cannot select anything",
-            health.target
-        );
-        return Some(invalid("ClusterScoped", message));
-    }
-    let Some(Resolution::NotServed {
-        message,
-        group_served,
-        similar_group,
-    }) = health.resolution
-    else {
-        return None;
-    };
-    Some(match similar_group {
-        _ if *group_served => invalid(NOT_SERVED, message.clone()),
-        Some(similar) => {
-            let message = format!("{message} (hint: did you mean {similar}?)");
-            invalid(GROUP_NOT_SERVED, message)
+impl UnusableTarget {
+    /// Returns the reason why the server cannot watch the target. `None` if no reason is known.
+    pub(super) fn of(health: &RuleSetHealth<'_>) -> Option<Self> {
+        let invalid = |reason, message, warning| Self {
+            condition: "InvalidTarget",
+            reason,
+            message,
+            warning,
+        };
+        if let Some(message) = health.refused {
+            let warning = Some("target is refused");
+            return Some(invalid("Refused", message.to_owned(), warning));
         }
-        None => Unusable {
-            condition: NOT_INSTALLED,
-            reason: GROUP_NOT_SERVED,
-            message: message.clone(),
-        },
-    })
+        if health.scoped_wrongly {
+            let message = format!(
+                "{} is cluster-scoped: namespaces cannot select anything",
+                health.target
+            );
+            return Some(invalid("ClusterScoped", message, Some("target is refused")));
+        }
+        let Some(Resolution::NotServed {
+            message,
+            group_served,
+            similar_group,
+        }) = health.resolution
+        else {
+            return None;
+        };
+        Some(match similar_group {
+            _ if *group_served => {
+                invalid(NOT_SERVED, message.clone(), Some("target is not served"))
+            }
+            // The group can have been installed since the last successful look-up.
+            _ if health.look_up_failure.is_some() => return None,
+            Some(similar) => {
+                let message = format!("{message} (hint: did you mean {similar}?)");
+                invalid(GROUP_NOT_SERVED, message, None)
+            }
+            None => Self {
+                condition: NOT_INSTALLED,
+                reason: GROUP_NOT_SERVED,
+                message: message.clone(),
+                warning: None,
+            },
+        })
+    }
 }
 
 /// Rounds a time to whole seconds, the precision of the API. So the time in the status is still
@@ -334,34 +282,19 @@ struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
-    /// Adds the conditions about the compilation. Returns the reason and the message of `Ready`, if
-    /// the newest spec has not been compiled.
-    fn add_compilation(&mut self) -> Option<(&'static str, String)> {
-        let uses_last_rules = self.health.uses_last_rules;
+    /// Adds the conditions about the compilation. `not_ready` has the message if the newest spec has
+    /// not been compiled.
+    fn add_compilation(&mut self, not_ready: Option<&NotReady>) {
+        let message = not_ready.map_or("", |it| &it.message);
         match self.health.compiled {
-            None => {
-                let mut message = "The rules are being compiled".to_owned();
-                if uses_last_rules {
-                    message.push_str(RULES_UNTIL_COMPILED);
-                }
-                message.push('.');
-                self.add("Validated", "Unknown", COMPILING, &message);
-                Some((COMPILING, message))
-            }
+            None => self.add("Validated", "Unknown", "Compiling", message),
             Some(Ok(_)) => {
                 let message = "All expressions compile.";
                 self.add("Validated", "True", "RulesCompiled", message);
-                None
             }
-            Some(Err(invalid)) => {
-                let errors = invalid.iter().map(ToString::to_string);
-                let mut message = errors.collect::<Vec<_>>().join("; ");
-                if uses_last_rules {
-                    message.push_str(LAST_RULES);
-                }
-                self.add("Validated", "False", "InvalidRule", &message);
-                self.add("InvalidRule", "True", "InvalidRule", &message);
-                Some(("InvalidRule", message))
+            Some(Err(_)) => {
+                self.add("Validated", "False", "InvalidRule", message);
+                self.add("InvalidRule", "True", "InvalidRule", message);
             }
         }
     }

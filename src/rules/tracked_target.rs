@@ -252,7 +252,8 @@ impl TrackedTarget {
         let Some(rule_set) = book.rule_sets.iter().find(own) else {
             return WatchState::Pending;
         };
-        let mut active = true;
+        // If the rule book will be replaced, not all rules are evaluated yet.
+        let mut active = !self.stale;
         for namespace in feed_namespaces(book, rule_set) {
             let feed = self
                 .feeds

@@ -238,7 +238,6 @@ fn watched_at(
         look_up_failure: None,
         scoped_wrongly: false,
         watch,
-        is_unsynced: false,
         unknown_fields: &[],
         missing_fields: Some(&[]),
     };
