@@ -7,8 +7,8 @@
 //! only its newest state is written.
 //!
 //! If a write fails, its entry backs off: the time until the next attempt grows with each failure,
-//! up to a limit. If a failure concerns all objects, such as an unreachable kube-apiserver, all
-//! requests pause.
+//! up to a limit. If a failure concerns all objects, such as an unreachable kube-apiserver, the next
+//! round starts later.
 //!
 //! An orphan is a custom resource whose operation is not in the index. The comparison in
 //! `compare.rs` decides for each orphan whether the queue keeps or deletes it. The queue has entries
@@ -17,7 +17,6 @@
 use super::client::Revision;
 use super::condition::PersistVerdict;
 use super::failure::StoreFailure;
-use super::pace::Pace;
 use crate::clock;
 use ifo_api::Text;
 use ifo_api::live::InFlightOperation;
@@ -33,14 +32,23 @@ mod listed;
 #[cfg(test)]
 mod tests;
 
-use entry::QueueEntry;
 pub(super) use entry::StoredState;
+use entry::{QueueEntry, delay};
+pub(super) use listed::list;
 pub use listed::read_pages;
-pub(super) use listed::{ListedResource, list};
 
-/// The largest number of jobs that run at the same time. If a write takes 20 ms, one job at a time
-/// reaches the limit of 50 writes per second. Four jobs reach it even if a write takes 80 ms.
-const CONCURRENCY: usize = 4;
+/// The shortest time from the end of a round to the start of the next.
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The largest number of writes in a round, so at most 50 each second. If 1,000 operations start
+/// together, their writes take 20 s or longer. This is a small load for a kube-apiserver.
+const WRITES_PER_ROUND: usize = 50;
+
+/// The longest back-off while the kube-apiserver is unreachable.
+const MAX_DELAY: Duration = Duration::from_secs(30);
+
+/// The longest pause that a kube-apiserver can request.
+const MAX_PAUSE: Duration = Duration::from_mins(10);
 
 /// The time between two regular comparisons of the custom resources with the index. A comparison
 /// finds custom resources that other clients have deleted or changed.
@@ -91,43 +99,38 @@ pub(super) struct Job {
     pub stored: StoredState,
 }
 
-/// The next step of the task that owns the queue.
-#[derive(Debug)]
-pub(super) enum Next {
-    /// Start this job.
-    StartJob(Job),
-    /// List all custom resources.
-    Compare,
-    /// Wait until this time, or until the queue changes. If the time is None, wait until the queue
-    /// changes.
-    Wait(Option<Instant>),
-}
-
 /// The entries of all operations in the index. Decides which custom resource is written next.
 #[derive(Debug)]
 pub(super) struct Queue {
     settings: PersistSettings,
-    pace: Pace,
     entries: BTreeMap<Text, QueueEntry>,
-    /// The entries that wait for a job, ordered by the time at which their jobs may start.
-    waiting: BTreeSet<(Instant, Text)>,
-    /// The number of jobs that are running.
-    running: usize,
-    /// The time of the next comparison. None before the first call of
-    /// [`Queue::set_unsynced_rule_sets`], and while a comparison runs. Meanwhile no job starts.
-    compare_at: Option<Instant>,
+    /// The time of the next comparison. No job starts before the first comparison has succeeded.
+    compare_at: Instant,
     /// The time of the first call of [`Queue::set_unsynced_rule_sets`], and the rule sets whose
     /// targets are unsynced now.
     unsynced_rule_sets: Option<(Instant, Arc<UnsyncedRuleSets>)>,
     /// True if the last comparison skipped orphans that an unsynced rule set may still detect.
     has_undecided_orphans: bool,
     created: Timestamp,
-    /// True if the task that owns the queue stops. Delayed changes are then due.
-    is_stopping: bool,
+    /// The results in this round.
+    round: Round,
+    /// The number of consecutive rounds with a failure that concerned all objects.
+    failed_rounds: u32,
     /// True if a request has succeeded.
     has_succeeded: bool,
     /// The time of the first failure since all requests succeeded, and the last failure.
     failing: Option<(Instant, StoreFailure)>,
+}
+
+/// The results of the requests in one round.
+#[derive(Debug, Default)]
+struct Round {
+    /// True if a request has succeeded.
+    has_succeeded: bool,
+    /// True if a request has failed, other than with a conflict.
+    has_failed: bool,
+    /// Set if a failure concerned all objects: the pause that it requires.
+    pause: Option<Duration>,
 }
 
 impl Queue {
@@ -136,109 +139,89 @@ impl Queue {
     pub fn new(settings: PersistSettings, now: Instant) -> Self {
         Self {
             settings,
-            pace: Pace::new(now),
             entries: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            running: 0,
-            compare_at: None,
+            compare_at: now,
             unsynced_rule_sets: None,
             has_undecided_orphans: false,
             created: clock::now(),
-            is_stopping: false,
+            round: Round::default(),
+            failed_rounds: 0,
             has_succeeded: false,
             failing: None,
         }
     }
 
-    /// Records a new or changed operation of the index.
-    pub fn set_live(&mut self, name: &Text, operation: &Arc<InFlightOperation>, now: Instant) {
+    /// Replaces all operations by `all`, the operations in the index.
+    pub fn update(&mut self, all: &BTreeMap<Text, Arc<InFlightOperation>>, now: Instant) {
         let oldest = self.created.checked_sub(OLD_AGE).unwrap_or(Timestamp::MIN);
-        // If the queue has seen the operation in flight, the previous leader has not written its end.
-        let is_old = self.unsynced_rule_sets.is_none()
-            && !self.entries.contains_key(name)
-            && (operation.status.completed).is_some_and(|completed| completed.0 < oldest);
-        self.change(name, now, |entry| {
-            entry.is_old |= is_old;
-            entry.set_wanted(operation, now);
-        });
-    }
-
-    /// Records that an operation was removed from the index.
-    pub fn set_gone(&mut self, name: &Text, now: Instant) {
-        if self.entries.contains_key(name) {
-            self.change(name, now, |entry| entry.wanted = None);
-        }
-    }
-
-    /// Replaces all operations by `all`, the operations in the index. The caller does this at the
-    /// start, and when the queue has missed changes of the index.
-    pub fn reset(&mut self, all: &BTreeMap<Text, Arc<InFlightOperation>>, now: Instant) {
-        for name in self.names(|name, _| !all.contains_key(name)) {
-            self.set_gone(&name, now);
+        let is_starting = self.unsynced_rule_sets.is_none();
+        for (name, entry) in &mut self.entries {
+            if !all.contains_key(name) {
+                entry.wanted = None;
+            }
         }
         for (name, operation) in all {
-            self.set_live(name, operation, now);
+            let entry = self.entries.entry(name.clone()).or_insert_with(|| {
+                let completed = operation.status.completed.as_ref();
+                // If the queue has seen the operation in flight, the previous leader has not
+                // written its end.
+                let is_old = is_starting && completed.is_some_and(|time| time.0 < oldest);
+                QueueEntry::new(is_old)
+            });
+            entry.set_wanted(operation, now);
         }
     }
 
     /// Records that all targets have been listed, except the targets of the rule sets in `unsynced`.
     pub fn set_unsynced_rule_sets(&mut self, unsynced: Arc<UnsyncedRuleSets>, now: Instant) {
-        if let Some((_, current)) = &mut self.unsynced_rule_sets {
-            *current = unsynced;
-            if self.has_undecided_orphans {
-                self.compare_by(now);
+        match &mut self.unsynced_rule_sets {
+            Some((_, current)) if *current == unsynced => {}
+            Some((_, current)) => {
+                *current = unsynced;
+                if self.has_undecided_orphans {
+                    self.compare_by(now);
+                }
             }
-        } else {
-            self.unsynced_rule_sets = Some((now, unsynced));
-            self.compare_at = Some(now);
-            self.change_all(now, |_| {});
+            None => self.unsynced_rule_sets = Some((now, unsynced)),
         }
     }
 
-    /// Prepares for the stop: all waiting writes become due now.
-    pub fn stop(&mut self, now: Instant) {
-        self.is_stopping = true;
-        self.change_all(now, |entry| entry.not_before = None);
+    /// Returns true if the custom resources must be listed and compared before the next jobs.
+    pub fn is_comparison_due(&self, now: Instant) -> bool {
+        self.unsynced_rule_sets.is_some() && self.compare_at <= now
     }
 
-    /// Returns the next step. If the next step is a job or a comparison, the caller must start it,
-    /// because the queue counts it as running from now on.
-    pub fn next(&mut self, now: Instant) -> Next {
-        let Some(compare_at) = self.compare_at else {
-            return Next::Wait(None);
-        };
-        if let Some(until) = self.pace.pause_end(now) {
-            return Next::Wait(Some(until));
+    /// Returns the jobs of this round: those that are due, the longest waiting first. If
+    /// `is_stopping` is true, also those that are delayed.
+    pub fn due_jobs(&mut self, is_stopping: bool, now: Instant) -> Vec<Job> {
+        if self.unsynced_rule_sets.is_none() {
+            return Vec::new();
         }
-        if compare_at <= now {
-            if self.running > 0 {
-                return Next::Wait(None);
+        let (mut due, mut has_given_up) = (Vec::new(), false);
+        let settings = &self.settings;
+        self.entries.retain(|name, entry| {
+            let Some(start) = entry.plan(settings, is_stopping, now) else {
+                has_given_up |= std::mem::take(&mut entry.failures) > 0;
+                return entry.wanted.is_some();
+            };
+            if start <= now {
+                due.push((start, name.clone()));
             }
-            self.compare_at = None;
-            return Next::Compare;
+            true
+        });
+        if has_given_up {
+            // The failed write is not repeated, for example because the operation has ended. So the
+            // write cannot show whether requests succeed again. A comparison shows this instead.
+            self.compare_by(now + self.settings.requeue);
         }
-        // After a failure that concerns all objects, only one job runs at a time. This job shows
-        // whether requests succeed again.
-        let is_probing = self.pace.is_failing() && self.running > 0;
-        if is_probing || self.running >= CONCURRENCY {
-            return Next::Wait(None);
-        }
-        let first = self.waiting.first().cloned();
-        let Some((_, name)) = first.clone().filter(|(at, _)| *at <= now) else {
-            let at = first.map_or(compare_at, |(at, _)| at.min(compare_at));
-            return Next::Wait(Some(at));
-        };
-        if let Err(until) = self.pace.take_slot(now) {
-            return Next::Wait(Some(until));
-        }
-        self.running += 1;
-        self.change(&name, now, |entry| entry.is_running = true);
-        let entry = &self.entries[&name];
-        Next::StartJob(Job {
-            wanted: entry.wanted.clone(),
-            stored: entry.stored.clone(),
+        due.sort_unstable();
+        due.truncate(WRITES_PER_ROUND);
+        let job = |(_, name): (Instant, Text)| Job {
+            wanted: self.entries[&name].wanted.clone(),
+            stored: self.entries[&name].stored.clone(),
             name,
-        })
+        };
+        due.into_iter().map(job).collect()
     }
 
     /// Processes the result of a job: the new revision of the custom resource, or None if the job
@@ -249,36 +232,27 @@ impl Queue {
         result: Result<Option<Revision>, StoreFailure>,
         now: Instant,
     ) {
-        self.running -= 1;
-        let most = self.settings.requeue;
-        if let Err(failure) = &result {
-            self.process_failure(failure, failure.is_of_one_object(), now);
+        match &result {
+            Ok(_) => self.process_success(),
+            Err(failure) => self.process_failure(failure, failure.is_of_one_object(), now),
         }
-        let is_success = result.is_ok();
-        let written = job.wanted.as_deref();
-        self.change(&job.name, now, |entry| {
-            entry.record(written, result, most, now);
-        });
-        if is_success {
-            self.process_success();
+        let most = self.settings.requeue;
+        if let Some(entry) = self.entries.get_mut(&job.name) {
+            entry.record(job.wanted.as_deref(), result, most, now);
         }
     }
 
     /// Processes a failed list of the custom resources.
     pub fn process_list_failure(&mut self, failure: &StoreFailure, now: Instant) {
-        self.compare_at = Some(now);
         self.process_failure(failure, false, now);
     }
 
     fn process_success(&mut self) {
-        self.pace.record_success();
         self.has_succeeded = true;
-        if self.failing.is_some() && self.entries.values().all(|entry| entry.failures == 0) {
-            self.failing = None;
-        }
+        self.round.has_succeeded = true;
     }
 
-    /// Records a failure. If `is_of_one_object` is false, all requests pause.
+    /// Records a failure. If `is_of_one_object` is false, the next round starts later.
     fn process_failure(&mut self, failure: &StoreFailure, is_of_one_object: bool, now: Instant) {
         let pause = match failure {
             StoreFailure::CrdMissing => {
@@ -290,20 +264,35 @@ impl Queue {
                     }
                 }
                 self.compare_by(now);
-                Some(self.settings.requeue)
+                self.settings.requeue
             }
-            StoreFailure::Throttled(after) => Some(*after),
-            _ => None,
+            StoreFailure::Throttled(after) => *after,
+            _ => Duration::ZERO,
         };
-        if is_of_one_object {
-            self.pace.record_success();
-        } else {
-            self.pace.record_failure(pause, now);
+        if !is_of_one_object {
+            self.round.pause = self.round.pause.max(Some(pause));
         }
         if *failure != StoreFailure::Conflict {
+            self.round.has_failed = true;
             let since = self.failing.take().map_or(now, |(since, _)| since);
             self.failing = Some((since, failure.clone()));
         }
+    }
+
+    /// Ends the round. Returns the time at which the next round starts.
+    pub fn end_round(&mut self, now: Instant) -> Instant {
+        let round = std::mem::take(&mut self.round);
+        let is_working = round.has_succeeded && !round.has_failed;
+        if is_working && self.entries.values().all(|entry| entry.failures == 0) {
+            self.failing = None;
+        }
+        let Some(pause) = round.pause else {
+            self.failed_rounds = 0;
+            return now + ROUND_INTERVAL;
+        };
+        let own = delay(self.failed_rounds, MAX_DELAY).max(ROUND_INTERVAL);
+        self.failed_rounds = self.failed_rounds.saturating_add(1);
+        now + pause.min(MAX_PAUSE).max(own)
     }
 
     /// Returns the verdict of the recent requests. Returns None if no request has succeeded yet, or if
@@ -328,54 +317,8 @@ impl Queue {
         (due.clone().count(), due.min())
     }
 
-    /// Returns the names of the entries that match the condition `which`.
-    fn names(&self, which: impl Fn(&Text, &QueueEntry) -> bool) -> Vec<Text> {
-        let matching = self.entries.iter().filter(|(name, of)| which(name, of));
-        matching.map(|(name, _)| name.clone()).collect()
-    }
-
     /// Moves the next comparison to `time` if it is scheduled for a later time.
     fn compare_by(&mut self, time: Instant) {
-        self.compare_at = self.compare_at.map(|at| at.min(time));
-    }
-
-    fn change_all(&mut self, now: Instant, change: impl Fn(&mut QueueEntry)) {
-        for name in self.names(|_, _| true) {
-            self.change(&name, now, &change);
-        }
-    }
-
-    /// Changes an entry with `change`, and plans its next job. Creates the entry if it does not
-    /// exist. Removes the entry if it needs no job and its operation is not in the index.
-    fn change(&mut self, name: &Text, now: Instant, change: impl FnOnce(&mut QueueEntry)) {
-        let entry = self.entries.entry(name.clone()).or_default();
-        if let Some(at) = entry.start_at() {
-            self.waiting.remove(&(at, name.clone()));
-        }
-        change(entry);
-        if entry.is_running {
-            // The next job is planned when the running job ends.
-            return;
-        }
-        let due = entry.plan(&self.settings, self.is_stopping, now);
-        // If an operation changes while its write is due but has not started, the write keeps its
-        // due time. So frequent changes do not delay the write.
-        let waiting_since = entry.due.filter(|since| *since <= now);
-        entry.due = due
-            .filter(|_| self.unsynced_rule_sets.is_some())
-            .map(|due| waiting_since.unwrap_or(due));
-        if let Some(at) = entry.start_at() {
-            self.waiting.insert((at, name.clone()));
-            return;
-        }
-        let has_failed = std::mem::take(&mut entry.failures) > 0;
-        if entry.wanted.is_none() {
-            self.entries.remove(name);
-        }
-        if has_failed {
-            // The failed write is not repeated, for example because the operation has ended. So the
-            // write cannot show whether requests succeed again. A comparison shows this instead.
-            self.compare_by(now + self.settings.requeue);
-        }
+        self.compare_at = self.compare_at.min(time);
     }
 }

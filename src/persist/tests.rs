@@ -137,7 +137,7 @@ async fn a_restart_writes_only_the_changes_that_happened_without_a_server() {
     for number in 0..5 {
         fixture.commit([operation(&format!("vm-{number}"), "Active")]);
     }
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     previous.task.abort();
     // Two operations end and one starts while no leader is running. So the next leader needs three
     // writes: two deletions and one creation.
@@ -162,7 +162,7 @@ async fn custom_resources_of_other_clients_are_not_changed() {
     fixture.fake.lock().create(&foreign);
     let _running = fixture.start_leader();
     fixture.commit([operation("a", "Active")]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     fixture.commit([delete("a")]);
     fixture.sleep(1300).await;
     assert_eq!(fixture.fake.lock().objects.len(), 1);
@@ -174,9 +174,9 @@ async fn operations_of_a_deleted_or_recreated_namespace_are_deleted() {
         let mut fixture = PersistFixture::new(true);
         let previous = fixture.start_leader();
         fixture.commit([operation("a", "Active"), operation("b", "Active")]);
-        fixture.sleep(1).await;
+        fixture.sleep(2).await;
         fixture.commit([operation("b", "Completed")]);
-        fixture.sleep(1).await;
+        fixture.sleep(2).await;
         previous.task.abort();
         fixture.commit([delete("a"), delete("b")]);
         {
@@ -225,7 +225,7 @@ async fn history_of_a_previous_leader_stays() {
     let previous = fixture.start_leader();
     let completed = json!({"completed": crate::clock::now()});
     fixture.commit([with_status(&operation("a", "Completed"), &completed)]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     previous.task.abort();
     fixture.commit([delete("a")]);
     let next = fixture.start_leader();
@@ -238,7 +238,7 @@ async fn history_of_a_previous_leader_stays() {
 async fn a_refused_write_is_dropped_when_its_operation_ends() {
     let mut fixture = PersistFixture::new(false);
     let running = fixture.start_leader();
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     fixture
         .fake
         .set_failure(Some(StoreFailure::Forbidden("no".into())));
@@ -294,7 +294,7 @@ async fn an_operation_is_created_changed_and_deleted_without_a_read() {
     fixture.sleep(100).await;
     assert_eq!(fixture.verbs(), ["create", "change"]);
     fixture.commit([delete("a")]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     assert_eq!(fixture.verbs(), ["create", "change", "delete"]);
     assert_eq!(fixture.fake.phases(), []);
 }
@@ -304,10 +304,10 @@ async fn a_late_change_of_a_previous_leader_has_no_effect() {
     let mut fixture = PersistFixture::new(true);
     let previous = fixture.start_leader();
     fixture.commit([operation("a", "Active")]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     fixture.set_latency(30.0);
     fixture.commit([operation("a", "Completed")]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     previous.task.abort();
     // In the index of the next leader, the operation is still active, because this leader has not
     // seen the end of the operation.
@@ -326,10 +326,10 @@ async fn a_late_deletion_of_a_previous_leader_has_no_effect() {
     let mut fixture = PersistFixture::new(false);
     let previous = fixture.start_leader();
     fixture.commit([operation("a", "Active")]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     fixture.set_latency(30.0);
     fixture.commit([delete("a")]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     previous.task.abort();
     fixture.set_latency(0.005);
     let message = json!({"message": "of the next leader"});
@@ -345,10 +345,10 @@ async fn a_late_creation_of_a_previous_leader_is_found_by_the_second_comparison(
     for retain in [true, false] {
         let mut fixture = PersistFixture::new(retain);
         let previous = fixture.start_leader();
-        fixture.sleep(1).await;
+        fixture.sleep(2).await;
         fixture.set_latency(58.0);
         fixture.commit([operation("a", "Active")]);
-        fixture.sleep(1).await;
+        fixture.sleep(2).await;
         previous.task.abort();
         // The next leader does not know the operation.
         fixture.set_latency(0.005);
@@ -371,7 +371,7 @@ async fn labels_of_other_clients_stay_and_obsolete_labels_of_this_server_are_rem
     let progress = json!({"progress": 5, "message": "half way"});
     let first = with_labels(&operation("a", "Active"), &labels);
     fixture.commit([with_status(&first, &progress)]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     let uid = fixture.fake.only().metadata.uid;
     let theirs = || ("team".to_owned(), "a".to_owned());
     fixture.fake.lock().edit(|cr| {
@@ -414,7 +414,7 @@ async fn an_object_recreated_by_another_client_keeps_its_labels() {
     let _running = fixture.start_leader();
     let with = |phase| with_labels(&operation("a", phase), &json!({"ours": "1"}));
     fixture.commit([with("Active")]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     {
         let mut cluster = fixture.fake.lock();
         let (_, mut copy) = cluster.objects.pop_first().unwrap();
@@ -436,10 +436,10 @@ async fn an_object_recreated_by_another_client_keeps_its_labels() {
 async fn a_creation_without_an_answer_is_read_and_not_repeated() {
     let mut fixture = PersistFixture::new(true);
     let _running = fixture.start_leader();
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     fixture.fake.lock().answers_get_lost = true;
     fixture.commit([operation("a", "Active")]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     fixture.fake.lock().answers_get_lost = false;
     fixture.commit([operation("a", "Completed")]);
     fixture.sleep(60).await;
@@ -454,7 +454,7 @@ async fn a_conflicting_deletion_is_repeated_for_the_current_version() {
     let mut fixture = PersistFixture::new(false);
     let _running = fixture.start_leader();
     fixture.commit([operation("a", "Active")]);
-    fixture.sleep(1).await;
+    fixture.sleep(2).await;
     fixture.fake.lock().edit(|cr| {
         let label = ("team".to_owned(), "a".to_owned());
         cr.metadata.labels.get_or_insert_default().extend([label]);
@@ -463,6 +463,31 @@ async fn a_conflicting_deletion_is_repeated_for_the_current_version() {
     fixture.sleep(5).await;
     assert_eq!(fixture.verbs(), ["create", "delete", "get", "delete"]);
     assert_eq!(fixture.fake.phases(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_sends_four_writes_at_a_time_and_none_after_a_failure_of_the_cluster() {
+    let mut fixture = PersistFixture::new(true);
+    let _running = fixture.start_leader();
+    fixture.sleep(1).await;
+    fixture.set_latency(1.0);
+    let writes = (0..20).map(|number| operation(&format!("vm-{number:02}"), "Active"));
+    fixture.commit(writes);
+    for answered in 1..4 {
+        fixture.sleep(1).await;
+        assert_eq!(fixture.verbs().len(), 4 * answered);
+    }
+    fixture
+        .fake
+        .set_failure(Some(StoreFailure::Unreachable("away".into())));
+    // The writes of this round that are already sent fail. Later rounds begin with a pause.
+    let sent = fixture.verbs().len();
+    fixture.sleep(5).await;
+    let more = fixture.verbs().len() - sent;
+    assert!((4..=12).contains(&more), "{more}");
+    fixture.fake.set_failure(None);
+    fixture.sleep(60).await;
+    assert_eq!(fixture.fake.phases().len(), 20);
 }
 
 #[tokio::test(start_paused = true)]

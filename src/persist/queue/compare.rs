@@ -2,7 +2,7 @@
 //! entry the state of its custom resource, and creates an entry for each orphan that must be
 //! deleted. An orphan is a custom resource whose operation is not in the index.
 
-use super::entry::{QueueEntry, StoredState};
+use super::entry::StoredState;
 use super::listed::ListedResource;
 use super::{COMPARE_INTERVAL, Queue};
 use crate::clock;
@@ -33,16 +33,15 @@ impl Queue {
         let first = self.unsynced_rule_sets.as_ref().map(|(since, _)| *since);
         let second = first.map(|first| first + SECOND_COMPARE_DELAY);
         let second = second.filter(|at| *at > now);
-        self.compare_at = Some(second.unwrap_or(now + COMPARE_INTERVAL));
+        self.compare_at = second.unwrap_or(now + COMPARE_INTERVAL);
         // If the custom resource of a completed operation is missing in the list, a user or the
         // garbage collector has deleted it. Its entry does not change, so the queue does not create
         // the custom resource again.
         let listed: HashSet<Text> = found.iter().map(|found| found.name.clone()).collect();
-        let is_missing = |name: &Text, entry: &QueueEntry| {
-            !listed.contains(name) && !entry.is_completion_written()
-        };
-        for name in self.names(is_missing) {
-            self.change(&name, now, |entry| entry.stored = StoredState::Absent);
+        for (name, entry) in &mut self.entries {
+            if !listed.contains(name) && !entry.is_completion_written() {
+                entry.stored = StoredState::Absent;
+            }
         }
         let retained = self.retained_orphans(&found);
         self.has_undecided_orphans = false;
@@ -55,13 +54,11 @@ impl Queue {
                 self.has_undecided_orphans = true;
                 continue;
             }
-            let name = found.name.clone();
-            self.change(&name, now, |entry| {
-                if is_orphan {
-                    entry.not_before = Some(now + ORPHAN_DELAY);
-                }
-                entry.record_listed(found);
-            });
+            let entry = self.entries.entry(found.name.clone()).or_default();
+            if is_orphan {
+                entry.not_before = Some(now + ORPHAN_DELAY);
+            }
+            entry.record_listed(found);
         }
     }
 

@@ -3,12 +3,26 @@
 
 use super::listed::ListedResource;
 use crate::persist::conversion::write_hash;
-use crate::persist::pace::delay;
 use crate::persist::{PersistSettings, Revision, StoreFailure};
 use ifo_api::live::{InFlightOperation, Phase, State};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// The longest delay after the first failure. Each further failure doubles it.
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+
+/// Returns the delay between a failure and the next attempt. `failures` is the number of earlier
+/// failures.
+///
+/// The longest delay is 500 ms, doubled for each earlier failure, but at most `most`. The returned
+/// delay is random, and at least half of the longest delay. So the retries of several objects do not
+/// all come at the same time.
+pub(super) fn delay(failures: u32, most: Duration) -> Duration {
+    // The limit of 16 prevents an overflow. 500 ms · 2^16 is 9 hours.
+    let step = (FIRST_DELAY * 2_u32.pow(failures.min(16))).min(most);
+    step.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
 
 /// The known state of a custom resource.
 #[derive(Clone, Debug, Default)]
@@ -37,12 +51,11 @@ pub(super) struct QueueEntry {
     /// The [`write_hash`] of the wanted operation, and the time since which it has been the same.
     hash: Option<(u64, Instant)>,
     pub stored: StoredState,
-    /// The time from which the write is due. None if no write is needed, and before the first call
-    /// of [`super::Queue::set_unsynced_rule_sets`].
+    /// The time from which the write is due, at the last call of [`Self::plan`]. None if no write is
+    /// needed.
     pub due: Option<Instant>,
     /// The end of the back-off after a failure, or of the delay for an orphan.
     pub not_before: Option<Instant>,
-    pub is_running: bool,
     /// True if the operation had ended long before the queue was created ([`super::OLD_AGE`]).
     pub is_old: bool,
     /// The number of failures since the last successful write.
@@ -50,6 +63,13 @@ pub(super) struct QueueEntry {
 }
 
 impl QueueEntry {
+    pub fn new(is_old: bool) -> Self {
+        Self {
+            is_old,
+            ..Self::default()
+        }
+    }
+
     pub fn is_completed(&self) -> bool {
         let wanted = self.wanted.as_ref();
         wanted.is_some_and(|it| it.status.phase == Phase::Completed)
@@ -68,6 +88,9 @@ impl QueueEntry {
 
     /// Replaces the operation.
     pub fn set_wanted(&mut self, operation: &Arc<InFlightOperation>, now: Instant) {
+        if (self.wanted.as_ref()).is_some_and(|wanted| Arc::ptr_eq(wanted, operation)) {
+            return;
+        }
         if self.wanted.is_none() {
             // An orphan waits before its deletion. Now its operation is in the index.
             self.not_before = None;
@@ -79,9 +102,25 @@ impl QueueEntry {
         }
     }
 
+    /// Plans the next job. Returns the time at which it may start. Returns None if no job is needed.
+    pub fn plan(
+        &mut self,
+        settings: &PersistSettings,
+        is_stopping: bool,
+        now: Instant,
+    ) -> Option<Instant> {
+        // If an operation changes while its write is due but has not started, the write keeps its
+        // due time. So frequent changes do not delay the write.
+        let waiting_since = self.due.filter(|since| *since <= now);
+        let due = self.next_due(settings, is_stopping, now);
+        self.due = due.map(|due| waiting_since.unwrap_or(due));
+        let not_before = self.not_before.filter(|_| !is_stopping);
+        self.due.map(|due| not_before.map_or(due, |at| at.max(due)))
+    }
+
     /// Returns the time at which the next job is due, without the back-off. Returns None if no job
     /// is needed.
-    pub fn plan(
+    fn next_due(
         &self,
         settings: &PersistSettings,
         is_stopping: bool,
@@ -119,7 +158,6 @@ impl QueueEntry {
         most: Duration,
         now: Instant,
     ) {
-        self.is_running = false;
         match result {
             Ok(revision) => {
                 (self.failures, self.due, self.not_before) = (0, None, None);
@@ -158,12 +196,5 @@ impl QueueEntry {
             revision: found.revision,
             written,
         };
-    }
-
-    /// Returns the time at which the next job may start. Returns None if no job is needed, or if a
-    /// job is running.
-    pub fn start_at(&self) -> Option<Instant> {
-        let due = self.due.filter(|_| !self.is_running)?;
-        Some(self.not_before.map_or(due, |earliest| earliest.max(due)))
     }
 }

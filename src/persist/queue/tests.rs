@@ -3,6 +3,7 @@
 //! queue.
 
 use super::compare::{ORPHAN_DELAY, SECOND_COMPARE_DELAY};
+use super::listed::ListedResource;
 use super::*;
 use crate::clock;
 use ifo_api::{Text, example};
@@ -72,9 +73,11 @@ fn action(job: &Job) -> &'static str {
     }
 }
 
-/// A queue, the simulated time, and the writes so far. Each write has the name of its custom resource and its action.
+/// A queue, the operations in the index, the simulated time, and the writes so far. Each write has the
+/// name of its custom resource and its action.
 struct QueueFixture {
     queue: Queue,
+    index: BTreeMap<Text, Operation>,
     now: Instant,
     written: Vec<(String, &'static str)>,
 }
@@ -91,6 +94,7 @@ impl QueueFixture {
         let now = Instant::now();
         Self {
             queue: Queue::new(settings, now),
+            index: BTreeMap::new(),
             now,
             written: Vec::new(),
         }
@@ -101,10 +105,11 @@ impl QueueFixture {
     /// next comparison after [`COMPARE_INTERVAL`], so that no comparison runs earlier.
     fn complete_first_sync_except(&mut self, unsynced: &[&str], found: Vec<ListedResource>) {
         let unsynced = unsynced.iter().map(|name| (*name).to_owned()).collect();
+        self.queue.update(&self.index, self.now);
         self.queue
             .set_unsynced_rule_sets(Arc::new(unsynced), self.now);
         self.compare(found);
-        self.queue.compare_at = Some(self.now + COMPARE_INTERVAL);
+        self.queue.compare_at = self.now + COMPARE_INTERVAL;
     }
 
     fn complete_first_sync(&mut self, found: Vec<ListedResource>) {
@@ -112,25 +117,30 @@ impl QueueFixture {
     }
 
     fn set_live(&mut self, number: usize, operation: &Operation) {
-        self.queue.set_live(&name(number), operation, self.now);
+        self.index.insert(name(number), operation.clone());
     }
 
     fn set_gone(&mut self, number: usize) {
-        self.queue.set_gone(&name(number), self.now);
+        self.index.remove(&name(number));
     }
 
     fn compare(&mut self, found: Vec<ListedResource>) {
-        assert!(matches!(self.queue.next(self.now), Next::Compare));
+        assert!(self.queue.is_comparison_due(self.now));
+        self.queue.update(&self.index, self.now);
         self.queue.process_list(found, self.now);
     }
 
-    /// Returns the next job. Returns None if no job may start now. Panics if a comparison is due.
-    fn next_job(&mut self) -> Option<Job> {
-        match self.queue.next(self.now) {
-            Next::StartJob(job) => Some(job),
-            Next::Compare => panic!("unexpected comparison"),
-            Next::Wait(_) => None,
-        }
+    /// Begins a round. Returns its jobs. Panics if a comparison is due.
+    fn jobs(&mut self) -> Vec<Job> {
+        assert!(!self.queue.is_comparison_due(self.now));
+        self.queue.update(&self.index, self.now);
+        self.queue.due_jobs(false, self.now)
+    }
+
+    /// Begins a round with one job.
+    fn job(&mut self) -> Job {
+        let [job] = <[Job; 1]>::try_from(self.jobs()).unwrap();
+        job
     }
 
     fn succeed(&mut self, job: &Job) {
@@ -144,17 +154,19 @@ impl QueueFixture {
             .process_result(job, Err(failure.clone()), self.now);
     }
 
-    /// Performs all jobs that become due within `time`. All jobs succeed. Returns the number of
-    /// writes.
+    /// Ends the round, and advances the time to the next round.
+    fn end_round(&mut self) {
+        self.now = self.queue.end_round(self.now);
+    }
+
+    /// Runs all rounds that begin within `time`. All jobs succeed. Returns the number of writes.
     fn run_for(&mut self, time: Duration) -> usize {
         let (end, before) = (self.now + time, self.written.len());
-        loop {
-            match self.queue.next(self.now) {
-                Next::StartJob(job) => self.succeed(&job),
-                Next::Compare => panic!("unexpected comparison"),
-                Next::Wait(Some(at)) if at <= end => self.now = at,
-                Next::Wait(_) => break,
+        while self.now <= end {
+            for job in self.jobs() {
+                self.succeed(&job);
             }
+            self.end_round();
         }
         self.now = end;
         self.written.len() - before
@@ -224,90 +236,60 @@ async fn short_settling_is_not_written_and_long_settling_is_written_once() {
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_ends_before_its_turn_is_never_written() {
     let mut fixture = QueueFixture::new(SETTINGS);
-    let until = fixture.now + seconds(60);
-    fixture
-        .queue
-        .pace
-        .record_failure(Some(seconds(60)), fixture.now);
-    for number in 0..10_000 {
+    fixture.set_live(1, &active(1));
+    let job = fixture.job();
+    fixture.fail(&job, &unreachable());
+    fixture.end_round();
+    fixture.set_gone(1);
+    // The failed write may have had an effect, so the custom resource is deleted if it exists.
+    for number in 2..10_000 {
         fixture.set_live(number, &active(1));
         fixture.set_gone(number);
     }
-    assert!(fixture.queue.entries.is_empty() && fixture.queue.waiting.is_empty());
-    fixture.now = until;
-    assert_eq!(fixture.run_for(seconds(60)), 0);
+    assert_eq!(fixture.run_for(seconds(59)), 1);
+    assert_eq!(fixture.actions(), ["read"]);
+    assert!(fixture.queue.entries.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiting_writes_are_sent_in_order_at_the_rate_limit() {
     let mut fixture = QueueFixture::new(SETTINGS);
-    for number in 0..1_000 {
+    for number in 0..500 {
         fixture.set_live(number, &active(1));
+        fixture.queue.update(&fixture.index, fixture.now);
+        fixture.queue.due_jobs(false, fixture.now);
         fixture.now += Duration::from_millis(1);
     }
-    // A queue entry that changes while it waits keeps its position.
+    // An operation that changes while its write is due keeps its position.
     fixture.set_live(0, &active(2));
+    fixture.jobs();
     let backlog = fixture.queue.backlog(fixture.now);
-    assert_eq!(backlog, (1_000, Some(fixture.now - seconds(1))));
-    fixture.run_for(seconds(10));
-    let done = fixture.written.len();
-    assert!((550..=650).contains(&done), "{done}");
-    assert_eq!(fixture.written[0].0, "op-0");
-    assert!(
-        fixture
-            .written
-            .iter()
-            .map(|(name, _)| name[3..].parse::<usize>().unwrap())
-            .is_sorted()
-    );
-    fixture.run_for(seconds(10));
-    assert_eq!(fixture.written.len(), 1_000);
+    assert_eq!(backlog, (500, Some(fixture.now - seconds(1) / 2)));
+    assert_eq!(fixture.run_for(seconds(4)), 5 * WRITES_PER_ROUND);
+    let number = |(name, _): &(String, _)| name[3..].parse::<usize>().unwrap();
+    assert!(fixture.written.iter().map(number).is_sorted());
+    fixture.run_for(seconds(6));
+    assert_eq!(fixture.written.len(), 500);
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_writes_are_limited_and_one_object_has_at_most_one() {
-    let mut fixture = QueueFixture::new(SETTINGS);
-    for number in 0..10 {
-        fixture.set_live(number, &active(1));
-    }
-    let jobs: Vec<Job> = std::iter::from_fn(|| fixture.next_job()).collect();
-    assert_eq!(jobs.len(), CONCURRENCY);
-    // If an operation changes while its write is running, the change is written afterwards. So the
-    // four operations with a running write are written twice, and the other six operations once.
-    for number in 0..10 {
-        fixture.set_live(number, &completed(2));
-    }
-    assert!(fixture.next_job().is_none());
-    for job in &jobs {
-        fixture.succeed(job);
-    }
-    fixture.run_for(seconds(10));
-    assert_eq!(fixture.written.len(), 10 + CONCURRENCY);
-}
-
-#[tokio::test(start_paused = true)]
-async fn during_an_outage_only_one_write_at_a_time_is_tried() {
+async fn the_attempts_during_an_outage_back_off() {
     let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..100 {
         fixture.set_live(number, &active(1));
     }
-    let start = fixture.now;
-    let mut attempts = 0;
+    let (start, mut attempts) = (fixture.now, 0);
     while fixture.now < start + seconds(600) {
-        match fixture.queue.next(fixture.now) {
-            Next::StartJob(job) => {
-                attempts += 1;
-                fixture.now += Duration::from_millis(1);
-                fixture.fail(&job, &unreachable());
-            }
-            Next::Compare => panic!("unexpected comparison"),
-            Next::Wait(at) => fixture.now = at.unwrap(),
+        if let Some(job) = fixture.jobs().first() {
+            attempts += 1;
+            fixture.fail(job, &unreachable());
         }
+        fixture.end_round();
     }
     // After some attempts, each back-off lasts 15 to 30 s. So there are at least 20 attempts in
     // 600 s, and not many more than 40.
     assert!((20..=60).contains(&attempts), "{attempts}");
-    fixture.queue.compare_at = Some(fixture.now + seconds(3600));
+    fixture.queue.compare_at = fixture.now + seconds(3600);
     fixture.run_for(seconds(400));
     assert_eq!(fixture.written.len(), 100);
 }
@@ -318,9 +300,10 @@ async fn retry_after_delays_all_writes() {
     for number in 0..4 {
         fixture.set_live(number, &active(1));
     }
-    let job = fixture.next_job().unwrap();
-    fixture.fail(&job, &StoreFailure::Throttled(seconds(17)));
-    assert_eq!(fixture.run_for(Duration::from_millis(16_999)), 0);
+    let (start, jobs) = (fixture.now, fixture.jobs());
+    fixture.fail(&jobs[0], &StoreFailure::Throttled(seconds(17)));
+    fixture.end_round();
+    assert_eq!(fixture.now, start + seconds(17));
     assert_eq!(fixture.run_for(seconds(1)), 4);
 }
 
@@ -330,16 +313,16 @@ async fn a_refused_object_backs_off_without_delaying_others() {
     fixture.set_live(1, &active(1));
     let (start, mut attempts) = (fixture.now, 0);
     while fixture.now < start + seconds(590) {
-        match fixture.queue.next(fixture.now) {
-            Next::StartJob(job) if *job.name == *"op-1" => {
+        for job in fixture.jobs() {
+            if *job.name == *"op-1" {
                 attempts += 1;
                 fixture.fail(&job, &StoreFailure::Invalid("no".into()));
                 fixture.set_live(2, &active(attempts));
+            } else {
+                fixture.succeed(&job);
             }
-            Next::StartJob(job) => fixture.succeed(&job),
-            Next::Compare => panic!("unexpected comparison"),
-            Next::Wait(at) => fixture.now = at.unwrap(),
         }
+        fixture.end_round();
     }
     assert!((16..=28).contains(&attempts), "{attempts}");
     assert!(!fixture.written.is_empty());
@@ -351,20 +334,20 @@ async fn without_the_crd_writes_pause_for_the_requeue_interval_and_then_a_compar
     fixture.set_live(1, &active(1));
     fixture.run_for(seconds(1));
     fixture.set_live(1, &completed(2));
-    let job = fixture.next_job().unwrap();
+    let (start, job) = (fixture.now, fixture.job());
     fixture.fail(&job, &StoreFailure::CrdMissing);
-    assert_eq!(fixture.run_for(seconds(59)), 0);
-    fixture.now += seconds(1);
-    assert!(matches!(fixture.queue.next(fixture.now), Next::Compare));
+    fixture.end_round();
+    assert_eq!(fixture.now, start + SETTINGS.requeue);
+    assert!(fixture.queue.is_comparison_due(fixture.now));
     fixture
         .queue
         .process_list_failure(&StoreFailure::CrdMissing, fixture.now);
-    assert_eq!(fixture.run_for(seconds(59)), 0);
-    fixture.now += seconds(1);
+    fixture.end_round();
+    assert_eq!(fixture.now, start + 2 * SETTINGS.requeue);
     // The CRD exists again, but all custom resources were deleted with the old CRD. So the queue
     // creates the custom resource again.
     fixture.compare(Vec::new());
-    assert_eq!(action(&fixture.next_job().unwrap()), "create");
+    assert_eq!(action(&fixture.job()), "create");
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,20 +362,16 @@ async fn failures_are_reported_after_ten_seconds_and_until_no_write_fails() {
         (StoreFailure::CrdMissing, 5, 0),
     ] {
         fixture.set_live(number, &active(1));
-        let job = loop {
-            match fixture.queue.next(fixture.now) {
-                Next::StartJob(job) => break job,
-                Next::Wait(at) => fixture.now = at.unwrap(),
-                Next::Compare => panic!("unexpected comparison"),
-            }
-        };
-        fixture.fail(&job, &failure);
+        let jobs = fixture.jobs();
+        let newest = jobs.iter().find(|job| job.name == name(number)).unwrap();
+        fixture.fail(newest, &failure);
         reasons.push(
             fixture
                 .queue
                 .verdict(fixture.now)
                 .map_or("", |it| it.reason),
         );
+        fixture.queue.end_round(fixture.now);
         fixture.now += seconds(wait);
     }
     let forbidden = ["", "", "Forbidden", "Unavailable"];
@@ -526,15 +505,15 @@ async fn completed_custom_resources_deleted_by_other_clients_stay_deleted_unless
     fixture.compare(Vec::new());
     assert_eq!(fixture.run_for(seconds(1)), 0);
     fixture.set_live(2, &active(1));
-    let job = fixture.next_job().unwrap();
+    let job = fixture.job();
     fixture.fail(&job, &StoreFailure::CrdMissing);
-    fixture.now += seconds(60);
+    fixture.end_round();
     fixture.compare(Vec::new());
     assert_eq!(fixture.run_for(seconds(1)), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_missed_changes_the_whole_index_is_compared() {
+async fn operations_that_end_and_start_between_two_rounds_are_written() {
     let mut fixture = QueueFixture::new(SETTINGS);
     for number in 0..3 {
         fixture.set_live(number, &active(1));
@@ -542,8 +521,9 @@ async fn after_missed_changes_the_whole_index_is_compared() {
     fixture.run_for(seconds(40));
     fixture.written.clear();
     let now = [(0, active(1)), (1, completed(2)), (3, active(1))];
-    let all = now.map(|(number, operation)| (name(number), operation));
-    fixture.queue.reset(&all.into(), fixture.now);
+    fixture.index = now
+        .map(|(number, operation)| (name(number), operation))
+        .into();
     fixture.run_for(seconds(1));
     fixture.written.sort();
     let want = [("op-1", "change"), ("op-2", "delete"), ("op-3", "create")];
@@ -563,15 +543,14 @@ async fn at_shutdown_delayed_changes_are_written() {
     fixture.set_live(0, &active(2));
     fixture.set_live(1, &settling(2));
     assert_eq!(fixture.run_for(seconds(1)), 0);
-    fixture.queue.stop(fixture.now);
-    assert_eq!(fixture.run_for(seconds(1)), 2);
+    assert_eq!(fixture.queue.due_jobs(true, fixture.now).len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_comparison_runs_some_time_after_the_start() {
     let mut fixture = QueueFixture::before_first_sync(SETTINGS);
     assert!(
-        fixture.next_job().is_none(),
+        fixture.jobs().is_empty(),
         "no job must start before the targets have been read"
     );
     fixture
@@ -580,16 +559,10 @@ async fn a_second_comparison_runs_some_time_after_the_start() {
     let first_sync = fixture.now;
     fixture.now += seconds(30);
     fixture.compare(Vec::new());
-    assert_eq!(
-        fixture.queue.compare_at,
-        Some(first_sync + SECOND_COMPARE_DELAY)
-    );
+    assert_eq!(fixture.queue.compare_at, first_sync + SECOND_COMPARE_DELAY);
     fixture.now = first_sync + SECOND_COMPARE_DELAY;
     fixture.compare(Vec::new());
-    assert_eq!(
-        fixture.queue.compare_at,
-        Some(fixture.now + COMPARE_INTERVAL)
-    );
+    assert_eq!(fixture.queue.compare_at, fixture.now + COMPARE_INTERVAL);
 }
 
 #[tokio::test(start_paused = true)]
@@ -606,19 +579,11 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
     // The operations `op-1`, `op-2` and `op-3` ended long ago. `op-1` has no custom resource. The
     // custom resource of `op-2` is completed, and the custom resource of `op-3` is active.
     fixture.complete_first_sync(vec![listed(2, &completed(2)), listed(3, &active(1))]);
-    // The queue sees the start and the end of `op-4`, and the end of `op-5`. Both ends come after
-    // the first comparison, so neither operation counts as old. Both operations are written.
-    fixture.set_live(4, &active(1));
-    fixture.set_live(4, &completed(2));
+    // The end of `op-5` comes after the first comparison, so `op-5` does not count as old.
     fixture.set_live(5, &completed(2));
     fixture.run_for(seconds(60));
     fixture.written.sort();
-    let want = [
-        ("op-3", "change"),
-        ("op-4", "create"),
-        ("op-5", "create"),
-        ("op-6", "create"),
-    ];
+    let want = [("op-3", "change"), ("op-5", "create"), ("op-6", "create")];
     assert_eq!(
         fixture.written,
         want.map(|(name, verb)| (name.to_owned(), verb))
@@ -647,7 +612,7 @@ async fn orphans_of_unsynced_rule_sets_wait_and_those_of_deleted_namespaces_do_n
         fixture
             .queue
             .set_unsynced_rule_sets(Arc::default(), fixture.now);
-        assert!(fixture.next_job().is_none());
+        assert!(fixture.jobs().is_empty());
     }
 }
 
@@ -655,7 +620,7 @@ async fn orphans_of_unsynced_rule_sets_wait_and_those_of_deleted_namespaces_do_n
 async fn a_change_during_a_write_waits_for_the_resync() {
     let mut fixture = QueueFixture::new(SETTINGS);
     fixture.set_live(1, &active(1));
-    let job = fixture.next_job().unwrap();
+    let job = fixture.job();
     fixture.set_live(1, &active(2));
     fixture.now += seconds(1);
     fixture.succeed(&job);
@@ -668,18 +633,18 @@ async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_wr
     for failure in [StoreFailure::Conflict, unreachable()] {
         let mut fixture = QueueFixture::new(SETTINGS);
         fixture.set_live(1, &active(1));
-        let job = fixture.next_job().unwrap();
+        let job = fixture.job();
         assert_eq!(action(&job), "create");
         fixture.fail(&job, &failure);
         assert!(
-            fixture.next_job().is_none(),
+            fixture.jobs().is_empty(),
             "the next attempt must wait for the back-off"
         );
-        fixture.now += seconds(1);
-        let job = fixture.next_job().unwrap();
+        fixture.end_round();
+        let job = fixture.job();
         assert_eq!(action(&job), "read");
         fixture.succeed(&job);
-        fixture.queue.compare_at = Some(fixture.now + COMPARE_INTERVAL);
+        fixture.queue.compare_at = fixture.now + COMPARE_INTERVAL;
         assert_eq!(fixture.run_for(seconds(59)), 0);
     }
 }

@@ -6,6 +6,7 @@
 //! even if the client has stopped waiting for the answer, as a kube-apiserver does.
 
 use super::*;
+use futures::FutureExt as _;
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
 use jiff::Timestamp;
