@@ -110,8 +110,8 @@ pub enum GapReason {
     /// There was no answer, the connection broke, or the watch ended too early. The value is the
     /// text of the error.
     Unreachable(String),
-    /// The feed must list all objects again, and waits for other lists to end. The maximum number
-    /// of lists is already running.
+    /// The feed must list all objects again, but the maximum number of lists is already running. The
+    /// feed waits until one of them ends.
     Queued,
     /// The kube-apiserver has sent a list that cannot be decoded, or a watch in which more than ten
     /// lines cannot be decoded.

@@ -7,8 +7,8 @@
 //! - A new connection is a newcomer. If all slots for newcomers are used, the server evicts (closes) a
 //!   newcomer of the address with most newcomers. So a newcomer always gets a slot.
 //! - The first authenticated request moves a connection to another class. If all slots of that class
-//!   are used, the server evicts a connection of the client with most connections. If this client
-//!   has only as many connections as the new one, an idle connection is evicted. If there is none,
+//!   are used, the server evicts a connection of the client with most connections. If the client of
+//!   the request has as many connections itself, only an idle connection is evicted. If none is idle,
 //!   the server refuses the request with a 429, and closes its connection.
 //!
 //! In both cases, idle connections are evicted first, then the oldest.
