@@ -51,6 +51,7 @@ pub(super) fn common_fields() -> Vec<(&'static str, SelectableField)> {
         field("spec.ruleSet", rule_set_name),
         field("spec.item", |it| it.spec()?.item.as_deref()),
         field("spec.work", |it| it.spec()?.work.as_deref()),
+        field("spec.initiator", initiator),
         field("spec.subject.apiVersion", |it| {
             Some(&it.spec()?.subject.api_version)
         }),
@@ -94,6 +95,10 @@ pub(super) use columns;
 
 pub(super) fn component(object: &Object) -> Option<&str> {
     Some(&object.spec()?.component)
+}
+
+pub(super) fn initiator(object: &Object) -> Option<&str> {
+    object.spec()?.initiator.as_deref()
 }
 
 pub(super) fn rule_set_name(object: &Object) -> Option<&str> {

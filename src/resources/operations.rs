@@ -2,8 +2,8 @@
 
 use super::cells::{
     CellContext, Column, SharedShortNames, age, check_label, columns, common_fields, component,
-    field, kind, message, name_cell, operation, rule_set_name, state_name, status_reason, subject,
-    time_text,
+    field, initiator, kind, message, name_cell, operation, rule_set_name, state_name,
+    status_reason, subject, time_text,
 };
 use crate::index::{IndexReader, Object, Resource, collection};
 use aggregated_apiserver::serve::{CellValue, ResourceInfo};
@@ -39,6 +39,7 @@ pub static LIVE_COLUMNS: &[Column] = columns! {
     "Phase" string 1 "Active or Completed." |it, _| phase(it).into();
     "Component" string 1 "Component that the rule set belongs to." |it, _| component(it).into();
     "RuleSet" string 1 "Rule set that detected the operation first." |it, _| rule_set_name(it).into();
+    "Initiator" string 1 "Who or what started the operation." |it, _| initiator(it).into();
     "Reason" string 1 "Reason for the state." |it, _| status_reason(it).into();
     "Started" string 1 "When the operation started." |it, _| time_text(it.created());
     "Completed" string 1 "When the operation ended." |it, _| time_text(it.completed());

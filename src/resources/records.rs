@@ -3,8 +3,8 @@
 
 use super::cells::{
     CellContext, Column, SharedShortNames, check_label, columns, common_fields, component, field,
-    kind, message, name_cell, operation, rule_set_name, state_name, status_reason, subject,
-    time_text,
+    initiator, kind, message, name_cell, operation, rule_set_name, state_name, status_reason,
+    subject, time_text,
 };
 use crate::index::{IndexReader, Object, Resource, collection};
 use aggregated_apiserver::serve::{CellValue, ResourceInfo};
@@ -25,6 +25,7 @@ static RECORD_COLUMNS: &[Column] = columns! {
         usual;
     "Component" string 1 "Component that the rule set belongs to." |it, _| component(it).into();
     "RuleSet" string 1 "Rule set that detected the operation first." |it, _| rule_set_name(it).into();
+    "Initiator" string 1 "Who or what started the operation." |it, _| initiator(it).into();
     "Reason" string 1 "Reason for the result." |it, _| status_reason(it).into();
     "Completed" string 1 "When the operation ended." |it, _| time_text(it.completed());
     "Message" string 1 "Message for people." |it, _| message(it).into();

@@ -82,6 +82,10 @@ pub struct Spec {
     /// migration on several objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Text>,
+    /// Who or what started the operation, if the product writes it to the subject: the name of a
+    /// user, of a controller or of another object. The server sets it at the start of the operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiator: Option<Text>,
     /// Fields that only a newer release knows.
     #[serde(flatten)]
     #[schemars(skip)]
@@ -308,6 +312,10 @@ pub struct Status {
     /// Names of the nodes that the operation touches, if the rule set yields them.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub nodes: Arc<[Text]>,
+    /// Command line with which a person can stop the operation, quoted for a shell. Absent if the
+    /// rule yields none, and once Completed. The server never executes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<Text>,
     /// Time since which the operation has had this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_since: Option<Time>,

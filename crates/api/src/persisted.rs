@@ -41,6 +41,7 @@ pub const LIVE_ANNOTATION: &str = "ifo.kubevirt.io/live";
     doc = "InFlightOperation is the record of an operation that is or was in flight on one subject, written by a server that runs with --persistence=crs. The live list is inflightoperations.live.ifo.kubevirt.io.",
     selectable = ".spec.operation",
     selectable = ".status.phase",
+    selectable = ".spec.initiator",
     selectable = ".spec.subject.namespace",
     printcolumn(
         name = "Kind",

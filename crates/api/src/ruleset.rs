@@ -391,6 +391,19 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub work: Option<String>,
+    /// CEL expression that yields who or what started the operation, a string of at most 253 bytes
+    /// such as the name of a user or of a controller. It is evaluated once, when the operation
+    /// starts. Never yield a token or an address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub initiator: Option<String>,
+    /// CEL expression that yields the words of a command with which a person can stop the
+    /// operation, a list of strings such as `['kubectl', 'delete', 'pod', object.metadata.name]`.
+    /// The server quotes the words for a shell, and never executes the command. An empty list means
+    /// that the operation cannot be stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub cancel: Option<String>,
 }
 
 /// A value that several expressions share.

@@ -29,6 +29,7 @@ pub(super) enum OperationColumn {
     Name,
     Component,
     RuleSet,
+    Initiator,
     Reason,
     Started,
     Completed,
@@ -37,8 +38,8 @@ pub(super) enum OperationColumn {
 }
 
 use OperationColumn::{
-    Age, Completed, Component, Duration, Estimate, Expected, Message, Name, Namespace, Nodes,
-    Operation, Progress, Reason, RuleSet, Started, State, Subject,
+    Age, Completed, Component, Duration, Estimate, Expected, Initiator, Message, Name, Namespace,
+    Nodes, Operation, Progress, Reason, RuleSet, Started, State, Subject,
 };
 
 /// The columns of normal output, from left to right.
@@ -48,7 +49,7 @@ const DEFAULT_COLUMNS: &[OperationColumn] =
 /// The columns of `-O wide`, from left to right.
 const ALL_COLUMNS: &[OperationColumn] = &[
     Namespace, Subject, Operation, State, Progress, Age, Expected, Estimate, Nodes, Name,
-    Component, RuleSet, Reason, Started, Completed, Message,
+    Component, RuleSet, Initiator, Reason, Started, Completed, Message,
 ];
 
 /// The prefix of the subject in the row of a member of a piece of work. A piece of work is a group
@@ -82,6 +83,7 @@ impl OperationColumn {
             Name => "NAME",
             Component => "COMPONENT",
             RuleSet => "RULESET",
+            Initiator => "INITIATOR",
             Reason => "REASON",
             Started => "STARTED",
             Completed => "COMPLETED",
@@ -112,7 +114,7 @@ impl OperationColumn {
             Started => time(operation.started),
             Completed => time(operation.completed),
             Duration => operation.duration().map(seconds_text).unwrap_or_default(),
-            Operation | Name | Component | RuleSet | Reason | Message => {
+            Operation | Name | Component | RuleSet | Initiator | Reason | Message => {
                 return one_line(self.field(operation));
             }
         })
@@ -126,6 +128,7 @@ impl OperationColumn {
             Name => &operation.name,
             Component => &operation.component,
             RuleSet => &operation.rule_set,
+            Initiator => &operation.initiator,
             Reason => &operation.reason,
             Message => &operation.message,
             Namespace | Subject | State | Progress | Age | Expected | Estimate | Nodes
@@ -148,9 +151,8 @@ impl OperationColumn {
             Expected => typical(a).cmp(&typical(b)),
             Estimate => a.estimated_completion.cmp(&b.estimated_completion),
             Nodes => a.nodes.cmp(&b.nodes),
-            Namespace | Subject | Operation | Name | Component | RuleSet | Reason | Message => {
-                self.field(a).cmp(self.field(b))
-            }
+            Namespace | Subject | Operation | Name | Component | RuleSet | Initiator | Reason
+            | Message => self.field(a).cmp(self.field(b)),
         }
     }
 }

@@ -74,6 +74,10 @@ pub(super) struct ListedOperation {
     pub(super) work: Option<String>,
     /// Component to which the rule set belongs, such as `kubevirt`.
     pub(super) component: String,
+    /// Who or what started the operation. Empty if it is unknown.
+    pub(super) initiator: String,
+    /// Command line with which a person can stop the operation. Empty if there is none.
+    pub(super) cancel: String,
     /// Name of the rule set that detected the operation first.
     pub(super) rule_set: String,
     /// The subject: the object that the operation is about.
@@ -173,6 +177,8 @@ impl ListedOperation {
             item: object.get("/spec/item"),
             work: work.filter(|it| !it.is_empty()),
             component: object.get("/spec/component"),
+            initiator: object.get("/spec/initiator"),
+            cancel: object.get("/status/cancel"),
             rule_set: object.get("/spec/ruleSet"),
             subject: object.subject(),
             active,

@@ -102,7 +102,8 @@ pub(super) fn mixed() -> Vec<ListedOperation> {
             "VirtualMachine/frontend",
             "Migrating",
             65,
-            json!({"status": {"progress": 45, "state": "Blocked", "message": "waits for\na node"}}),
+            json!({"spec": {"initiator": "ann"},
+                   "status": {"progress": 45, "state": "Blocked", "message": "waits for\na node"}}),
         ),
         operation(
             "shop",

@@ -38,6 +38,7 @@
 //! | start | the earliest start of all members |
 //! | usual duration | the root; if it has none, the longest usual duration of all members |
 //! | estimated completion | the latest estimated completion of the members in flight |
+//! | initiator | the root; if its is unknown, the first member with an initiator |
 //! | nodes | the nodes of all members |
 //! | overdue, stalled | true if a member in flight is overdue or stalled |
 
@@ -400,6 +401,9 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
         let expected = members.iter().filter_map(|it| it.expected.clone());
         expected.max_by_key(|it| it.typical_seconds)
     };
+    let mut initiators = members.iter().map(|it| &it.initiator);
+    let initiator = initiators.find(|it| !it.is_empty());
+    line.initiator = initiator.cloned().unwrap_or_default();
     line.expected = root.expected.clone().or_else(longest);
     line.estimated_completion = by_rank
         .iter()

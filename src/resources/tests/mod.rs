@@ -386,6 +386,7 @@ pub fn operation(namespace: &str, name: &str) -> Value {
             "operation": "Migrating",
             "ruleSet": "rules",
             "component": "kubevirt",
+            "initiator": "ann",
             "subject": { "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm" },
         },
         "status": {

@@ -45,6 +45,7 @@ async fn a_table_has_the_documented_columns_and_metadata_in_each_row() {
             ["Phase", 1, "string", "Active"],
             ["Component", 1, "string", "kubevirt"],
             ["RuleSet", 1, "string", "rules"],
+            ["Initiator", 1, "string", "ann"],
             ["Reason", 1, "string", "Migrating"],
             ["Started", 1, "string", "2020-01-01T00:00:00Z"],
             ["Completed", 1, "string", null],
@@ -106,7 +107,7 @@ async fn no_cell_contains_unprintable_characters_or_tabs() {
     let safe = "a�]0;b�������  c";
     let mut fixture = Fixture::new();
     fixture.put(101, "a", "x", |object| {
-        for field in ["item", "component", "operation", "ruleSet"] {
+        for field in ["item", "component", "operation", "ruleSet", "initiator"] {
             object["spec"][field] = json!(hostile);
         }
         object["spec"]["subject"]["name"] = json!(hostile);

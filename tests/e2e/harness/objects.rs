@@ -137,6 +137,7 @@ pub fn path_of_column(name: &str) -> String {
         "Operation" => "/spec/operation".to_owned(),
         "Component" => "/spec/component".to_owned(),
         "RuleSet" => "/spec/ruleSet".to_owned(),
+        "Initiator" => "/spec/initiator".to_owned(),
         "Age" | "Started" => "/metadata/creationTimestamp".to_owned(),
         "Full Message" => "/status/message".to_owned(),
         // Any other column has the name of a field of the status.

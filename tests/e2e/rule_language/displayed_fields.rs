@@ -2,7 +2,9 @@
 //! `progress` and `startedAt`.
 
 use super::event_lines;
-use crate::harness::{TestCluster, VM, columns, condition, migrating, shared, text};
+use crate::harness::{
+    TestCluster, VM, columns, condition, eventually, migrating, ok_if, shared, text,
+};
 use serde_json::{Value, json};
 
 /// Returns the rule set of [`migrating`] for this namespace, with these additional fields in its
@@ -22,6 +24,53 @@ async fn patch(cluster: &TestCluster, namespace: &str, name: &str, status: &Valu
         .merge(&path, &json!({"status": status}))
         .await
         .ok();
+}
+
+/// A user chooses the name of the disk, so that it would be several commands without quotes.
+#[test]
+fn the_initiator_is_selectable_and_the_command_to_stop_is_quoted() {
+    shared(async |cluster| {
+        let namespace = cluster.namespace("initiator").await;
+        let fields = json!({
+            "initiator": "object.status.by",
+            "cancel": "['virtctl', 'removevolume', object.metadata.name, '--volume-name', object.status.disk]",
+        });
+        cluster.ready_rule_set(&with(namespace, &fields)).await;
+        for (name, by) in [("a", "ann"), ("b", "bob")] {
+            let machine = json!({
+                "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": name},
+                "status": {"printableStatus": "Migrating", "by": by, "disk": "d'; rm -rf $HOME #"},
+            });
+            cluster.create(&VM, Some(namespace), &machine).await;
+        }
+        let both = [("a", "Migrating"), ("b", "Migrating")];
+        let operations = cluster.until_operations(namespace, &both).await;
+        assert_eq!(operations[0]["spec"]["initiator"], "ann");
+        assert_eq!(
+            operations[0]["status"]["cancel"],
+            r"virtctl removevolume a --volume-name 'd'\''; rm -rf $HOME #'"
+        );
+        // The initiator of the start stays, and the command follows the object.
+        let later = json!({"by": "eve", "disk": "e"});
+        patch(cluster, namespace, "a", &later).await;
+        eventually("the command changes", async || {
+            let now = cluster.until_operations(namespace, &both).await.remove(0);
+            let command = "virtctl removevolume a --volume-name e";
+            ok_if(now["status"]["cancel"] == command, &now)?;
+            ok_if(now["spec"]["initiator"] == "ann", &now)
+        })
+        .await;
+        let get = ["get", "ifos", "-n", namespace, "-o", "wide"];
+        for (by, subject) in [("ann", "a"), ("bob", "b")] {
+            let selector = format!("--field-selector=spec.initiator={by}");
+            let table = cluster.kubectl(&[&get[..], &[&selector]].concat()).await;
+            let table = table.expect("kubectl lists operations");
+            let rows: Vec<Vec<&str>> = table.lines().map(columns).collect();
+            assert!(rows.len() == 2 && rows[0].contains(&"INITIATOR"), "{table}");
+            let is_there = rows[1].contains(&by) && rows[1][2].ends_with(&format!("/{subject}"));
+            assert!(is_there, "{table}");
+        }
+    });
 }
 
 #[test]

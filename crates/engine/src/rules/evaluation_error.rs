@@ -37,9 +37,15 @@ pub enum EvaluationError {
     /// The list of `forEach` has too many elements.
     #[error("expected at most 1000 elements, found more")]
     TooManyElements,
-    /// The `instance` or `work` is too long. Contains its length in bytes.
+    /// The `instance`, `work` or `initiator` is too long. Contains its length in bytes.
     #[error("expected a string of at most 253 bytes, found {0} bytes")]
     IdentityLength(usize),
+    /// A word of `cancel` is not printable. Contains the index of the word.
+    #[error("expected printable ASCII characters, found others in word {0} of the command")]
+    CommandWord(usize),
+    /// The command line of `cancel` is too long. Contains its length in bytes.
+    #[error("expected a command line of at most 1024 bytes, found {0} bytes")]
+    CommandLength(usize),
     /// The object is too large to be decoded. Contains its size in bytes.
     #[error("the object has {0} bytes, which is more than the limit for one object")]
     TooLarge(u64),

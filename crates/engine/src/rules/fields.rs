@@ -19,7 +19,7 @@
 
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
 use ifo_api::{Text, duration, labels};
-use ifo_cel::ResultKind::{self, Amount, Bool, Duration, Progress, String, Time};
+use ifo_cel::ResultKind::{self, Amount, Bool, Duration, Progress, String, Strings, Time};
 
 /// An expression of a rule: the name of its field, its source, and the result that it must have.
 pub(super) type FieldExpression<'r> = (&'static str, &'r str, ResultKind);
@@ -43,6 +43,8 @@ pub(super) fn expressions(rule: &Rule) -> impl Iterator<Item = FieldExpression<'
         stalled_after,
         size,
         work,
+        initiator,
+        cancel,
         operation: _,
         for_each: _,
         item_key: _,
@@ -63,6 +65,8 @@ pub(super) fn expressions(rule: &Rule) -> impl Iterator<Item = FieldExpression<'
         ("outcomeMessage", outcome_message, String),
         ("size", size, Amount),
         ("work", work, String),
+        ("initiator", initiator, String),
+        ("cancel", cancel, Strings),
         ("expectedDuration", expected_duration, Duration),
         ("stalledAfter", stalled_after, Duration),
         ("continueWhile", continue_while, Bool),
@@ -106,6 +110,8 @@ fn timing_fields(rule: Rule) -> Rule {
         reason: None,
         progress: None,
         work: None,
+        initiator: None,
+        cancel: None,
         debounce: None,
         expected_duration: None,
         stalled_after: None,

@@ -82,6 +82,8 @@ pub struct Operation {
     /// later value differs, another run of the operation has started. None if no rule has yielded a
     /// value.
     instance: Option<Text>,
+    /// Who or what started the operation, as the rule yielded it at the start.
+    initiator: Option<Text>,
     /// Names for the field `detectedBy`: the rule sets that detect the operation, or that detected
     /// it last.
     detected_by: Vec<Text>,
@@ -164,6 +166,7 @@ impl Operation {
             debounce_end: None,
             left_selection: false,
             instance: primary.values.instance.clone(),
+            initiator: primary.values.initiator.clone(),
             primary,
             state: State::Progressing,
             yielded,

@@ -20,7 +20,7 @@ fn object() -> Value {
         },
         "spec": {
             "operation": "Migrating", "ruleSet": "vm-rules", "component": "kubevirt",
-            "subject": {
+            "initiator": "ann", "subject": {
                 "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web",
                 "namespace": "shop", "uid": "u-2",
                 "ownerReferences": [
@@ -31,7 +31,7 @@ fn object() -> Value {
         },
         "status": {
             "phase": "Active", "state": "Failing", "reason": "NoRoom",
-            "message": "no node\nhas room", "progress": 45,
+            "message": "no node\nhas room", "progress": 45, "cancel": "kubectl delete vmim 'a b'",
             "startTimeSource": "Expression", "lastDetected": "2026-01-01T11:59:30Z",
             "detectedBy": ["vm-rules", "others"], "subjectGeneration": 7,
             "conditions": [
@@ -118,6 +118,8 @@ fn describe_shows_all_fields_the_rule_and_events() {
     for line in [
         "Name: web-migrating-3f9c2a1b5e6d7f80",
         "State: Failing",
+        "Initiator: ann",
+        "To Stop It: kubectl delete vmim 'a b'",
         "ifo.kubevirt.io/operation: Migrating",
         "ruleSet: vm-rules",
         "apiVersion: kubevirt.io/v1",

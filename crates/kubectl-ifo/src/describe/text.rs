@@ -52,6 +52,8 @@ fn describe(
     *text += TerminalText::from(pad("State:", TITLE_WIDTH)) + state + "\n";
     line(text, 0, "Expected", &operation.usual_duration_and_source());
     line(text, 0, "Time Left", &operation.time_left(now));
+    line(text, 0, "Initiator", &operation.initiator);
+    line(text, 0, "To Stop It", &operation.cancel);
     field(text, 0, "Labels", &object["metadata"]["labels"], now);
     field(text, 0, "Spec", &object["spec"], now);
     field(text, 0, "Status", &object["status"], now);

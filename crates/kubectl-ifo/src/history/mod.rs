@@ -99,8 +99,9 @@ const COLUMNS: [OperationColumn; 7] = [
 ];
 
 /// The further columns of `-o wide`, before the message.
-const WIDE: [OperationColumn; 6] = [
+const WIDE: [OperationColumn; 7] = [
     OperationColumn::Started,
+    OperationColumn::Initiator,
     OperationColumn::Reason,
     OperationColumn::Nodes,
     OperationColumn::Component,

@@ -22,6 +22,8 @@ fn sample_operations() -> Vec<ListedOperation> {
         .since(190)
         .state("Progressing", Some(45));
     migrating.message = "Migration database-0-x is copying memory".to_owned();
+    migrating.initiator = "ann".to_owned();
+    migrating.cancel = "virtctl migrate-cancel database-0".to_owned();
     migrating.labels = [("team".to_owned(), "data".to_owned())].into();
     migrating.conditions = vec![condition("Detected", "True")];
     let volume = on("shop", "DataVolume", "disk-7", "Importing")
@@ -390,7 +392,9 @@ fn the_detail_page_shows_an_operation_and_scrolls() {
         "STATE        Progressing",
         "PROGRESS     45%",
         "MESSAGE      Migration database-0-x is copying memory",
+        "INITIATOR    ann",
         "AGE          3m10s",
+        "TO STOP IT   virtctl migrate-cancel database-0",
         "CONDITION    Detected  True",
         "LABEL        team=data",
     ]);

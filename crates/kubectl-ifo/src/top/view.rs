@@ -7,8 +7,8 @@ use crate::columns::{OperationColumn, Table};
 use crate::output::{TerminalText, TextStyle};
 use crate::plain_text::{ago, one_line, pad};
 use OperationColumn::{
-    Age, Completed, Component, Estimate, Expected, Message, Name, Nodes, Operation, Progress,
-    Reason, RuleSet, Started, State,
+    Age, Completed, Component, Estimate, Expected, Initiator, Message, Name, Nodes, Operation,
+    Progress, Reason, RuleSet, Started, State,
 };
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -19,9 +19,9 @@ use ratatui::widgets::{List, ListItem, ListState, Paragraph, Widget as _, Wrap};
 use std::sync::Arc;
 
 /// The fields of the detail page, from top to bottom.
-const FIELDS: [OperationColumn; 14] = [
-    Operation, State, Progress, Message, Reason, Age, Started, Completed, Expected, Estimate,
-    Nodes, Component, RuleSet, Name,
+const FIELDS: [OperationColumn; 15] = [
+    Operation, State, Progress, Message, Reason, Initiator, Age, Started, Completed, Expected,
+    Estimate, Nodes, Component, RuleSet, Name,
 ];
 
 /// Width of the column with the names of fields and keys, in terminal columns.
@@ -210,6 +210,7 @@ fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
     }
     let work = operation.work.clone().unwrap_or_default();
     field("WORK", &one_line(&work).into());
+    field("TO STOP IT", &one_line(&operation.cancel).into());
     for condition in &operation.conditions {
         let text: [&str; 5] = [
             &condition.type_,

@@ -280,7 +280,7 @@ fn the_times_of_a_completed_piece_are_those_of_the_whole() {
 }
 
 #[test]
-fn markers_and_the_usual_duration_come_from_any_member() {
+fn markers_the_usual_duration_and_the_initiator_come_from_any_member() {
     let mut operations = migration();
     let expected = |typical_seconds| Expected {
         typical_seconds,
@@ -291,10 +291,12 @@ fn markers_and_the_usual_duration_come_from_any_member() {
     };
     operations[1].expected = Some(expected(10));
     operations[2].expected = Some(expected(300));
+    operations[2].initiator = "ann".to_owned();
     operations[2].conditions = vec![condition("Stalled", "True")];
     let line = only_line(&operations);
     assert_eq!(line.marked_state(), "Progressing (stalled)");
     assert_eq!(line.usual_duration(), "limit 5m");
+    assert_eq!(line.initiator, "ann");
     operations[3].expected = Some(expected(200));
     assert_eq!(only_line(&operations).usual_duration(), "limit 3m20s");
 }

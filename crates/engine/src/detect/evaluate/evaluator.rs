@@ -1,6 +1,7 @@
 //! Evaluates the rules of compiled rule sets on one object, and collects the results and failures.
 //! A rule describes one operation on the object, such as a migration.
 
+mod command;
 mod fields;
 mod shared;
 
@@ -18,9 +19,9 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Maximum length of `instance`, `work` and `itemKey`, and of the name of a node, in bytes. These
-/// values are identifiers such as UIDs, which have 36 bytes. A longer `instance`, `work` or
-/// `itemKey` is a failure of the rule. A node with a longer name is left out, and so is a node whose
+/// Maximum length of `instance`, `work`, `initiator` and `itemKey`, and of the name of a node, in
+/// bytes. These values are identifiers such as UIDs, which have 36 bytes. A longer `instance`,
+/// `work`, `initiator` or `itemKey` is a failure of the rule. A node with a longer name is left out, and so is a node whose
 /// name has unprintable characters.
 const MAX_IDENTITY: usize = 253;
 

@@ -204,13 +204,18 @@ fn unprintable_characters_of_an_object_do_not_reach_the_operation() {
         "text": hostile,
     });
     let rule = "{operation: Moving, expression: 'true', message: object.text, work: object.text, \
-                instance: object.text, forEach: '[object.text]', itemKey: item}";
+                instance: object.text, initiator: object.text, forEach: '[object.text]', itemKey: item}";
     let evaluation = evaluate_rule(rule, &object);
     let finding = &evaluation.findings[0];
     let values = finding.values.as_ref().unwrap();
     let safe = "a�]0;b���c \n\td";
     assert_eq!(&*values.message, safe);
-    for text in [&values.work, &values.instance, &finding.item] {
+    for text in [
+        &values.work,
+        &values.instance,
+        &values.initiator,
+        &finding.item,
+    ] {
         assert_eq!(text.as_deref(), Some(safe));
     }
     let owner = &evaluation.subject.owners[0];

@@ -33,6 +33,10 @@ pub struct RuleValues {
     /// Key of the piece of work that the operation belongs to. Operations with the same key, on any
     /// objects, are one piece of work.
     pub work: Option<Text>,
+    /// Who or what started the operation. Clients see only the value at the start of the operation.
+    pub initiator: Option<Text>,
+    /// Command line that stops the operation, quoted for a shell.
+    pub cancel: Option<Text>,
     /// Nodes that the operation touches, without empty names.
     pub nodes: Nodes,
     /// Duration after which the operation is overdue. None if the rule gives no such duration.
@@ -60,12 +64,14 @@ impl RuleValues {
             message,
             progress,
             work,
+            cancel,
             nodes,
             rule_index: _,
             only_continues: _,
             state: _,
             started: _,
             instance: _,
+            initiator: _,
             expected: _,
             stalled_after: _,
             size: _,
@@ -75,12 +81,21 @@ impl RuleValues {
             && *message == other.message
             && *progress == other.progress
             && *work == other.work
+            && *cancel == other.cancel
             && *nodes == other.nodes
     }
 
     /// Returns the number of bytes of all texts.
     pub fn text_bytes(&self) -> usize {
-        let optional = [&self.reason, &self.instance, &self.work];
+        let Self {
+            reason,
+            instance,
+            work,
+            initiator,
+            cancel,
+            ..
+        } = self;
+        let optional = [reason, instance, work, initiator, cancel];
         let texts = optional.into_iter().flatten().chain([&self.message]);
         let labels = self.labels.iter().flat_map(|(key, value)| [key, value]);
         let all = texts.chain(labels).chain(self.nodes.iter());
@@ -94,6 +109,8 @@ impl RuleValues {
         self.reason.clone_from(&earlier.reason);
         self.message.clone_from(&earlier.message);
         self.work.clone_from(&earlier.work);
+        self.initiator.clone_from(&earlier.initiator);
+        self.cancel.clone_from(&earlier.cancel);
         self.nodes.clone_from(&earlier.nodes);
     }
 }

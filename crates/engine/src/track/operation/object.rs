@@ -76,6 +76,12 @@ impl Operation {
                 message,
                 progress,
                 nodes: self.primary.values.nodes.clone(),
+                cancel: self
+                    .primary
+                    .values
+                    .cancel
+                    .clone()
+                    .filter(|_| completed.is_none()),
                 state_since: completed.or(Some(timing.state_since)).map(whole_second),
                 last_progress: timing.last_progress.map(whole_second),
                 expected: timing.expected.clone(),
@@ -125,6 +131,7 @@ impl Operation {
             },
             item: what.item.clone(),
             work: self.primary.values.work.clone(),
+            initiator: self.initiator.clone(),
             unknown: UnknownFields::new(),
         }
     }
@@ -256,6 +263,7 @@ pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
         message,
         progress,
         nodes,
+        cancel,
         instance,
         phase: _,
         state_since: _,
@@ -288,6 +296,8 @@ pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
         started: None,
         instance: instance.clone(),
         work: spec.work.clone(),
+        initiator: spec.initiator.clone(),
+        cancel: cancel.clone(),
         nodes: nodes.clone(),
         expected: None,
         stalled_after: None,

@@ -167,6 +167,7 @@ impl Restored {
             debounce_end: None,
             left_selection: false,
             instance: primary.values.instance.clone(),
+            initiator: primary.values.initiator.clone(),
             // Clients see the old state until the first evaluation.
             state: primary.state(),
             yielded: Yielded::first(&primary, Observed::now(now.steady)),
@@ -219,6 +220,8 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
 /// - In `lastDetected`, `completed` and the conditions, a time ahead of the clock becomes the
 ///   current time.
 /// - A `lastDetected` before the start becomes the start.
+/// - The command line that stops the operation is removed until the next detection, because a user
+///   may have replaced it by another command.
 /// - Owner references beyond [`MAX_OWNERS`], and characters of the message beyond its maximum, are
 ///   removed. A progress above 100 becomes 100.
 /// - If the operation is in flight, the start time source `Detected` becomes `Restored`. An invalid
@@ -233,6 +236,7 @@ fn correct(object: &mut InFlightOperation, now: Timestamp) {
     if status.message.len() > MAX_MESSAGE {
         status.message = cut_message(&status.message).into();
     }
+    status.cancel = None;
     status.progress = status.progress.map(|it| it.min(100));
     status.last_detected.0 = status.last_detected.0.clamp(earliest, now);
     if let Some(completed) = &mut status.completed {

@@ -384,6 +384,69 @@ fn started_at_is_used_unless_it_is_in_the_future() {
 }
 
 #[test]
+fn the_initiator_of_the_start_stays_and_the_command_to_stop_changes() {
+    const RULES: &str = "rules:\n- {operation: Moving, expression: object.moving, instance: object.run, \
+         initiator: object.by, cancel: \"['stop', object.id]\"}";
+    let object =
+        |by: &str, id: &str, run: &str| json!({"moving": true, "by": by, "id": id, "run": run});
+    let who = |fixture: &TrackerFixture| {
+        let shown = fixture.only_operation();
+        let texts = [shown.spec.initiator, shown.status.cancel];
+        texts.map(|it| it.map(|it| it.to_string()))
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let mut fixture = fixture_with_rule_set(RULES);
+    fixture.apply_object(object("ann", "a b", "1"));
+    assert_eq!(who(&fixture), [text("ann"), text("stop 'a b'")]);
+    fixture.take_changes();
+    fixture.apply_object(object("bob", "a b", "1"));
+    assert!(fixture.take_changes().is_empty(), "nothing visible changes");
+    fixture.apply_object(object("bob", "c", "1"));
+    assert_eq!(fixture.take_changes().len(), 1);
+    assert_eq!(who(&fixture), [text("ann"), text("stop c")]);
+
+    // A user may have edited a custom resource, so only the next detection shows a command again.
+    let mut restarted = fixture.restarted(SECOND);
+    assert_eq!(who(&restarted), [text("ann"), None]);
+    let mut taken_over = fixture.taken_over(SECOND);
+    assert_eq!(who(&taken_over), [text("ann"), text("stop c")]);
+    for fixture in [&mut restarted, &mut taken_over] {
+        fixture.set_rule_set(RULES);
+        fixture.send_event(FeedEvent::Reset);
+        fixture.apply_object(object("bob", "d", "1"));
+        fixture.send_event(FeedEvent::Synced { missing: None });
+        assert_eq!(who(fixture), [text("ann"), text("stop d")]);
+    }
+
+    fixture.apply_object(object("bob", "d", "2"));
+    assert_eq!(who(&fixture), [text("bob"), text("stop d")], "another run");
+    // A missing or too long initiator, and an empty command, are no values.
+    fixture.apply_object(json!({"moving": true, "run": "3"}));
+    assert_eq!(who(&fixture), [None, None]);
+    fixture.apply_object_with_failures(object(&"a".repeat(254), "\n", "4"), 2);
+    assert_eq!(who(&fixture), [None, None]);
+}
+
+#[test]
+fn the_record_has_the_initiator_and_a_completed_operation_no_command() {
+    let mut fixture = fixture_with(TrackerSettings {
+        debounce: DEBOUNCE,
+        retain: Some(RETENTION),
+        max_records: 10,
+        cluster_namespace: "ifo-system".into(),
+    });
+    fixture.set_rule_set(
+        "rules:\n- {operation: Moving, expression: object.phase == 'Moving', initiator: \"'ann'\", \
+         cancel: \"['stop']\", outcome: \"'Succeeded'\"}",
+    );
+    fixture.apply_phase("Moving");
+    fixture.apply_phase("Done");
+    assert_eq!(fixture.only_operation().status.cancel, None);
+    let record = fixture.records.values().next().expect("there is a record");
+    assert_eq!(json_of(record)["spec"]["initiator"], "ann");
+}
+
+#[test]
 fn another_run_with_the_same_started_at_gets_another_name() {
     let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.moving, startedAt: \"'2026-11-21T09:30:00Z'\", debounce: 10s}",

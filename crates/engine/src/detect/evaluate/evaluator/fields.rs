@@ -35,6 +35,8 @@ impl ObjectEvaluator<'_, '_> {
                 .flatten(),
             instance: self.evaluate_identity(current, "instance"),
             work: self.evaluate_work(current),
+            initiator: self.evaluate_identity(current, "initiator"),
+            cancel: self.evaluate_cancel(current),
             nodes,
             expected: self.evaluate_duration(current, "expectedDuration", rule.expected),
             stalled_after: self.evaluate_duration(current, "stalledAfter", rule.stalled_after),
@@ -94,7 +96,7 @@ impl ObjectEvaluator<'_, '_> {
         }
     }
 
-    /// Evaluates `instance` or `work`, which both yield an identifier. Returns None if the
+    /// Evaluates `instance`, `work` or `initiator`, which yield an identifier. Returns None if the
     /// identifier is missing, empty or too long.
     fn evaluate_identity(&mut self, current: CurrentRule<'_>, field: &str) -> Option<Text> {
         let text = self.evaluate_text(current, field)?;
