@@ -8,8 +8,9 @@ mod table;
 
 pub(super) use table::{Table, terminal_width};
 
-use super::listed_operation::{ListedOperation, seconds_text, urgency};
+use super::listed_operation::{ListedOperation, attention, seconds_text};
 use super::plain_text::one_line;
+use super::work_groups::rank;
 use ifo_api::duration;
 use jiff::Timestamp;
 use std::cmp::Ordering;
@@ -136,7 +137,7 @@ impl OperationColumn {
         }
     }
 
-    /// Compares two operations by this column. Earlier times, higher progress, more urgent states
+    /// Compares two operations by this column. Earlier times, higher progress, worse states
     /// and shorter usual durations come first. Texts are in alphabetical order.
     ///
     /// In the columns namespace and subject, all operations compare as equal. Callers sort equal
@@ -147,7 +148,7 @@ impl OperationColumn {
             Completed => a.completed.cmp(&b.completed),
             Duration => a.duration().cmp(&b.duration()),
             Progress => b.progress.cmp(&a.progress),
-            State => urgency(a).cmp(&urgency(b)),
+            State => (attention(a), rank(a)).cmp(&(attention(b), rank(b))),
             Expected => typical(a).cmp(&typical(b)),
             Estimate => a.estimated_completion.cmp(&b.estimated_completion),
             Nodes => a.nodes.cmp(&b.nodes),

@@ -126,7 +126,8 @@ pub(super) struct OutputArgs {
     /// Print changes until interrupted; json and yaml print a document for each change
     #[arg(short, long)]
     pub(super) watch: bool,
-    /// Order: a column such as age, state or progress, or a JSONPath such as .status.progress
+    /// Order: a column such as age, state or progress, or a JSONPath such as .status.progress; the
+    /// default of tables is the worst first
     #[arg(long, value_parser = SortBy::read, value_name = "COLUMN|PATH")]
     pub(super) sort_by: Option<SortBy>,
     #[command(flatten)]
@@ -154,7 +155,10 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     let (mut filters, format) = common.chosen()?;
     filters.all_phases |= rows == RowMode::Operations;
     let output = &common.output;
-    let sort = output.sort_by.clone().unwrap_or_default();
+    let sort = output.sort_by.clone().unwrap_or(match format {
+        ListFormat::Table | ListFormat::Wide => SortBy::Need,
+        ListFormat::Json | ListFormat::Yaml | ListFormat::Name => SortBy::default(),
+    });
     let keep_raw = format.data_format().is_some() || sort.needs_raw();
     let server = common.connect.open().await?;
     let empty_message = filters.empty_result_message(&server);
@@ -540,13 +544,13 @@ mod tests {
             5,
             long_message,
         )];
-        for width in [100, 119, 120, 160] {
+        for width in [120, 160] {
             let text = table(&operations, width);
             let row = text.lines().nth(1).unwrap_or_default();
             assert!(row.contains(" vm/web ") && row.ends_with("m…"), "{text}");
             assert_eq!((text.lines().count(), row.width()), (2, width), "{text}");
         }
-        for width in [40, 60, 80] {
+        for width in [40, 80, 119] {
             let text = table(&operations, width);
             assert_eq!(text.lines().count(), 3, "{text}");
             assert!(text.ends_with("m…\n") && text.contains("\n  m"), "{text}");

@@ -314,16 +314,16 @@ pub(super) fn subject_path(subject: &SubjectReference) -> String {
     }
 }
 
-/// Returns the rank of an operation by urgency. The most urgent operations have the rank 0.
-pub(super) fn urgency(operation: &ListedOperation) -> u8 {
+/// Returns the rank by which operations need attention. The worst operations have the rank 0. The
+/// page of `ui` has the same ranks (`attentionRank` in `ui/model.js`).
+pub(super) fn attention(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
+        _ if !operation.active => 5,
         "Failing" => 0,
         "Blocked" => 1,
-        _ if operation.is_stalled() || operation.is_overdue() => 2,
-        "Held" => 4,
-        _ if operation.active => 3,
-        "Failed" => 5,
-        _ => 6,
+        _ if operation.is_stalled() => 2,
+        _ if operation.is_overdue() => 3,
+        _ => 4,
     }
 }
 

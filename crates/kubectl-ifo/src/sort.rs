@@ -1,18 +1,19 @@
 //! Sorts operations by the value of `--sort-by`, which is a column or a JSONPath as in kubectl.
 
 use super::columns::OperationColumn;
-use super::listed_operation::ListedOperation;
-pub(super) use super::listed_operation::urgency;
+use super::listed_operation::{ListedOperation, attention};
 use super::problem::Problem;
 use jsonpath_rust::parser::model::JpQuery;
 use jsonpath_rust::parser::parse_json_path;
 use jsonpath_rust::query::js_path_process;
 use serde_json::Value;
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 /// The order of the printed operations.
 #[derive(Clone, Debug)]
 pub(super) enum SortBy {
+    /// Sorts by the need for attention ([`by_need`]).
+    Need,
     /// Sorts by a column.
     Column(OperationColumn),
     /// Sorts by the kind of the subject (the object that the operation is about).
@@ -26,8 +27,9 @@ pub(super) enum SortBy {
     },
 }
 
-/// The default order is by namespace, subject and operation. These values never change, so an
-/// operation keeps its place when the list is printed again.
+/// The default order of objects and trees is by namespace, subject and operation. These values
+/// never change, so an operation keeps its place when it is printed again. Tables of operations have
+/// the order [`SortBy::Need`].
 impl Default for SortBy {
     fn default() -> Self {
         Self::Column(OperationColumn::Subject)
@@ -90,6 +92,7 @@ impl SortBy {
         // sort.
         operations.sort_by(by_subject);
         match self {
+            Self::Need => operations.sort_by(by_need),
             Self::Column(column) => operations.sort_by(|a, b| column.compare(a, b)),
             Self::Kind => operations.sort_by(|a, b| a.subject.kind.cmp(&b.subject.kind)),
             Self::Path { query, .. } => {
@@ -97,6 +100,15 @@ impl SortBy {
             }
         }
     }
+}
+
+/// Compares two operations by their need for attention: failing, blocked, stalled, overdue, other
+/// operations in flight, completed ones. Of the operations in flight, the oldest come first. Of the
+/// completed operations, those that ended last come first.
+pub(super) fn by_need(a: &ListedOperation, b: &ListedOperation) -> Ordering {
+    let ends = |it: &ListedOperation| Reverse(it.completed.filter(|_| !it.active));
+    let key = |it: &ListedOperation| (attention(it), ends(it), it.started);
+    key(a).cmp(&key(b))
 }
 
 /// Compares two operations by the namespace, kind and name of the subject, and then by the
@@ -140,7 +152,9 @@ fn field_key(value: Option<Value>) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::snapshots::mixed;
+    use super::super::test_fixtures::{condition, now, on};
     use super::*;
+    use jiff::ToSpan as _;
 
     fn sorted(by: &str) -> Vec<String> {
         let mut operations = mixed();
@@ -170,6 +184,50 @@ mod tests {
         ] {
             assert_eq!(sorted(by), order, "{by}");
         }
+    }
+
+    #[test]
+    fn the_worst_come_first_then_the_oldest_and_of_completed_ones_the_newest() {
+        let pod = |name: &str, state: &str, age: i64| {
+            on("a", "Pod", name, "Up").since(age).state(state, None)
+        };
+        let with = |mut it: ListedOperation, marker: &str| {
+            it.conditions = vec![condition(marker, "True")];
+            it
+        };
+        let ended = |mut it: ListedOperation, ago: i64| {
+            it.completed = now().checked_sub(ago.seconds()).ok();
+            it
+        };
+        let mut operations = vec![
+            ended(pod("ended first", "Failed", 900), 20),
+            ended(pod("ended last", "Succeeded", 900), 10),
+            pod("young", "Progressing", 1),
+            pod("held", "Held", 2),
+            pod("old", "Progressing", 3),
+            with(pod("overdue", "Progressing", 100), "Overdue"),
+            with(pod("stalled", "Progressing", 10), "Stalled"),
+            pod("blocked", "Blocked", 4),
+            pod("older blocked", "Blocked", 5),
+            pod("failing", "Failing", 1),
+        ];
+        SortBy::Need.sort(&mut operations);
+        let order = operations.iter().map(|it| &*it.subject.name);
+        assert_eq!(
+            order.collect::<Vec<_>>(),
+            [
+                "failing",
+                "older blocked",
+                "blocked",
+                "stalled",
+                "overdue",
+                "old",
+                "held",
+                "young",
+                "ended last",
+                "ended first",
+            ]
+        );
     }
 
     #[test]

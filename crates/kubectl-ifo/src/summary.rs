@@ -16,7 +16,7 @@ use super::output::{ListFormat, TerminalText, TextStyle, encode, print, table};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use super::reprint::{self, WatchOutputInputs, WatchOutputText};
-use super::sort::{self, SortBy};
+use super::sort::SortBy;
 use super::work_groups;
 use clap::ValueEnum as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -54,8 +54,8 @@ fn formats() -> impl TypedValueParser<Value = ListFormat> {
 pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (mut filters, format) = args.common.chosen()?;
     filters.all_phases = true;
-    let sort = args.common.output.sort_by.clone();
-    let keep_raw = sort.as_ref().is_some_and(SortBy::needs_raw);
+    let sort = args.common.output.sort_by.clone().unwrap_or(SortBy::Need);
+    let keep_raw = sort.needs_raw();
     if format == ListFormat::Name {
         return Err(Problem::Usage(
             "a summary has no names; use -O json".to_owned(),
@@ -78,9 +78,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     if args.common.output.watch {
         return reprint::run(&source, operations, format, view).await;
     }
-    if let Some(sort) = &view.sort {
-        sort.check(&operations)?;
-    }
+    view.sort.check(&operations)?;
     print(
         view.text(operations, &WatchOutputInputs::now(source.incomplete()))
             .await?,
@@ -96,8 +94,8 @@ struct SummaryView {
     /// The short names of kinds for a narrow terminal.
     short_names: Arc<ShortNames>,
     filters: Filters,
-    /// The order of the listed operations. None means by urgency, and then by start.
-    sort: Option<SortBy>,
+    /// The order of the listed operations.
+    sort: SortBy,
     /// True if the text counts operations instead of pieces of work.
     is_expanded: bool,
 }
@@ -115,10 +113,7 @@ impl WatchOutputText for SummaryView {
         if self.format.is_table() && !self.is_expanded {
             operations = work_groups::rows(&operations, false, |_| {});
         }
-        match &self.sort {
-            Some(sort) => sort.sort(&mut operations),
-            None => operations.sort_by_key(|it| (sort::urgency(it), it.started)),
-        }
+        self.sort.sort(&mut operations);
         let now = shown.now;
         let mut summary = Summary::of(&operations, now);
         summary.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
@@ -294,7 +289,7 @@ mod tests {
     #[test]
     fn summary_output_equals_the_snapshot() {
         let mut operations = mixed();
-        operations.sort_by_key(|it| (sort::urgency(it), it.started));
+        SortBy::Need.sort(&mut operations);
         let summary = Summary::of(&operations, now());
         snapshot(
             "summary",

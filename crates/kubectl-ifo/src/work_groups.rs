@@ -312,7 +312,7 @@ fn cause_of_failure<'a>(members: &[&'a ListedOperation]) -> Option<&'a ListedOpe
 /// Returns the rank of the state of an operation. The worst state has the lowest rank. Usually, the
 /// member with the lowest rank is the deciding member of its piece. `Ended` and `Superseded` say nothing
 /// about success, so the known outcomes `Failed` and `Succeeded` rank before them.
-fn rank(operation: &ListedOperation) -> u8 {
+pub(super) fn rank(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
         "Failing" => 0,
         "Blocked" => 1,

@@ -1,5 +1,7 @@
-//! Formats operations as a table. On a terminal, a table that is too wide shows the short names of
-//! kinds, then messages on lines of their own, and is then narrowed in the steps of [`STEPS`]. A watch (`list --watch`) can add rows to a table later.
+//! Formats operations as a table. On a terminal that is narrower than [`MESSAGE_COLUMN_WIDTH`],
+//! messages are on lines of their own. A table that is too wide shows the short names of kinds, then
+//! messages on lines of their own, and is then narrowed in the steps of [`STEPS`]. A watch
+//! (`list --watch`) can add rows to a table later.
 
 #[cfg(test)]
 mod tests;
@@ -13,6 +15,10 @@ use crate::output::{COLUMN_GAP, MESSAGE_INDENT, MIN_MESSAGE_WIDTH, TerminalText,
 use crate::plain_text::{cut, one_line};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
+
+/// Smallest width of a terminal, in columns, on which messages are in a column. On a narrower
+/// terminal, the column would have space for the first words of a message only.
+const MESSAGE_COLUMN_WIDTH: usize = 120;
 
 /// The steps that narrow a table, in this order, until it fits on the terminal. Each step narrows a
 /// column to a width in terminal columns. The width 0 removes the column.
@@ -116,7 +122,9 @@ impl Table {
             let cells = cells.map(|it| table.cell(column, it, now).width());
             cells.fold(least, usize::max)
         };
-        let measured = columns.iter().map(|it| (*it, measure(&table, *it)));
+        let is_narrow = style.width().is_some_and(|it| it < MESSAGE_COLUMN_WIDTH);
+        let columns = columns.iter().filter(|it| **it != Message || !is_narrow);
+        let measured = columns.map(|it| (*it, measure(&table, *it)));
         table.columns = measured.collect();
         let Some(screen) = style.width() else {
             return table;

@@ -117,10 +117,8 @@ fn describe_shows_all_fields_the_rule_and_events() {
         .collect();
     for line in [
         "Name: web-migrating-3f9c2a1b5e6d7f80",
-        "State: Failing",
         "Initiator: ann",
         "To Stop It: kubectl delete vmim 'a b'",
-        "ifo.kubevirt.io/operation: Migrating",
         "ruleSet: vm-rules",
         "apiVersion: kubevirt.io/v1",
         "controller: true",
@@ -141,6 +139,20 @@ fn describe_shows_all_fields_the_rule_and_events() {
     ] {
         assert!(lines.iter().any(|it| it == line), "{line}: {text}");
     }
+    let head = [
+        "State: Failing",
+        "Message: no node",
+        "has room",
+        "Since: 2026-01-01T11:57:00Z (3m ago)",
+    ];
+    assert_eq!(lines[..4], head, "{text}");
+    let end = [
+        "Labels:",
+        "ifo.kubevirt.io/correlation-group: vm.web",
+        "ifo.kubevirt.io/operation: Migrating",
+        "UID: u-1",
+    ];
+    assert_eq!(lines[lines.len() - 4..], end, "{text}");
     assert!(!text.contains("unused"), "{text}");
     // The first section begins at the margin, and no text of the object does.
     assert!(!text.contains("\nhas room"), "{text}");

@@ -1,5 +1,6 @@
-//! Formats descriptions of operations as text. As `kubectl describe` does with custom resources, the
-//! text has all fields of the object. The rule, related operations and Events follow.
+//! Formats descriptions of operations as text. A description begins with what a person asks first:
+//! the state, the message, and since when. As `kubectl describe` does with custom resources, the text
+//! has all fields of the object. The rule, related operations, Events, labels and the UID follow.
 
 use super::OperationDescription;
 use super::events;
@@ -8,7 +9,8 @@ use crate::columns;
 use crate::output::{TerminalText, table};
 use crate::plain_text::{ago, one_line, pad};
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Map, Value, json};
 
 /// Width of the column with the titles, in terminal columns. Longer titles are not cut.
 const TITLE_WIDTH: usize = 22;
@@ -41,20 +43,20 @@ fn describe(
     let OperationDescription {
         operation, object, ..
     } = description;
-    line(text, 0, "Name", &operation.name);
-    let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    line(text, 0, "Namespace", metadata("namespace"));
-    line(text, 0, "UID", metadata("uid"));
+    let metadata = &object["metadata"];
     let state = paint.state(
         operation.color_state(),
         &one_line(&operation.marked_state()),
     );
     *text += TerminalText::from(pad("State:", TITLE_WIDTH)) + state + "\n";
+    line(text, 0, "Message", &operation.message);
+    field(text, 0, "Since", &json!(operation.started.map(Time)), now);
     line(text, 0, "Expected", &operation.usual_duration_and_source());
     line(text, 0, "Time Left", &operation.time_left(now));
     line(text, 0, "Initiator", &operation.initiator);
     line(text, 0, "To Stop It", &operation.cancel);
-    field(text, 0, "Labels", &object["metadata"]["labels"], now);
+    line(text, 0, "Name", &operation.name);
+    field(text, 0, "Namespace", &metadata["namespace"], now);
     field(text, 0, "Spec", &object["spec"], now);
     field(text, 0, "Status", &object["status"], now);
     let rows = operation.conditions.iter().map(|it| {
@@ -81,13 +83,14 @@ fn describe(
     });
     let header = ["Relation", "Subject", "Operation", "State", "Age", "Name"];
     rows_of(text, "Related", header, Ok(rows.collect()));
-    let Some(events) = &description.events else {
-        return;
-    };
-    let rows = events.as_ref().map_err(String::as_str);
-    let rows = rows.map(|all| all.iter().map(|it| events::row(it, now)).collect());
-    let header = ["Type", "Reason", "Age", "From", "Message"];
-    rows_of(text, "Events", header, rows);
+    if let Some(events) = &description.events {
+        let rows = events.as_ref().map_err(String::as_str);
+        let rows = rows.map(|all| all.iter().map(|it| events::row(it, now)).collect());
+        let header = ["Type", "Reason", "Age", "From", "Message"];
+        rows_of(text, "Events", header, rows);
+    }
+    field(text, 0, "Labels", &metadata["labels"], now);
+    field(text, 0, "UID", &metadata["uid"], now);
 }
 
 /// Adds a field of an object. Conditions are in a table of their own.

@@ -163,8 +163,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let pods = affected_pods(&server, &args.node, namespace, &mut missing).await?;
     let verdict = DrainVerdict::of(&args.node, &operations, &pods, &missing);
     if args.format == Format::Table {
-        let sort = SortBy::default();
-        let rows = work_groups::rows(&operations, args.work.expand, |lines| sort.sort(lines));
+        let rows = work_groups::rows(&operations, args.work.expand, |it| SortBy::Need.sort(it));
         let screen = columns::terminal_width();
         let style = TextStyle {
             screen,

@@ -18,7 +18,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("Enter", "details of the operation; Esc returns"),
     ("/", "filter: rows with all words, in any order"),
     ("", "Enter keeps the filter, Esc clears it"),
-    ("s S ← →", "order: age, progress, state, subject"),
+    (
+        "s S ← →",
+        "order: state (worst first), age, progress, subject",
+    ),
     ("r", "reverse the order"),
     ("c", "show or hide completed operations"),
     ("e", "show or hide the members of each piece of work"),

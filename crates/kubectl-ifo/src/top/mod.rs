@@ -55,7 +55,7 @@ const PIPE_HINT: &str = "for a pipe or a file use: kubectl ifo list -w";
 
 const EXAMPLES: &str = "\
 Examples:
-  kubectl ifo top                              # all operations in flight, the longest running first
+  kubectl ifo top                              # all operations in flight, the worst first
   kubectl ifo top -n shop --sort-by progress   # one namespace, the most advanced first
   kubectl ifo top -c kubevirt -A               # one component, including completed operations
 

@@ -8,12 +8,13 @@ use crate::columns::OperationColumn;
 use crate::filter::Filters;
 use crate::listed_operation::{ListedOperation, OperationKey};
 use crate::operation_source::OperationChange;
-use crate::sort::{by_subject, urgency};
-use crate::work_groups::{PieceOfWork, pieces_of_work};
+use crate::sort::{by_need, by_subject};
+use crate::work_groups::{PieceOfWork, pieces_of_work, rank};
 use clap::ValueEnum;
 use crossterm::event::KeyEvent;
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -25,13 +26,13 @@ pub(super) const MAX_KEPT: usize = 1000;
 /// The order of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum TopOrder {
-    /// The longest running first
+    /// The worst first: failing, blocked, stalled, overdue, then the longest running
     #[default]
+    State,
+    /// The longest running first
     Age,
     /// The most advanced first
     Progress,
-    /// The most urgent first
-    State,
     /// By namespace, kind and name
     Subject,
 }
@@ -44,13 +45,14 @@ impl TopOrder {
         all[(at + steps) % all.len()]
     }
 
-    fn column(self) -> OperationColumn {
-        match self {
-            Self::Age => OperationColumn::Age,
-            Self::Progress => OperationColumn::Progress,
-            Self::State => OperationColumn::State,
-            Self::Subject => OperationColumn::Subject,
-        }
+    fn compare(self, a: &ListedOperation, b: &ListedOperation) -> Ordering {
+        let order = match self {
+            Self::State => by_need(a, b),
+            Self::Age => OperationColumn::Age.compare(a, b),
+            Self::Progress => OperationColumn::Progress.compare(a, b),
+            Self::Subject => Ordering::Equal,
+        };
+        order.then_with(|| by_subject(a, b))
     }
 }
 
@@ -125,7 +127,7 @@ pub(super) struct Model {
     /// The completed operations that the server has deleted, in the order of their deletion. `top`
     /// keeps them, so that the user can still see the result.
     deleted: VecDeque<OperationKey>,
-    /// The number of pieces of work in each state. The most urgent state comes first. The key of
+    /// The number of pieces of work in each state. The worst state comes first. The key of
     /// completed pieces is `(u8::MAX, "completed")`.
     pub(super) counts: BTreeMap<(u8, String), usize>,
     /// The rows of the table, in order: the pieces of work that match the typed filter. If
@@ -267,7 +269,7 @@ impl Model {
         self.counts.clear();
         for PieceOfWork { line, .. } in &pieces {
             let key = if line.active {
-                (urgency(line), line.state.clone())
+                (rank(line), line.state.clone())
             } else {
                 (u8::MAX, "completed".to_owned())
             };
@@ -283,10 +285,8 @@ impl Model {
             self.is_shown(&piece.line)
                 && (words.is_empty() || all.any(|it| contains_all(it, &words, self.now)))
         });
-        let column = self.order.column();
         pieces.sort_by(|a, b| {
-            let (a, b) = (&a.line, &b.line);
-            let by = column.compare(a, b).then_with(|| by_subject(a, b));
+            let by = self.order.compare(&a.line, &b.line);
             if self.reversed { by.reverse() } else { by }
         });
         let mut rows = Vec::with_capacity(pieces.len());

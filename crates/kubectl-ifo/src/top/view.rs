@@ -80,7 +80,7 @@ fn draw_header(model: &Model, frame: &mut Frame, area: Rect) {
             .paint
             .state("Blocked", &format!("{overdue} overdue or stalled"));
     }
-    let is_idle = model.counts.keys().all(|(urgency, _)| *urgency == u8::MAX);
+    let is_idle = model.counts.keys().all(|(rank, _)| *rank == u8::MAX);
     if is_idle && model.watch_state != TopWatchState::Listing {
         counts += model.paint.heading("nothing in flight");
     }
@@ -105,7 +105,7 @@ fn order_and_filters(model: &Model) -> String {
     let order = match model.order {
         TopOrder::Age => "oldest first",
         TopOrder::Progress => "most progress first",
-        TopOrder::State => "most urgent first",
+        TopOrder::State => "worst first",
         TopOrder::Subject => "by subject",
     };
     let reversed = if model.reversed { ", reversed" } else { "" };

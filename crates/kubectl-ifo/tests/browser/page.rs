@@ -101,7 +101,10 @@ fn an_exported_page_works_as_a_file() {
         if browser.run(&format!("return {ROWS} > 3")) == true {
             break;
         }
-        assert!(started.elapsed() < DEADLINE, "the file never has more than three operations");
+        assert!(
+            started.elapsed() < DEADLINE,
+            "the file never has more than three operations"
+        );
     }
     let state = browser.run("return document.getElementById('connection').textContent");
     assert_eq!(state, "a file");

@@ -31,24 +31,25 @@ fn start(command: &[&str], columns: u16) -> (tokio::runtime::Runtime, Terminal) 
 #[test]
 fn list_and_top_show_short_names_that_discovery_serves_and_messages_on_a_second_line() {
     for command in [&["list"][..], &["list", "-w"], &["top"]] {
-        for columns in [60, 80] {
+        for columns in [60, 80, 119] {
             let (_runtime, mut terminal) = start(command, columns);
-            terminal.until("the message below the short name", |screen| {
+            terminal.until("the message below its row", |screen| {
                 let text = screen.contents();
-                let mut lines = text.lines().skip_while(|it| !it.contains(" vm/vm-1 "));
+                let is_row = |it: &&str| it.contains("vm/vm-1 ") || it.contains("Machine/vm-1 ");
+                let mut lines = text.lines().skip_while(|it| !is_row(it));
                 let row = lines.next().unwrap_or_default();
                 let below = lines.next().unwrap_or_default();
                 row.starts_with("shop") && below.starts_with("  moves to another node")
             });
             terminal.shows(&["VolumeMirro"]);
-            terminal.hides(&["VM/", "VirtualMachine/"]);
         }
-        let (_runtime, mut terminal) = start(command, 119);
+        let (_runtime, mut terminal) = start(command, 120);
         terminal.until("the short name and the message in one line", |screen| {
             let text = screen.contents();
             let row = text.lines().find(|it| it.contains(" vm/vm-1 "));
             row.is_some_and(|it| it.contains("  moves to another node"))
         });
+        terminal.hides(&["VM/", "VirtualMachine/"]);
         let (_runtime, mut terminal) = start(command, 200);
         terminal.until("complete texts", |screen| {
             let text = screen.contents();

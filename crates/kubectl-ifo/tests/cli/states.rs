@@ -66,6 +66,26 @@ fn each_listing_command_selects_states() {
 }
 
 #[test]
+fn tables_show_the_worst_first_and_other_formats_are_sorted_by_subject() {
+    let (_runtime, address) = serve_cluster(one_of_each());
+    let worst_first = ["vm-2", "vm-1", "vm-0"];
+    let by_subject = ["vm-0", "vm-1", "vm-2"];
+    for (flags, expected) in [
+        (&["list"][..], worst_first),
+        (&["list", "-o", "wide"], worst_first),
+        (&["list", "--sort-by", "subject"], by_subject),
+        (&["list", "-o", "name"], by_subject),
+        (&["list", "-o", "yaml"], by_subject),
+        (&["tree"], by_subject),
+    ] {
+        let text = execute(plugin(address).args(flags)).stdout;
+        let mut shown = by_subject;
+        shown.sort_by_key(|it| text.find(*it));
+        assert_eq!(shown, expected, "{flags:?}: {text}");
+    }
+}
+
+#[test]
 fn a_wrong_state_is_an_error_with_the_possible_values() {
     let (_runtime, address) = serve_cluster(one_of_each());
     for command in ["list", "tree", "summary", "top"] {

@@ -72,7 +72,7 @@ fn rows_may_exceed_their_columns_but_not_the_terminal_width() {
         "{first}{second}"
     );
     // One long name does not take the space of the messages in all later rows.
-    let mut table = growing_table(&few, Some(110));
+    let mut table = growing_table(&few, Some(130));
     table.further_row(&long_operation, now());
     let row = table.further_row(&rollout(), now());
     assert!(row.contains("1 of 3"), "{row}");
