@@ -87,30 +87,61 @@ impl RuleValues {
 
     /// Returns the number of bytes of all texts.
     pub fn text_bytes(&self) -> usize {
+        // As in `shows_same`, the pattern names all fields.
         let Self {
+            labels,
             reason,
+            message,
             instance,
             work,
             initiator,
             cancel,
-            ..
+            nodes,
+            rule_index: _,
+            only_continues: _,
+            state: _,
+            progress: _,
+            started: _,
+            expected: _,
+            stalled_after: _,
+            size: _,
         } = self;
-        let optional = [reason, instance, work, initiator, cancel];
-        let texts = optional.into_iter().flatten().chain([&self.message]);
-        let labels = self.labels.iter().flat_map(|(key, value)| [key, value]);
-        let all = texts.chain(labels).chain(self.nodes.iter());
+        let texts = [reason, instance, work, initiator, cancel]
+            .into_iter()
+            .flatten();
+        let labels = labels.iter().flat_map(|(key, value)| [key, value]);
+        let all = texts.chain([message]).chain(labels).chain(nodes.iter());
         all.map(|text| text.len()).sum()
     }
 
     /// Replaces the texts with the texts of an earlier detection. The other values stay, for
     /// example the state and the progress. The identity of the run also stays.
     pub fn keep_texts(&mut self, earlier: &Self) {
-        self.labels.clone_from(&earlier.labels);
-        self.reason.clone_from(&earlier.reason);
-        self.message.clone_from(&earlier.message);
-        self.work.clone_from(&earlier.work);
-        self.initiator.clone_from(&earlier.initiator);
-        self.cancel.clone_from(&earlier.cancel);
-        self.nodes.clone_from(&earlier.nodes);
+        // As in `shows_same`, the pattern names all fields.
+        let Self {
+            labels,
+            reason,
+            message,
+            work,
+            initiator,
+            cancel,
+            nodes,
+            rule_index: _,
+            only_continues: _,
+            state: _,
+            progress: _,
+            started: _,
+            instance: _,
+            expected: _,
+            stalled_after: _,
+            size: _,
+        } = self;
+        labels.clone_from(&earlier.labels);
+        reason.clone_from(&earlier.reason);
+        message.clone_from(&earlier.message);
+        work.clone_from(&earlier.work);
+        initiator.clone_from(&earlier.initiator);
+        cancel.clone_from(&earlier.cancel);
+        nodes.clone_from(&earlier.nodes);
     }
 }
