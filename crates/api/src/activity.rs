@@ -50,7 +50,7 @@ pub struct Activity {
 }
 
 /// The operations in flight.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActivityStatus {
     /// The condition `Idle`. True: nothing is in flight. False: operations are in flight. Unknown:

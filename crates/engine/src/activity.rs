@@ -5,18 +5,6 @@
 //! committed together with these operations. So at every resourceVersion, the condition `Idle`
 //! agrees with the operations.
 
-/// Returns the facts of an operation on which the activities of its scopes depend.
-fn counted_facts(operation: &InFlightOperation) -> (Timestamp, &Text, State, bool, &[Text]) {
-    let status = &operation.status;
-    (
-        operation.metadata.creation_timestamp.0,
-        &operation.spec.component,
-        status.state,
-        status.is_true("Overdue"),
-        &status.nodes,
-    )
-}
-
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +15,6 @@ use ifo_api::activity::{
 };
 use ifo_api::completeness::{Gap, Gaps};
 use ifo_api::live::{InFlightOperation, Phase, State};
-use ifo_api::metadata::Time;
 use ifo_api::metadata::{
     Condition, Labels, Metadata, UnknownFields, api_version, shared_text, whole_second,
 };
@@ -69,39 +56,13 @@ impl Scope {
 /// One activity.
 #[derive(Debug, Default)]
 struct ScopeState {
-    /// None if the scope has no operations, as most scopes of a large cluster.
-    counted: Option<Box<CountedOperations>>,
+    /// The operations of the scope with the phase `Active`, sorted by their start.
+    operations: BTreeSet<(Timestamp, Key)>,
     /// True if the scope exists in the cluster even without operations: a namespace, a node, a
     /// component of a rule set, or the cluster.
     exists: bool,
     /// The activity that clients see.
     shown: Option<Arc<Activity>>,
-}
-
-/// The operations of a scope.
-#[derive(Debug, Default)]
-struct CountedOperations {
-    /// The operations in flight, sorted by their start.
-    in_flight: BTreeSet<(Timestamp, Key)>,
-    /// The operations that a person has put on hold.
-    held: BTreeSet<(Timestamp, Key)>,
-    blocked: u32,
-    failing: u32,
-    overdue: u32,
-}
-
-static NO_OPERATIONS: CountedOperations = CountedOperations {
-    in_flight: BTreeSet::new(),
-    held: BTreeSet::new(),
-    blocked: 0,
-    failing: 0,
-    overdue: 0,
-};
-
-impl ScopeState {
-    fn counted(&self) -> &CountedOperations {
-        self.counted.as_deref().unwrap_or(&NO_OPERATIONS)
-    }
 }
 
 /// All activities of the cluster.
@@ -235,34 +196,28 @@ impl Activities {
     fn count_in(&mut self, scope: Scope, key: &Key, operation: &InFlightOperation, add: bool) {
         self.changed.insert(scope.clone());
         let state = self.scopes.entry(scope).or_default();
-        let counted = state.counted.get_or_insert_default();
-        let status = &operation.status;
         let entry = (operation.metadata.creation_timestamp.0, key.clone());
-        // An operation that a person has put on hold is not in flight.
-        let operations = match status.state {
-            State::Held => &mut counted.held,
-            _ => &mut counted.in_flight,
-        };
-        let has_changed = if add {
-            operations.insert(entry)
+        if add {
+            state.operations.insert(entry);
         } else {
-            operations.remove(&entry)
-        };
-        for (counter, counts) in [
-            (&mut counted.blocked, status.state == State::Blocked),
-            (&mut counted.failing, status.state == State::Failing),
-            (&mut counted.overdue, status.is_true("Overdue")),
-        ] {
-            let change = u32::from(has_changed && counts);
-            *counter = if add {
-                *counter + change
-            } else {
-                counter.saturating_sub(change)
-            };
+            state.operations.remove(&entry);
         }
-        if counted.in_flight.is_empty() && counted.held.is_empty() {
-            state.counted = None;
-        }
+    }
+
+    /// Returns the operations of a scope, the oldest first.
+    fn operations_of<'a>(
+        &'a self,
+        state: &'a ScopeState,
+    ) -> impl Iterator<Item = (&'a Key, &'a InFlightOperation)> {
+        let keys = state.operations.iter().map(|(_, key)| key);
+        keys.filter_map(|key| Some((key, &**self.in_flight.get(key)?)))
+    }
+
+    /// Returns true if an operation of the scope is in flight. An operation that a person has put on
+    /// hold is not in flight.
+    fn is_busy(&self, state: &ScopeState) -> bool {
+        let mut operations = self.operations_of(state);
+        operations.any(|(_, operation)| operation.status.state != State::Held)
     }
 
     /// Counts all operations for their nodes again. This is necessary if nodes of the cluster have
@@ -363,7 +318,7 @@ impl Activities {
             let Some(state) = self.scopes.get(&scope) else {
                 continue;
             };
-            if !state.exists && state.counted.is_none() {
+            if !state.exists && state.operations.is_empty() {
                 if state.shown.is_some() {
                     writes.push(Write::Delete { key });
                 }
@@ -379,7 +334,7 @@ impl Activities {
                 let idle = shown.idle();
                 idle.is_some_and(|idle| *idle.status == *"False")
             });
-            if !with_numbers && is_shown_busy && !state.counted().in_flight.is_empty() {
+            if !with_numbers && is_shown_busy && self.is_busy(state) {
                 self.outdated.insert(scope);
                 continue;
             }
@@ -433,7 +388,26 @@ impl Activities {
 
     /// Builds the activity of a scope.
     fn build(&self, scope: &Scope, state: &ScopeState, key: &Key, now: Timestamp) -> Activity {
-        let (status, reason, message) = self.idle(scope, state);
+        let (mut numbers, mut held, mut oldest) = (ActivityStatus::default(), 0, None);
+        for (key, operation) in self.operations_of(state) {
+            let status = &operation.status;
+            if status.state == State::Held {
+                held += 1;
+                continue;
+            }
+            oldest.get_or_insert((key, operation));
+            numbers.operations += 1;
+            numbers.blocked += u32::from(status.state == State::Blocked);
+            numbers.failing += u32::from(status.state == State::Failing);
+            numbers.overdue += u32::from(status.is_true("Overdue"));
+        }
+        let (status, reason, message) = match oldest {
+            Some((_, oldest)) => {
+                let message = describe(numbers.operations, oldest);
+                ("False", OPERATIONS_IN_FLIGHT, message)
+            }
+            None => self.without_operations(scope, held),
+        };
         let shown = state.shown.as_ref();
         let before = shown.and_then(|shown| shown.idle());
         let before = before.filter(|before| *before.status == *status);
@@ -442,8 +416,6 @@ impl Activities {
             let path = format!("{}/{}", key.object_namespace(), key.name);
             Uuid::new_v5(&UID_NAMESPACE, path.as_bytes()).to_string()
         };
-        let counted = state.counted();
-        let oldest = counted.in_flight.first();
         Activity {
             api_version: api_version(),
             kind: shared_text(KIND),
@@ -474,28 +446,23 @@ impl Activities {
                     type_: shared_text(IDLE),
                     unknown: UnknownFields::new(),
                 }],
-                operations: u32::try_from(counted.in_flight.len()).unwrap_or(u32::MAX),
-                blocked: counted.blocked,
-                failing: counted.failing,
-                overdue: counted.overdue,
-                oldest: oldest.map(|(started, key)| OldestOperation {
+                oldest: oldest.map(|(key, operation)| OldestOperation {
                     namespace: key.namespace.clone(),
                     name: key.name.clone(),
-                    started: Time(*started),
+                    started: operation.metadata.creation_timestamp,
                 }),
-                unknown: UnknownFields::new(),
+                ..numbers
             },
         }
     }
 
-    /// Returns status, reason and message of the condition `Idle`. An operation that is known to be
-    /// in flight counts more than a rule set that does not work.
-    fn idle(&self, scope: &Scope, state: &ScopeState) -> (&'static str, &'static str, String) {
-        let counted = state.counted();
-        if let Some((_, oldest)) = counted.in_flight.first() {
-            let message = self.describe(counted.in_flight.len(), oldest);
-            return ("False", OPERATIONS_IN_FLIGHT, message);
-        }
+    /// Returns status, reason and message of the condition `Idle` if no operation is in flight. `held`
+    /// is the number of operations that a person has put on hold.
+    fn without_operations(
+        &self,
+        scope: &Scope,
+        held: usize,
+    ) -> (&'static str, &'static str, String) {
         let Gaps {
             rule_sets_are_read,
             total,
@@ -520,7 +487,7 @@ impl Activities {
         let is_broken = affecting.iter().filter(|gap| !gap.is_being_read).count();
         match (affecting.len(), is_broken) {
             (0, _) => {
-                let message = match counted.held.len() {
+                let message = match held {
                     0 => IDLE_MESSAGE.to_owned(),
                     held => format!("{IDLE_MESSAGE} On hold: {held}."),
                 };
@@ -536,20 +503,29 @@ impl Activities {
             }
         }
     }
+}
 
-    /// Describes the operations in flight: their number and the oldest of them.
-    fn describe(&self, count: usize, oldest: &Key) -> String {
-        let count = match count {
-            1 => "1 operation is in flight".to_owned(),
-            count => format!("{count} operations are in flight"),
-        };
-        let Some(operation) = self.in_flight.get(oldest) else {
-            return count;
-        };
-        let spec = &operation.spec;
-        let (kind, name) = (&spec.subject.kind, &spec.subject.name);
-        let started = operation.metadata.creation_timestamp.0;
-        let what = format!("{kind}/{name} {}", spec.operation);
-        format!("{count}. The oldest is {what}, since {started}.")
-    }
+/// Returns the facts of an operation on which the activities of its scopes depend.
+fn counted_facts(operation: &InFlightOperation) -> (Timestamp, &Text, State, bool, &[Text]) {
+    let status = &operation.status;
+    (
+        operation.metadata.creation_timestamp.0,
+        &operation.spec.component,
+        status.state,
+        status.is_true("Overdue"),
+        &status.nodes,
+    )
+}
+
+/// Describes the operations in flight: their number and the oldest of them.
+fn describe(count: u32, oldest: &InFlightOperation) -> String {
+    let count = match count {
+        1 => "1 operation is in flight".to_owned(),
+        count => format!("{count} operations are in flight"),
+    };
+    let spec = &oldest.spec;
+    let (kind, name) = (&spec.subject.kind, &spec.subject.name);
+    let started = oldest.metadata.creation_timestamp.0;
+    let what = format!("{kind}/{name} {}", spec.operation);
+    format!("{count}. The oldest is {what}, since {started}.")
 }
