@@ -11,6 +11,8 @@ const DASHBOARD: &str = "deploy/components/monitoring/dashboard.json";
 pub struct PanelQuery {
     pub panel: String,
     pub expr: String,
+    /// In a state timeline, the values for which the panel has a text and a colour. Otherwise None.
+    pub states: Option<BTreeSet<String>>,
 }
 
 pub fn dashboard() -> Value {
@@ -27,9 +29,16 @@ pub fn queries() -> Vec<PanelQuery> {
         queries.map(|query| PanelQuery {
             panel: text(panel, "/title").to_owned(),
             expr: text(query, "/expr").to_owned(),
+            states: (panel["type"] == "state-timeline").then(|| states(panel)),
         })
     });
     queries.collect()
+}
+
+fn states(panel: &Value) -> BTreeSet<String> {
+    let states = panel.pointer("/fieldConfig/defaults/mappings/0/options");
+    let states = states.and_then(Value::as_object).expect("value mappings");
+    states.keys().cloned().collect()
 }
 
 fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
