@@ -24,6 +24,8 @@ mod hostile_text;
 mod impact;
 #[path = "cli/incomplete_lists.rs"]
 mod incomplete_lists;
+#[path = "cli/k9s.rs"]
+mod k9s;
 #[path = "cli/kubectl_conventions.rs"]
 mod kubectl_conventions;
 #[path = "cli/narrow_terminal.rs"]

@@ -21,23 +21,33 @@ const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 /// Time limit of each step of a test. A step normally takes far less time.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
-async fn listening(fixture: &Fixture) -> Listening {
+pub(super) async fn listening(fixture: &Fixture) -> Listening {
     Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await
 }
 
 /// The client's side of a WebSocket watch.
-struct Client {
+pub(super) struct Client {
     socket: WebSocketStream<TokioIo<Upgraded>>,
     /// The headers of the answer 101.
     headers: HeaderMap,
 }
 
-/// Sends a watch request with the headers of a WebSocket handshake and with `headers`. A header in
-/// `headers` replaces a header of the handshake. Returns the answer if its status code is not 101.
+/// Opens a watch of the operations with [`open_path`].
 async fn open(
     listening: &Listening,
     query: &str,
-    headers: &[(&'static str, &str)],
+    headers: &[(&str, &str)],
+) -> Result<Client, (StatusCode, String)> {
+    let path = format!("{BASE}/inflightoperations?watch=1&{query}");
+    open_path(listening, &path, headers).await
+}
+
+/// Sends a watch request with the headers of a WebSocket handshake and with `headers`. A header in
+/// `headers` replaces a header of the handshake. Returns the answer if its status code is not 101.
+pub(super) async fn open_path(
+    listening: &Listening,
+    path: &str,
+    headers: &[(&str, &str)],
 ) -> Result<Client, (StatusCode, String)> {
     let io = TokioIo::new(listening.connect(b"http/1.1", false).await);
     let (mut sender, connection) = http1::handshake(io).await.unwrap();
@@ -49,10 +59,10 @@ async fn open(
         ("sec-websocket-version", "13"),
         ("sec-websocket-key", KEY),
     ];
-    let path = format!("{BASE}/inflightoperations?watch=1&{query}");
-    let mut asked = request("GET", &path, &handshake);
+    let mut asked = request("GET", path, &handshake);
     for (name, value) in headers {
-        asked.headers_mut().insert(*name, value.parse().unwrap());
+        let name: HeaderName = name.parse().unwrap();
+        asked.headers_mut().insert(name, value.parse().unwrap());
     }
     let answer = sender.send_request(asked).await.unwrap();
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -64,7 +74,7 @@ async fn open(
     Ok(Client { socket, headers })
 }
 
-async fn opened(listening: &Listening, query: &str, headers: &[(&'static str, &str)]) -> Client {
+async fn opened(listening: &Listening, query: &str, headers: &[(&str, &str)]) -> Client {
     let client = open(listening, query, headers).await;
     client.unwrap_or_else(|refused| panic!("{query}: {refused:?}"))
 }
@@ -79,7 +89,7 @@ impl Client {
     }
 
     /// Returns the next event, with its line feed.
-    async fn next_event(&mut self) -> String {
+    pub(super) async fn next_event(&mut self) -> String {
         match self.next().await {
             Message::Text(event) => event.to_string(),
             other => panic!("the server sent {other:?}"),
