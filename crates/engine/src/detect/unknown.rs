@@ -1,7 +1,6 @@
 //! Remembers the objects of one feed (the watch of one resource) for which it is unknown whether an
 //! operation is in flight. There are two reasons: an evaluation failed, or a rule set was not
-//! evaluated because it is throttled. A rule set is throttled if it uses too many evaluation steps
-//! or too much time.
+//! evaluated because it is throttled. A rule set is throttled if its evaluations take too much time.
 //!
 //! The [`Activity`](crate::rules::Activity) of each rule set counts these objects. The count is
 //! used for the status of the rule set and for `Warning` headers in responses to clients.
@@ -209,7 +208,7 @@ impl UnknownObjects {
     /// [`Activity`](crate::rules::Activity) of the rule set.
     pub(super) fn update_throttled(&mut self, budgets: &RuleSetBudgets) {
         for (index, rule_set) in self.book.rule_sets.iter().enumerate() {
-            let now = budgets.is_throttled(index, rule_set);
+            let now = budgets.is_throttled(rule_set);
             let before = std::mem::replace(&mut self.throttled[index], now);
             match (before, now) {
                 (false, true) => rule_set.activity.throttle(),

@@ -215,8 +215,8 @@ impl Activity {
         self.missed().feeds.iter().any(|feed| feed.is_late(now))
     }
 
-    /// Records that a watch begins to throttle the rule set. A watch throttles a rule set that
-    /// exhausts its evaluation steps on several consecutive objects, or that takes too much time.
+    /// Records that a watch begins to throttle the rule set. A watch throttles a rule set whose
+    /// evaluations take too much time, or that reads `now` on too many objects.
     pub fn throttle(&self) {
         self.missed().throttling += 1;
     }

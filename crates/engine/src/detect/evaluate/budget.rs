@@ -3,18 +3,15 @@
 //! rule sets of one resource.
 //!
 //! All rule sets share the evaluation steps that are available for one object. A rule set may use
-//! all remaining steps, except a reserved share for each later rule set. If a rule set exhausts its
-//! budget on ten consecutive objects, it is throttled: the server evaluates it on only one object
-//! every ten seconds.
+//! all remaining steps, except a reserved share for each later rule set.
 //!
-//! A rule set is also throttled if its evaluations take too much time ([`EvaluationTime`]).
+//! A rule set is throttled if its evaluations take too much time ([`EvaluationTime`]).
 
 #[cfg(test)]
 mod tests;
 
 use crate::rules::{EvaluationInstant, EvaluationTime, RuleSet};
 use ifo_cel::STEPS_PER_OBJECT;
-use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,40 +21,18 @@ use std::time::Duration;
 /// rule reads.
 const MAX_SHARE: u64 = 2_000;
 
-/// Number of consecutive objects on which a rule set must exhaust its budget to be throttled. One
-/// object is not enough, because a single object can be unusually large.
-const MAX_EXHAUSTED: u8 = 10;
-
-/// Time in seconds between two evaluations of a throttled rule set. An evaluation of
-/// [`STEPS_PER_OBJECT`] steps takes at most about 30 ms, so one evaluation in ten seconds costs
-/// little.
-const RETRY_SECONDS: i64 = 10;
-
 /// The evaluation budgets of the rule sets of one rule book. The default value does not measure
 /// time.
 #[derive(Debug, Default)]
 pub struct RuleSetBudgets {
-    /// The use of each rule set, in the order of the rule book.
-    usage: Vec<RuleSetUsage>,
     time: Arc<EvaluationTime>,
     /// Time that evaluations have taken since the last [`RuleSetBudgets::reset_spent`].
     spent: Duration,
 }
 
-/// The budget use of one rule set on earlier objects.
-#[derive(Clone, Copy, Debug, Default)]
-struct RuleSetUsage {
-    /// Number of consecutive objects on which the rule set exhausted its budget, up to
-    /// [`MAX_EXHAUSTED`].
-    exhausted: u8,
-    /// Time from which a throttled rule set may be evaluated again, in seconds since 1970.
-    retry: i64,
-}
-
 /// The remaining steps for the evaluations on one object.
 pub(super) struct ObjectBudget<'a> {
     budgets: &'a mut RuleSetBudgets,
-    now: i64,
     left: u64,
     share: u64,
     /// Number of rule sets that cover the object and have not been evaluated yet.
@@ -77,37 +52,22 @@ impl RuleSetBudgets {
         }
     }
 
-    /// Begins the evaluations on the next object. `rule_sets` is the number of rule sets in the
-    /// rule book. `covering` is the number of rule sets that cover the object.
-    pub(super) fn begin_object(
-        &mut self,
-        rule_sets: usize,
-        covering: usize,
-        now: Timestamp,
-    ) -> ObjectBudget<'_> {
-        self.usage.resize(rule_sets, RuleSetUsage::default());
+    /// Begins the evaluations on the next object. `covering` is the number of rule sets that cover the
+    /// object.
+    pub(super) fn begin_object(&mut self, covering: usize) -> ObjectBudget<'_> {
         let remaining = u64::try_from(covering).unwrap_or(u64::MAX);
         ObjectBudget {
             clock: self.time.now(),
             free_time: EvaluationTime::free_time(covering),
             budgets: self,
-            now: now.as_second(),
             left: STEPS_PER_OBJECT,
             share: MAX_SHARE.min(STEPS_PER_OBJECT / remaining.max(1)),
             remaining_rule_sets: remaining,
         }
     }
-}
 
-impl RuleSetBudgets {
-    /// Returns true if the rule set at `index` is throttled, because it exhausted its budget on ten
-    /// consecutive objects, or because its evaluations took too much time.
-    pub fn is_throttled(&self, index: usize, rule_set: &RuleSet) -> bool {
-        let usage = self.usage.get(index);
-        usage.is_some_and(|usage| usage.exhausted >= MAX_EXHAUSTED) || self.exceeds_time(rule_set)
-    }
-
-    fn exceeds_time(&self, rule_set: &RuleSet) -> bool {
+    /// Returns true if the rule set is throttled, because its evaluations took too much time.
+    pub fn is_throttled(&self, rule_set: &RuleSet) -> bool {
         let account = rule_set.activity.time();
         if account.is_exhausted()
             && let Some(now) = self.time.now()
@@ -131,55 +91,23 @@ impl RuleSetBudgets {
 }
 
 impl ObjectBudget<'_> {
-    /// Returns the number of steps that the rule set at `index` may use. Returns None if the rule
-    /// set is throttled and must not be evaluated now.
-    pub(super) fn steps_for(&mut self, index: usize, rule_set: &RuleSet) -> Option<u64> {
+    /// Returns the number of steps that the next rule set may use. Returns None if the rule set is
+    /// throttled and must not be evaluated now.
+    pub(super) fn steps_for(&mut self, rule_set: &RuleSet) -> Option<u64> {
+        self.remaining_rule_sets = self.remaining_rule_sets.saturating_sub(1);
         let has_time = self.clock.is_none_or(|now| {
             let time = &self.budgets.time;
             time.may_evaluate(rule_set.activity.time(), now.at)
         });
-        self.remaining_rule_sets = self.remaining_rule_sets.saturating_sub(1);
-        if has_time {
-            self.steps_left_for(index)
-        } else {
-            None
-        }
-    }
-
-    fn steps_left_for(&mut self, index: usize) -> Option<u64> {
         let reserved = self.remaining_rule_sets.saturating_mul(self.share);
-        let allowed = self.left.saturating_sub(reserved);
-        if let Some(usage) = self.budgets.usage.get_mut(index)
-            && usage.exhausted >= MAX_EXHAUSTED
-        {
-            // If `wait` is longer than `RETRY_SECONDS`, the clock was set back. In this case, the
-            // server evaluates the rule set at once.
-            let wait = usage.retry.saturating_sub(self.now);
-            if (1..=RETRY_SECONDS).contains(&wait) {
-                return None;
-            }
-            usage.retry = self.now.saturating_add(RETRY_SECONDS);
-        }
-        Some(allowed)
+        has_time.then(|| self.left.saturating_sub(reserved))
     }
 
-    /// Records that the rule set at `index` was allowed to use `taken` steps and did not use `rest`
-    /// of them. If `rest` is 0, the rule set has exhausted its budget. Also charges the time since
-    /// the last evaluation to the rule set.
-    pub(super) fn give_back(&mut self, index: usize, rule_set: &RuleSet, taken: u64, rest: u64) {
+    /// Records that the rule set has used this number of steps. Also charges the time since the last
+    /// evaluation to the rule set.
+    pub(super) fn charge(&mut self, rule_set: &RuleSet, steps: u64) {
         self.charge_time(rule_set);
-        self.left = self.left.saturating_sub(taken.saturating_sub(rest));
-        let Some(usage) = self.budgets.usage.get_mut(index) else {
-            return;
-        };
-        if rest == 0 {
-            usage.exhausted = usage.exhausted.saturating_add(1).min(MAX_EXHAUSTED);
-            if usage.exhausted == MAX_EXHAUSTED {
-                usage.retry = self.now.saturating_add(RETRY_SECONDS);
-            }
-        } else {
-            usage.exhausted = 0;
-        }
+        self.left = self.left.saturating_sub(steps);
     }
 
     /// Charges the time since the last call, or since the beginning, to a rule set.

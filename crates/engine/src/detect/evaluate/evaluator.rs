@@ -85,8 +85,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
     }
 
     /// Reports all operations of a throttled rule set as unknown, and evaluates no rule. A rule set
-    /// is throttled if it uses too many evaluation steps or too much time. No failure is stored,
-    /// because the status of the rule set already reports the throttling.
+    /// is throttled if its evaluations take too much time. No failure is stored, because the status of the rule set already reports the throttling.
     pub(super) fn skip_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         for rule in &rule_set.rules {
             self.meter

@@ -41,7 +41,7 @@ pub fn evaluate(
 }
 
 /// Evaluates the object like [`evaluate`], except that a rule set can be throttled because of
-/// earlier evaluations with the same `budgets`. A throttled rule set is evaluated only rarely. All
+/// the time of earlier evaluations with the same `budgets`. A throttled rule set is evaluated only rarely. All
 /// other evaluations skip this rule set, and return its operations in [`Evaluation::unknown`]. The
 /// caller must keep separate `budgets` for each rule book.
 pub(super) fn evaluate_within(
@@ -58,7 +58,7 @@ pub(super) fn evaluate_within(
         .filter(|text| !text.is_empty());
     let covers = |rule_set: &&Arc<RuleSet>| rule_set.covers(namespace);
     let covering = book.rule_sets.iter().filter(covers).count();
-    let mut object_budget = budgets.begin_object(book.rule_sets.len(), covering, now);
+    let mut object_budget = budgets.begin_object(covering);
     let mut budget = Budget { left: 0 };
     let mut evaluator = ObjectEvaluator {
         scope: EvaluationScope::new(doc, now, &mut budget),
@@ -71,7 +71,7 @@ pub(super) fn evaluate_within(
         computed_outcomes: 0,
         messages: HashSet::new(),
     };
-    for (index, rule_set) in book.rule_sets.iter().enumerate() {
+    for rule_set in &book.rule_sets {
         if !rule_set.covers(namespace) {
             continue;
         }
@@ -83,7 +83,7 @@ pub(super) fn evaluate_within(
             object_budget.charge_time(rule_set);
             continue;
         }
-        let Some(taken) = object_budget.steps_for(index, rule_set) else {
+        let Some(taken) = object_budget.steps_for(rule_set) else {
             evaluator.skip_rule_set(rule_set);
             evaluator.evaluation.time_dependent.push(rule_set.clone());
             // Otherwise, the next rule set would pay for this time.
@@ -96,7 +96,8 @@ pub(super) fn evaluate_within(
         if evaluator.scope.read_now {
             evaluator.evaluation.time_dependent.push(rule_set.clone());
         }
-        object_budget.give_back(index, rule_set, taken, evaluator.scope.budget.left);
+        let used = taken.saturating_sub(evaluator.scope.budget.left);
+        object_budget.charge(rule_set, used);
     }
     Ok(evaluator.evaluation)
 }

@@ -1,12 +1,14 @@
 //! Tests which operations, values and failures the evaluation of rules on an object yields.
 
 use super::*;
-use crate::rules::{self, compile};
+use crate::rules::{self, EvaluationTime, RULE_SET_ALLOWANCE, compile};
 use ifo_api::Gvr;
 use ifo_api::Text;
 use ifo_api::live::State;
 use ifo_cel::Doc;
 use serde_json::{Value, json};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 mod error_texts;
 
@@ -620,19 +622,21 @@ fn the_detections_of_a_throttled_rule_set_are_unknown() {
     let object = json!({"metadata": {"name": "a"}, "moving": true, "l": list}).to_string();
     let doc = Doc::parse(object.as_bytes(), &book.projection).expect("the object is valid JSON");
     let now = "2026-11-21T10:00:00Z".parse().expect("the time is valid");
-    let mut budgets = RuleSetBudgets::default();
-    let mut failed = Vec::new();
-    for _ in 0..20 {
+    let clock = Arc::new(Mutex::new(Instant::now()));
+    let read = clock.clone();
+    let read = move || *read.lock().expect("no test panics with the lock");
+    let mut budgets = RuleSetBudgets::new(Arc::new(EvaluationTime::new(read)));
+    let mut evaluate = || {
         let evaluation = evaluate_within(&book, &doc, now, &(), &mut budgets);
         let evaluation = evaluation.expect("the object has a name");
-        let have_values: Vec<_> = evaluation
-            .findings
-            .iter()
-            .map(|it| it.values.is_some())
-            .collect();
+        let findings = evaluation.findings.iter();
+        let have_values: Vec<_> = findings.map(|it| it.values.is_some()).collect();
         assert_eq!(have_values, [false, true]);
-        failed.push(evaluation.failures.len());
-    }
-    assert_eq!(failed.iter().sum::<usize>(), 10, "{failed:?}");
-    assert_eq!(failed.last(), Some(&0));
+        evaluation.failures.len()
+    };
+    assert_eq!(evaluate(), 1, "the rule exhausts its budget");
+    let account = book.rule_sets[0].activity.time();
+    let now = *clock.lock().expect("no test panics with the lock");
+    account.charge(Duration::from_secs(2), now, RULE_SET_ALLOWANCE);
+    assert_eq!(evaluate(), 0, "the rule is not evaluated");
 }
