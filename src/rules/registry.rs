@@ -298,13 +298,9 @@ impl Registry {
     /// their target has not been read completely or its watch is interrupted. Invalid rule sets are
     /// not included.
     pub(super) fn unsynced_rule_sets(&self) -> BTreeSet<String> {
-        let is_unsynced = |(name, known): &(&String, &RegisteredRuleSet)| match &known.compiled {
-            None => true,
-            Some(Ok(_)) => {
-                let target = self.targets.get(&known.target);
-                target.is_none_or(|target| target.is_unsynced(name))
-            }
-            Some(Err(_)) => false,
+        let is_unsynced = |(name, known): &(&String, &RegisteredRuleSet)| {
+            let not_ready = NotReady::of(&self.health(name, known));
+            not_ready.is_some_and(|it| it.is_unsynced())
         };
         let unsynced = self.rule_sets.iter().filter(is_unsynced);
         unsynced.map(|(name, _)| name.clone()).collect()

@@ -16,12 +16,13 @@ const COMPILING: &str = "Compiling";
 /// Reason of `Ready` while the objects of the target are being listed.
 const PENDING: &str = "Pending";
 
-/// Message of `Ready` while a feed (a watch of the target) throttles the rule set: its rules use too
-/// many evaluation steps or too much time, so the server evaluates them on only some objects.
-const THROTTLED: &str = "The rules take too much of the server's time, they exhausted their evaluation steps on ten \
-     objects in a row, or they read `now` on more objects than the server stores. Until the rules \
-     are cheaper, they are evaluated on only some objects. \
-     See the section on cost in docs/rules.md.";
+/// Reason of `Ready` while discovery of the target or its watch fails.
+pub(super) const WATCH_FAILED: &str = "WatchFailed";
+
+/// Message of `Ready` while a feed (a watch of the target) throttles the rule set.
+const THROTTLED: &str = "The rules take too much of the server's time, or they read `now` on more objects than the server \
+     stores. Until the rules are cheaper, they are evaluated on only some objects. See the section on \
+     cost in docs/rules.md.";
 
 /// Message of `Ready` while changes of the target wait for more than
 /// [`MAX_LAG`](ifo_engine::rules::MAX_LAG). The message does not contain the waiting time, so that
@@ -97,16 +98,12 @@ impl NotReady {
         match (&health.watch, health.look_up_failure) {
             (WatchState::Failed(message), _) => {
                 let message = message.as_str();
-                Some(Self::new(
-                    "WatchFailed",
-                    message,
-                    "target cannot be watched",
-                ))
+                Some(Self::new(WATCH_FAILED, message, "target cannot be watched"))
             }
             (WatchState::Pending, Some(failure)) => {
                 let message = format!("discovery of {} failed: {failure}", health.target);
                 Some(Self::new(
-                    "WatchFailed",
+                    WATCH_FAILED,
                     message,
                     "discovery of the target failed",
                 ))
@@ -117,6 +114,11 @@ impl NotReady {
             }
             (WatchState::Active, _) => None,
         }
+    }
+
+    /// Returns true if the rules are being compiled, or if the target has not been read completely.
+    pub(super) fn is_unsynced(&self) -> bool {
+        matches!(self.reason, COMPILING | PENDING | WATCH_FAILED)
     }
 
     /// Returns the reason why a watched rule set may miss operations.
@@ -234,7 +236,7 @@ impl ReportedRuleSet {
         Some(Gap {
             rule_set: self.name.clone(),
             reason: warning,
-            is_being_read: matches!(reason, PENDING | COMPILING),
+            is_being_read: matches!(reason, COMPILING | PENDING),
             component: spec.map_or_else(Text::default, |spec| spec.component.as_str().into()),
             kind: self.kind.as_ref().map(|(kind, _)| kind.clone()),
             operations,

@@ -1,6 +1,6 @@
 //! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
-use super::states::NotReady;
+use super::states::{NotReady, WATCH_FAILED};
 use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, OperationRuleSetStatus,
 };
@@ -67,7 +67,7 @@ pub(super) fn stays(health: &RuleSetHealth<'_>, written: &OperationRuleSetStatus
     match (health.compiled, health.resolution) {
         (None, _) | (_, None) => true,
         (Some(Ok(_)), Some(Resolution::Served { .. })) => {
-            let was_watched = written.watch_active || find(written, "WatchFailed").is_some();
+            let was_watched = written.watch_active || find(written, WATCH_FAILED).is_some();
             let is_usable = UnusableTarget::of(health).is_none();
             health.watch == WatchState::Pending && was_watched && is_usable
         }
@@ -100,9 +100,9 @@ pub(super) fn compute(
     if let Some(NotReady {
         reason, message, ..
     }) = &fixed
-        && *reason == "WatchFailed"
+        && *reason == WATCH_FAILED
     {
-        conditions.add("WatchFailed", "True", "WatchFailed", message);
+        conditions.add(WATCH_FAILED, "True", WATCH_FAILED, message);
     }
     let watch_active = fixed.is_none();
     let mut not_ready = fixed;

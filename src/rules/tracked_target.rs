@@ -186,33 +186,6 @@ impl TrackedTarget {
         })
     }
 
-    /// Returns true if the rule set `name` may miss operations, because the server has not read all
-    /// objects of its target, or because a watch of the target is interrupted.
-    pub(super) fn is_unsynced(&self, name: &str) -> bool {
-        match (&self.resolution, &self.published) {
-            (Some(Resolution::NotServed { .. }), _) => false,
-            (Some(Resolution::Served { .. }), Some(book)) if !self.stale => {
-                let mut rule_sets = book.rule_sets.iter();
-                let own = rule_sets.find(|rule_set| &*rule_set.name == name);
-                own.is_some_and(|own| !self.is_read(book, own))
-            }
-            (Some(Resolution::Served { .. }), None) => self.stale,
-            (Some(Resolution::Served { .. } | Resolution::Unknown { .. }) | None, _) => true,
-        }
-    }
-
-    /// Returns true if every feed of the rule set is up to date.
-    fn is_read(&self, book: &RuleBook, rule_set: &RuleSet) -> bool {
-        feed_namespaces(book, rule_set)
-            .into_iter()
-            .all(|namespace| {
-                let mut feeds = self.feeds.iter();
-                feeds.any(|(source, failure)| {
-                    source.namespace.as_deref() == namespace && failure.is_none()
-                })
-            })
-    }
-
     pub(super) fn resolution(&self) -> Option<&Resolution> {
         self.resolution.as_ref()
     }
