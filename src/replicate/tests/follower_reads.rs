@@ -21,7 +21,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::example;
 use serde_json::json;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -44,6 +44,9 @@ struct FakeLeader {
     cluster_answered: Mutex<Option<tokio::time::Instant>>,
     /// The number of events that the stream of changes may still send. Each event takes one permit.
     event_permits: Arc<tokio::sync::Semaphore>,
+    /// True if the follower cannot decode the second page of a list, for example because the leader
+    /// runs another release.
+    is_undecodable: AtomicBool,
 }
 
 impl FakeLeader {
@@ -77,17 +80,28 @@ impl Link for FakeLink {
     fn page<'a>(
         &'a self,
         at: Rv,
-        _: Option<&'a str>,
+        token: Option<&'a str>,
     ) -> BoxFuture<'a, Result<ObjectPage, LinkError>> {
+        let is_undecodable = self.0.is_undecodable.load(Ordering::Relaxed);
+        if token.is_some() && is_undecodable {
+            let error = LinkError::Failed("cannot decode n/b".to_owned());
+            return std::future::ready(Err(error)).boxed();
+        }
         let listed = self
             .0
             .reader
             .list(&index::OPERATIONS, ReadVersion::Exact(at));
         let page = listed.map_err(|_| LinkError::Gone).map(|(_, entries)| {
             let object = |it: &Arc<IndexEntry>| (it.key().clone(), it.rv(), it.object().clone());
+            // The first page has one object, and the second page has the others.
+            let (first, rest) = entries.split_at(entries.len().min(1));
+            let (objects, next) = match token {
+                None => (first, Some("rest".to_owned())),
+                Some(_) => (rest, None),
+            };
             ObjectPage {
-                objects: entries.iter().map(object).collect(),
-                next: None,
+                objects: objects.iter().map(object).collect(),
+                next,
             }
         });
         std::future::ready(page).boxed()
@@ -184,6 +198,11 @@ impl LeaderAndFollower {
 
     /// Starts the follower with an empty index at the resourceVersion `head`.
     fn start(head: Rv) -> Self {
+        Self::start_with(index_from(BOUNDS, head), false)
+    }
+
+    /// Starts a follower with this index.
+    fn start_with((mut follower, reader): (Writer, IndexReader), is_undecodable: bool) -> Self {
         let term = Term::from("pod_1");
         let (mut writer, leader_reader) = index_from(BOUNDS, Rv(0));
         writer.begin(Rv(1_000)).unwrap();
@@ -200,8 +219,8 @@ impl LeaderAndFollower {
             latency: Mutex::default(),
             cluster_answered: Mutex::default(),
             event_permits: Arc::new(tokio::sync::Semaphore::new(1_000)),
+            is_undecodable: is_undecodable.into(),
         });
-        let (mut follower, reader) = index_from(BOUNDS, head);
         let named = Leader {
             term,
             address: "leader:1".to_owned(),
@@ -277,6 +296,26 @@ async fn a_follower_with_a_version_unknown_to_the_leader_copies_the_whole_state(
     in_sync.wait_for(Option::is_some).await.unwrap();
     assert_eq!(pair.follower_reader.head(), Rv(1_003));
     assert!(LeaderAndFollower::listed(&pair.follower_reader, 1_500).is_none());
+    assert_eq!(pair.follower_reader.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_keeps_its_copy_until_it_can_decode_all_objects_of_the_leader() {
+    let (mut follower, reader) = index_from(BOUNDS, Rv(0));
+    follower.begin(Rv(1_500)).unwrap();
+    let copied = vec![put("copied", 1)];
+    let version = VersionAssignment::Exact(Rv(1_501));
+    follower.commit(copied, version).unwrap();
+    let pair = LeaderAndFollower::start_with((follower, reader), true);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(pair.follower_reader.head(), Rv(1_501));
+    let (_, copied) = pair.follower_reader.get(&Key::new("n", "copied"));
+    assert!(copied.is_some());
+    assert!(pair.in_sync.borrow().is_none());
+    pair.leader.is_undecodable.store(false, Ordering::Relaxed);
+    let mut in_sync = pair.in_sync.clone();
+    in_sync.wait_for(Option::is_some).await.unwrap();
+    assert_eq!(pair.follower_reader.head(), Rv(1_003));
     assert_eq!(pair.follower_reader.len(), 3);
 }
 
