@@ -17,7 +17,7 @@ use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, IndexReader, Resource, Rv, Writer};
 use crate::replicate::peer_requests;
 use crate::replicate::{Leadership, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask};
-use crate::resources::{self, OperationHooks, SharedShortNames, gate_webhook};
+use crate::resources::{self, OperationHooks, SharedShortNames, SubjectVisibility, gate_webhook};
 use crate::rules::Report;
 use crate::telemetry::{IndexSample, Metrics};
 use aggregated_apiserver::serve::{
@@ -214,6 +214,13 @@ impl App {
             resources::operation_records(self.operations.clone()),
             resources::activities(self.operations.clone()),
         ];
+        if let Some(authorize) = access.authorize_subjects {
+            let kinds = self.short_names_of_kinds.clone();
+            let cluster_namespace = self.common.cluster_operations_namespace.as_str().into();
+            let reader = self.operations.clone();
+            SubjectVisibility::new(reader, kinds, cluster_namespace, authorize)
+                .restrict(&mut served);
+        }
         served.extend(more);
         let hooks = Arc::new(OperationHooks {
             reader: self.operations.clone(),
@@ -315,10 +322,12 @@ async fn wait_while_unready(signals: &mut Signals) -> anyhow::Result<()> {
     }
 }
 
-/// The authenticator and the authorizer of requests.
+/// The authenticator and the authorizers of requests.
 struct Access {
     authenticate: Arc<dyn aggregated_apiserver::auth::Authenticate>,
     authorize: Arc<dyn aggregated_apiserver::auth::Authorize>,
+    /// Decides which subjects a user may get, without a cache. None if the server hides no operations.
+    authorize_subjects: Option<Arc<dyn aggregated_apiserver::auth::Authorize>>,
 }
 
 /// Reads the state of the index that the metrics show.

@@ -6,7 +6,7 @@ mod flags;
 #[cfg(test)]
 mod tests;
 
-pub use flags::{Common, Demo, Persistence, Serve};
+pub use flags::{Common, Demo, Persistence, Serve, Visibility};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};

@@ -47,7 +47,7 @@ const SERVER_REGISTERS: &str =
 
 /// The kustomizations whose files become templates. Each entry has the condition of its templates.
 /// If the condition is empty, Helm always renders the templates.
-const FOLDERS: [(&str, &str); 11] = [
+const FOLDERS: [(&str, &str); 12] = [
     ("deploy/base", ""),
     ("deploy/crd", ".Values.crds.enabled"),
     // In persistence mode, the server writes operations as custom resources of this CRD. The chart
@@ -75,6 +75,10 @@ const FOLDERS: [(&str, &str); 11] = [
     (
         "deploy/components/gate-webhook",
         ".Values.gateWebhook.enabled",
+    ),
+    (
+        "deploy/components/subject-visibility",
+        "eq .Values.visibility \"subject\"",
     ),
     ("deploy/components/monitoring", ".Values.monitoring.enabled"),
     ("deploy/components/register", SERVER_REGISTERS),

@@ -14,13 +14,13 @@ use super::leader_term::keep_readiness;
 use super::listener::bind;
 use super::server_pipeline::BeginTerm;
 use super::{Access, App, Signals, Started};
-use crate::config::{Common, Serve};
+use crate::config::{Common, Serve, Visibility};
 use crate::observe::{ConnectOptions, Connection, connect};
 use crate::replicate::link::{AUDIENCE, TERM_HEADER};
 use crate::replicate::{self, ClusterLeases, CopyStart, HttpLinkFactory, Mirror};
 use crate::resources::SharedShortNames;
 use aggregated_apiserver::auth::{
-    AuthenticationConfig, ClusterAuthenticator, ClusterAuthorizer, Peers,
+    AuthenticationConfig, Authorize, ClusterAuthenticator, ClusterAuthorizer, Peers,
 };
 use aggregated_apiserver::serve;
 use anyhow::Context as _;
@@ -63,7 +63,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let mut app = App::start(&common, true)?;
     let (listener, address) = bind(serve.bind_address, serve.secure_port)?;
 
-    let access = access(&mut app, &client).await?;
+    let access = access(&mut app, &client, serve.visibility).await?;
     let (tls, ca_bundle) = listener_tls::server_config(&mut app, &client, &serve).await?;
     let short_names = keep_short_names(client.clone(), app.short_names_of_kinds.clone());
     app.tasks.start("short names", short_names);
@@ -193,7 +193,7 @@ impl App {
 
 /// Creates the authenticator and the authorizer, which send `TokenReview` and `SubjectAccessReview`
 /// requests to the kube-apiserver.
-async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
+async fn access(app: &mut App, client: &Client, visibility: Visibility) -> anyhow::Result<Access> {
     let trust = AuthenticationConfig::load(client, START_TIMEOUT)
         .await
         .context("cannot read the CAs that authenticate clients")?;
@@ -211,6 +211,11 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
             app.metrics.api(),
         )),
         authorize: Arc::new(ClusterAuthorizer::new(client.clone(), app.metrics.api())),
+        authorize_subjects: (visibility == Visibility::Subject).then(|| {
+            let metrics = app.metrics.api();
+            let authorize = ClusterAuthorizer::without_cache(client.clone(), metrics);
+            Arc::new(authorize) as Arc<dyn Authorize>
+        }),
     })
 }
 

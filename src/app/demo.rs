@@ -87,6 +87,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let access = Access {
         authenticate: users.clone(),
         authorize: users.clone(),
+        authorize_subjects: None,
     };
     let (writer, rule_sets) = index::index(super::RING_BOUNDS);
     let stored = RuleSetStore::new(writer);

@@ -191,6 +191,9 @@ pub struct Serve {
     /// Serve the admission webhook, which refuses requests while something is in flight, and keep the caBundle in the ValidatingWebhookConfiguration ifo-gate up to date
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true)]
     pub gate_webhook: bool,
+    /// Operations that a user sees, in the namespaces in which the user may list operations: all of them (all), or those on objects that the user may get (subject)
+    #[arg(long, value_name = "MODE", value_enum, default_value_t)]
+    pub visibility: Visibility,
     /// Write the port of the server to this file when it listens
     #[arg(long, value_name = "FILE")]
     pub port_file: Option<PathBuf>,
@@ -240,6 +243,16 @@ pub enum Persistence {
     Off,
     /// The server writes operations as custom resources (persistence mode).
     Crs,
+}
+
+/// The operations that a user sees, in the namespaces in which the user may list operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Visibility {
+    /// All operations.
+    #[default]
+    All,
+    /// The operations on objects that the user may get.
+    Subject,
 }
 
 /// The settings of the demo.

@@ -55,5 +55,6 @@ pub fn activities(reader: IndexReader) -> Resource {
         fields: vec![field("status.idle", |it| Some(&idle(it)?.status))],
         reader,
         context: SharedShortNames::default(),
+        visibility: None,
     }
 }

@@ -9,7 +9,8 @@
 //! - The list shows the operations at an older resourceVersion, and the index has dropped the gaps of
 //!   this version while the answer was written.
 //!
-//! All other lists and watches of operations get the header `ifo-complete`.
+//! All other lists and watches of operations get the header `ifo-complete`, except if operations can be
+//! hidden from the user (`--visibility=subject`).
 //!
 //! A client can name rule sets in the header `ifo-ignored-rule-sets`, and send a label selector in
 //! the header `ifo-completeness-selector`. The answer then says nothing about the named rule sets,
@@ -70,7 +71,7 @@ pub(super) async fn warn(hooks: &OperationHooks, read: Read<'_>, response: &mut 
     };
     if let Some(incomplete) = incomplete {
         add_warning(&incomplete, response);
-    } else {
+    } else if !read.is_filtered {
         let complete = HeaderName::from_static(COMPLETE_HEADER);
         let value = HeaderValue::from_static("true");
         response.headers_mut().insert(complete, value);

@@ -17,12 +17,14 @@ mod records;
 mod rule_sets;
 #[cfg(test)]
 pub(crate) mod tests;
+mod visibility;
 
 pub use self::activities::activities;
 pub use self::cells::SharedShortNames;
 pub use self::operations::{LIVE_COLUMNS, inflight_operations};
 pub use self::records::operation_records;
 pub use self::rule_sets::operation_rule_sets;
+pub use self::visibility::SubjectVisibility;
 
 use crate::index::IndexReader;
 use crate::replicate::ReplicaStatus;

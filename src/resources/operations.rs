@@ -128,6 +128,7 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
         },
         reader,
         context: SharedShortNames::default(),
+        visibility: None,
     }
 }
 

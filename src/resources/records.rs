@@ -79,6 +79,7 @@ pub fn operation_records(reader: IndexReader) -> Resource {
         },
         reader,
         context: SharedShortNames::default(),
+        visibility: None,
     }
 }
 

@@ -59,6 +59,7 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         fields: Vec::new(),
         reader,
         context: SharedShortNames::default(),
+        visibility: None,
     }
 }
 

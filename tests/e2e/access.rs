@@ -87,6 +87,13 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
         let binding =
             format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings/viewer");
         cluster.admin.delete(&binding).await.ok();
+        // The open watch ends within a minute.
+        let is_refused = |all: &[serde_json::Value]| {
+            let last = all.last()?;
+            (last["type"] == "ERROR" && last["object"]["code"] == 403).then_some(())
+        };
+        events.until("the watch is refused", is_refused).await;
+        events.wait_for_end().await;
         eventually("the user may no longer list", async || {
             let answer = user.get(&OPERATION.path(Some(mine))).await;
             ok_if(answer.code == 403, answer)

@@ -15,13 +15,14 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tokio::sync::OnceCell;
 
-pub const COMPONENTS: [&str; 7] = [
+pub const COMPONENTS: [&str; 8] = [
     "persistence",
     "network-policy",
     "replicas",
     "monitoring",
     COMPONENT_OWNERS,
     GATE_WEBHOOK,
+    SUBJECT_VISIBILITY,
     REGISTER,
 ];
 
@@ -30,6 +31,9 @@ pub const COMPONENT_OWNERS: &str = "component-owners";
 
 /// The component with the admission webhook.
 pub const GATE_WEBHOOK: &str = "gate-webhook";
+
+/// The component with which each user sees the operations on the objects that the user may get.
+pub const SUBJECT_VISIBILITY: &str = "subject-visibility";
 
 /// The component with which the server creates its `APIService`.
 pub const REGISTER: &str = "register";
@@ -121,7 +125,8 @@ pub struct Choice {
 
 /// Returns combinations of components, sources of certificates and namespaces. To keep the number of
 /// combinations small, the component [`REGISTER`] is in exactly those combinations that have an even
-/// number of other components. [`COMPONENT_OWNERS`] and [`GATE_WEBHOOK`] are in all others.
+/// number of other components. [`COMPONENT_OWNERS`], [`GATE_WEBHOOK`] and [`SUBJECT_VISIBILITY`] are in
+/// all others.
 ///
 /// If [`full_size`] is false, there is one source of certificates and one namespace for each choice of
 /// components. The 16 remaining combinations still contain each pair of two components, of a component
@@ -129,10 +134,12 @@ pub struct Choice {
 fn choices() -> Vec<Choice> {
     let namespaces = [None, Some(NAMESPACE)];
     let mut choices = Vec::new();
-    for chosen in 0..1_usize << (COMPONENTS.len() - 3) {
+    for chosen in 0..1_usize << (COMPONENTS.len() - 4) {
         let is_chosen = |(bit, name): &(usize, &str)| match *name {
             REGISTER => chosen.count_ones().is_multiple_of(2),
-            COMPONENT_OWNERS | GATE_WEBHOOK => !chosen.count_ones().is_multiple_of(2),
+            COMPONENT_OWNERS | GATE_WEBHOOK | SUBJECT_VISIBILITY => {
+                !chosen.count_ones().is_multiple_of(2)
+            }
             _ => chosen >> bit & 1 == 1,
         };
         for (source, certificate_source) in CERTIFICATES.into_iter().enumerate() {
@@ -230,10 +237,13 @@ fn check_components(objects: &[Value], components: &[&str]) {
     assert_eq!(deployment["spec"]["replicas"], replicas);
     assert_eq!(args.contains(&"--register"), has(REGISTER));
     assert_eq!(args.contains(&"--gate-webhook"), has(GATE_WEBHOOK));
+    let is_filtered = args.contains(&"--visibility=subject");
+    assert_eq!(is_filtered, has(SUBJECT_VISIBILITY));
     for (name, component) in [
         ("ifo-gate", GATE_WEBHOOK),
         ("ifo-apiserver-register", REGISTER),
         ("ifo-component-owners", COMPONENT_OWNERS),
+        ("ifo-view-own", SUBJECT_VISIBILITY),
     ] {
         let mut names = objects.iter().map(|it| text(it, "/metadata/name"));
         assert_eq!(names.any(|it| it == name), has(component), "{name}");
@@ -255,8 +265,10 @@ fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
         let found = &object["metadata"]["namespace"];
         assert!(found.is_null() || found == expected, "{object}");
         let subjects = object["subjects"].as_array().into_iter().flatten();
-        // The ServiceAccount of Prometheus belongs to the installation of Prometheus.
-        for subject in subjects.filter(|subject| subject["name"] != "prometheus-k8s") {
+        // A group is in no namespace. The ServiceAccount of Prometheus belongs to the installation of
+        // Prometheus.
+        let is_ours = |it: &&Value| it["kind"] != "Group" && it["name"] != "prometheus-k8s";
+        for subject in subjects.filter(is_ours) {
             assert_eq!(subject["namespace"], namespace, "{object}");
         }
     }

@@ -7,7 +7,8 @@ mod kubelet;
 mod values;
 
 use crate::deploy_manifests::{
-    COMPONENT_OWNERS, GATE_WEBHOOK, NAMESPACE, REGISTER, only_object, rendered_choices,
+    COMPONENT_OWNERS, GATE_WEBHOOK, NAMESPACE, REGISTER, SUBJECT_VISIBILITY, only_object,
+    rendered_choices,
 };
 use crate::harness::{TestCluster, kubectl, shared, skip};
 use serde_json::Value;
@@ -193,6 +194,7 @@ fn value_of(component: &str) -> &'static str {
         "network-policy" => "networkPolicy.enabled=true",
         COMPONENT_OWNERS => "componentOwners.enabled=true",
         GATE_WEBHOOK => "gateWebhook.enabled=true",
+        SUBJECT_VISIBILITY => "visibility=subject",
         "replicas" => "replicas=3",
         "monitoring" => "monitoring.enabled=true",
         REGISTER => "apiService.createdBy=server",

@@ -62,6 +62,7 @@ mod rules_check;
 mod shipped_roles;
 mod support_bundle;
 mod targets;
+mod visibility;
 mod warnings_about_missing_operations;
 mod websocket_clients;
 mod writes_to_the_cluster;

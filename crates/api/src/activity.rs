@@ -3,7 +3,7 @@
 //! descriptions of the fields.
 
 use crate::Text;
-use crate::metadata::{Condition, Metadata, Time, UnknownFields};
+use crate::metadata::{Condition, Metadata, Time, UnknownFields, shared_text};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,8 @@ pub const OPERATIONS_IN_FLIGHT: &str = "OperationsInFlight";
 pub const NOT_YET_READ: &str = "NotYetRead";
 /// Reason of `Idle=Unknown` if a rule set does not work, so that operations may be missing.
 pub const RULE_SETS_NOT_WORKING: &str = "RuleSetsNotWorking";
+/// Reason of `Idle=Unknown` if the server hides operations from the user (`--visibility=subject`).
+pub const FILTERED: &str = "Filtered";
 
 /// The answer to the question whether anything is in flight in one namespace, on one node, in one
 /// component or in the whole cluster. At no resourceVersion is an activity idle while one of its
@@ -55,7 +57,7 @@ pub struct Activity {
 pub struct ActivityStatus {
     /// The condition `Idle`. True: nothing is in flight. False: operations are in flight. Unknown:
     /// no operation is known, but operations may be missing, because targets have not been read yet
-    /// or rule sets do not work. lastTransitionTime is the time since which the status has been the
+    /// or rule sets do not work, or operations may be hidden from you. lastTransitionTime is the time since which the status has been the
     /// same.
     #[schemars(with = "Vec<v1::Condition>")]
     pub conditions: Vec<Condition>,
@@ -98,5 +100,36 @@ impl Activity {
     pub fn idle(&self) -> Option<&Condition> {
         let mut conditions = self.status.conditions.iter();
         conditions.find(|condition| *condition.type_ == *IDLE)
+    }
+
+    /// Returns the activity for a user from whom operations can be hidden. `seen` has the numbers of
+    /// the operations that the user sees, or is None if the user sees none. No field depends on other
+    /// operations.
+    #[must_use]
+    pub fn filtered(&self, seen: Option<&ActivityStatus>) -> Self {
+        let seen = seen.cloned().unwrap_or_default();
+        let message = format!(
+            "{} in flight on objects that you may get. Others may be hidden.",
+            match seen.operations {
+                1 => "1 operation is".to_owned(),
+                count => format!("{count} operations are"),
+            }
+        );
+        let idle = Condition {
+            last_transition_time: self.metadata.creation_timestamp,
+            message: message.into(),
+            observed_generation: None,
+            reason: shared_text(FILTERED),
+            status: shared_text("Unknown"),
+            type_: shared_text(IDLE),
+            unknown: UnknownFields::new(),
+        };
+        Self {
+            status: ActivityStatus {
+                conditions: vec![idle],
+                ..seen
+            },
+            ..self.clone()
+        }
     }
 }

@@ -18,15 +18,22 @@ pub struct NamedResource<'a> {
     pub short_names: Vec<&'a str>,
 }
 
-/// The short name of each kind that has one.
+/// The plural and the short name of each kind.
 ///
 /// A short name counts only if kubectl finds exactly this resource with it. For example, OLM and
 /// Kubernetes have resources with the short name `ip`: install plans and IP addresses. So neither of
 /// them is shortened. A kind of one word, such as `Node`, is not shortened either.
 #[derive(Debug, Default)]
 pub struct ShortNames {
-    /// For each kind, the API group and the short name of each resource with this kind.
-    by_kind: HashMap<String, Vec<(String, String)>>,
+    /// For each kind, the resources with this kind.
+    by_kind: HashMap<String, Vec<ResourceNames>>,
+}
+
+#[derive(Debug)]
+struct ResourceNames {
+    group: String,
+    plural: String,
+    short_name: Option<String>,
 }
 
 impl ShortNames {
@@ -71,29 +78,54 @@ impl ShortNames {
                     .insert((it.group, it.plural));
             }
         }
-        let mut by_kind: HashMap<String, Vec<(String, String)>> = HashMap::new();
+        let mut by_kind: HashMap<String, Vec<ResourceNames>> = HashMap::new();
         for it in resources {
             let capitals = it.kind.chars().filter(char::is_ascii_uppercase).count();
             let mut names = it.short_names.iter();
-            let Some(name) = names.find(|name| owners[**name].len() == 1) else {
-                continue;
-            };
+            let name = names.find(|name| capitals > 1 && owners[**name].len() == 1);
+            let short_name = name.map(|name| (*name).to_owned());
             let known = by_kind.entry(it.kind.to_owned()).or_default();
-            if capitals > 1 && known.iter().all(|(group, _)| group != it.group) {
-                known.push((it.group.to_owned(), (*name).to_owned()));
+            match known.iter_mut().find(|known| known.group == it.group) {
+                Some(known) => known.short_name = known.short_name.take().or(short_name),
+                None => known.push(ResourceNames {
+                    group: it.group.to_owned(),
+                    plural: it.plural.to_owned(),
+                    short_name,
+                }),
             }
         }
         Self { by_kind }
     }
 
+    /// Returns true if discovery has not been read.
+    pub fn is_empty(&self) -> bool {
+        self.by_kind.is_empty()
+    }
+
+    fn resource(&self, api_version: &str, kind: &str) -> Option<&ResourceNames> {
+        let group = group_of(api_version);
+        let mut known = self.by_kind.get(kind)?.iter();
+        known.find(|resource| resource.group == group)
+    }
+
+    /// Returns the plural of the kind in the group of `api_version`. Returns None if discovery does not
+    /// serve the kind.
+    pub fn plural(&self, api_version: &str, kind: &str) -> Option<&str> {
+        Some(&self.resource(api_version, kind)?.plural)
+    }
+
     /// Returns the short name of the kind in the group of `api_version` (`group/version`, or only
     /// the version for the core group). If the kind has no short name, returns the kind.
     pub fn name<'a>(&'a self, api_version: &str, kind: &'a str) -> &'a str {
-        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        let mut known = self.by_kind.get(kind).into_iter().flatten();
-        let found = known.find(|(of, _)| of == group);
-        found.map_or(kind, |(_, name)| name)
+        let resource = self.resource(api_version, kind);
+        let name = resource.and_then(|resource| resource.short_name.as_deref());
+        name.unwrap_or(kind)
     }
+}
+
+/// Returns the group of `group/version`. The core group is empty.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 #[cfg(test)]

@@ -18,10 +18,14 @@ mod replicas;
 mod request_log;
 mod tables;
 mod tls_listener;
+mod visibility;
 mod watches;
 mod websockets;
 
-use super::{OperationHooks, activities, gate_webhook, inflight_operations, operation_rule_sets};
+use super::{
+    OperationHooks, SubjectVisibility, activities, gate_webhook, inflight_operations,
+    operation_rule_sets,
+};
 use crate::demo::kinds;
 use crate::index::{
     Bounds, Key, Resource, Rv, VersionAssignment, Write, Writer, index_from, index_key,
@@ -108,6 +112,8 @@ pub fn no_gaps() -> Gaps {
 /// - The user `nobody` is denied all access.
 /// - The user `tenant` is denied access to rule sets.
 /// - The answer for the user `unsure` is an error.
+/// - For the user `briefly`, the first request is allowed, the second answer is an error, and
+///   later requests are denied.
 ///
 /// All other requests are allowed.
 #[derive(Default)]
@@ -135,6 +141,10 @@ impl Authorize for RecordingAuthorizer {
                 reason: String::new(),
             }),
             "tenant" if is_for_rule_sets(attributes) => Ok(AccessDecision::Deny {
+                reason: String::new(),
+            }),
+            "briefly" if self.count() == 2 => Err(Undecided("no connection".to_owned())),
+            "briefly" if self.count() > 2 => Ok(AccessDecision::Deny {
                 reason: String::new(),
             }),
             "unsure" => Err(Undecided("no connection".to_owned())),
@@ -196,7 +206,18 @@ impl Fixture {
         fixture
     }
 
+    /// Creates a server with visibility by subject. `rights` decides who may get a subject.
+    pub fn filtered(rights: Arc<dyn Authorize>) -> Self {
+        let fixture = Self::build_with(1 << 20, Limits::default(), Some(rights));
+        fixture.readiness.set_synced();
+        fixture
+    }
+
     fn build(bytes: usize, limits: Limits) -> Self {
+        Self::build_with(bytes, limits, None)
+    }
+
+    fn build_with(bytes: usize, limits: Limits, rights: Option<Arc<dyn Authorize>>) -> Self {
         let bounds = Bounds {
             bytes,
             age: Duration::from_mins(10),
@@ -244,14 +265,19 @@ impl Fixture {
             shutdown: shutdown.clone(),
             limits,
         };
-        let resources = vec![
+        let context = Arc::new(ArcSwap::from_pointee(short_names));
+        let mut resources = vec![
             Resource {
-                context: Arc::new(ArcSwap::from_pointee(short_names)),
+                context: context.clone(),
                 ..inflight_operations(reader.clone())
             },
-            activities(reader),
-            operation_rule_sets(rule_sets_reader),
+            activities(reader.clone()),
         ];
+        if let Some(rights) = rights {
+            SubjectVisibility::new(reader, context, "ifo-system".into(), rights)
+                .restrict(&mut resources);
+        }
+        resources.push(operation_rule_sets(rule_sets_reader));
         let router = router(server, resources);
         Self {
             live,
@@ -319,6 +345,10 @@ impl Fixture {
 
     pub async fn get(&self, path: &str) -> (StatusCode, String) {
         self.ask(path, &[]).await
+    }
+
+    pub async fn get_as(&self, user: &str, path: &str) -> (StatusCode, String) {
+        self.ask(path, &[("x-user", user)]).await
     }
 
     pub async fn ask(&self, path: &str, headers: &[(&str, &str)]) -> (StatusCode, String) {

@@ -7,17 +7,25 @@ const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const LIST: &str = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
 
 /// The client's side of a watch.
-struct Stream {
+pub struct Stream {
     body: Body,
     /// The received bytes that `next` has not returned yet.
     rest: Vec<u8>,
 }
 
 impl Stream {
-    async fn open(fixture: &Fixture, query: &str, headers: &[(&str, &str)]) -> Self {
-        let response = fixture
-            .send(request("GET", &format!("{ALL}?watch=1&{query}"), headers))
-            .await;
+    pub async fn open(fixture: &Fixture, query: &str, headers: &[(&str, &str)]) -> Self {
+        Self::open_path(fixture, ALL, query, headers).await
+    }
+
+    pub async fn open_path(
+        fixture: &Fixture,
+        path: &str,
+        query: &str,
+        headers: &[(&str, &str)],
+    ) -> Self {
+        let path = format!("{path}?watch=1&{query}");
+        let response = fixture.send(request("GET", &path, headers)).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["content-type"], "application/json");
         Self {
@@ -27,7 +35,7 @@ impl Stream {
     }
 
     /// Returns the next event. Returns None if the watch has ended without an error.
-    async fn next(&mut self) -> Option<Value> {
+    pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
@@ -41,7 +49,7 @@ impl Stream {
 
     /// Returns the type, the name and the version of the next event, such as `ADDED w 105`. For an
     /// absent name or version, the text has a `-`.
-    async fn next_summary(&mut self) -> String {
+    pub async fn next_summary(&mut self) -> String {
         let event = self.next().await.expect("the watch has ended");
         let metadata = &event["object"]["metadata"];
         format!(
@@ -207,6 +215,24 @@ async fn a_watch_ends_cleanly_at_its_timeout_and_at_shutdown() {
     assert!(unlimited.stays_silent().await);
     fixture.shutdown.cancel();
     assert_eq!(unlimited.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_with_403_within_a_minute_after_its_user_lost_access() {
+    let mut fixture = Fixture::filled();
+    let user = [("x-user", "briefly")];
+    let mut stream = Stream::open(&fixture, "resourceVersion=105", &user).await;
+    // The first further authorization has no result, which does not end the watch.
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    fixture.put(106, "c", "v", |_| {});
+    assert_eq!(stream.next_summary().await, "ADDED v 106");
+    assert_eq!(fixture.authorizer.count(), 2);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    fixture.put(107, "c", "u", |_| {});
+    let error = stream.next().await.unwrap();
+    assert_eq!(error["type"], "ERROR");
+    assert_eq!(error["object"]["code"], 403);
+    assert!(stream.next().await.is_none());
 }
 
 #[tokio::test(start_paused = true)]

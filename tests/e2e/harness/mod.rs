@@ -60,25 +60,31 @@ static RUNTIME: LazyLock<Runtime> =
 /// no other test uses the cluster meanwhile. A test of [`apart`] needs no lock.
 struct SharedCluster {
     name: &'static str,
+    /// Further flags of the server.
+    flags: &'static [&'static str],
     setup: OnceLock<Setup>,
     turns: RwLock<()>,
 }
 
 impl SharedCluster {
-    const fn new(name: &'static str) -> Self {
+    const fn new(name: &'static str, flags: &'static [&'static str]) -> Self {
         Self {
             name,
+            flags,
             setup: OnceLock::new(),
             turns: RwLock::new(()),
         }
     }
 }
 
-static TEST_CLUSTER: SharedCluster = SharedCluster::new("shared");
+static TEST_CLUSTER: SharedCluster = SharedCluster::new("shared", &[]);
 
 /// The tests of persistence mode count all custom resources of a cluster, so each of them runs alone.
 /// They have a cluster of their own, so that the other tests need not wait for them.
-static PERSISTENCE_CLUSTER: SharedCluster = SharedCluster::new("persistence");
+static PERSISTENCE_CLUSTER: SharedCluster = SharedCluster::new("persistence", &[]);
+
+/// Each user sees the operations on the objects that the user may get.
+static FILTERED_CLUSTER: SharedCluster = SharedCluster::new("filtered", &["--visibility=subject"]);
 
 enum Setup {
     Ready(TestCluster),
@@ -88,13 +94,12 @@ enum Setup {
 
 /// Runs a test on the shared cluster, at the same time as other tests.
 pub fn shared(test: impl AsyncFnOnce(&'static TestCluster)) {
-    if let Some(cluster) = TEST_CLUSTER.get() {
-        let _turn = TEST_CLUSTER
-            .turns
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        run(cluster, test);
-    }
+    TEST_CLUSTER.shared(test);
+}
+
+/// Runs a test as [`shared`] does, on a cluster whose server runs with `--visibility=subject`.
+pub fn filtered(test: impl AsyncFnOnce(&'static TestCluster)) {
+    FILTERED_CLUSTER.shared(test);
 }
 
 /// Runs a test on the shared cluster, while no other test uses this cluster. The test may stop the
@@ -130,6 +135,13 @@ fn run(cluster: &'static TestCluster, test: impl AsyncFnOnce(&'static TestCluste
 }
 
 impl SharedCluster {
+    fn shared(&'static self, test: impl AsyncFnOnce(&'static TestCluster)) {
+        if let Some(cluster) = self.get() {
+            let _turn = self.turns.read().unwrap_or_else(PoisonError::into_inner);
+            run(cluster, test);
+        }
+    }
+
     fn alone(&'static self, test: impl AsyncFnOnce(&'static TestCluster)) {
         if let Some(cluster) = self.get() {
             let _turn = self.turns.write().unwrap_or_else(PoisonError::into_inner);
@@ -145,10 +157,11 @@ impl SharedCluster {
     /// plane, skips the test and returns None.
     fn get(&'static self) -> Option<&'static TestCluster> {
         let setup = self.setup.get_or_init(|| {
-            catch_unwind(|| RUNTIME.block_on(TestCluster::start(self.name))).map_or_else(
-                |panic| Setup::Failed(panic_message(&*panic)),
-                |cluster| cluster.map_or_else(Setup::Skipped, Setup::Ready),
-            )
+            catch_unwind(|| RUNTIME.block_on(TestCluster::start(self.name, self.flags)))
+                .map_or_else(
+                    |panic| Setup::Failed(panic_message(&*panic)),
+                    |cluster| cluster.map_or_else(Setup::Skipped, Setup::Ready),
+                )
         });
         match setup {
             Setup::Ready(cluster) => Some(cluster),

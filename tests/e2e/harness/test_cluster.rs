@@ -56,17 +56,21 @@ impl TestCluster {
     /// Starts the control plane and the server. Returns an error with the reason if this machine
     /// cannot run a control plane.
     ///
-    /// `name` is the name of a folder for the files of the control plane.
-    pub async fn start(name: &str) -> Result<Self, String> {
+    /// `name` is the name of a folder for the files of the control plane. `flags` are added to the flags
+    /// of the Deployment.
+    pub async fn start(name: &str, flags: &[&str]) -> Result<Self, String> {
         let control_plane = ControlPlane::start(name).await?;
         let (config, admin) = administrator(&control_plane).await;
         let addresses = &control_plane.addresses;
 
         let installed = install(&control_plane, &MANIFEST_FOLDERS).await;
         let Installed {
-            deployment,
+            mut deployment,
             registration,
         } = installed;
+        let args = &mut deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+        let args = args.as_array_mut().expect("the container has arguments");
+        args.extend(flags.iter().map(|flag| json!(flag)));
 
         let account = text(&deployment, "/spec/template/spec/serviceAccountName");
         let namespace = text(&deployment, "/metadata/namespace");

@@ -36,13 +36,19 @@ impl ClusterAuthorizer {
     /// Creates an authorizer that sends reviews with `client`. The user of `client` needs the
     /// `ClusterRole` `system:auth-delegator`.
     pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
+        Self::with_cache_of(MAX_DECISIONS, client, metrics)
+    }
+
+    /// Creates an authorizer that sends a review for each decision. It is for callers with a cache of
+    /// their own, such as [`super::Decisions`].
+    pub fn without_cache(client: Client, metrics: Arc<Metrics>) -> Self {
+        Self::with_cache_of(0, client, metrics)
+    }
+
+    fn with_cache_of(capacity: u64, client: Client, metrics: Arc<Metrics>) -> Self {
+        let kind = ReviewKind::SubjectAccess;
         Self {
-            reviews: Reviews::new(
-                Api::all(client),
-                ReviewKind::SubjectAccess,
-                metrics,
-                MAX_DECISIONS,
-            ),
+            reviews: Reviews::new(Api::all(client), kind, metrics, capacity),
         }
     }
 

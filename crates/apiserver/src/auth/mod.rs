@@ -26,6 +26,7 @@ mod authentication_config;
 mod authorize;
 mod client_certificate;
 mod client_certificate_verifier;
+mod decisions;
 mod front_proxy;
 mod review_cache;
 
@@ -38,6 +39,7 @@ pub use authenticate::{ANONYMOUS_USER, ClusterAuthenticator, Peers, anonymous, b
 pub use authentication_config::{AuthenticationConfig, AuthenticationConfigError};
 pub use authorize::ClusterAuthorizer;
 pub use client_certificate_verifier::client_certificate_verifier;
+pub use decisions::{Decisions, Period};
 
 use futures::future::BoxFuture;
 use http::HeaderMap;
@@ -113,7 +115,7 @@ pub enum Attributes {
 }
 
 /// The attributes of a request for a resource. Empty texts and lists do not apply to the request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceAttributes {
     /// `get`, `list`, `watch`, `create` … Empty if the HTTP method, such as OPTIONS, has no Kubernetes
@@ -141,14 +143,14 @@ pub struct ResourceAttributes {
 }
 
 /// The requirements of a selector.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct SelectorAttributes {
     /// An object must fulfil all requirements.
     pub requirements: Vec<SelectorRequirement>,
 }
 
 /// One requirement of a selector, as in `authorization.k8s.io/v1`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct SelectorRequirement {
     /// Label key or field path.
     pub key: String,

@@ -147,7 +147,7 @@ fn take_slot(
             Attributes::Resource(resource) => &*resource.namespace,
             Attributes::NonResource { .. } => "",
         };
-        RequestingClient::of(user, namespace.is_empty())
+        RequestingClient::of(user, namespace.is_empty() && !shared.is_filtered)
     };
     let is_watch = request.is_watch();
     let limit = match (is_from_replica, is_watch) {
@@ -184,6 +184,27 @@ async fn authorize(
             Err(ErrorStatus::forbidden(user, attributes, &reason))
         }
         Err(undecided) => Err(ErrorStatus::internal(undecided.to_string())),
+    }
+}
+
+/// Authorizes the request of an open watch again. Without a decision, for example while the
+/// kube-apiserver cannot be reached, the watch goes on until the next attempt. Otherwise the restart
+/// of a kube-apiserver would end the watches of all clients.
+pub(super) async fn authorize_again(
+    shared: &ServerState,
+    request: &Requested,
+    user: &User,
+) -> Result<(), ErrorStatus> {
+    let attributes = request.reviewed();
+    match shared.server.authorize.authorize(user, &attributes).await {
+        Ok(AccessDecision::Deny { reason }) => {
+            Err(ErrorStatus::forbidden(user, &attributes, &reason))
+        }
+        Ok(AccessDecision::Allow) => Ok(()),
+        Err(undecided) => {
+            tracing::debug!(%undecided, "an open watch could not be authorized again");
+            Ok(())
+        }
     }
 }
 

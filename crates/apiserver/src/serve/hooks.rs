@@ -104,6 +104,8 @@ pub struct Read<'a> {
     pub user: Option<&'a User>,
     /// The result of [`Hooks::before_read`].
     pub may_be_outdated: bool,
+    /// True if objects can be hidden from the user ([`super::Visibility`]).
+    pub is_filtered: bool,
 }
 
 /// The resourceVersion of a list. The answer has this value as an extension.

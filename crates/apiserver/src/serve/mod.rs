@@ -33,6 +33,7 @@ mod readiness;
 mod request;
 mod request_log;
 mod resource;
+mod visibility;
 
 pub use answer::error_status::ErrorStatus;
 pub use connection::connections::Connections;
@@ -47,8 +48,10 @@ pub use resource::{
     Cell, CellContext, CellValue, Column, Resource, ResourceInfo, SelectableField, any_label,
 };
 
+pub use visibility::{View, ViewedObjects, Visibility};
+
 use crate::Model;
-use crate::auth::{Attributes, Authenticate, Authorize, ResourceAttributes};
+use crate::auth::{Attributes, Authenticate, Authorize, ResourceAttributes, anonymous};
 use crate::metrics::Metrics;
 use axum::body::Body;
 use axum::middleware::from_fn_with_state;
@@ -59,12 +62,14 @@ use connection::websocket;
 use futures::StreamExt as _;
 use http::HeaderMap;
 use middleware::Admitted;
+use read::watch::{AuthorizeAgain, WatchContext};
 use read::{get, list, watch};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequest;
+use visibility::Viewer;
 
 /// Time limit of a request that is not a watch. The kube-apiserver's flag `--request-timeout` has
 /// the same default.
@@ -221,6 +226,9 @@ pub struct VersionInfo {
 struct ServerState {
     server: ServerParameters,
     resources: Vec<ResourceInfo>,
+    /// True if objects can be hidden. Then every user may send requests for all namespaces, so these
+    /// requests are not those of administrators and controllers.
+    is_filtered: bool,
     /// Limits the concurrent verifications of bearer tokens.
     token_reviews: Semaphore,
     requests: Arc<ConcurrencyLimit>,
@@ -243,9 +251,10 @@ impl ServerState {
         })
     }
 
-    fn new(server: ServerParameters, resources: Vec<ResourceInfo>) -> Self {
+    fn new(server: ServerParameters, resources: Vec<ResourceInfo>, is_filtered: bool) -> Self {
         Self {
             resources,
+            is_filtered,
             token_reviews: Semaphore::new(MAX_AUTHENTICATING),
             requests: ConcurrencyLimit::new(
                 "requests (--max-requests-inflight)",
@@ -284,11 +293,12 @@ struct Api<M: Model> {
 /// before they reach a route.
 pub fn router<M: Model>(mut server: ServerParameters, resources: Vec<Resource<M>>) -> Router {
     let infos: Vec<ResourceInfo> = resources.iter().map(|it| it.info).collect();
+    let is_filtered = resources.iter().any(|it| it.visibility.is_some());
     let discovery = discovery::routes(&infos, server.served_by_other_router);
     let openapi = openapi::routes(server.title, &server.version, &resources);
     let further = std::mem::take(&mut server.routes);
     let public = std::mem::take(&mut server.public_routes);
-    let shared = Arc::new(ServerState::new(server, infos));
+    let shared = Arc::new(ServerState::new(server, infos, is_filtered));
     let api = Arc::new(Api {
         shared: Arc::clone(&shared),
         resources: resources.into_iter().map(Arc::new).collect(),
@@ -367,24 +377,53 @@ async fn resource<M: Model>(
         hooks.wait_until_current().await;
     }
     let may_be_outdated = hooks.before_read(info)?;
+    // Another replica copies all objects.
+    let viewer = if peer_end.is_some() {
+        None
+    } else {
+        viewer(resource, admitted)
+    };
+    let is_filtered = match &viewer {
+        Some(it) => {
+            let is_filtered = it.visibility.is_filtered(&it.user, &request.namespace);
+            is_filtered.await?
+        }
+        None => false,
+    };
+    let query = &admitted.requested.query;
     let mut response = match request.verb {
-        "get" => return get::get(resource, request, &admitted.requested.query, headers).await,
+        "get" => return get::get(resource, request, query, headers, viewer.as_ref()).await,
         "list" => {
             let peer = peer_end.is_some().then_some(&**hooks);
-            list::list(resource, request, &admitted.requested.query, headers, peer).await?
+            list::list(resource, request, query, headers, (peer, viewer.as_ref())).await?
         }
-        _ => watch(api, resource, request, admitted, headers, peer_end)?,
+        _ => watch(
+            api,
+            resource,
+            request,
+            admitted,
+            headers,
+            (peer_end, viewer),
+        )?,
     };
     let read = Read {
         resource: info,
         request,
-        query: &admitted.requested.query,
+        query,
         headers,
         user: admitted.user.as_ref(),
         may_be_outdated,
+        is_filtered,
     };
     hooks.add_headers(read, &mut response).await;
     Ok(response)
+}
+
+/// Returns the user of the request if objects can be hidden from this user.
+fn viewer<M: Model>(resource: &Resource<M>, admitted: &Admitted) -> Option<Viewer<M>> {
+    let visibility = resource.visibility.clone()?;
+    let user = admitted.user.clone().unwrap_or_else(anonymous);
+    (!user.is_administrator()).then_some(Viewer { user, visibility })
 }
 
 /// Answers a watch. `peer_end` ends the watch of another replica.
@@ -394,13 +433,17 @@ fn watch<M: Model>(
     request: &ResourceAttributes,
     admitted: &Admitted,
     headers: &HeaderMap,
-    peer_end: Option<CancellationToken>,
+    (peer_end, viewer): (Option<CancellationToken>, Option<Viewer<M>>),
 ) -> Result<Response, ErrorStatus> {
     let server = &api.shared.server;
     let peer = peer_end.is_some().then_some(&*server.hooks);
-    let stop = peer_end.unwrap_or_else(|| server.shutdown.clone());
+    let context = WatchContext {
+        stop: peer_end.unwrap_or_else(|| server.shutdown.clone()),
+        authorize_again: authorize_again(api.shared.clone(), admitted.clone()),
+        viewer,
+    };
     let query = &admitted.requested.query;
-    let mut watch = watch::watch(resource, request, query, headers, (stop, peer))?;
+    let mut watch = watch::watch(resource, request, query, headers, (context, peer))?;
     if let Some(end) = server.hooks.watch_end(&resource.info) {
         watch = watch.map(|body| Body::from_stream(body.into_data_stream().take_until(end)));
     }
@@ -408,6 +451,19 @@ fn watch<M: Model>(
         watch = websocket::accept(headers, watch)?;
     }
     Ok(watch)
+}
+
+/// Returns the function that authorizes the request of an open watch again.
+fn authorize_again(shared: Arc<ServerState>, admitted: Admitted) -> AuthorizeAgain {
+    Box::new(move || {
+        let (shared, admitted) = (shared.clone(), admitted.clone());
+        Box::pin(async move {
+            match &admitted.user {
+                Some(user) => admission::authorize_again(&shared, &admitted.requested, user).await,
+                None => Ok(()),
+            }
+        })
+    })
 }
 
 /// Returns true if the answer must contain the newest state. A request with a resourceVersion or a

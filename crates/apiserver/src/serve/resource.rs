@@ -2,6 +2,7 @@
 //! store of the objects.
 
 use super::answer::error_status::ErrorStatus;
+use super::visibility::Visibility;
 use crate::Model;
 use crate::store::{Collection, Key, Reader};
 use jiff::Timestamp;
@@ -102,6 +103,9 @@ pub struct Resource<M: Model> {
     pub reader: Reader<M>,
     /// The values on which the cells of tables depend, apart from the object and the time.
     pub context: Arc<M::Context>,
+    /// Decides which objects each user sees. None if every user who may read the resource sees all
+    /// objects.
+    pub visibility: Option<Arc<dyn Visibility<M>>>,
 }
 
 impl<M: Model<Context = ()>> Resource<M> {
@@ -121,6 +125,7 @@ impl<M: Model<Context = ()>> Resource<M> {
             fields: Vec::new(),
             reader,
             context: Arc::new(()),
+            visibility: None,
         }
     }
 }

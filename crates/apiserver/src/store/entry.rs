@@ -33,6 +33,12 @@ impl<M: Model> Entry<M> {
         }
     }
 
+    /// Returns an entry with the same key. Only the answer to one user contains it.
+    #[must_use]
+    pub fn replaced(&self, rv: Rv, object: M::Object) -> Self {
+        Self::new(self.key.clone(), rv, object)
+    }
+
     /// Returns the namespace and name of the object.
     pub fn key(&self) -> &Key {
         &self.key

@@ -8,7 +8,8 @@ use crate::serve::answer::responses::json;
 use crate::serve::request::Query;
 use crate::serve::request::negotiation::negotiate;
 use crate::serve::resource::Resource;
-use crate::store::Rv;
+use crate::serve::visibility::{Viewer, shown};
+use crate::store::{Rv, Scope};
 use crate::{Model, clock};
 use axum::response::Response;
 use http::HeaderMap;
@@ -20,11 +21,14 @@ use http::HeaderMap;
 /// - `pretty`: requests indented JSON.
 /// - `includeObject`: selects the object in each row of a table.
 /// - `export`: if the value is true, the client gets a 400.
+///
+/// If the object is hidden from the user, the answer is the same as for an object that does not exist.
 pub async fn get<M: Model>(
     resource: &Resource<M>,
     request: &ResourceAttributes,
     query: &Query,
     headers: &HeaderMap,
+    viewer: Option<&Viewer<M>>,
 ) -> Result<Response, ErrorStatus> {
     let form = negotiate(headers, query)?;
     if query.flag("export") {
@@ -44,15 +48,18 @@ pub async fn get<M: Model>(
         ));
     }
     let key = resource.key(&request.namespace, &request.name);
-    let (_, entry) = resource.reader.get(&key);
-    let entry = entry.ok_or_else(|| resource.info.no_object(&request.name))?;
+    let (rv, entry) = resource.reader.get(&key);
+    let found = shown(viewer, &Scope::Object(key), rv, Vec::from_iter(entry)).await?;
+    let entry = found
+        .first()
+        .ok_or_else(|| resource.info.no_object(&request.name))?;
     let mut body = Vec::new();
     let encoder = Encoder {
         resource,
         form,
         now: clock::now(),
     };
-    encoder.object(VersionedEntry::at_own_version(&entry), true, &mut body);
+    encoder.object(VersionedEntry::at_own_version(entry), true, &mut body);
     body.push(b'\n');
     Ok(json(body))
 }

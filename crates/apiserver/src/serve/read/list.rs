@@ -15,6 +15,7 @@ use crate::serve::request::list_options::Options;
 use crate::serve::request::negotiation::{ObjectForm, negotiate};
 use crate::serve::request::selectors::Selector;
 use crate::serve::resource::Resource;
+use crate::serve::visibility::{Viewer, shown};
 use crate::store::{Entry, ReadVersion, Rv, Scope};
 use crate::{Model, clock};
 use axum::body::Body;
@@ -144,7 +145,7 @@ pub async fn list<M: Model>(
     request: &ResourceAttributes,
     query: &Query,
     headers: &HeaderMap,
-    peer: Option<&dyn Hooks>,
+    (peer, viewer): (Option<&dyn Hooks>, Option<&Viewer<M>>),
 ) -> Result<Response, ErrorStatus> {
     let form = negotiate(headers, query)?;
     let options = Options::of(query, resource, false)?;
@@ -173,6 +174,7 @@ pub async fn list<M: Model>(
             ),
             None => ErrorStatus::list_too_old(),
         })?;
+    entries = shown(viewer, &scope, rv, entries).await?;
     if let Some(token) = &range.token {
         let start = entries.partition_point(|entry| key_in_token(entry) < token.start);
         entries.drain(..start);

@@ -5,11 +5,15 @@
 //! A watch has no queue of events. If a client is slow, its cursor falls behind. When the ring
 //! buffer no longer has the next change for this client, the client gets a 410.
 //!
+//! An open watch is authorized again at least once a minute. If its user may no longer watch, the watch
+//! ends with an event `ERROR`, which contains the same 403 as the answer to a new watch.
+//!
 //! Initial events contain the objects that exist when the watch starts. A watch keeps these objects
 //! in memory until it has sent them. If the client reads the initial events too slowly, the watch
 //! ends. A watch also keeps one chunk of its body in memory.
 
 mod plan;
+mod view;
 
 use self::plan::{WatchPlan, WatchStart};
 use super::list::FRESHNESS_TIMEOUT;
@@ -24,11 +28,13 @@ use crate::serve::request::list_options::Options;
 use crate::serve::request::negotiation::{ObjectForm, negotiate};
 use crate::serve::request::selectors::Selector;
 use crate::serve::resource::Resource;
-use crate::store::{Change, Cursor, Entry, Rv, Scope};
+use crate::serve::visibility::{View, Viewer};
+use crate::store::{Change, Cursor, Entry, Rv, Scope, VersionUnavailable};
 use crate::{Model, clock};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::HeaderMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -46,15 +52,32 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// because each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
 
-/// Answers a watch request. Cancelling `stop` ends the watch without an error. `peer` has the hooks of
-/// the server if the client is another replica. Then a watch without initial events begins with a
-/// bookmark, which confirms that this server has the requested version.
+/// Time between two authorizations of an open watch. A decision can be cached for 10 s, so a user who
+/// loses the right to watch gets no further events after one minute.
+const AUTHORIZATION_INTERVAL: Duration = Duration::from_secs(50);
+
+/// Authorizes the request of an open watch again. An error ends the watch.
+pub type AuthorizeAgain =
+    Box<dyn Fn() -> BoxFuture<'static, Result<(), ErrorStatus>> + Send + Sync>;
+
+/// The parts of a watch that do not come from the request.
+pub struct WatchContext<M: Model> {
+    /// Cancelling this token ends the watch without an error.
+    pub stop: CancellationToken,
+    pub authorize_again: AuthorizeAgain,
+    /// The user from whom objects can be hidden. None if nothing is hidden.
+    pub viewer: Option<Viewer<M>>,
+}
+
+/// Answers a watch request. `peer` has the hooks of the server if the client is another replica. Then
+/// a watch without initial events begins with a bookmark, which confirms that this server has the
+/// requested version.
 pub fn watch<M: Model>(
     resource: &Arc<Resource<M>>,
     request: &ResourceAttributes,
     query: &Query,
     headers: &HeaderMap,
-    (stop, peer): (CancellationToken, Option<&dyn Hooks>),
+    (context, peer): (WatchContext<M>, Option<&dyn Hooks>),
 ) -> Result<Response, ErrorStatus> {
     let form = negotiate(headers, query)?;
     // As in the kube-apiserver, a request for a deprecated path with `/watch/` has the options of a
@@ -88,7 +111,9 @@ pub fn watch<M: Model>(
         },
         plan,
         is_from_replica: peer.is_some(),
-        stop,
+        authorize_at: now + AUTHORIZATION_INTERVAL,
+        context,
+        view: None,
     };
     watcher.bookmark_at = watcher.next_bookmark_time(now);
     let stream = futures::stream::unfold(watcher, |mut watcher| async move {
@@ -114,14 +139,18 @@ struct Watcher<M: Model> {
     step: WatchStep<M>,
     /// True if the client is another replica.
     is_from_replica: bool,
-    stop: CancellationToken,
+    context: WatchContext<M>,
+    /// The time of the next authorization.
+    authorize_at: Instant,
+    /// What the user sees. None if nothing is hidden.
+    view: Option<Box<dyn View<M>>>,
 }
 
 /// The next step of a watch.
 enum WatchStep<M: Model> {
     /// The watch has not started yet.
     Start(WatchStart),
-    /// The watch sends initial events.
+    /// The watch sends initial events, or the events for a new view.
     Initial(InitialEvents<M>),
     /// The watch sends changes.
     Live(Cursor<M>),
@@ -129,13 +158,16 @@ enum WatchStep<M: Model> {
     Over,
 }
 
-/// The state that is sent as initial events.
+/// The state that is sent as initial events. If what the user sees has changed, only the difference
+/// is sent.
 struct InitialEvents<M: Model> {
     /// The objects that have not been sent yet.
     entries: std::vec::IntoIter<Arc<Entry<M>>>,
     /// The cursor at the version of the state. After the initial events, the watch continues from
     /// this cursor.
     cursor: Cursor<M>,
+    /// What the user has seen until now. None at the start of the watch.
+    before: Option<Box<dyn View<M>>>,
     /// The time until which the initial events must be sent: one minute after the start, as for
     /// reading a list. Without this limit, a slow watch would keep objects in memory that have been
     /// replaced. The watch checks the limit only when the connection asks for more data.
@@ -149,7 +181,7 @@ impl<M: Model> Watcher<M> {
             let chunk = match std::mem::replace(&mut self.step, WatchStep::Over) {
                 WatchStep::Over => return None,
                 WatchStep::Start(start) => {
-                    let stop = self.stop.clone();
+                    let stop = self.context.stop.clone();
                     // The start of a watch may wait until the store reaches the requested version.
                     // After `FRESHNESS_TIMEOUT`, the client gets an error. As in the
                     // kube-apiserver, the client gets the error even if the watch should have ended
@@ -179,7 +211,7 @@ impl<M: Model> Watcher<M> {
                     // error, as in the kube-apiserver. The client has not received the bookmark
                     // after the initial events. So the client knows that the initial events are
                     // incomplete, and sends a new request.
-                    if is_late || self.stop.is_cancelled() {
+                    if is_late || self.context.stop.is_cancelled() {
                         return None;
                     }
                     self.next_initial_events(initial).await.into()
@@ -193,11 +225,9 @@ impl<M: Model> Watcher<M> {
     }
 
     /// Starts the watch. Returns the step in which the watch sends its first event.
-    async fn start(&self, start: WatchStart) -> Result<WatchStep<M>, ErrorStatus> {
-        let reader = &self.resource.reader;
-        let gone = |gone: crate::store::VersionUnavailable| {
-            ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0)
-        };
+    async fn start(&mut self, start: WatchStart) -> Result<WatchStep<M>, ErrorStatus> {
+        let resource = Arc::clone(&self.resource);
+        let reader = &resource.reader;
         match start {
             WatchStart::After(rv) => {
                 // If the store does not reach the version in time, the leader that issued the
@@ -206,12 +236,15 @@ impl<M: Model> Watcher<M> {
                 if !reader.wait_until_reached(rv, FRESHNESS_TIMEOUT).await {
                     return Err(ErrorStatus::watch_too_old(rv.0, reader.oldest().0));
                 }
-                reader
-                    .follow(rv, self.scope.clone())
-                    .map(WatchStep::Live)
-                    .map_err(gone)
+                let cursor = reader.follow(rv, self.scope.clone()).map_err(gone)?;
+                self.set_view(rv, None, true).await?;
+                Ok(WatchStep::Live(cursor))
             }
-            WatchStart::Now => Ok(WatchStep::Live(reader.follow_newest(self.scope.clone()))),
+            WatchStart::Now => {
+                let cursor = reader.follow_newest(self.scope.clone());
+                self.set_view(cursor.rv(), None, false).await?;
+                Ok(WatchStep::Live(cursor))
+            }
             WatchStart::State(at_least) => {
                 if let Some(rv) = at_least
                     && !reader.wait_until_reached(rv, FRESHNESS_TIMEOUT).await
@@ -219,9 +252,11 @@ impl<M: Model> Watcher<M> {
                     return Err(ErrorStatus::version_not_reached(rv.0, reader.head().0));
                 }
                 let (entries, cursor) = reader.list_and_follow(self.scope.clone());
+                self.set_view(cursor.rv(), Some(&entries), false).await?;
                 Ok(WatchStep::Initial(InitialEvents {
                     entries: entries.into_iter(),
                     cursor,
+                    before: None,
                     until: Instant::now() + REQUEST_TIMEOUT,
                 }))
             }
@@ -234,14 +269,19 @@ impl<M: Model> Watcher<M> {
         let mut out = Vec::new();
         while out.len() < CHUNK {
             let Some(entry) = initial.entries.next() else {
-                if self.plan.bookmarks && self.plan.marks_initial_end {
+                let is_start = initial.before.is_none();
+                if is_start && self.plan.bookmarks && self.plan.marks_initial_end {
                     self.write_bookmark(initial.cursor.rv(), true, &mut out);
                 }
                 self.step = WatchStep::Live(initial.cursor);
                 return out;
             };
-            if self.selector.matches(&entry) {
-                self.write_event("ADDED", VersionedEntry::at_own_version(&entry), &mut out);
+            let after = self.seen(self.view.as_deref(), &entry);
+            if let Some(before) = &initial.before {
+                let before = self.seen(Some(&**before), &entry);
+                self.write_difference(before, after, initial.cursor.rv(), &mut out);
+            } else if let Some(after) = after {
+                self.write_event("ADDED", VersionedEntry::at_own_version(&after), &mut out);
             }
             consume_budget().await;
         }
@@ -254,10 +294,28 @@ impl<M: Model> Watcher<M> {
     async fn next_live_events(&mut self, mut cursor: Cursor<M>) -> Option<Bytes> {
         let out;
         let bookmark_at = self.bookmark_at;
+        let expires = self.view.as_ref().map(|view| view.expires());
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => return None,
+            () = self.context.stop.cancelled() => return None,
             () = sleep_until(self.deadline) => return None,
+            () = sleep_until(self.authorize_at) => {
+                self.authorize_at = Instant::now() + AUTHORIZATION_INTERVAL;
+                if let Err(refused) = (self.context.authorize_again)().await {
+                    return Some(error_event(&refused));
+                }
+                out = Bytes::new();
+            }
+            () = async { sleep_until(expires.unwrap_or(self.deadline)).await },
+                if expires.is_some() =>
+            {
+                let expired = self.view.take()?;
+                match self.renew_view(expired, cursor).await {
+                    Ok(step) => self.step = step,
+                    Err(failure) => return Some(error_event(&failure)),
+                }
+                return Some(Bytes::new());
+            }
             () = async { sleep_until(bookmark_at.unwrap_or(self.deadline)).await },
                 if bookmark_at.is_some() =>
             {
@@ -268,6 +326,12 @@ impl<M: Model> Watcher<M> {
             }
             changes = cursor.next() => match changes {
                 Ok(changes) => {
+                    if let Some(view) = &mut self.view {
+                        let after: Vec<_> = changes.iter().filter_map(|it| it.after.clone()).collect();
+                        if let Err(failure) = view.extend(&after).await {
+                            return Some(error_event(&failure));
+                        }
+                    }
                     let mut events = Vec::new();
                     for change in &changes {
                         self.write_change(change, &mut events);
@@ -275,19 +339,16 @@ impl<M: Model> Watcher<M> {
                     }
                     out = events.into();
                 }
-                Err(gone) => {
-                    let failure = ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0);
-                    return Some(error_event(&failure));
-                }
+                Err(lost) => return Some(error_event(&gone(lost))),
             },
         }
         self.step = WatchStep::Live(cursor);
         Some(out)
     }
 
-    /// Writes the event for a change. Writes nothing if the object matches the selector of this
-    /// watch neither before nor after the change. The event depends on the change and on the
-    /// selector:
+    /// Writes the event for a change. Writes nothing if the client sees no matching object before
+    /// and after the change. The event depends on the change, on the selector and on what the user
+    /// sees:
     ///
     /// - If the object begins to match, the event is `ADDED`.
     /// - If the object matches before and after the change, the event is `MODIFIED`.
@@ -304,15 +365,31 @@ impl<M: Model> Watcher<M> {
             }
             return;
         }
-        let matching = |entry: &'_ Option<Arc<Entry<M>>>| {
-            let entry = entry.as_ref()?;
-            self.selector.matches(entry).then(|| Arc::clone(entry))
-        };
-        let (kind, entry, rv) = match (matching(&change.before), matching(&change.after)) {
+        let view = self.view.as_deref();
+        let seen = |entry: &Option<Arc<Entry<M>>>| self.seen(view, entry.as_ref()?);
+        let (before, after) = (seen(&change.before), seen(&change.after));
+        self.write_difference(before, after, change.rv, out);
+    }
+
+    /// Writes the event for an object that the client sees before or after a change.
+    fn write_difference(
+        &mut self,
+        before: Option<Arc<Entry<M>>>,
+        after: Option<Arc<Entry<M>>>,
+        rv: Rv,
+        out: &mut Vec<u8>,
+    ) {
+        let (kind, entry) = match (before, after) {
             (None, None) => return,
-            (None, Some(after)) => ("ADDED", after.clone(), after.rv()),
-            (Some(_), Some(after)) => ("MODIFIED", after.clone(), after.rv()),
-            (Some(before), None) => ("DELETED", before, change.rv),
+            (None, Some(after)) => ("ADDED", after),
+            // The user does not see what has changed.
+            (Some(before), Some(after))
+                if self.view.is_some() && before.object() == after.object() =>
+            {
+                return;
+            }
+            (Some(_), Some(after)) => ("MODIFIED", after),
+            (Some(before), None) => ("DELETED", before),
         };
         self.write_event(kind, VersionedEntry { entry: &entry, rv }, out);
     }
@@ -345,6 +422,10 @@ impl<M: Model> Watcher<M> {
         let next = (now + BOOKMARK_INTERVAL).min(last);
         (next > now).then_some(next)
     }
+}
+
+fn gone(gone: VersionUnavailable) -> ErrorStatus {
+    ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0)
 }
 
 /// Returns the event `ERROR`, after which the watch ends.

@@ -1,0 +1,82 @@
+//! What the user of a watch sees. When the view expires, the watch gets a new one, and sends the
+//! difference.
+
+use super::{InitialEvents, WatchStep, Watcher, gone};
+use crate::Model;
+use crate::serve::REQUEST_TIMEOUT;
+use crate::serve::answer::error_status::ErrorStatus;
+use crate::serve::visibility::{View, ViewedObjects};
+use crate::store::{Cursor, Entry, ReadVersion, Rv};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+impl<M: Model> Watcher<M> {
+    /// Decides what the user sees at the version at which the watch starts. `entries` are the objects at
+    /// this version if the caller has read them.
+    pub(super) async fn set_view(
+        &mut self,
+        version: Rv,
+        entries: Option<&[Arc<Entry<M>>]>,
+        continues: bool,
+    ) -> Result<(), ErrorStatus> {
+        let Some(viewer) = &self.context.viewer else {
+            return Ok(());
+        };
+        let listed;
+        let objects = if let Some(entries) = entries {
+            entries
+        } else {
+            listed = self.objects_at(version)?;
+            &listed
+        };
+        let viewed = ViewedObjects {
+            scope: &self.scope,
+            version,
+            objects,
+            continues,
+        };
+        self.view = Some(viewer.view(viewed).await?);
+        Ok(())
+    }
+
+    /// Replaces an expired view. The returned step sends what has changed for the user.
+    pub(super) async fn renew_view(
+        &mut self,
+        expired: Box<dyn View<M>>,
+        cursor: Cursor<M>,
+    ) -> Result<WatchStep<M>, ErrorStatus> {
+        let entries = self.objects_at(cursor.rv())?;
+        let viewed = ViewedObjects {
+            scope: &self.scope,
+            version: cursor.rv(),
+            objects: &entries,
+            continues: false,
+        };
+        self.view = Some(expired.renew(viewed).await?);
+        Ok(WatchStep::Initial(InitialEvents {
+            entries: entries.into_iter(),
+            cursor,
+            before: Some(expired),
+            until: Instant::now() + REQUEST_TIMEOUT,
+        }))
+    }
+
+    fn objects_at(&self, version: Rv) -> Result<Vec<Arc<Entry<M>>>, ErrorStatus> {
+        let reader = &self.resource.reader;
+        let listed = reader.list(&self.scope, ReadVersion::Exact(version));
+        Ok(listed.map_err(gone)?.1)
+    }
+
+    /// Returns the object as the user sees it, if it matches the selector of this watch.
+    pub(super) fn seen(
+        &self,
+        view: Option<&dyn View<M>>,
+        entry: &Arc<Entry<M>>,
+    ) -> Option<Arc<Entry<M>>> {
+        let shown = match view {
+            Some(view) => view.show(entry)?,
+            None => Arc::clone(entry),
+        };
+        self.selector.matches(&shown).then_some(shown)
+    }
+}

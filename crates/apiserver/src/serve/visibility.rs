@@ -1,0 +1,130 @@
+//! Hides objects from users who may read a resource, but not all of its objects. [`Resource`] has an
+//! implementation of [`Visibility`] if its objects must be hidden.
+//!
+//! A [`View`] is the decisions about the objects of one request. Get, list and watch apply the view to
+//! each object before they apply selectors, count objects and make pages. So a hidden object has the
+//! same effect on an answer as an object that does not exist.
+//!
+//! [`Resource`]: super::Resource
+
+use super::answer::error_status::ErrorStatus;
+use crate::Model;
+use crate::auth::User;
+use crate::store::{Entry, Rv, Scope};
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use tokio::task::coop::consume_budget;
+use tokio::time::Instant;
+
+/// Decides which objects of a resource each user sees. It is not asked about members of
+/// `system:masters` and about other replicas, which see everything.
+pub trait Visibility<M: Model>: Send + Sync + 'static {
+    /// Returns true if objects in the namespace can be hidden from the user. The namespace is empty
+    /// for a request in all namespaces.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error for the client if no decision is possible.
+    fn is_filtered<'a>(
+        &'a self,
+        user: &'a User,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, Result<bool, ErrorStatus>>;
+
+    /// Returns what the user sees.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error for the client if no decision is possible.
+    fn view<'a>(
+        &'a self,
+        user: &'a User,
+        objects: ViewedObjects<'a, M>,
+    ) -> BoxFuture<'a, Result<Box<dyn View<M>>, ErrorStatus>>;
+}
+
+/// The objects of a request before some of them are hidden.
+#[derive(Clone, Copy, Debug)]
+pub struct ViewedObjects<'a, M: Model> {
+    /// The part of the store that the request covers.
+    pub scope: &'a Scope,
+    /// The version of the objects.
+    pub version: Rv,
+    /// All objects in the scope at this version.
+    pub objects: &'a [Arc<Entry<M>>],
+    /// True if the client already has the objects that it saw at this version, because it continues
+    /// a watch. Then the view is the one of that version. If it has expired, the watch sends the
+    /// difference to the next view.
+    pub continues: bool,
+}
+
+/// What one user sees of the objects of one request.
+pub trait View<M: Model>: Send + Sync {
+    /// Returns the object as the user sees it. Returns None if it is hidden. An object about which
+    /// nothing was decided is hidden.
+    fn show(&self, entry: &Arc<Entry<M>>) -> Option<Arc<Entry<M>>>;
+
+    /// Decides about further objects, which a watch has received.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error for the client if no decision is possible.
+    fn extend<'a>(
+        &'a mut self,
+        objects: &'a [Arc<Entry<M>>],
+    ) -> BoxFuture<'a, Result<(), ErrorStatus>>;
+
+    /// Returns the time at which a watch must replace this view by a new one.
+    fn expires(&self) -> Instant;
+
+    /// Returns a new view, which decides about the objects again.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error for the client if no decision is possible.
+    fn renew<'a>(
+        &'a self,
+        objects: ViewedObjects<'a, M>,
+    ) -> BoxFuture<'a, Result<Box<dyn View<M>>, ErrorStatus>>;
+}
+
+/// The user who sends a request, and the decisions about what this user sees.
+pub struct Viewer<M: Model> {
+    pub user: User,
+    pub visibility: Arc<dyn Visibility<M>>,
+}
+
+impl<M: Model> Viewer<M> {
+    /// Returns what the user sees.
+    pub async fn view(
+        &self,
+        objects: ViewedObjects<'_, M>,
+    ) -> Result<Box<dyn View<M>>, ErrorStatus> {
+        self.visibility.view(&self.user, objects).await
+    }
+}
+
+/// Returns the objects of a get or a list as the user sees them. Without a viewer, nothing is hidden.
+pub async fn shown<M: Model>(
+    viewer: Option<&Viewer<M>>,
+    scope: &Scope,
+    version: Rv,
+    objects: Vec<Arc<Entry<M>>>,
+) -> Result<Vec<Arc<Entry<M>>>, ErrorStatus> {
+    let viewed = ViewedObjects {
+        scope,
+        version,
+        objects: &objects,
+        continues: false,
+    };
+    let view = match viewer {
+        Some(viewer) => viewer.view(viewed).await?,
+        None => return Ok(objects),
+    };
+    let mut shown = Vec::new();
+    for entry in &objects {
+        consume_budget().await;
+        shown.extend(view.show(entry));
+    }
+    Ok(shown)
+}

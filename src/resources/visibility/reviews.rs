@@ -1,0 +1,87 @@
+//! Decides about users with reviews of the kube-apiserver.
+
+use super::place::Place;
+use crate::index::IndexReader;
+use crate::resources::SharedShortNames;
+use aggregated_apiserver::auth::{Decisions, Period, ResourceAttributes};
+use aggregated_apiserver::serve::ErrorStatus;
+use ifo_api::{LIVE_GROUP, Text, VERSION, live};
+use ifo_client::short_names::group_of;
+
+/// The index, and the decisions about all users.
+pub(super) struct Reviews {
+    pub(super) reader: IndexReader,
+    /// The resources of kinds.
+    pub(super) kinds: SharedShortNames,
+    pub(super) cluster_namespace: Text,
+    pub(super) decisions: Decisions,
+}
+
+impl Reviews {
+    /// Returns the request to `get` objects of a place. Returns None if discovery does not serve their
+    /// kind.
+    pub(super) fn get(&self, place: &Place, name: &str) -> Option<ResourceAttributes> {
+        let kinds = self.kinds.load();
+        let resource = kinds.plural(&place.api_version, &place.kind)?;
+        Some(ResourceAttributes {
+            verb: "get",
+            group: group_of(&place.api_version).to_owned(),
+            version: "*".to_owned(),
+            resource: resource.to_owned(),
+            namespace: place.namespace.to_string(),
+            name: name.to_owned(),
+            ..ResourceAttributes::default()
+        })
+    }
+
+    pub(super) async fn decide(
+        &self,
+        period: &Period,
+        requests: Vec<ResourceAttributes>,
+    ) -> Result<Vec<bool>, ErrorStatus> {
+        // Without the kinds, all operations would be hidden.
+        if self.kinds.load().is_empty() {
+            return Err(ErrorStatus::initializing());
+        }
+        let decided = self.decisions.decide(period, requests).await;
+        decided.map_err(ErrorStatus::internal)
+    }
+
+    /// Returns the namespace in which a user sees everything with the right to list all operations. It
+    /// is empty for all namespaces. The activities in the namespace of the cluster are about all
+    /// namespaces.
+    pub(super) fn namespace_of_all<'a>(&self, namespace: &'a str, is_activities: bool) -> &'a str {
+        if is_activities && *namespace == *self.cluster_namespace {
+            ""
+        } else {
+            namespace
+        }
+    }
+
+    /// Returns true if the user sees everything in the namespace of [`Self::namespace_of_all`].
+    pub(super) async fn sees_all(
+        &self,
+        period: &Period,
+        namespace: &str,
+    ) -> Result<bool, ErrorStatus> {
+        let all = live_request("list", "all", namespace);
+        Ok(self.decide(period, vec![all]).await? == [true])
+    }
+}
+
+/// Returns a request for operations.
+pub(super) fn live_request(
+    verb: &'static str,
+    subresource: &str,
+    namespace: &str,
+) -> ResourceAttributes {
+    ResourceAttributes {
+        verb,
+        group: LIVE_GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        resource: live::PLURAL.to_owned(),
+        subresource: subresource.to_owned(),
+        namespace: namespace.to_owned(),
+        ..ResourceAttributes::default()
+    }
+}
