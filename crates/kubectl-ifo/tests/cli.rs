@@ -68,6 +68,33 @@ struct CommandOutput {
 }
 
 impl CommandOutput {
+    /// Asserts that the command ended with this exit code.
+    #[track_caller]
+    fn exits(&self, code: i32) {
+        assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
+    }
+
+    /// Asserts that standard output contains this text.
+    #[track_caller]
+    fn prints(&self, part: impl AsRef<str>) {
+        let part = part.as_ref();
+        assert!(self.stdout.contains(part), "no {part:?}: {}", self.stdout);
+    }
+
+    /// Asserts that standard error contains this text.
+    #[track_caller]
+    fn says(&self, part: impl AsRef<str>) {
+        let part = part.as_ref();
+        assert!(self.stderr.contains(part), "no {part:?}: {}", self.stderr);
+    }
+
+    /// Asserts that standard error begins with this text.
+    #[track_caller]
+    fn says_first(&self, part: impl AsRef<str>) {
+        let stderr = &self.stderr;
+        assert!(stderr.starts_with(part.as_ref()), "{stderr}");
+    }
+
     /// Parses standard output as JSON.
     fn json(&self) -> Value {
         serde_json::from_str(&self.stdout)

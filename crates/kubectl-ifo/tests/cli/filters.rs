@@ -65,9 +65,9 @@ fn an_unknown_filter_value_is_an_error_with_a_suggestion() {
         }
     }
     let get = run(address, "get", &["none", "-c", "kubvirt"]);
-    assert_eq!(get.code, 2, "{}", get.stderr);
+    get.exits(2);
     let describe = run(address, "describe", &["none", "-n", "shpo"]);
-    assert_eq!(describe.code, 2, "{}", describe.stderr);
+    describe.exits(2);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_misspelled_format_is_distinguished_from_a_misspelled_operation() {
     }
     // `wait` has no output formats, so its message does not suggest one.
     let wait = run(address, "wait", &["-o", "yamll"]);
-    assert_eq!(wait.code, 2, "{}", wait.stderr);
+    wait.exits(2);
     assert!(!wait.stderr.contains("format"), "{}", wait.stderr);
 }
 
@@ -223,7 +223,7 @@ fn values_of_listed_operations_are_accepted_as_filters() {
     }
     // Both values are known, so there is no error, although no operation has both.
     let other = run(address, "list", &["-c", "mine", "-o", "Migrating"]);
-    assert_eq!(other.code, 0, "{}", other.stderr);
+    other.exits(0);
 }
 
 /// Starts a server whose user has two rights: to list operations in the namespace `shop`, and to
@@ -264,16 +264,16 @@ fn rule_sets_that_the_user_may_not_read_are_not_an_error() {
     for (flag, value) in [("component", "kubvirt"), ("operation", "Migratin")] {
         let flags = ["-n", "shop", &*format!("--{flag}"), value];
         let output = run(address, "list", &flags);
-        assert_eq!(output.code, 0, "{}", output.stderr);
+        output.exits(0);
         let note = format!(
             "note: cannot check --{flag} {value}: you may not list \
              operationrulesets.ifo.kubevirt.io\n"
         );
-        assert!(output.stderr.starts_with(&note), "{}", output.stderr);
+        output.says_first(&note);
     }
     // Kinds are checked, because the user may read discovery.
     let typo = run(address, "list", &["-n", "shop", "-k", "Typo"]);
-    assert_eq!(typo.code, 2, "{}", typo.stderr);
+    typo.exits(2);
     let (_runtime, address) = serve_tenant(vec![operation(1)]);
     let known = run(address, "list", &["-n", "shop", "-c", "kubevirt"]);
     assert_eq!((known.code, &*known.stderr), (0, ""));
@@ -291,9 +291,9 @@ fn a_list_that_is_not_found_is_the_reason_why_a_value_cannot_be_checked() {
         }
     });
     let output = run(address, "list", &["-c", "kubvirt"]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let note = "note: cannot check --component kubvirt: the resource is not served\n";
-    assert!(output.stderr.contains(note), "{}", output.stderr);
+    output.says(note);
 }
 
 #[test]
@@ -343,14 +343,14 @@ fn all_commands_accept_the_same_names_of_a_kind() {
         assert_eq!(quiet.code, 0, "{kind}: {}", quiet.stderr);
         let resource = format!("{kind}/vm-1");
         let described = run(busy, "describe", &[&resource, "-o", "name"]);
-        assert_eq!(described.code, 0, "{}", described.stderr);
+        described.exits(0);
         let tree = run(busy, "tree", &["--for", &resource, "-o", "name"]);
         assert_eq!(tree.stdout, described.stdout, "{}", tree.stderr);
     }
     for command in LIST_COMMANDS.into_iter().chain(["wait"]) {
         let typo = run(busy, command, &["-k", "deployy"]);
         assert_eq!(typo.code, 2, "{command}: {}", typo.stderr);
-        assert!(typo.stderr.contains("did you mean"), "{}", typo.stderr);
+        typo.says("did you mean");
     }
 }
 

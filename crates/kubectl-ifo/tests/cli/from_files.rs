@@ -88,21 +88,12 @@ fn a_must_gather_is_read_like_a_cluster() {
     must_gather(folder.path());
     let from = |args: &[&str]| from(folder.path(), args);
     let list = from(&["list"]);
-    assert_eq!(list.code, 0, "{}", list.stderr);
+    list.exits(0);
     assert_eq!(list.stdout.lines().count(), 3, "{}", list.stdout);
     // Ages are relative to the time of the must-gather, which is 60 s after the operations began.
-    assert!(list.stdout.contains("   60s"), "{}", list.stdout);
-    assert!(
-        list.stderr
-            .contains("at 2026-01-01T00:01:00Z; ages are relative"),
-        "{}",
-        list.stderr
-    );
-    assert!(
-        list.stderr.contains("it was not recorded whether"),
-        "{}",
-        list.stderr
-    );
+    list.prints("   60s");
+    list.says("at 2026-01-01T00:01:00Z; ages are relative");
+    list.says("it was not recorded whether");
     assert!(!list.stderr.contains("broken.yaml"), "{}", list.stderr);
 
     assert_eq!(from(&["list", "-n", "other", "-o", "name"]).stdout, "");
@@ -110,15 +101,11 @@ fn a_must_gather_is_read_like_a_cluster() {
     let others = from(&["list", "-l", "team!=a", "-o", "name"]);
     assert_eq!(others.stdout.lines().count(), 2, "{}", others.stderr);
     let invalid = from(&["list", "-l", "a=b c"]);
-    assert_eq!(invalid.code, 2, "{}", invalid.stderr);
+    invalid.exits(2);
     let named = from(&["get", "vm-2-migrating", "-o", "yaml"]);
-    assert!(
-        named.stdout.contains("name: vm-2-migrating"),
-        "{}",
-        named.stdout
-    );
+    named.prints("name: vm-2-migrating");
     let missing = from(&["get", "vm-3-migrating"]);
-    assert_eq!(missing.code, 1, "{}", missing.stderr);
+    missing.exits(1);
 
     let summary = from(&["summary", "-O", "json"]).json();
     assert_eq!(summary["total"]["active"], 2);
@@ -146,26 +133,12 @@ fn output_of_kubectl_get_is_read_from_a_file_and_from_standard_input() {
     write(folder.path(), "ifos.yaml", &list);
     let shown = from(&file, &["-o", "name"]);
     assert_eq!(shown.stdout.lines().count(), 2, "{}", shown.stderr);
-    assert!(
-        shown.stderr.contains("the last change of the file"),
-        "{}",
-        shown.stderr
-    );
+    shown.says("the last change of the file");
     // If the files contain no rule sets, it is unknown whether a component exists.
     let unknown = from(&file, &["list", "-c", "other"]);
-    assert_eq!(unknown.code, 0, "{}", unknown.stderr);
-    assert!(
-        unknown.stderr.contains("does not contain the rule sets"),
-        "{}",
-        unknown.stderr
-    );
-    assert!(
-        unknown
-            .stderr
-            .contains("The files contain no operations that were in flight and fit the filters."),
-        "{}",
-        unknown.stderr
-    );
+    unknown.exits(0);
+    unknown.says("does not contain the rule sets");
+    unknown.says("The files contain no operations that were in flight and fit the filters.");
 
     let mut command = Command::new("sh");
     let pipe = format!(
@@ -194,11 +167,7 @@ fn an_empty_list_is_not_shown_as_a_quiet_cluster() {
         "{}",
         list.stderr
     );
-    assert!(
-        list.stderr.contains("operations may be missing"),
-        "{}",
-        list.stderr
-    );
+    list.says("operations may be missing");
     let tree = from(&file, &["tree", "-o", "json"]).json();
     assert!(tree["incomplete"]["message"].is_string(), "{tree}");
 
@@ -208,13 +177,7 @@ fn an_empty_list_is_not_shown_as_a_quiet_cluster() {
         &rule_set("False"),
     );
     let broken = from(folder.path(), &["list"]);
-    assert!(
-        broken
-            .stderr
-            .contains("it was not recorded whether all operations were listed"),
-        "{}",
-        broken.stderr
-    );
+    broken.says("it was not recorded whether all operations were listed");
 }
 
 #[test]
@@ -236,21 +199,11 @@ fn commands_that_need_a_cluster_refuse_files() {
             "{command:?}: {}",
             output.stderr
         );
-        assert!(
-            output
-                .stderr
-                .contains("the operations in files do not change"),
-            "{}",
-            output.stderr
-        );
+        output.says("the operations in files do not change");
     }
     let both = from(folder.path(), &["list", "--context", "prod"]);
-    assert_eq!(both.code, 2, "{}", both.stderr);
-    assert!(
-        both.stderr.contains("cannot be used with"),
-        "{}",
-        both.stderr
-    );
+    both.exits(2);
+    both.says("cannot be used with");
 }
 
 #[test]
@@ -258,26 +211,14 @@ fn empty_folders_and_unreadable_files_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let list = from(folder.path(), &["list"]);
     assert_eq!((list.code, &*list.stdout), (1, ""));
-    assert!(
-        list.stderr.contains("there are no operations"),
-        "{}",
-        list.stderr
-    );
+    list.says("there are no operations");
     let missing = from(&folder.path().join("none"), &["list"]);
-    assert!(
-        missing.stderr.contains("No such file"),
-        "{}",
-        missing.stderr
-    );
+    missing.says("No such file");
     let broken = folder.path().join("broken.yaml");
     std::fs::write(&broken, "kind: [").expect("it is writable");
     let broken = from(&broken, &["list"]);
     assert_eq!(broken.code, 1);
-    assert!(
-        broken.stderr.contains("broken.yaml: line "),
-        "{}",
-        broken.stderr
-    );
+    broken.says("broken.yaml: line ");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn records_of_all_pages_are_shown_newest_first() {
     let (_runtime, address) = serve(cluster);
     let run = |args: &[&str]| execute(plugin(address).arg("history").args(args));
     let all = run(&[]);
-    assert_eq!(all.code, 0, "{}", all.stderr);
+    all.exits(0);
     assert_eq!(
         all.stdout,
         "\
@@ -108,17 +108,9 @@ shop        VirtualMachine/vm-1   Migrating   Succeeded   2026-01-01T00:01:00Z  
     let json = run(&["-o", "json", "--failed"]).json();
     assert_eq!(json["items"][0]["kind"], "OperationRecord");
     let recent = run(&["--since", "1h"]);
-    assert!(
-        recent.stderr.contains("No completed operations that fit"),
-        "{}",
-        recent.stderr
-    );
+    recent.says("No completed operations that fit");
     let long = run(&["--since", "9999d"]);
-    assert!(
-        long.stderr.contains("reach back only to"),
-        "{}",
-        long.stderr
-    );
+    long.says("reach back only to");
     for wrong in [&["--since", "soon"][..], &["-l", "a=b c"], &["-o", "yamll"]] {
         assert_eq!(run(wrong).code, 2, "{wrong:?}");
     }
@@ -134,11 +126,7 @@ fn a_piece_of_work_in_flight_is_not_history() {
     });
     let output = execute(plugin(address).arg("history"));
     assert_eq!(output.stdout, "");
-    assert!(
-        output.stderr.contains("still in flight are not shown"),
-        "{}",
-        output.stderr
-    );
+    output.says("still in flight are not shown");
 }
 
 #[test]
@@ -157,7 +145,7 @@ fn an_empty_history_without_rule_sets_is_explained() {
     let run = |component: &str| execute(plugin(address).args(["history", "-c", component]));
     let misspelt = run("kubvirt");
     let lines: Vec<&str> = misspelt.stderr.lines().collect();
-    assert_eq!(misspelt.code, 0, "{}", misspelt.stderr);
+    misspelt.exits(0);
     assert!(
         lines.len() == 3 && lines[0].starts_with("note: no OperationRuleSet is installed"),
         "{}",
@@ -193,13 +181,7 @@ fn a_server_without_records_is_reported_as_older() {
     let (_runtime, address) = serve(|request| answer(&[], request));
     let output = execute(plugin(address).arg("history"));
     assert_eq!(output.code, 1);
-    assert!(
-        output.stderr.starts_with(
-            "error: this cluster does not serve operationrecords.live.ifo.kubevirt.io, because its release"
-        ),
-        "{}",
-        output.stderr
-    );
+    output.says_first("error: this cluster does not serve operationrecords.live.ifo.kubevirt.io, because its release");
     let (_runtime, address) = serve(|request| match request.uri().path() {
         path if path.ends_with("/operationrecords") => {
             status_response(403, "Forbidden", "no: User \"cora\" cannot list it")
@@ -209,7 +191,7 @@ fn a_server_without_records_is_reported_as_older() {
     let refused = execute(plugin(address).arg("history"));
     assert_eq!(refused.code, 1);
     let expected = "you may not list operationrecords.live.ifo.kubevirt.io";
-    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    refused.says(expected);
 }
 
 #[test]
@@ -226,15 +208,9 @@ fn records_are_read_from_files() {
         execute(command.arg("history").arg("--from").arg(folder.path()))
     };
     let output = history();
-    assert_eq!(output.code, 0, "{}", output.stderr);
-    assert!(output.stdout.contains("Failed"), "{}", output.stdout);
+    output.exits(0);
+    output.prints("Failed");
     write("a.yaml", &operation(1));
     let output = history();
-    assert!(
-        output
-            .stderr
-            .contains("does not contain operationrecords.live.ifo.kubevirt.io"),
-        "{}",
-        output.stderr
-    );
+    output.says("does not contain operationrecords.live.ifo.kubevirt.io");
 }

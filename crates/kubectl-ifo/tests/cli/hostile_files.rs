@@ -64,7 +64,7 @@ fn refused(path: &Path) -> String {
     let path = path.to_str().expect("the path is UTF-8");
     let output = with_limited_memory(&["list", "--from", path]);
     assert_eq!(output.code, 1, "{}{}", output.stdout, output.stderr);
-    assert!(output.stderr.contains(path), "{}", output.stderr);
+    output.says(path);
     output.stderr
 }
 
@@ -148,7 +148,7 @@ fn a_recording_with_many_small_values_is_refused() {
     let output = with_limited_memory(&["rules", "replay", rules, "--stream", stream]);
     assert_eq!(output.code, 1, "{}{}", output.stdout, output.stderr);
     let limit = "more than 2048 MiB of memory";
-    assert!(output.stderr.contains(limit), "{}", output.stderr);
+    output.says(limit);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn long_names_of_an_ordinary_archive_are_read() {
         let path = write_compressed(folder.path(), "bundle.tar.gz", &[(&bytes, 1)]);
         let path = path.to_str().expect("the path is UTF-8");
         let output = with_limited_memory(&["list", "--from", path]);
-        assert_eq!(output.code, 0, "{}", output.stderr);
-        assert!(output.stdout.contains("vm-1"), "{}", output.stdout);
+        output.exits(0);
+        output.prints("vm-1");
     }
 }

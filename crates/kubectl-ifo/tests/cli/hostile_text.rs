@@ -127,7 +127,7 @@ fn commands() -> Vec<String> {
     let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let mut man = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
     let output = execute(man.arg("__man").arg(folder.path()));
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let pages = std::fs::read_dir(folder.path()).expect("the folder is readable");
     let mut commands: Vec<String> = pages
         .filter_map(|page| {

@@ -138,7 +138,7 @@ shop        virt-launcher-web   VirtualMachineInstance/web is moved to another n
     let yaml = run(&["worker-3", "-o", "yaml"]).stdout;
     assert!(yaml.starts_with("node: worker-3\n"), "{yaml}");
     let unknown = run(&["worker-9"]);
-    assert_eq!(unknown.code, 2, "{}", unknown.stderr);
+    unknown.exits(2);
     assert_eq!(run(&["pod/a"]).code, 2);
 }
 
@@ -170,7 +170,7 @@ fn a_refused_eviction_blocks_a_drain_and_a_failed_one_is_a_missing_part() {
     ] {
         let output = impact_of_one_pod(move || status_response(code, reason, message));
         assert_eq!((output.code, &*output.stderr), (1, ""), "{message}");
-        assert!(output.stdout.contains(message), "{}", output.stdout);
+        output.prints(message);
     }
     let right = "pods \"api\" is forbidden: User \"jane\" cannot create resource \"pods/eviction\"";
     for (code, message, missing) in [
@@ -180,19 +180,9 @@ fn a_refused_eviction_blocks_a_drain_and_a_failed_one_is_a_missing_part() {
     ] {
         let output = impact_of_one_pod(move || status_response(code, "x", message));
         assert_eq!(output.code, 3, "{}", output.stdout);
-        assert!(
-            output.stderr.starts_with("missing: evictions: "),
-            "{}",
-            output.stderr
-        );
-        assert!(output.stderr.contains(missing), "{}", output.stderr);
-        assert!(
-            output
-                .stdout
-                .contains("unknown, because the eviction failed"),
-            "{}",
-            output.stdout
-        );
+        output.says_first("missing: evictions: ");
+        output.says(missing);
+        output.prints("unknown, because the eviction failed");
     }
     let output = impact_of_one_pod(migrated);
     assert_eq!((output.code, &*output.stderr), (0, ""), "{}", output.stdout);
@@ -205,7 +195,7 @@ fn a_missing_part_is_named_and_the_exit_code_is_3_unless_something_is_against_a_
         _ => cluster(request),
     });
     let output = execute(plugin(address).args(["impact", "worker-3"]));
-    assert_eq!(output.code, 3, "{}", output.stderr);
+    output.exits(3);
     assert_eq!(output.stderr, "missing: Pods: you may not list pods\n");
     let json = execute(plugin(address).args(["impact", "worker-3", "-o", "json"]));
     assert_eq!(json.code, 3);
@@ -219,13 +209,9 @@ fn a_missing_part_is_named_and_the_exit_code_is_3_unless_something_is_against_a_
         _ => cluster(request),
     });
     let output = execute(plugin(address).args(["impact", "worker-3"]));
-    assert_eq!(output.code, 1, "{}", output.stderr);
-    assert!(output.stdout.contains(BUDGET), "{}", output.stdout);
-    assert!(
-        output.stderr.starts_with("missing: operations: "),
-        "{}",
-        output.stderr
-    );
+    output.exits(1);
+    output.prints(BUDGET);
+    output.says_first("missing: operations: ");
 }
 
 /// Returns an operation on `worker-3` that began at the start of 2026.
@@ -255,7 +241,7 @@ fn a_volume_that_is_rebuilt_on_the_node_is_a_reason_against_a_drain() {
     let rebuilding = on_node("Volume", "pvc-1", "VolumeRebuilding", "Failing");
     let moving = on_node("Volume", "pvc-2", "Moving", "Progressing");
     let output = impact_with(&[rebuilding.clone(), moving.clone()], &[]);
-    assert_eq!(output.code, 1, "{}", output.stderr);
+    output.exits(1);
     let verdict = "Safe to drain worker-3: no. Operations do not progress: \
                    VolumeRebuilding of Volume/pvc-1 is Failing\n";
     assert!(output.stdout.starts_with(verdict), "{}", output.stdout);

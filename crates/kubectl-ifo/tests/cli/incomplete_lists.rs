@@ -44,7 +44,7 @@ fn a_list_is_incomplete_if_any_of_its_pages_is_incomplete() {
         });
         for command in ["list", "tree", "summary"] {
             let output = execute(plugin(address).arg(command));
-            assert_eq!(output.code, 0, "{}", output.stderr);
+            output.exits(0);
             assert!(
                 output.stderr.contains("1 of 1 rule set is not working"),
                 "{command}, page {incomplete_page}: {}",

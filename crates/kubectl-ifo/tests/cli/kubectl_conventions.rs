@@ -29,16 +29,10 @@ fn the_oldest_operation_is_named_with_its_namespace() {
 fn a_resource_in_another_namespace_is_reported_with_that_namespace() {
     let (_runtime, address) = serve_cluster(vec![operation(1)]);
     let here = execute(plugin(address).args(["get", "vm-1-migrating", "-n", "shop", "-o", "name"]));
-    assert_eq!(here.code, 0, "{}", here.stderr);
+    here.exits(0);
     let there = execute(plugin(address).args(["get", "vm-1-migrating", "-n", "other"]));
     assert_eq!((there.code, &*there.stdout), (1, ""));
-    assert!(
-        there
-            .stderr
-            .contains("its subject is VirtualMachine/vm-1 in shop"),
-        "{}",
-        there.stderr
-    );
+    there.says("its subject is VirtualMachine/vm-1 in shop");
 }
 
 #[test]
@@ -52,7 +46,7 @@ fn an_unreadable_rule_set_is_reported_with_the_missing_right() {
         _ => not_found(),
     });
     let output = execute(plugin(address).args(["describe", "vm-1-migrating"]));
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     for part in [
         "you may not get operationrulesets.ifo.kubevirt.io",
         "verbs get, list and watch of operationrulesets.ifo.kubevirt.io to \"jane\"",
@@ -78,14 +72,10 @@ fn found_resources_are_described_before_missing_ones_are_reported() {
             output.stderr
         );
         assert_eq!(output.stderr.lines().count(), missing, "{}", output.stderr);
-        assert!(
-            output.stderr.contains("there is no operation \"other\""),
-            "{}",
-            output.stderr
-        );
+        output.says("there is no operation \"other\"");
     }
     let some = execute(plugin(address).args(["describe", "vm-1-migrating", "other"]));
-    assert!(some.stdout.contains("vm-1-migrating"), "{}", some.stdout);
+    some.prints("vm-1-migrating");
     let some = execute(plugin(address).args(["describe", "vm-1-migrating", "other", "-o", "json"]));
     assert_eq!(some.json()["kind"], "List");
 }
@@ -116,7 +106,7 @@ fn owners_and_filters_share_one_discovery() {
         }
     });
     let output = execute(plugin(address).args(["tree", "-k", "VirtualMachine"]));
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
     let times = |path: &str| requests.iter().filter(|it| *it == path).count();
     assert_eq!((times("/api"), times("/apis")), (1, 1), "{requests:?}");
@@ -175,11 +165,7 @@ fn rules_are_validated_against_the_cluster_of_the_flags() {
     let server = format!("http://{address}");
     let check = ["check", "rules", "--cluster", "--server", &server];
     let checked = run_rules(&[&check[..], &["--as", "jane"]].concat());
-    assert!(
-        checked.stderr.contains("does not serve example.io/v1"),
-        "{}",
-        checked.stderr
-    );
+    checked.says("does not serve example.io/v1");
     let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(
         requests.contains(&"/openapi/v3 Some(Ok(\"jane\"))".to_owned()),
@@ -187,11 +173,7 @@ fn rules_are_validated_against_the_cluster_of_the_flags() {
     );
     let unknown = run_rules(&["check", "rules", "--cluster", "--kubeconfig-cluster", "x"]);
     assert_ne!(unknown.code, 0);
-    assert!(
-        unknown.stderr.contains("the cluster: "),
-        "{}",
-        unknown.stderr
-    );
+    unknown.says("the cluster: ");
 }
 
 /// Only Linux has the device `/dev/full`, to which every write fails.
@@ -312,8 +294,8 @@ fn a_flag_with_an_empty_value_is_ignored() {
     std::fs::write(&file, kubeconfig).expect("the file can be written");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
     let named = execute(command.env("KUBECONFIG", &file).args(["-s", "", "-oname"]));
-    assert_eq!(named.code, 0, "{}", named.stderr);
-    assert!(named.stdout.contains("vm-1"), "{}", named.stdout);
+    named.exits(0);
+    named.prints("vm-1");
     for args in [
         &["list", "-n", "team-b/"][..],
         &["list", "-n", "Team"],
@@ -326,11 +308,7 @@ fn a_flag_with_an_empty_value_is_ignored() {
             "{args:?}: {}",
             output.stderr
         );
-        assert!(
-            output.stderr.contains("lower-case letters"),
-            "{}",
-            output.stderr
-        );
+        output.says("lower-case letters");
     }
 }
 
@@ -358,9 +336,9 @@ fn a_missing_login_command_is_reported_with_its_install_hint() {
     );
     let named =
         "the user's credentials come from \"no-such-login\", which cannot be run: No such file";
-    assert!(output.stderr.contains(named), "{}", output.stderr);
+    output.says(named);
     let hint = "(Get it with: brew install login)";
-    assert!(output.stderr.contains(hint), "{}", output.stderr);
+    output.says(hint);
 }
 
 #[test]
@@ -384,10 +362,10 @@ fn extra_fields_of_a_user_are_impersonated_and_verbosity_flags_are_accepted() {
             .args(["--as", "jane", "-v", "6", "--v=8", "-v=6"])
             .args(extras),
     );
-    assert_eq!(output.code, 0, "{}", output.stderr);
-    assert!(output.stdout.contains("vm-1"), "{}", output.stdout);
+    output.exits(0);
+    output.prints("vm-1");
     let bad = execute(plugin(address).arg("--as-user-extra=scopes"));
-    assert_eq!(bad.code, 2, "{}", bad.stderr);
+    bad.exits(2);
 }
 
 /// Returns the body of a watch with these events. The body stays open after the last event.

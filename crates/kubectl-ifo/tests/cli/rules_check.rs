@@ -166,7 +166,7 @@ fn supersedes_names_only_operations_of_the_own_component() {
         let copies = copies.replace("component: c\n", &format!("component: {component}\n"));
         let both = format!("{stops}---\n{copies}");
         let output = run_rules_with_input(&["check", "-"], &both);
-        assert_eq!(output.code, 0, "{}", output.stderr);
+        output.exits(0);
         let warning = "no rule of this component in the files detects Copying on this resource";
         assert_eq!(output.stderr.contains(warning), has_warning, "{component}");
     }

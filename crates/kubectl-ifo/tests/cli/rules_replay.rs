@@ -222,11 +222,7 @@ spec:
         ]
     );
     let output = replay_rule_set(rule_set, &stream, &[]);
-    assert!(
-        output.stdout.contains("Progressing (overdue, stalled)"),
-        "{}",
-        output.stdout
-    );
+    output.prints("Progressing (overdue, stalled)");
 }
 
 #[test]
@@ -251,7 +247,7 @@ fn the_debounce_period_elapses_in_recorded_time() {
 #[test]
 fn output_of_kubectl_watch_is_replayed_in_order_without_times() {
     let output = run_rules(&["replay", "rules", "--stream", "printed.json", "-O", "json"]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let json = output.json();
     let operations = &json["operations"];
     assert_eq!(values_at(operations, "/operation"), ["Moving", "Waiting"]);
@@ -280,11 +276,7 @@ fn a_truncated_recording_is_replayed_up_to_its_end() {
     let cut = &whole[..whole.len() - 20];
     let output = run_rules_with_input(&["replay", "rules", "--stream", "-", "-O", "json"], cut);
     assert_eq!(output.code, 1);
-    assert!(
-        output.stderr.starts_with("error: -: event 12: EOF"),
-        "{}",
-        output.stderr
-    );
+    output.says_first("error: -: event 12: EOF");
     assert_eq!(
         output.json()["operations"].as_array().map(Vec::len),
         Some(4)
@@ -309,7 +301,7 @@ spec: {group: example.io, names: {kind: Cow, plural: kine}}
 ";
     let event = r#"{"type": "ADDED", "object": {"apiVersion": "example.io/v1", "kind": "Cow", "metadata": {"name": "a"}, "moving": true}}"#;
     let output = replay_rule_set(rule_set, event, &["-O", "json"]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     assert_eq!(
         values_at(&output.json()["operations"], "/operation"),
         ["Moving"]
@@ -397,7 +389,7 @@ fn without_a_start_expression_managed_fields_give_the_start() {
     // change at second 11.
     let stream = event(0, 0, "") + &event(11, 8, "Moving");
     let output = run_rules_with_input(&["replay", "rules", "--stream", "-", "-O", "json"], &stream);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let json = output.json();
     assert_eq!(values_at(&json["operations"], "/started"), [json!(8.0)]);
     assert_eq!(

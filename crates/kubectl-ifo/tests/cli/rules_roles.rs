@@ -38,13 +38,7 @@ fn the_role_grants_exactly_what_the_targets_need() {
 fn the_role_does_not_replace_the_role_of_a_rule_pack() {
     let pack = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rules/kubevirt/");
     let output = run_rules(&["roles", &format!("{pack}/virtualmachines.yaml")]);
-    assert!(
-        output
-            .stdout
-            .contains("  name: ifo-rule-set-vm-lifecycle-rules\n"),
-        "{}",
-        output.stdout
-    );
+    output.prints("  name: ifo-rule-set-vm-lifecycle-rules\n");
     let shipped = std::fs::read_to_string(format!("{pack}/clusterrole.yaml")).unwrap();
     assert!(
         shipped.contains("  name: ifo-rules-kubevirt\n"),

@@ -7,7 +7,7 @@ use serde_json::json;
 #[test]
 fn each_object_has_a_result_with_the_values_of_each_operation() {
     let output = run_rules(&["test", "rules", "--objects", "objects.yaml", "-O", "json"]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let json = output.json();
     let results = &json["results"];
     assert_eq!(
@@ -126,7 +126,7 @@ fn yaml_and_json_output_are_equal() {
 fn expectations_are_compared_with_results() {
     let args = ["test", "rules", "--expect", "--objects"];
     let output = run_rules(&[&args[..], &["objects.yaml"]].concat());
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let output = run_rules(&[&args[..], &["objects.yaml", "unexpected.yaml"]].concat());
     assert_eq!(output.code, 1);
     let errors: Vec<&str> = output
@@ -147,16 +147,10 @@ fn expectations_are_compared_with_results() {
 fn a_comparison_without_expectations_fails() {
     let object = "{apiVersion: example.io/v1, kind: Widget, metadata: {name: a}}";
     let output = run_rules_with_input(&["test", "rules", "--expect", "--objects", "-"], object);
-    assert_eq!(output.code, 1, "{}", output.stderr);
-    assert!(
-        output
-            .stderr
-            .contains("no object has the annotation ifo.kubevirt.io/expect"),
-        "{}",
-        output.stderr
-    );
+    output.exits(1);
+    output.says("no object has the annotation ifo.kubevirt.io/expect");
     let without = run_rules_with_input(&["test", "rules", "--objects", "-"], object);
-    assert_eq!(without.code, 0, "{}", without.stderr);
+    without.exits(0);
 }
 
 #[test]
@@ -202,7 +196,7 @@ spec:
     let path = path.to_str().expect("the path is UTF-8");
     let args = ["test", path, "--objects", "-", "-O", "json"];
     let output = run_rules_with_input(&args, object);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let found = values_at(&output.json()["results"], "/operations/0/operation");
     assert_eq!(found, ["Moving"]);
 }
@@ -251,7 +245,7 @@ fn explain(namespace: &str, more: &[&str]) -> super::CommandOutput {
 #[test]
 fn explain_shows_the_clauses_that_decided_with_their_values() {
     let output = explain("one", &[]);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     assert_eq!(
         output.stdout,
         "Widget one/a
@@ -266,12 +260,8 @@ fn explain_shows_the_clauses_that_decided_with_their_values() {
 "
     );
     let other = explain("two", &[]);
-    assert!(
-        other.stdout.contains(
-            "explained: Moving: not evaluated: the namespace of the object is not in `namespaces`\n"
-        ),
-        "{}",
-        other.stdout
+    other.prints(
+        "explained: Moving: not evaluated: the namespace of the object is not in `namespaces`\n",
     );
 }
 

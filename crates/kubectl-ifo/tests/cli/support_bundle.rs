@@ -323,7 +323,7 @@ fn a_bundle_contains_only_the_fields_that_may_leave() {
         execute(command.arg("--metrics").arg(&metrics))
     };
     let output = bundle(&[], &archive);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     assert_eq!(output.stdout.trim(), archive.display().to_string());
     assert!(!output.stderr.contains(MARKER), "{}", output.stderr);
     let redacted = unpacked(&archive);
@@ -357,7 +357,7 @@ fn a_bundle_contains_only_the_fields_that_may_leave() {
     // leave in the first bundle because its field was dropped.
     let whole = folder.path().join("whole.tar.gz");
     let output = bundle(&["--include-text"], &whole);
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let whole = unpacked(&whole);
     for file in whole.split("==> ").filter(|it| !it.is_empty()) {
         let name = file.lines().next().unwrap_or_default();
@@ -376,7 +376,7 @@ fn a_bundle_can_be_read_with_from() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let bundle = folder.path().join("bundle/");
     let output = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let files = paths(&bundle);
     assert!(files.contains("bundle.json"), "{files:?}");
     let from = |args: &[&str]| {
@@ -390,18 +390,9 @@ fn a_bundle_can_be_read_with_from() {
         )
     };
     let list = from(&["list", "-o", "json"]);
-    assert_eq!(list.code, 0, "{}", list.stderr);
-    assert!(
-        list.stderr.contains("texts such as messages were left out"),
-        "{}",
-        list.stderr
-    );
-    assert!(
-        list.stderr
-            .contains("1 of 1 rule set is not working: my-rules"),
-        "{}",
-        list.stderr
-    );
+    list.exits(0);
+    list.says("texts such as messages were left out");
+    list.says("1 of 1 rule set is not working: my-rules");
     let operation = &list.json()["items"][0];
     assert_eq!(operation["spec"]["subject"]["kind"], "VirtualMachine");
     let name = operation["metadata"]["name"]
@@ -409,18 +400,10 @@ fn a_bundle_can_be_read_with_from() {
         .expect("a name")
         .to_owned();
     let description = from(&["describe", &name]);
-    assert_eq!(description.code, 0, "{}", description.stderr);
-    assert!(
-        description.stdout.contains("Blocked"),
-        "{}",
-        description.stdout
-    );
+    description.exits(0);
+    description.prints("Blocked");
     let component = from(&["list", "-c", "kubvirt"]);
-    assert!(
-        component.stderr.contains("did you mean \"kubevirt\"?"),
-        "{}",
-        component.stderr
-    );
+    component.says("did you mean \"kubevirt\"?");
     let index = std::fs::read(bundle.join("bundle.json")).expect("the index is readable");
     let index: Value = serde_json::from_slice(&index).expect("the index is JSON");
     let part = |what: &str| {
@@ -444,25 +427,16 @@ fn a_bundle_is_written_even_if_nothing_can_be_read() {
     let bundle = folder.path().join("b.tar.gz");
     let (_runtime, address) = serve(|_| status_response(403, "Forbidden", "no"));
     let output = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
-    assert_eq!(output.code, 0, "{}", output.stderr);
-    assert!(
-        output.stderr.contains("missing, because"),
-        "{}",
-        output.stderr
-    );
-    assert!(output.stderr.contains("operations"), "{}", output.stderr);
+    output.exits(0);
+    output.says("missing, because");
+    output.says("operations");
     let again = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
-    assert_eq!(again.code, 2, "{}", again.stderr);
-    assert!(again.stderr.contains("already exists"), "{}", again.stderr);
+    again.exits(2);
+    again.says("already exists");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
     let list = execute(command.arg("list").arg("--from").arg(&bundle));
     assert_eq!((list.code, &*list.stdout), (1, ""), "{}", list.stderr);
-    assert!(
-        list.stderr
-            .contains("contains no operations: missing, because you have no permission"),
-        "{}",
-        list.stderr
-    );
+    list.says("contains no operations: missing, because you have no permission");
 }
 
 #[test]
@@ -489,7 +463,7 @@ fn a_reached_limit_is_recorded() {
     let mut command = plugin(address);
     command.args(["support-bundle", "--include-text", "-o"]);
     let output = execute(command.arg(&bundle));
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let incomplete = output
         .stderr
         .lines()
@@ -517,7 +491,7 @@ fn no_secret_is_requested() {
             .arg("-o")
             .arg(folder.path().join("b")),
     );
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let asked = asked.lock().expect("no test has panicked");
     assert!(asked.len() > 10, "{asked:?}");
     for line in asked.iter() {

@@ -217,7 +217,7 @@ fn a_refused_connection_is_distinguished_from_a_timeout() {
         .local_addr()
         .expect("a bound listener has an address");
     let late = execute(plugin(address).args(["list", "--request-timeout", "200ms"]));
-    assert!(late.stderr.contains("--request-timeout"), "{}", late.stderr);
+    late.says("--request-timeout");
 }
 
 #[test]
@@ -231,12 +231,8 @@ fn requests_to_a_server_that_is_syncing_are_retried() {
         }
     });
     let output = execute(plugin(address).arg("list"));
-    assert_eq!(output.code, 0, "{}", output.stderr);
-    assert!(
-        output.stdout.contains("VirtualMachine/vm-1"),
-        "{}",
-        output.stdout
-    );
+    output.exits(0);
+    output.prints("VirtualMachine/vm-1");
 }
 
 /// Returns a custom resource as the Go operator writes it. `ifo-apiserver` replaces this operator.
@@ -268,17 +264,13 @@ fn custom_resources_are_listed_where_the_live_api_is_not_served() {
         _ => not_found(),
     });
     let shown = execute(plugin(address).args(["list", "-n", "shop", "-O", "wide"]));
-    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    shown.exits(0);
     assert_eq!(
         shown.stderr,
         "note: live.ifo.kubevirt.io is not served; showing the objects of inflightoperations.ifo.kubevirt.io\n"
     );
     assert_eq!(shown.stdout.lines().count(), 2, "{}", shown.stdout);
-    assert!(
-        shown.stdout.contains("2026-01-01T00:00:00Z"),
-        "{}",
-        shown.stdout
-    );
+    shown.prints("2026-01-01T00:00:00Z");
     let elsewhere = execute(plugin(address).args(["list", "-n", "other", "-o", "name"]));
     assert_eq!(elsewhere.stdout, "");
     let names = execute(plugin(address).args(["list", "-A", "-o", "name"]));
@@ -287,11 +279,7 @@ fn custom_resources_are_listed_where_the_live_api_is_not_served() {
         "inflightoperation.ifo.kubevirt.io/b\ninflightoperation.ifo.kubevirt.io/x-phhwd\n"
     );
     let all = execute(plugin(address).args(["list", "-A", "-O", "wide"]));
-    assert!(
-        all.stdout.contains("2026-01-02T00:00:00Z"),
-        "{}",
-        all.stdout
-    );
+    all.prints("2026-01-02T00:00:00Z");
 }
 
 /// Returns the discovery document of the API version at `path`, which has one kind.
@@ -334,13 +322,7 @@ fn a_user_without_rights_on_an_api_that_is_not_served_sees_the_served_api() {
         let shown = execute(plugin(address).args(command));
         assert_eq!(shown.code, 0, "{command:?}: {}", shown.stderr);
         assert_eq!(shown.stdout, "inflightoperation.ifo.kubevirt.io/x-phhwd\n");
-        assert!(
-            shown
-                .stderr
-                .starts_with("note: live.ifo.kubevirt.io is not served"),
-            "{}",
-            shown.stderr
-        );
+        shown.says_first("note: live.ifo.kubevirt.io is not served");
     }
 }
 
@@ -390,11 +372,7 @@ fn an_api_that_is_not_installed_is_not_reported_as_a_missing_right() {
         _ => refuse(request),
     });
     let none = execute(plugin(address).arg("list"));
-    assert!(
-        none.stderr.contains("serves no operations"),
-        "{}",
-        none.stderr
-    );
+    none.says("serves no operations");
 }
 
 #[test]
@@ -409,13 +387,7 @@ fn the_missing_right_is_that_on_the_served_resource() {
             _ => refuse(request),
         });
         let refused = execute(plugin(address).arg("list"));
-        assert!(
-            refused
-                .stderr
-                .starts_with(&format!("error: you may not list {resource}")),
-            "{}",
-            refused.stderr
-        );
+        refused.says_first(&format!("error: you may not list {resource}"));
     }
 }
 
@@ -558,7 +530,7 @@ fn the_quiet_period_does_not_elapse_while_the_watch_is_broken() {
     let args = ["wait", "--quiet-period", "2s", "--timeout", "6s"];
     let output = execute(plugin(address).args(args));
     assert_eq!(output.code, 3, "{}{}", output.stdout, output.stderr);
-    assert!(output.stderr.contains("unknown: "), "{}", output.stderr);
+    output.says("unknown: ");
 }
 
 /// Returns a rule set whose status says that `ifo-apiserver` watches its target, the virtual
@@ -682,11 +654,7 @@ fn formats_that_only_kubectl_has_are_errors_and_not_filters() {
         for command in ["list", "summary", "tree", "wait"] {
             let output = execute(plugin(address).args([command, "-o", format]));
             assert_eq!(output.code, 2, "{command} {format}: {}", output.stdout);
-            assert!(
-                output.stderr.contains("unsupported output format"),
-                "{}",
-                output.stderr
-            );
+            output.says("unsupported output format");
         }
     }
     for flag in ["-o", "-O"] {
@@ -704,18 +672,13 @@ fn wait_with_zero_timeout_checks_once_and_negative_is_unlimited() {
         (0, "idle: no operation in flight\n")
     );
     let unlimited = execute(plugin(address).args(["wait", "--timeout=-1s"]));
-    assert_eq!(unlimited.code, 0, "{}", unlimited.stderr);
+    unlimited.exits(0);
     let not_started = execute(plugin(address).args(["wait", "--for=started", "--timeout", "0"]));
-    assert_eq!(not_started.code, 1, "{}", not_started.stderr);
+    not_started.exits(1);
     let (_runtime, address) = serve_cluster(vec![operation(1)]);
     let busy = execute(plugin(address).args(["wait", "--timeout=0s"]));
-    assert_eq!(busy.code, 1, "{}", busy.stderr);
-    assert!(
-        busy.stderr
-            .starts_with("not idle: VirtualMachine/vm-1 in shop: Migrating"),
-        "{}",
-        busy.stderr
-    );
+    busy.exits(1);
+    busy.says_first("not idle: VirtualMachine/vm-1 in shop: Migrating");
 }
 
 /// Starts a server with these operations, which does not state whether its lists are complete.
@@ -797,7 +760,7 @@ fn an_active_operation_decides_even_if_other_targets_are_not_watched() {
         let (_runtime, address) = serve_with_rule_sets(vec![failing], rule_sets);
         let ignored = ["wait", "--ignore-failing", "--timeout", "0"];
         let ignored = execute(plugin(address).args(ignored));
-        assert_eq!(ignored.code, 3, "{}", ignored.stderr);
+        ignored.exits(3);
     }
 }
 
@@ -825,14 +788,8 @@ fn wait_does_not_report_idle_if_operations_end_and_rule_sets_cannot_be_read() {
     });
     let args = ["wait", "-c", "kubevirt", "--timeout", "3m"];
     let output = execute(plugin(address).args(args));
-    assert_eq!(output.code, 3, "{}", output.stderr);
-    assert!(
-        output
-            .stderr
-            .contains("unknown: you may not list operationrulesets"),
-        "{}",
-        output.stderr
-    );
+    output.exits(3);
+    output.says("unknown: you may not list operationrulesets");
 }
 
 #[test]
@@ -889,14 +846,8 @@ fn wait_until_timeout(address: SocketAddr, args: &[&str]) -> CommandOutput {
 fn the_last_message_of_wait_gives_the_reason() {
     let (_runtime, address) = serve_cluster(Vec::new());
     let short = wait_until_timeout(address, &["--quiet-period", "10m"]);
-    assert_eq!(short.code, 1, "{}", short.stderr);
-    assert!(
-        short
-            .stderr
-            .contains("timed out: no operation in flight, but not yet for the quiet period"),
-        "{}",
-        short.stderr
-    );
+    short.exits(1);
+    short.says("timed out: no operation in flight, but not yet for the quiet period");
     assert!(
         !short.stderr.contains("waiting: no operation"),
         "{}",
@@ -1049,7 +1000,7 @@ fn errors_of_an_invalid_kubeconfig_do_not_quote_secrets() {
             "{}",
             output.stderr
         );
-        assert!(output.stderr.contains("line "), "{}", output.stderr);
+        output.says("line ");
     }
 }
 
@@ -1075,15 +1026,9 @@ fn missing_kubeconfigs_are_skipped_and_loopback_uses_no_proxy() {
         execute(command.args(["list", "-o", "name"]))
     };
     let found = with(format!("/nonexistent/a:{}:/nonexistent/b", path.display()));
-    assert_eq!(found.code, 0, "{}", found.stderr);
+    found.exits(0);
     let missing = with("/nonexistent/a:/nonexistent/b".to_owned());
-    assert!(
-        missing
-            .stderr
-            .starts_with("error: cannot read /nonexistent/a: "),
-        "{}",
-        missing.stderr
-    );
+    missing.says_first("error: cannot read /nonexistent/a: ");
 }
 
 #[test]
@@ -1145,13 +1090,7 @@ fn the_proxy_of_the_environment_respects_no_proxy() {
         command.env_remove("HTTPS_PROXY").env(variable, value);
         let output = execute(command.args(["list", "--server", "0.0.0.0:1"]));
         assert_eq!(output.code, 1);
-        assert!(
-            output
-                .stderr
-                .contains("; correct proxy-url in the kubeconfig, or "),
-            "{}",
-            output.stderr
-        );
+        output.says("; correct proxy-url in the kubeconfig, or ");
         assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     }
 }
@@ -1166,20 +1105,10 @@ fn printed_names_are_accepted_and_found_objects_are_shown() {
     }
     let some = execute(plugin(address).args(["get", "vm-1-migrating", "other", "-o", "name"]));
     assert_eq!((some.code, &some.stdout), (1, &printed));
-    assert!(
-        some.stderr.contains("no operation \"other\""),
-        "{}",
-        some.stderr
-    );
+    some.says("no operation \"other\"");
     let filtered = execute(plugin(address).args(["get", "vm-1-migrating", "-k", "po"]));
     assert_eq!(filtered.code, 1);
-    assert!(
-        filtered
-            .stderr
-            .contains("the filters exclude it: its subject is VirtualMachine/vm-1 in shop"),
-        "{}",
-        filtered.stderr
-    );
+    filtered.says("the filters exclude it: its subject is VirtualMachine/vm-1 in shop");
 }
 
 #[test]
@@ -1290,12 +1219,8 @@ fn a_version_that_cannot_be_read_has_a_reason() {
         _ => not_found(),
     });
     let down = execute(plugin(address).arg("version"));
-    assert!(down.stderr.contains("not available"), "{}", down.stderr);
+    down.says("not available");
     let (_runtime, address) = serve(|_| not_found());
     let none = execute(plugin(address).arg("version"));
-    assert!(
-        none.stderr.contains("kubectl get apiservice"),
-        "{}",
-        none.stderr
-    );
+    none.says("kubectl get apiservice");
 }

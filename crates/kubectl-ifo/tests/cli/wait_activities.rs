@@ -138,9 +138,9 @@ fn wait_lists_operations_until_the_activity_is_idle() {
         }
     });
     let output = execute(plugin(address).args(["wait", "--timeout=3m"]));
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let waiting = "waiting: 3 operations in flight, the oldest VirtualMachine/vm-1 in shop: Migr";
-    assert!(output.stderr.starts_with(waiting), "{}", output.stderr);
+    output.says_first(waiting);
 }
 
 #[test]
@@ -159,8 +159,8 @@ fn the_quiet_period_begins_after_the_last_answer_that_something_was_in_flight() 
     });
     let quiet = ["--quiet-period=10m", "--timeout=5s"];
     let output = execute(plugin(address).arg("wait").args(quiet));
-    assert_eq!(output.code, 1, "{}", output.stderr);
-    assert!(output.stderr.contains("but not yet"), "{}", output.stderr);
+    output.exits(1);
+    output.says("but not yet");
 }
 
 #[test]
@@ -181,12 +181,8 @@ fn a_busy_activity_gives_the_message_of_a_list() {
             let output = execute(plugin(address).args(wait).args(scope));
             assert_eq!(output.code, 1, "{scope:?}: {}", output.stderr);
             let line = format!("{title}: VirtualMachine/vm-1 in shop: Migrating");
-            assert!(output.stderr.contains(&line), "{}", output.stderr);
-            assert!(
-                output.stderr.contains("NAMESPACE   SUBJECT"),
-                "{}",
-                output.stderr
-            );
+            output.says(&line);
+            output.says("NAMESPACE   SUBJECT");
         }
     }
 }
@@ -240,12 +236,8 @@ fn an_idle_activity_proves_nothing_if_no_rule_set_detects_such_operations() {
     });
     let wait = ["wait", "--timeout=0", "--node", "worker-3"];
     let output = execute(plugin(address).args(wait));
-    assert_eq!(output.code, 3, "{}", output.stderr);
-    assert!(
-        output.stderr.contains("check --node worker-3"),
-        "{}",
-        output.stderr
-    );
+    output.exits(3);
+    output.says("check --node worker-3");
 }
 
 /// Returns an operation with this state.
@@ -307,12 +299,8 @@ fn succeeded_depends_on_the_result_of_the_operation() {
         )
     );
     let unknown = end("Ended");
-    assert_eq!(unknown.code, 3, "{}", unknown.stderr);
-    assert!(
-        unknown.stderr.contains("its result is unknown"),
-        "{}",
-        unknown.stderr
-    );
+    unknown.exits(3);
+    unknown.says("its result is unknown");
 }
 
 #[test]
@@ -324,7 +312,7 @@ fn one_failure_ends_the_wait_although_another_operation_is_active() {
         ],
         None,
     );
-    assert_eq!(output.code, 1, "{}", output.stderr);
+    output.exits(1);
 }
 
 #[test]
@@ -344,7 +332,7 @@ fn the_record_has_the_result_if_the_watch_was_interrupted_at_the_end() {
         assert_eq!(output.code, code, "{}", output.stderr);
     }
     let unknown = wait_for_success(vec![error()], None);
-    assert_eq!(unknown.code, 3, "{}", unknown.stderr);
+    unknown.exits(3);
 }
 
 #[test]
@@ -359,5 +347,5 @@ fn succeeded_waits_for_an_operation_and_refuses_to_ignore_failures() {
     let line = "not succeeded: no operation has started\n";
     assert_eq!((before.code, &*before.stderr), (1, line));
     let contradictory = execute(plugin(address).args(wait).arg("--ignore-failing"));
-    assert_eq!(contradictory.code, 2, "{}", contradictory.stderr);
+    contradictory.exits(2);
 }

@@ -52,13 +52,9 @@ fn an_export_has_the_page_and_its_data_in_one_file() {
     let path = folder.path().join("page.html");
     let export = || execute(plugin(cluster.address).args(["ui", "--export", path_text(&path)]));
     let output = export();
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     assert_eq!(output.stdout, format!("{}: 1 objects\n", path.display()));
-    assert!(
-        output.stderr.contains("operationrecords"),
-        "{}",
-        output.stderr
-    );
+    output.says("operationrecords");
     let page = std::fs::read_to_string(&path).expect("the page");
     let mode = path.metadata().expect("the page").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -98,7 +94,7 @@ fn an_export_has_the_page_and_its_data_in_one_file() {
     }
     // An existing file is not replaced.
     let again = export();
-    assert_eq!(again.code, 2, "{}", again.stderr);
+    again.exits(2);
     let files = std::fs::read_dir(folder.path())
         .expect("the folder")
         .count();
@@ -111,8 +107,8 @@ fn an_export_that_fails_leaves_no_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("none/page.html");
     let output = execute(plugin(cluster.address).args(["ui", "--export", path_text(&path)]));
-    assert_eq!(output.code, 1, "{}", output.stderr);
-    assert!(output.stderr.contains("cannot write"), "{}", output.stderr);
+    output.exits(1);
+    output.says("cannot write");
 }
 
 #[test]
@@ -141,7 +137,7 @@ fn files_are_shown_and_exported() {
         command
     };
     let output = execute(command().args(["--export", path_text(&page)]));
-    assert_eq!(output.code, 0, "{}", output.stderr);
+    output.exits(0);
     let data = data_of(&std::fs::read_to_string(&page).expect("the page"));
     let kinds =
         |items: &[Value]| -> Vec<Value> { items.iter().map(|it| it["kind"].clone()).collect() };
