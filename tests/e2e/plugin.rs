@@ -1,14 +1,14 @@
-//! Tests of the kubectl plugin on a cluster: its commands `list`, `get`, `summary`, `tree`, `wait`
-//! and `version`.
+//! Tests of the kubectl plugin on a real cluster. The tests in `crates/kubectl-ifo/tests/cli` prove
+//! what each command prints. The tests here prove that the commands understand the discovery, the
+//! objects and the refusals of a real kube-apiserver.
 
 use crate::harness::{
-    DEADLINE, Lines, RULE_SET, TestCluster, VM, condition, migrating, rule_set, same_but_for_gaps,
-    shared, text,
+    DEADLINE, TestCluster, VM, VMI, eventually, migrating, ok_if, rule_set, shared, text,
 };
 use serde_json::{Value, json};
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::process::Stdio;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 /// The exit code and the output of the plugin.
 pub struct PluginOutput {
@@ -18,333 +18,250 @@ pub struct PluginOutput {
 }
 
 impl PluginOutput {
-    async fn by(child: Child) -> Self {
-        let output = tokio::time::timeout(DEADLINE, child.wait_with_output());
-        let output = output
-            .await
-            .expect("the plugin must exit before the deadline")
-            .expect("the plugin is a child of this process");
-        let text = |bytes| String::from_utf8(bytes).expect("the plugin prints UTF-8");
-        Self {
-            code: output.status.code().expect("no signal kills the plugin"),
-            out: text(output.stdout),
-            err: text(output.stderr),
-        }
-    }
-
-    /// Returns standard error without the line about rule sets that do not work. Other tests create
-    /// such rule sets, so this line can appear at any time.
-    pub fn own_err(&self) -> String {
-        let is_own = |line: &&str| !line.contains("not working");
-        self.err.split_inclusive('\n').filter(is_own).collect()
-    }
-
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.out)
             .unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
     }
 }
 
-/// Starts the plugin with the kubeconfig of the administrator.
-fn start(cluster: &TestCluster, args: &[&str]) -> Child {
-    Command::new(crate::plugin())
+/// Runs the plugin with the kubeconfig of the administrator until it exits.
+pub async fn run(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
+    let output = Command::new(crate::plugin())
         .args(args)
         .env("KUBECONFIG", &cluster.control_plane.addresses.kubeconfig)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         .kill_on_drop(true)
-        .spawn()
-        .expect("the plugin must start")
-}
-
-/// Starts the plugin with the kubeconfig of the administrator. The returned value collects the
-/// lines of its output while it runs. When the plugin exits, a shell adds the line `exit CODE`.
-pub fn follow(cluster: &TestCluster, args: &[&str]) -> Lines {
-    let kubeconfig = &cluster.control_plane.addresses.kubeconfig;
-    let kubeconfig = kubeconfig.to_str().expect("the path is UTF-8");
-    let shell = ["-c", "\"$@\" 2>&1; echo \"exit $?\"", "sh"];
-    let more = ["--kubeconfig", kubeconfig];
-    let plugin = crate::plugin();
-    let plugin = plugin.to_str().expect("the path is UTF-8");
-    let all = [&shell[..], &[plugin], args, &more].concat();
-    Lines::of(Path::new("/bin/sh"), &all)
-}
-
-/// Runs the plugin with the kubeconfig of the administrator until it exits.
-pub async fn run(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
-    PluginOutput::by(start(cluster, args)).await
-}
-
-/// Runs `kubectl ifo wait` for a component until its timeout, and returns its output. Standard
-/// error must contain `part`. If `part` is missing, this function tries longer timeouts (up to
-/// 40 s). On a busy machine, a short timeout can end before the plugin has read the operations.
-async fn wait_until_timeout(cluster: &TestCluster, component: &str, part: &str) -> PluginOutput {
-    let mut last = String::new();
-    for timeout in ["2s", "10s", "40s"] {
-        let said = run(cluster, &["wait", "-c", component, "--timeout", timeout]).await;
-        if said.err.contains(part) {
-            return said;
-        }
-        last = said.err;
+        .output();
+    let output = tokio::time::timeout(DEADLINE, output)
+        .await
+        .expect("the plugin must exit before the deadline")
+        .expect("the plugin must start");
+    let text = |bytes| String::from_utf8(bytes).expect("the plugin prints UTF-8");
+    PluginOutput {
+        code: output.status.code().expect("no signal kills the plugin"),
+        out: text(output.stdout),
+        err: text(output.stderr),
     }
-    panic!("standard error must contain {part:?}: {last}");
 }
 
-/// Creates a namespace, and a rule set for this namespace. The component of the rule set is the
-/// name of the namespace. So a test can select the operations of this rule set by component.
-async fn namespace_with_component(cluster: &TestCluster, prefix: &str) -> &'static str {
-    let namespace = cluster.namespace(prefix).await;
-    let mut rule_set = migrating(namespace);
-    rule_set["spec"]["component"] = json!(namespace);
-    cluster.ready_rule_set(&rule_set).await;
-    namespace
+/// Creates a rule set for VirtualMachines, and one for VirtualMachineInstances. Then creates a
+/// VirtualMachine that migrates, a ConfigMap with the VirtualMachine as its owner, and a
+/// VirtualMachineInstance with the ConfigMap as its owner. Returns the operations.
+async fn create_owner_chain(cluster: &TestCluster, namespace: &str) -> Vec<Value> {
+    let mut machines = migrating(namespace);
+    machines["metadata"]["name"] = json!(format!("{namespace}-machines"));
+    // The component is the name of the namespace, so that commands can select its operations.
+    machines["spec"]["component"] = json!(namespace);
+    cluster.ready_rule_set(&machines).await;
+    let booting = [("Booting", "object.status.phase == 'Scheduling'")];
+    let mut instances = rule_set(namespace, &VMI, &booting);
+    instances["spec"]["namespaces"] = json!([namespace]);
+    cluster.ready_rule_set(&instances).await;
+    let owned = |kind: &str, api_version: &str, owner: &Value| {
+        json!([{
+            "apiVersion": api_version, "kind": kind,
+            "name": text(owner, "/metadata/name"), "uid": text(owner, "/metadata/uid"),
+        }])
+    };
+    let machine = cluster.machine(namespace, "web", "Migrating").await;
+    // No rule set watches ConfigMaps, so there is no operation on the ConfigMap. The plugin must
+    // read the ConfigMap from the cluster to find its owner, the VirtualMachine.
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let between = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "between", "ownerReferences": owned(VM.kind, VM.api_version, &machine)},
+    });
+    let between = cluster.admin.post(&path, &between).await.ok();
+    let instance = json!({
+        "apiVersion": VMI.api_version, "kind": VMI.kind,
+        "metadata": {"name": "web", "ownerReferences": owned("ConfigMap", "v1", &between)},
+        "status": {"phase": "Scheduling"},
+    });
+    cluster.create(&VMI, Some(namespace), &instance).await;
+    let found = [("web", "Booting"), ("web", "Migrating")];
+    cluster.until_operations(namespace, &found).await
+}
+
+/// Runs the plugin. Checks the exit code, and that the output contains `part`. White space does not
+/// count.
+async fn check(cluster: &TestCluster, args: &[&str], code: i32, part: &str) {
+    let said = run(cluster, args).await;
+    let all = said.out + &said.err;
+    assert_eq!(said.code, code, "{args:?}: {all}");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&all).contains(&words(part)), "{args:?}: {all}");
 }
 
 #[test]
-fn list_get_and_summary_show_operations_in_flight() {
+fn each_command_works_on_a_real_cluster() {
     shared(async |cluster| {
-        let namespace = namespace_with_component(cluster, "plugin").await;
-        cluster.machine(namespace, "a", "Migrating").await;
-        cluster.machine(namespace, "b", "Migrating").await;
-        let both = [("a", "Migrating"), ("b", "Migrating")];
-        let operations = cluster.until_operations(namespace, &both).await;
-        let name = text(&operations[0], "/metadata/name");
-
-        let said = run(cluster, &["-n", namespace]).await;
-        assert_eq!((said.code, &*said.own_err()), (0, ""));
-        let rows: Vec<&str> = said.out.lines().collect();
-        assert_eq!(rows.len(), 3, "{}", said.out);
-        assert!(rows[1].starts_with(namespace) && rows[1].contains("VirtualMachine/a"));
-
-        // The plugin's flag `-o` selects an operation. But users know `-o` as kubectl's flag for
-        // the output format. So the plugin also accepts output formats after `-o`.
-        let said = run(cluster, &["list", "-n", namespace, "-o", "json"]).await;
-        let listed = said.json()["items"].as_array().cloned().unwrap_or_default();
-        assert_eq!(listed.len(), operations.len(), "{}", said.err);
-        let mut pairs = listed.iter().zip(&operations);
-        assert!(
-            pairs.all(|(one, other)| same_but_for_gaps(one, other)),
-            "{}",
-            said.out
-        );
-        let said = run(
+        let namespace = cluster.namespace("plugin").await;
+        let operations = create_owner_chain(cluster, namespace).await;
+        let name = text(&operations[1], "/metadata/name");
+        let rule_set = format!("ruleSet: {namespace}-machines");
+        let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/rules/generic");
+        let cases: [(&[&str], i32, &str); 15] = [
+            (&["list", "-n", namespace], 0, "VirtualMachine/web"),
+            (&["list", "-n", namespace, "-o", "name"], 0, name),
+            (&["get", name, "-o", "yaml"], 0, name),
+            (&["get", "none"], 1, "none"),
+            (&["summary", "-c", namespace], 0, "Migrating"),
+            (
+                &["tree", "-n", namespace],
+                0,
+                "└── VirtualMachineInstance/web Booting",
+            ),
+            (
+                &["tree", "-n", namespace, "--for", "cm/between"],
+                0,
+                "ConfigMap/between",
+            ),
+            // The ConfigMap joins the two other objects, although there is no operation on it.
+            (
+                &[
+                    "tree",
+                    "-n",
+                    namespace,
+                    "--for",
+                    "virtualmachines.kubevirt.io/web",
+                ],
+                0,
+                "└── ConfigMap/between └── VirtualMachineInstance/web Booting",
+            ),
+            (
+                &["tree", "--for", "cow/none"],
+                0,
+                "the cluster has no resource \"cow\"",
+            ),
+            (
+                &["describe", "-n", namespace, "VirtualMachine/web"],
+                0,
+                &rule_set,
+            ),
+            (&["wait", "-c", namespace, "--for", "started"], 0, ""),
+            (
+                &["wait", "-c", namespace, "--timeout=0"],
+                1,
+                "VirtualMachine/web",
+            ),
+            (
+                &["wait", "-c", "none"],
+                2,
+                "no operation has this component",
+            ),
+            (&["version"], 0, "Server Version: v"),
+            // The shipped rules must read only fields that the schemas of the cluster have.
+            (&["rules", "check", "--cluster", shipped], 0, "ok"),
+        ];
+        for (args, code, part) in cases {
+            check(cluster, args, code, part).await;
+        }
+        cluster.set_status(namespace, "web", "Running").await;
+        check(
             cluster,
-            &[
-                "-n",
-                namespace,
-                "list",
-                "-o",
-                "name",
-                "-k",
-                "virtualmachine",
-            ],
+            &["wait", "-c", namespace, "--timeout", "3m"],
+            0,
+            "",
         )
         .await;
-        assert_eq!(said.out.lines().count(), 2, "{}", said.out);
-        assert!(
-            said.out
-                .contains(&format!("inflightoperation.live.ifo.kubevirt.io/{name}"))
-        );
-        let said = run(cluster, &["list", "-n", namespace, "-o", "Migratin"]).await;
-        assert_eq!((said.code, said.out.as_str()), (2, ""), "{}", said.err);
-        let said = run(cluster, &["list", "-n", namespace, "-l", "not a selector"]).await;
-        assert_eq!(said.code, 2);
-        assert!(
-            said.err
-                .starts_with("error: --selector: unable to parse requirement"),
-            "{}",
-            said.err
-        );
-
-        let said = run(cluster, &["get", name, "-o", "yaml"]).await;
-        assert!(said.out.contains(&format!("name: {name}")), "{}", said.out);
-        let said = run(cluster, &["get", "nothing-like-this"]).await;
-        assert_eq!(said.code, 1);
-        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
-
-        let said = run(cluster, &["summary", "-c", namespace, "-O", "json"]).await;
-        let summary = said.json();
-        assert_eq!(summary["total"], json!({"active": 2, "completed": 0}));
-        assert_eq!(summary["byOperation"]["Migrating"]["active"], 2);
-        let said = run(cluster, &["version"]).await;
-        assert_eq!(said.code, 0, "{}", said.err);
-        assert!(said.out.contains("Server Version: v"), "{}", said.out);
     });
 }
 
 #[test]
 fn kubectl_finds_the_plugin() {
     shared(async |cluster| {
-        let namespace = namespace_with_component(cluster, "kubectl-plugin").await;
-        cluster.machine(namespace, "a", "Migrating").await;
-        cluster
-            .until_operations(namespace, &[("a", "Migrating")])
-            .await;
         let plugin = crate::plugin();
         let folder = plugin.parent().expect("the binary is in a folder");
-        let path = format!(
-            "{}:{}",
-            folder.display(),
-            std::env::var("PATH").unwrap_or_default()
-        );
+        let path = std::env::var("PATH").unwrap_or_default();
         let output = Command::new(&cluster.control_plane.addresses.kubectl)
-            .args(["ifo", "list", "-n", namespace])
-            .env("PATH", path)
+            .args(["ifo", "version"])
+            .env("PATH", format!("{}:{path}", folder.display()))
             .env("KUBECONFIG", &cluster.control_plane.addresses.kubeconfig)
             .output()
             .await
             .expect("kubectl must start");
         let out = String::from_utf8_lossy(&output.stdout);
-        assert!(out.contains("VirtualMachine/a"), "{out}{output:?}");
+        assert!(out.contains("Server Version: v"), "{out}{output:?}");
     });
 }
 
 #[test]
 fn missing_rights_are_named_and_existing_ones_are_used() {
     shared(async |cluster| {
-        let namespace = namespace_with_component(cluster, "plugin-user").await;
-        cluster.machine(namespace, "a", "Migrating").await;
-        cluster
-            .until_operations(namespace, &[("a", "Migrating")])
-            .await;
-        let user = format!("{namespace}-user");
-        let said = run(cluster, &["list", "--as", &user]).await;
-        assert_eq!(said.code, 1);
-        let everywhere = format!("bind the ClusterRole ifo-view to \"{user}\"");
-        assert!(
-            said.err.contains(&everywhere)
-                && said.err.contains("inflightoperations.live.ifo.kubevirt.io"),
-            "{}",
-            said.err
-        );
-        let said = run(cluster, &["list", "--as", &user, "-n", namespace]).await;
-        assert!(
-            said.err.contains(&format!("in namespace {namespace}")),
-            "{}",
-            said.err
-        );
+        let namespace = cluster.namespace("plugin-user").await;
+        let operations = create_owner_chain(cluster, namespace).await;
+        let name = text(&operations[1], "/metadata/name");
+        let user = &format!("{namespace}-user");
+        let advice = format!("bind the ClusterRole ifo-view to \"{user}\"");
+        check(cluster, &["list", "--as", user], 1, &advice).await;
+        let advice = format!("in namespace {namespace}");
+        check(
+            cluster,
+            &["list", "--as", user, "-n", namespace],
+            1,
+            &advice,
+        )
+        .await;
 
-        // An administrator follows the advice in the namespace, with the role in `deploy/`, and also
-        // gives the user the right to list namespaces.
-        let role = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac/users.yaml");
-        let to_user = format!("--user={user}");
-        for args in [
-            &["apply", "-f", role][..],
-            &[
-                "create",
-                "rolebinding",
-                &user,
-                "-n",
-                namespace,
-                "--clusterrole=ifo-view",
-                &to_user,
-            ],
-            &[
-                "create",
-                "clusterrole",
-                &user,
-                "--verb=list",
-                "--resource=namespaces",
-            ],
-            &[
-                "create",
-                "clusterrolebinding",
-                &user,
-                &format!("--clusterrole={user}"),
-                &to_user,
-            ],
-        ] {
-            cluster
-                .kubectl(args)
-                .await
-                .expect("an administrator may grant rights");
-        }
-        let said = run(cluster, &["list", "--as", &user]).await;
-        assert_eq!(said.code, 0, "{}", said.err);
-        assert!(said.out.contains("VirtualMachine/a"), "{}", said.out);
-        assert_eq!(
-            said.own_err(),
-            format!(
-                "note: you may not list operations in all namespaces; showing those in {namespace}\n"
-            )
-        );
+        cluster.grant_view(namespace, user).await;
+        eventually("the user may list operations", async || {
+            let said = run(cluster, &["list", "-n", namespace, "--as", user]).await;
+            ok_if(said.code == 0, &said.err)
+        })
+        .await;
+        let refused = "<not shown: you may not get operationrulesets.ifo.kubevirt.io";
+        let args = ["describe", "-n", namespace, "--as", user, name];
+        check(cluster, &args, 0, refused).await;
         // The user may list operations only in one namespace. So `wait` cannot know that no
         // operation is in flight elsewhere.
-        let said = run(cluster, &["wait", "--as", &user]).await;
-        assert_eq!(said.code, 3, "{}", said.err);
+        let said = run(cluster, &["wait", "--as", user, "--timeout=0"]).await;
+        assert_ne!(said.code, 0, "{}", said.err);
     });
 }
 
 #[test]
-fn wait_succeeds_only_when_nothing_is_in_flight() {
+fn a_support_bundle_has_the_parts_that_the_user_may_read() {
     shared(async |cluster| {
-        let namespace = namespace_with_component(cluster, "plugin-wait").await;
-        let said = run(cluster, &["wait", "-c", namespace, "--timeout", "3m"]).await;
-        assert_eq!(said.code, 0, "{}", said.err);
-
-        cluster.machine(namespace, "a", "Migrating").await;
-        cluster
-            .until_operations(namespace, &[("a", "Migrating")])
-            .await;
-        let said = wait_until_timeout(cluster, namespace, "VirtualMachine/a").await;
-        assert_eq!(said.code, 1, "{}", said.err);
-        let said = run(cluster, &["wait", "-c", namespace, "--for", "started"]).await;
-        assert_eq!(said.code, 0, "{}", said.err);
-
-        let idle = follow(cluster, &["wait", "-c", namespace, "--quiet-period", "1s"]);
-        let completed = follow(cluster, &["wait", "-c", namespace, "--for", "completed"]);
-        let quiet = start(cluster, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
-        let mut both = [idle, completed];
-        // The commands in `both` must have read the operation before it completes. Otherwise
-        // `wait --for completed` would not know the operation.
-        for lines in &mut both {
-            let waits = |line: &String| line.starts_with("waiting: VirtualMachine/a");
-            lines
-                .until("the plugin waits for the operation", |all| {
-                    all.iter().any(waits).then_some(())
-                })
-                .await;
+        let namespace = cluster.namespace("support-bundle").await;
+        create_owner_chain(cluster, namespace).await;
+        let user = &format!("{namespace}-user");
+        cluster.grant_view(namespace, user).await;
+        let folder = tempfile::tempdir().expect("a temporary folder can be created");
+        let path = |name: &str| format!("{}/{name}/", folder.path().display());
+        let (all, few) = (&path("all"), &path("few"));
+        check(cluster, &["support-bundle", "-o", all], 0, "all").await;
+        let args = ["support-bundle", "-n", namespace, "--as", user, "-o", few];
+        check(cluster, &args, 0, "no permission").await;
+        let results = |bundle: &str| {
+            let index = std::fs::read(format!("{bundle}bundle.json")).expect("there is an index");
+            let index: Value = serde_json::from_slice(&index).expect("the index must be JSON");
+            let parts = index["parts"]
+                .as_array()
+                .expect("the index has parts")
+                .clone();
+            parts
+                .into_iter()
+                .map(|it| (text(&it, "/what").to_owned(), it["result"].clone()))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let (all_parts, few_parts) = (results(all), results(few));
+        for what in [
+            "APIService",
+            "rule sets",
+            "CustomResourceDefinition",
+            "Lease",
+            "Event",
+        ] {
+            assert_eq!(all_parts[what], "Read", "{what}");
+            assert_ne!(few_parts[what], "Read", "{what}");
         }
-        cluster.set_status(namespace, "a", "Running").await;
-        for lines in &mut both {
-            let exit = lines
-                .until("the plugin exits", |all| {
-                    let mut lines = all.iter();
-                    lines.find(|line| line.starts_with("exit ")).cloned()
-                })
-                .await;
-            assert_eq!(exit, "exit 0");
-        }
-        drop(quiet);
-    });
-}
-
-#[test]
-fn wait_does_not_report_idle_while_detection_is_incomplete() {
-    shared(async |cluster| {
-        // Without any rule set, the plugin cannot know whether a component exists.
-        namespace_with_component(cluster, "plugin-blind-beside").await;
-        let namespace = cluster.namespace("plugin-blind").await;
-        let said = run(cluster, &["wait", "-c", "nobody-has-this-component"]).await;
-        assert_eq!(said.code, 2, "{}", said.err);
-        assert!(
-            said.err
-                .contains("no OperationRuleSet and no operation has this component"),
-            "{}",
-            said.err
+        assert_eq!(
+            (&all_parts["operations"], &few_parts["operations"]),
+            (&json!("Read"), &json!("Read"))
         );
-
-        let mut broken = rule_set(namespace, &VM, &[("Migrating", "object.nonsense(")]);
-        broken["spec"]["component"] = json!(namespace);
-        broken["spec"]["namespaces"] = json!([namespace]);
-        cluster.create(&RULE_SET, None, &broken).await;
-        cluster
-            .rule_set_until(namespace, "InvalidRule", |rule_set| {
-                condition(rule_set, "Ready")["reason"] == "InvalidRule"
-            })
-            .await;
-        let said = wait_until_timeout(cluster, namespace, "does not compile").await;
-        assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+        for bundle in [all, few] {
+            let args = ["list", "-n", namespace, "--from", bundle];
+            check(cluster, &args, 0, "VirtualMachine/web").await;
+        }
     });
 }
