@@ -13,7 +13,7 @@ CONTROL_PLANE = $$(tests/control-plane/build)
 # End-to-end tests wait for most of their time. So three times as many tests run as there are processors.
 export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 
-.PHONY: help build demo test browser bench-ui pictures test-full monitoring attack simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions instructions-rules cel-answers fuzz fuzz-cel docker-build install-plugin
+.PHONY: help build demo test browser bench-ui pictures test-full monitoring attack simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions instructions-rules cel-answers fuzz docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -102,10 +102,6 @@ cel-answers: ## Record Kubernetes' answers to the expressions of the CEL tests a
 
 fuzz: ## Run each fuzz target for a minute, or FOR=seconds
 	.ci/fuzz $(or $(FOR),60)
-
-fuzz-cel: ## Compare random CEL expressions with Kubernetes for a minute, or FOR=seconds; SEED repeats a run
-	oracle=$$(tests/cel-oracle/build) && $(CARGO) run --locked --profile simulate --package ifo-cel --features fuzzing \
-		--example compare_with_kubernetes -- "$$oracle" $(or $(FOR),60) $(or $(SEED),$$(date +%s))
 
 docker-build: ## Build the image
 	docker build -t $(IMAGE) .

@@ -1,22 +1,6 @@
 //! The function [`check_expression`] compiles and evaluates one arbitrary expression, and panics if
 //! the crate violates one of its guarantees. The fuzz target `expression` in `fuzz/` calls the
 //! function with generated texts. The tests call the function with the texts of the fuzz corpus.
-//!
-//! The modules [`random_expressions`] and [`kubernetes_comparison`] compare random expressions with
-//! Kubernetes.
-
-pub(crate) mod answers;
-pub(crate) mod differences;
-mod expression;
-pub mod kubernetes_comparison;
-mod operands;
-mod random_calls;
-pub mod random_expressions;
-mod random_macros;
-#[cfg(test)]
-mod tests;
-
-pub use self::expression::{Expression, Random};
 
 use super::{
     Budget, Doc, Environment, EvaluationFault, EvaluationScope, NameOrigins, Program, Projection,

@@ -1,6 +1,7 @@
 //! Unit tests of the crate. Many of them compare results with recorded results of cel-go, which is
 //! the CEL implementation of Kubernetes.
 
+use self::answers::format_value;
 use std::thread;
 
 use serde::Deserialize;
@@ -13,12 +14,13 @@ use crate::budget::{charge, steps};
 use crate::compile::first;
 use crate::compile::program::Compiled;
 use crate::eval::Context;
-use crate::fuzzing::answers::format_value;
 use crate::value::V;
 use crate::*;
 
+mod answers;
 mod compile_limits;
 mod costs;
+mod differences;
 mod errors_contain_no_values;
 mod evaluation;
 mod explanations;

@@ -5,7 +5,6 @@ use std::thread;
 
 use super::same_results_as_kubernetes::Answers;
 use super::*;
-use crate::fuzzing::Random;
 
 /// Stack size of a tokio worker thread in bytes.
 const WORKER_STACK: usize = 2 << 20;
@@ -430,11 +429,11 @@ fn mutated_patterns_do_not_panic() {
         " ",
         "\n",
     ];
-    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
+    let mut random = fastrand::Rng::with_seed(0x9e37_79b9_7f4a_7c15);
     let mut compiled = 0;
     for _ in 0..20_000 {
-        let pattern: String = (0..=random.below(8))
-            .map(|_| pieces[random.below(pieces.len())])
+        let pattern: String = (0..=random.usize(0..8))
+            .map(|_| pieces[random.usize(0..pieces.len())])
             .collect();
         if let Ok(pattern) = crate::regex::pattern::LiteralPatterns::default().get(&pattern) {
             compiled += 1;
@@ -534,26 +533,26 @@ fn mutated_expressions_neither_panic_nor_hang() {
     let whole = whole_object();
     let doc = Doc::parse(object.as_bytes(), &whole).unwrap();
     let seeds = answers.expressions();
-    let mut random = Random::new(0x2545_f491_4f6c_dd1d);
+    let mut random = fastrand::Rng::with_seed(0x2545_f491_4f6c_dd1d);
     let mut sources = Vec::new();
     for _ in 0..4_000 {
-        let seed = seeds[random.below(seeds.len())];
+        let seed = seeds[random.usize(0..seeds.len())];
         let mut text: Vec<char> = seed.chars().take(300).collect();
-        for _ in 0..=random.below(3) {
-            let at = random.below(text.len() + 1);
-            match random.below(4) {
+        for _ in 0..=random.usize(0..3) {
+            let at = random.usize(0..(text.len() + 1));
+            match random.usize(0..4) {
                 0 if at < text.len() => {
                     text.remove(at);
                 }
                 1 => {
-                    let other: Vec<char> = seeds[random.below(seeds.len())].chars().collect();
-                    let from = random.below(other.len());
-                    let to = (from + random.below(12)).min(other.len());
+                    let other: Vec<char> = seeds[random.usize(0..seeds.len())].chars().collect();
+                    let from = random.usize(0..other.len());
+                    let to = (from + random.usize(0..12)).min(other.len());
                     text.splice(at..at, other[from..to].iter().copied());
                 }
                 2 if at < text.len() => text.truncate(at),
                 _ => {
-                    let piece = PIECES[random.below(PIECES.len())];
+                    let piece = PIECES[random.usize(0..PIECES.len())];
                     text.splice(at..at, piece.chars());
                 }
             }

@@ -9,10 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use super::answers::{Answer, PolicyVariable, class, class_here, declare, has_same_text};
+use super::differences::{DIFFERENCES, Difference, has_excluded_text};
 use super::*;
-use crate::fuzzing::answers::{Answer, PolicyVariable, class, class_here};
-use crate::fuzzing::differences::{DIFFERENCES, Difference, has_excluded_text};
-use crate::fuzzing::kubernetes_comparison::{declare, has_same_text};
 
 /// The first line of the file of answers.
 #[derive(Deserialize)]

@@ -1,7 +1,10 @@
 //! The answers of Kubernetes, and the text of our own answers in the same format.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use crate::compile::environment::Environment;
+use crate::compile::parse::CompileError;
+use crate::result_kind::ResultKind;
 use crate::value::V;
 use crate::value::failure::EvaluationFault;
 use crate::value::quantity::Quantity;
@@ -10,8 +13,7 @@ use crate::value::time::CelTimestamp;
 /// An expression with Kubernetes' answer.
 #[derive(Deserialize)]
 pub struct Answer {
-    /// The topic of a recorded answer, such as `optionals`. It is empty for a random expression.
-    #[serde(default)]
+    /// The topic, such as `optionals`.
     pub topic: String,
     /// The expression.
     #[serde(default)]
@@ -27,7 +29,6 @@ pub struct Answer {
     /// - `ok`: The evaluation yields a value.
     /// - `compile-err`: The expression does not compile.
     /// - `eval-err`: The evaluation fails.
-    /// - `bad-case`: `cel-oracle` cannot read the expression with its object and variables.
     pub phase: String,
     /// The value as text, such as `int:1`, or the text of the error. For a compile error, this is
     /// only the first line of the text.
@@ -35,7 +36,7 @@ pub struct Answer {
 }
 
 /// A variable of a `ValidatingAdmissionPolicy`. Expressions read it as `variables.NAME`.
-#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyVariable {
     /// The name without `variables.`.
     pub name: String,
@@ -137,4 +138,26 @@ fn go_json(text: &str) -> String {
         .replace('>', "\\u003e")
         .replace('\u{2028}', "\\u2028")
         .replace('\u{2029}', "\\u2029")
+}
+
+/// Returns true if a compile error has the text and the position of Kubernetes' error.
+pub(crate) fn has_same_text(answer: &Answer, error: &CompileError) -> bool {
+    // Kubernetes' answer has only the first line of the error. The text of some of our errors is
+    // longer: a colon and a reason follow.
+    let text = format!("ERROR: <input>:{error}");
+    let line = text.lines().next().unwrap_or_default();
+    line == answer.v || line.starts_with(&format!("{}: ", answer.v))
+}
+
+/// Returns an environment with `variables`. A variable that does not compile is left out. An
+/// expression that reads this variable does not compile either.
+pub(crate) fn declare(variables: &[PolicyVariable]) -> Environment {
+    let mut environment = Environment::default();
+    for PolicyVariable { name, expression } in variables {
+        if let Ok(program) = crate::compile::compile(expression, ResultKind::Any, &environment) {
+            // A reserved word such as `namespace` cannot be declared.
+            let _ = environment.declare(name, program);
+        }
+    }
+    environment
 }
