@@ -99,23 +99,3 @@ async fn a_watch_with_a_selector_yields_to_other_tasks() {
     let later = runs.load(Ordering::Relaxed);
     assert!(later >= MIN_RUNS, "{later}");
 }
-
-#[tokio::test]
-async fn a_batch_larger_than_the_ring_buffer_reaches_a_watch_that_is_up_to_date() {
-    let mut fixture = Fixture::bounded(1 << 20);
-    put_many(&mut fixture, 1);
-    let mut watch = open(&fixture, "&fieldSelector=metadata.namespace%3Dmany").await;
-    let mut events = String::new();
-    while !events.contains("initial-events-end") {
-        events.push_str(&next_chunk(&mut watch).await.unwrap());
-    }
-    put_many(&mut fixture, 2);
-    events.clear();
-    while events.matches("MODIFIED").count() < OBJECTS {
-        events.push_str(&next_chunk(&mut watch).await.unwrap());
-        assert!(
-            !events.contains("ERROR"),
-            "the watch ended with an error: {events}"
-        );
-    }
-}
