@@ -264,10 +264,7 @@ async fn rule_sets_beyond_the_size_for_all_get_an_error_until_others_are_deleted
     fixture.send(RuleSetEvent::Deleted("b0".into()));
     moment().await;
     assert_eq!(fixture.compiler.begun(), ["b8"]);
-    assert_eq!(
-        condition(&fixture.status("b8"), "Validated").as_deref(),
-        Some("True/RulesCompiled")
-    );
+    has(&fixture.status("b8"), "Validated", "True/RulesCompiled");
 }
 
 #[tokio::test(start_paused = true)]

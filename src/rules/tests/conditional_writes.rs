@@ -22,10 +22,7 @@ async fn ready() -> (ControllerFixture, OperationRuleSetStatus, u64) {
     moment().await;
     fixture.catch_up().await;
     let status = fixture.status("a");
-    assert_eq!(
-        condition(&status, "Ready").as_deref(),
-        Some("True/Watching")
-    );
+    has(&status, "Ready", "True/Watching");
     let versions: Vec<_> = fixture.writes().into_iter().map(|it| it.version).collect();
     let expected = ["10", "11"].map(|it| Some(it.to_owned()));
     assert_eq!(
@@ -113,12 +110,7 @@ async fn event_of_an_own_write_before_its_answer_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn event_of_a_write_whose_answer_was_lost_writes_nothing() {
     let (fixture, status, version) = ready().await;
-    fixture
-        .sink
-        .failing_writes
-        .lock()
-        .unwrap()
-        .insert("a".into());
+    fixture.fail_writes();
     fixture.edit(version + 1, &edited_elsewhere(&status));
     moment().await;
     let written = fixture.status("a");

@@ -17,7 +17,7 @@ use futures::{FutureExt, StreamExt};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{
-    Activity, EvaluationError, EvaluationFailure, RuleSetsWithoutBook, compile,
+    Activity, EvaluationError, EvaluationFailure, RuleBook, RuleSetsWithoutBook, compile,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
@@ -309,10 +309,7 @@ impl ControllerFixture {
     /// Tells the controller the state of every feed of `publication`. If `failure` is None, the
     /// feeds are up to date.
     async fn report(&self, publication: &Publication, failure: Option<&str>) {
-        let book = publication
-            .book
-            .as_ref()
-            .expect("the publication has a rule book");
+        let book = book_of(publication);
         for source in book.sources(&publication.target) {
             self.report_of(source, book.generation, failure).await;
         }
@@ -339,6 +336,19 @@ impl ControllerFixture {
         }
         moment().await;
         published
+    }
+
+    /// Lets all writes of the status of `a` fail.
+    fn fail_writes(&self) {
+        self.sink.failing_writes.lock().unwrap().insert("a".into());
+    }
+
+    /// Asserts the publications since the last call, as [`summary`] describes them.
+    #[track_caller]
+    fn publishes(&mut self, expected: &[(&str, Option<Vec<&str>>)]) {
+        let published = self.published();
+        let books: Vec<_> = published.iter().map(summary).collect();
+        assert_eq!(books, expected);
     }
 
     /// Returns the statuses that were written since the last call.
@@ -394,6 +404,18 @@ fn in_namespaces(mut object: OperationRuleSet, namespaces: &[&str]) -> Operation
 fn condition(status: &OperationRuleSetStatus, type_: &str) -> Option<String> {
     let found = find(status, type_)?;
     Some(format!("{}/{}", found.status, found.reason))
+}
+
+/// Asserts that a condition has this status and reason.
+#[track_caller]
+fn has(status: &OperationRuleSetStatus, type_: &str, expected: &str) {
+    assert_eq!(condition(status, type_).as_deref(), Some(expected));
+}
+
+/// Returns the rule book of a publication, which must have one.
+fn book_of(publication: &Publication) -> &Arc<RuleBook> {
+    let book = publication.book.as_ref();
+    book.expect("the publication has a rule book")
 }
 
 fn find<'a>(status: &'a OperationRuleSetStatus, type_: &str) -> Option<&'a Condition> {

@@ -12,12 +12,7 @@ async fn rule_sets_of_one_target_share_a_rule_book() {
         rule_set("c", "boats", "true"),
     ])
     .await;
-    let published = fixture.published();
-    let books: Vec<_> = published.iter().map(summary).collect();
-    assert_eq!(
-        books,
-        [("boats", Some(vec!["c"])), ("cars", Some(vec!["a", "b"]))]
-    );
+    fixture.publishes(&[("boats", Some(vec!["c"])), ("cars", Some(vec!["a", "b"]))]);
     assert_eq!(
         fixture.looked_up(),
         ["boats", "cars"],
@@ -32,10 +27,7 @@ async fn feeds_are_per_namespace_only_if_all_rule_sets_name_namespaces() {
     let mut fixture = started(&[a, b]).await;
     let published = fixture.published();
     let namespaces = |publication: &Publication| -> Vec<String> {
-        let book = publication
-            .book
-            .as_ref()
-            .expect("the publication has a rule book");
+        let book = book_of(publication);
         let sources = book.sources(&publication.target);
         let all = sources.iter().map(|source| source.namespace.as_deref());
         all.map(|it| it.unwrap_or("everywhere").to_owned())
@@ -56,9 +48,7 @@ async fn changes_within_half_a_second_are_published_together() {
     fixture.apply(&edited(rule_set("b", "cars", "true"), "false"));
     fixture.apply(&rule_set("c", "cars", "true"));
     moment().await;
-    let published = fixture.published();
-    let books: Vec<_> = published.iter().map(summary).collect();
-    assert_eq!(books, [("cars", Some(vec!["a", "b", "c"]))]);
+    fixture.publishes(&[("cars", Some(vec!["a", "b", "c"]))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,9 +61,7 @@ async fn no_feed_relists_for_another_target_or_a_status_change() {
     event.status = Some(fixture.status("a"));
     fixture.apply(&event);
     moment().await;
-    let published = fixture.published();
-    let books: Vec<_> = published.iter().map(summary).collect();
-    assert_eq!(books, [("boats", Some(vec!["b"]))]);
+    fixture.publishes(&[("boats", Some(vec!["b"]))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,10 +101,7 @@ async fn rule_set_that_becomes_invalid_keeps_its_last_valid_rules() {
         "the rule book must keep the last valid rules"
     );
     let status = fixture.status("a");
-    assert_eq!(
-        condition(&status, "Ready").as_deref(),
-        Some("False/InvalidRule")
-    );
+    has(&status, "Ready", "False/InvalidRule");
     let text = message(&status, "InvalidRule");
     assert!(
         text.contains("the last valid version of the rules stays in use"),
@@ -137,10 +122,7 @@ async fn rule_set_that_becomes_invalid_keeps_its_last_valid_rules() {
         fixture.published().is_empty(),
         "the feeds must not list again for rules that are already in use"
     );
-    assert_eq!(
-        condition(&fixture.status("a"), "Ready").as_deref(),
-        Some("True/Watching")
-    );
+    has(&fixture.status("a"), "Ready", "True/Watching");
 
     // The invalid spec names another target than the last valid spec. So the server no longer
     // evaluates the last valid rules.
@@ -193,9 +175,7 @@ async fn rule_set_that_moves_to_another_target_leaves_the_old_one() {
     fixture.published();
     fixture.apply(&rule_set("a", "boats", "true"));
     moment().await;
-    let published = fixture.published();
-    let books: Vec<_> = published.iter().map(summary).collect();
-    assert_eq!(books, [("boats", Some(vec!["a"])), ("cars", None)]);
+    fixture.publishes(&[("boats", Some(vec!["a"])), ("cars", None)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,9 +185,7 @@ async fn rule_sets_missing_from_a_relist_are_removed() {
     fixture.published();
     fixture.list(&[kept]);
     moment().await;
-    let published = fixture.published();
-    let books: Vec<_> = published.iter().map(summary).collect();
-    assert_eq!(books, [("boats", None)]);
+    fixture.publishes(&[("boats", None)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,10 +210,7 @@ async fn target_is_watched_while_its_crd_is_installed() {
     fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
     assert!(fixture.published().is_empty());
-    assert_eq!(
-        condition(&fixture.status("a"), "InvalidTarget").as_deref(),
-        Some("True/NotServed")
-    );
+    has(&fixture.status("a"), "InvalidTarget", "True/NotServed");
 
     fixture.discovers("cars", served());
     fixture.changes.send(()).unwrap();
@@ -244,10 +219,7 @@ async fn target_is_watched_while_its_crd_is_installed() {
         summary(&fixture.catch_up().await[0]),
         ("cars", Some(vec!["a"]))
     );
-    assert_eq!(
-        condition(&fixture.status("a"), "Ready").as_deref(),
-        Some("True/Watching")
-    );
+    has(&fixture.status("a"), "Ready", "True/Watching");
 
     fixture.discovers("cars", not_served());
     fixture.changes.send(()).unwrap();
@@ -257,10 +229,7 @@ async fn target_is_watched_while_its_crd_is_installed() {
     assert!(published[0].removed);
     moment().await;
     let status = fixture.status("a");
-    assert_eq!(
-        condition(&status, "Ready").as_deref(),
-        Some("False/InvalidTarget")
-    );
+    has(&status, "Ready", "False/InvalidTarget");
     assert!(!status.watch_active);
     fixture.writes();
     fixture.looked_up();
@@ -374,10 +343,7 @@ async fn reports_of_an_older_rule_books_feed_are_ignored() {
     moment().await;
     assert!(fixture.writes().is_empty());
     fixture.catch_up().await;
-    assert_eq!(
-        condition(&fixture.status("a"), "Ready").as_deref(),
-        Some("True/Watching")
-    );
+    has(&fixture.status("a"), "Ready", "True/Watching");
 }
 
 /// Replaces these fields in the spec of a rule set, and returns the rule set.

@@ -12,12 +12,7 @@ fn failure(characters: usize) -> EvaluationFailure {
 }
 
 fn activity(publication: &Publication) -> &Activity {
-    &publication
-        .book
-        .as_ref()
-        .expect("the publication has a rule book")
-        .rule_sets[0]
-        .activity
+    &book_of(publication).rule_sets[0].activity
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,10 +47,7 @@ async fn failure_is_reported_within_seconds_and_once() {
                 text.starts_with("Working: expected") && !text.contains("ns/car"),
                 "the message must not name an object: {text}"
             );
-            assert_eq!(
-                condition(&status, "Ready").as_deref(),
-                Some("True/Watching")
-            );
+            has(&status, "Ready", "True/Watching");
         }
     }
     assert_eq!(
@@ -68,12 +60,7 @@ async fn failure_is_reported_within_seconds_and_once() {
 #[tokio::test(start_paused = true)]
 async fn failed_write_is_retried_with_back_off() {
     let mut fixture = fixture();
-    fixture
-        .sink
-        .failing_writes
-        .lock()
-        .unwrap()
-        .insert("a".into());
+    fixture.fail_writes();
     fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
     fixture.published();
@@ -97,12 +84,7 @@ async fn failed_write_is_retried_with_back_off() {
 #[tokio::test(start_paused = true)]
 async fn failed_write_does_not_delay_a_publication() {
     let fixture = fixture();
-    fixture
-        .sink
-        .failing_writes
-        .lock()
-        .unwrap()
-        .insert("a".into());
+    fixture.fail_writes();
     fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
     let mut fixture = fixture;
@@ -144,10 +126,7 @@ async fn writes_of_one_rule_set_stay_in_order() {
         "the second write must wait until the first one has ended"
     );
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(
-        condition(&fixture.status("a"), "Ready").as_deref(),
-        Some("True/Watching")
-    );
+    has(&fixture.status("a"), "Ready", "True/Watching");
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,10 +168,7 @@ async fn restart_reports_a_feed_that_now_fails() {
     let published = after.published();
     after.report(&published[0], Some("forbidden: cars")).await;
     moment().await;
-    assert_eq!(
-        condition(&after.status("a"), "Ready").as_deref(),
-        Some("False/WatchFailed")
-    );
+    has(&after.status("a"), "Ready", "False/WatchFailed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,9 +195,6 @@ async fn changed_rule_set_is_not_ready_before_its_target_is_relisted() {
     fixture.apply(&edited(a, "false"));
     moment().await;
     let status = fixture.status("a");
-    assert_eq!(
-        condition(&status, "Ready").as_deref(),
-        Some("False/Pending")
-    );
+    has(&status, "Ready", "False/Pending");
     assert_eq!(status.observed_generation, Some(2));
 }
