@@ -55,9 +55,9 @@ impl Comparison {
         differences("", &pair.live, &pair.custom, &mut found);
         found.retain(|difference| {
             let mut is_intended = false;
-            for entry in INTENDED_DIFFERENCES {
+            for entry in INTENDED_DIFFERENCES.iter() {
                 if let Some(pattern) = matching_pattern(entry, request, difference) {
-                    self.used.insert((entry.name, pattern));
+                    self.used.insert((&entry.name, pattern));
                     is_intended = true;
                 }
             }
@@ -96,9 +96,9 @@ impl Comparison {
     /// [`INTENDED_DIFFERENCES`] is not needed any more: the intended difference has not occurred in
     /// any request that matches the pattern.
     pub fn assert_no_differences(mut self) {
-        for entry in INTENDED_DIFFERENCES {
-            for request in entry.requests {
-                if !self.used.contains(&(entry.name, *request)) {
+        for entry in INTENDED_DIFFERENCES.iter() {
+            for request in &entry.requests {
+                if !self.used.contains(&(&*entry.name, &**request)) {
                     self.failed += 1;
                     let _ = writeln!(
                         self.report,
@@ -134,8 +134,8 @@ fn matching_pattern(
         .at
         .iter()
         .any(|at| matches_pattern(at, &difference.at))
-        && difference.live.contains(entry.live)
-        && difference.custom.contains(entry.custom);
+        && difference.live.contains(&entry.live)
+        && difference.custom.contains(&entry.custom);
     covered.then_some(named)
 }
 
