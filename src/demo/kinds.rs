@@ -29,6 +29,8 @@ const fn kind(
 pub static KINDS: &[ResourceInfo] = &[
     kind("", "v1", "namespaces", "Namespace", false, &["ns"]),
     kind("", "v1", "nodes", "Node", false, &["no"]),
+    kind("", "v1", "pods", "Pod", true, &["po"]),
+    kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", true, &["pdb"]),
     kind("apps", "v1", "deployments", "Deployment", true, &["deploy"]),
     kind("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", true, &["vm", "vms"]),
     kind("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", true, &["vmi", "vmis"]),

@@ -7,6 +7,7 @@
 //!
 //! The code that detects and serves operations is in other modules. It is the same as in a cluster.
 
+mod evictions;
 mod folder_namespaces;
 pub mod kinds;
 pub mod kubeconfig;

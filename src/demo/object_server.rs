@@ -1,20 +1,25 @@
 //! Serves the objects of the demo as JSON to get and list requests, as a kube-apiserver does. So
-//! `kubectl get vm -A` works, and the plugin can check if a namespace exists.
+//! `kubectl get vm -A` works, and the plugin can check if a namespace exists. The server also answers
+//! the dry run of an eviction, so `kubectl ifo impact` works.
 
-use super::kinds;
+use super::{evictions, kinds};
 use aggregated_apiserver::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, ResourceAttributes,
+    SelectorRequirement,
 };
-use aggregated_apiserver::serve::{ErrorStatus, Query, ResourceInfo, verb};
+use aggregated_apiserver::serve::{ErrorStatus, Query, ResourceInfo, ReviewedSelectors, verb};
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
-use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode, Uri};
 use ifo_api::Gvr;
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// The only subresource that the demo serves, and only as a dry run.
+const EVICTION: &str = "eviction";
 
 /// The objects that an [`ObjectServer`] serves.
 pub trait ServedObjects: Send + Sync {
@@ -46,10 +51,11 @@ impl ObjectServer {
                 let Some((kind, target)) = server.target(&request) else {
                     return next.run(request).await;
                 };
-                match server.answer(kind, &target, request.headers()).await {
-                    Ok(object) => {
+                let (uri, headers) = (request.uri(), request.headers());
+                match server.answer(kind, &target, uri, headers).await {
+                    Ok((code, object)) => {
                         let content_type = [(CONTENT_TYPE, "application/json")];
-                        (content_type, object.to_string()).into_response()
+                        (code, content_type, object.to_string()).into_response()
                     }
                     Err(refused) => refused.into_response(),
                 }
@@ -66,11 +72,14 @@ impl ObjectServer {
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return None,
         };
-        let (namespace, plural, name) = match *rest {
-            ["namespaces", namespace, plural] => (namespace, plural, ""),
-            ["namespaces", namespace, plural, name] => (namespace, plural, name),
-            [plural] => ("", plural, ""),
-            [plural, name] => ("", plural, name),
+        let (namespace, plural, name, subresource) = match *rest {
+            ["namespaces", namespace, plural] => (namespace, plural, "", ""),
+            ["namespaces", namespace, plural, name] => (namespace, plural, name, ""),
+            ["namespaces", namespace, "pods", name, EVICTION] => {
+                (namespace, "pods", name, EVICTION)
+            }
+            [plural] => ("", plural, "", ""),
+            [plural, name] => ("", plural, name, ""),
             _ => return None,
         };
         let kind = self.objects.resources().iter().find(|kind| {
@@ -82,6 +91,7 @@ impl ObjectServer {
             group: group.to_owned(),
             version: version.to_owned(),
             resource: plural.to_owned(),
+            subresource: subresource.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             ..ResourceAttributes::default()
@@ -90,13 +100,15 @@ impl ObjectServer {
         Some((kind, target))
     }
 
-    /// Returns the object or the list that a client requests, if the client has the right.
+    /// Returns the object or the list that a client requests, or the result of a dry run, if the
+    /// client has the right.
     async fn answer(
         &self,
         kind: &ResourceInfo,
         request: &ResourceAttributes,
+        uri: &Uri,
         headers: &HeaderMap,
-    ) -> Result<Value, ErrorStatus> {
+    ) -> Result<(StatusCode, Value), ErrorStatus> {
         let peer = PeerCertificates::default();
         let Ok(user) = self.authenticate.authenticate(&peer, headers).await else {
             return Err(ErrorStatus::unauthorized());
@@ -113,21 +125,76 @@ impl ObjectServer {
             return Err(ErrorStatus::forbidden(&user, &asked, ""));
         }
         let (group, plural, name) = (kind.group, kind.plural, &request.name);
-        if !kind.verbs.contains(&request.verb) {
+        let is_eviction = request.subresource == EVICTION;
+        let is_supported = if is_eviction {
+            let mut options = uri.query().unwrap_or_default().split('&');
+            request.verb == "create" && options.any(|it| it == "dryRun=All")
+        } else {
+            kind.verbs.contains(&request.verb)
+        };
+        if !is_supported {
             return Err(ErrorStatus::not_supported(request.verb, group, plural));
         }
         let gvr = kinds::gvr(kind);
-        let (version, items) = self.objects.list(&gvr, &request.namespace);
-        if request.verb == "get" {
+        let (version, mut items) = self.objects.list(&gvr, &request.namespace);
+        if !name.is_empty() {
             let mut items = items.into_iter();
             let found = items.find(|item| item["metadata"]["name"] == **name);
-            return found.ok_or_else(|| ErrorStatus::no_object(group, plural, name));
+            let found = found.ok_or_else(|| ErrorStatus::no_object(group, plural, name))?;
+            if is_eviction {
+                evictions::dry_run(&found, &*self.objects)?;
+                let success = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
+                return Ok((StatusCode::CREATED, success));
+            }
+            return Ok((StatusCode::OK, found));
         }
-        Ok(json!({
+        select(&mut items, kind, &ReviewedSelectors::of(&Query::of(uri)))?;
+        let list = json!({
             "kind": format!("{}List", kind.kind),
             "apiVersion": gvr.api_version(),
             "metadata": {"resourceVersion": version.to_string()},
             "items": items,
-        }))
+        });
+        Ok((StatusCode::OK, list))
+    }
+}
+
+/// Keeps the objects that the selectors select. As in a kube-apiserver, a field selector with another
+/// field is an error.
+fn select(
+    items: &mut Vec<Value>,
+    kind: &ResourceInfo,
+    selectors: &ReviewedSelectors,
+) -> Result<(), ErrorStatus> {
+    let is_field = |it: &str| match it {
+        "metadata.name" | "metadata.namespace" => true,
+        "spec.nodeName" | "status.phase" => kind.kind == "Pod",
+        _ => false,
+    };
+    if let Some(other) = selectors.fields.iter().find(|it| !is_field(&it.key)) {
+        let message = format!("field label not supported: {}", other.key);
+        return Err(ErrorStatus::bad_request(message));
+    }
+    let field = |item: &Value, path: &str| {
+        let value = path.split('.').fold(item, |value, name| &value[name]);
+        value.as_str().unwrap_or_default().to_owned()
+    };
+    items.retain(|item| {
+        let mut fields = selectors.fields.iter();
+        let mut labels = selectors.labels.iter();
+        fields.all(|it| is_fulfilled(it, Some(&field(item, &it.key))))
+            && labels.all(|it| is_fulfilled(it, item["metadata"]["labels"][&it.key].as_str()))
+    });
+    Ok(())
+}
+
+/// Returns true if an object whose label or field has this value fulfils the requirement.
+fn is_fulfilled(requirement: &SelectorRequirement, value: Option<&str>) -> bool {
+    let is_listed = value.is_some_and(|it| requirement.values.iter().any(|own| own == it));
+    match requirement.operator {
+        "In" => is_listed,
+        "NotIn" => !is_listed,
+        "Exists" => value.is_some(),
+        _ => value.is_none(),
     }
 }

@@ -3,6 +3,7 @@
 //! rights of the users in the demo's kubeconfig.
 
 use super::harness::{Demo, OPERATIONS, RULE_SETS, condition, eventually};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -192,6 +193,89 @@ async fn the_plugin_knows_the_namespaces_and_kinds_of_the_demo() {
         let (code, err) = plugin(&["list", "-k", kind]).await;
         assert_eq!(code, Some(0), "{kind}: {err}");
     }
+}
+
+/// The scene `drain` moves a virtual machine from `worker-2`. In the scene `rollout-stuck`, a
+/// disruption budget allows no disruption.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_impact_of_a_drain_is_complete() {
+    let demo = Demo::start(&[]).await;
+    let interrupted = async |node: &str| {
+        let output = crate::output_of_plugin(&demo, &["impact", node, "-o", "json"]).await;
+        let impact: Value = serde_json::from_slice(&output.stdout).ok()?;
+        (impact["missing"] == json!([])).then(|| impact["interrupted"].as_array().unwrap().clone())
+    };
+    eventually("a virtual machine that is moved", async || {
+        let pods = interrupted("worker-2").await?;
+        let moved = |it: &Value| it["effect"] == "Migrated";
+        pods.iter().any(moved).then_some(())
+    })
+    .await;
+    eventually("a Pod that blocks the drain", async || {
+        let pods = interrupted("worker-3").await?;
+        let budget = "The disruption budget payments needs 3 healthy pods and has 3 currently";
+        let stays = |it: &Value| {
+            it["message"]
+                .as_str()
+                .is_some_and(|it| it.ends_with(budget))
+        };
+        pods.iter().any(stays).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn selectors_select_pods_and_an_eviction_must_be_a_dry_run() {
+    let demo = Demo::start(&[]).await;
+    let pods = "/api/v1/namespaces/team-b/pods";
+    let names = async |query: &str| {
+        let items = demo.items(&format!("{pods}?{query}")).await;
+        let names = items
+            .iter()
+            .map(|it| it["metadata"]["name"].as_str().unwrap().to_owned());
+        names.collect::<BTreeSet<_>>()
+    };
+    let all = names("").await;
+    let name = "virt-launcher-mail-z6snl";
+    assert!(all.contains(name), "{all:?}");
+    let of_mail = names("labelSelector=vm.kubevirt.io/name%3Dmail").await;
+    assert!(
+        of_mail.contains(name) && of_mail.iter().all(|it| it.contains("-mail-")),
+        "{of_mail:?}"
+    );
+    assert_eq!(
+        names("labelSelector=vm.kubevirt.io/name%3Dnone").await,
+        BTreeSet::new()
+    );
+    assert!(
+        names("fieldSelector=spec.nodeName%3Dworker-2")
+            .await
+            .contains(name)
+    );
+    assert!(
+        !names("fieldSelector=spec.nodeName%3Dworker-1")
+            .await
+            .contains(name)
+    );
+    let other = demo
+        .get(&format!("{pods}?fieldSelector=spec.color%3Dred"))
+        .await;
+    assert!(matches!(other, Err(kube::Error::Api(status)) if status.code == 400));
+
+    let evict = async |client: &kube::Client, query: &str| {
+        let request = http::Request::post(format!("{pods}/{name}/eviction{query}"));
+        match client.request_text(request.body(Vec::new()).unwrap()).await {
+            Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(evict(&demo.client, "").await.0, 405);
+    let viewer = demo.client_of("ifo-demo-team-a").await;
+    let (code, message) = evict(&viewer, "?dryRun=All").await;
+    assert!(
+        code == 403 && message.contains("cannot create resource \"pods/eviction\""),
+        "{message}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -262,6 +262,13 @@ impl ErrorStatus {
     }
 }
 
+/// Converts an error that no function of this type creates, for example a refused eviction.
+impl From<Status> for ErrorStatus {
+    fn from(status: Status) -> Self {
+        Self(Box::new(status))
+    }
+}
+
 impl IntoResponse for ErrorStatus {
     fn into_response(self) -> Response {
         let mut body = self.json();
