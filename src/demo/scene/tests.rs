@@ -300,6 +300,80 @@ async fn a_user_sees_all_kinds_of_operations_in_the_first_minute() {
     assert!(has("/status/progress", &Value::is_number));
 }
 
+/// What each scene shows, as in `scenes/README.md`: operations on its objects, and how they end.
+const ENDS: &str = "\
+migration: VirtualMachine ledger Starting Succeeded
+migration: VirtualMachineInstance ledger LiveMigrating Succeeded
+migration: VirtualMachineInstanceMigration ledger-1 Running Succeeded
+migration: VirtualMachineInstanceMigration ledger-4 Running Failed
+migration: VirtualMachine ledger Stopping Succeeded
+migration-fails: VirtualMachineInstanceMigration batch-7-f1 Running Failed
+migration-fails: VirtualMachineInstanceMigration batch-7-f2 Running Failed
+migration-fails: VirtualMachineInstanceMigration batch-7-f3 Running Succeeded
+unschedulable: VirtualMachine reports ErrorUnschedulable Superseded
+unschedulable: VirtualMachine reports Starting Succeeded
+unschedulable: VirtualMachine kiosk Starting Succeeded
+hotplug: VirtualMachineInstance cache VCPUChange Succeeded
+hotplug: VirtualMachineInstance cache MemoryChange Succeeded
+hotplug: VirtualMachineInstance cache LiveMigrating Succeeded
+snapshot: VirtualMachineSnapshot snap-online InProgress Succeeded
+snapshot: VirtualMachineSnapshot snap-offline InProgress Succeeded
+snapshot: VirtualMachineRestore restore1 InProgress Succeeded
+import: DataVolume portal-root ImportInProgress Succeeded
+import: VirtualMachine portal Provisioning Succeeded
+import-retries: DataVolume golden-image Retrying Succeeded
+import-retries: DataVolume golden-image ImportInProgress Succeeded
+rollout: Deployment shop Rollout Succeeded
+rollout-stuck: Deployment payments Rollout Failed
+rollout-stuck: Deployment payments RolloutStalled Ended
+rollout-stuck: Deployment payments Rollout Succeeded
+namespace-deletion: Namespace preview-42 Terminating Succeeded
+upgrade: Subscription kubevirt-hyperconverged InstallPlanPending Succeeded
+upgrade: InstallPlan install-6c9b2 Installing Succeeded
+upgrade: ClusterServiceVersion kubevirt-hyperconverged-operator.v4.20.4 Installing Succeeded
+upgrade: HyperConverged kubevirt-hyperconverged Upgrading Succeeded
+upgrade: KubeVirt kubevirt-kubevirt-hyperconverged Upgrading Succeeded
+upgrade: CDI cdi-kubevirt-hyperconverged Upgrading Succeeded
+cluster-upgrade: ClusterVersion version PartialUpdate Succeeded
+drain: Node worker-2 Cordoned Ended
+drain: Node worker-2 ConfigUpdating Succeeded
+drain: VirtualMachineInstance mail Evicting Ended
+drain: VirtualMachineInstance mail LiveMigrating Succeeded";
+
+#[tokio::test(start_paused = true)]
+async fn each_scene_leads_to_its_operations_and_their_ends() {
+    let _simulated = clock::simulated::begin("2030-01-01T00:00:00Z".parse().unwrap());
+    let scenes = Scenes::open("ifo-system").unwrap().scenes;
+    let length = scenes.iter().map(|it| it.steps.last().unwrap().at).max();
+    // At this time, the debounce period of all operations is over.
+    let [_, records] = run_demo(length.unwrap() + PAUSE_BETWEEN_ROUNDS).await;
+    let ends = records.iter().map(|(_, object)| {
+        let (spec, status) = (&object["spec"], &object["status"]);
+        let subject = &spec["subject"];
+        let texts = [
+            &subject["kind"],
+            &subject["name"],
+            &spec["operation"],
+            &status["outcome"],
+        ];
+        texts
+            .map(|text| text.as_str().unwrap_or_default())
+            .join(" ")
+    });
+    let ends: BTreeSet<String> = ends.collect();
+    let mut shown = BTreeSet::new();
+    for line in ENDS.lines() {
+        let (name, end) = line.split_once(": ").unwrap();
+        let scene = scenes.iter().find(|it| it.name == name).expect(name);
+        let subject = end.split(' ').nth(1).unwrap();
+        let has_subject = scene.steps.iter().any(|it| it.id.name == subject);
+        assert!(has_subject && ends.contains(end), "{line}: {ends:#?}");
+        shown.insert(name);
+    }
+    let with_changes = scenes.iter().filter(|it| it.has_changes());
+    assert_eq!(shown, with_changes.map(|it| &*it.name).collect());
+}
+
 #[test]
 fn a_moved_object_keeps_everything_but_times_and_uids() {
     let uid = "694865fd-6025-40e2-829c-f8819199395d";
