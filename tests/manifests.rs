@@ -294,8 +294,13 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
             }
         }
         for path in manifests(&folder) {
-            // Users choose the gates that they want and apply each file alone.
-            if path.parent() == Some(&folder.join("gates")) {
+            // Users choose the gates that they want and apply each file alone. The files for k9s are
+            // no manifests.
+            let without_kustomization = ["gates", "k9s"].map(|it| folder.join(it));
+            if without_kustomization
+                .iter()
+                .any(|it| path.parent() == Some(it))
+            {
                 continue;
             }
             // If no kustomization lists the file of a rule set, users apply this file alone. So it

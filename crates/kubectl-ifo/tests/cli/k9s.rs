@@ -1,6 +1,6 @@
 //! Runs the commands in `deploy/k9s/plugins.yaml` as k9s does, with a fake API server.
 
-use super::history::record;
+use super::history::{RECORDS, record};
 use super::tests_with_fake_apiserver::{
     LIVE as OF_CLUSTER, RULE_SETS, execute, json_response, list_response, not_found, operation,
     serve, watched_rule_set,
@@ -12,7 +12,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
 const OPERATIONS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/shop/inflightoperations";
-const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/shop/operationrecords";
 
 /// The file, with the fields that the JSON schema of k9s requires and that the file uses.
 #[derive(Deserialize)]
@@ -90,6 +89,7 @@ fn the_keys_of_k9s_show_the_selected_row() {
         }
         let values = [
             ("$COL-SUBJECT-NAME", "vm-1"),
+            ("$COL-KIND", "VirtualMachine"),
             ("$RESOURCE_NAME", "virtualmachines"),
             ("$NAMESPACE", "shop"),
             ("$KUBECONFIG", kubeconfig),
