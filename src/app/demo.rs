@@ -10,7 +10,8 @@ use crate::config::{Common, Demo};
 use crate::demo::kubeconfig::{self, KubeconfigUser};
 use crate::demo::users::{DemoUser, DemoUsers};
 use crate::demo::{
-    self, FolderNamespaces, ObjectServer, RuleSetStore, Scenes, ServedObjects, kinds, shipped_rules,
+    self, FolderNamespaces, ObjectServer, RuleSetStore, Scenes, ServedObjects, access_reviews,
+    kinds, shipped_rules,
 };
 use crate::index;
 use crate::observe::{Feed, Folder, Raw, Resolve};
@@ -96,13 +97,13 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let served = ObjectServer {
         objects: objects.served,
         authenticate: users.clone(),
-        authorize: users,
+        authorize: users.clone(),
     };
     let resources = served.objects.resources();
     app.short_names_of_kinds
         .store(Arc::new(kinds::short_names(resources)));
     let router = app.router(access, more, Some(resources), false);
-    let router = served.in_front_of(router);
+    let router = access_reviews::add_to(served.in_front_of(router), users);
     let listening = serve::listen::serve(
         listener,
         Arc::new(tls),
