@@ -54,8 +54,8 @@ const MAX_PAUSE: Duration = Duration::from_mins(10);
 /// finds custom resources that other clients have deleted or changed.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 
-/// If an operation had ended for this time when the queue was created, and it has no custom
-/// resource, a user has probably deleted the custom resource. So the queue does not create it again.
+/// The queue does not create custom resources of operations that had ended earlier than this time
+/// before the queue was created. If such a custom resource is missing, a user has probably deleted it.
 /// The time is longer than the usual restart of a kube-apiserver, during which a previous leader
 /// cannot write.
 const OLD_AGE: Duration = COMPARE_INTERVAL;

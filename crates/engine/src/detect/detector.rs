@@ -181,8 +181,9 @@ impl Detector {
         )
     }
 
-    /// Ends the gaps of the detections that the calls since the last call of this method have made
-    /// known. The caller first sends the results of these calls to the tracker.
+    /// Ends the gaps of detections that are no longer unknown. The caller must first send the results
+    /// of all earlier calls to the tracker. Otherwise, a list without their operations would count as
+    /// complete.
     pub fn settle(&mut self) {
         self.unknown.settle();
     }
