@@ -14,7 +14,7 @@ mod view;
 
 use self::reviews::Reviews;
 use self::view::UserView;
-use super::SharedShortNames;
+use super::cells::SharedShortNames;
 use crate::index::{IndexReader, Model, Resource, collection};
 use aggregated_apiserver::auth::{Authorize, Decisions, User};
 use aggregated_apiserver::serve::{ErrorStatus, View, ViewedObjects, Visibility};

@@ -2,7 +2,7 @@
 
 use super::place::Place;
 use crate::index::IndexReader;
-use crate::resources::SharedShortNames;
+use crate::resources::cells::SharedShortNames;
 use aggregated_apiserver::auth::{Decisions, Period, ResourceAttributes};
 use aggregated_apiserver::serve::ErrorStatus;
 use ifo_api::{LIVE_GROUP, Text, VERSION, live};

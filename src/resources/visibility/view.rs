@@ -38,6 +38,7 @@ pub(super) struct UserView {
     version: Rv,
     /// True if nothing is hidden.
     sees_all: bool,
+    /// Decisions about all objects of a kind in a namespace.
     places: HashMap<Place, bool>,
     /// Decisions about single subjects in places to which the user has no access.
     names: HashMap<(Place, Text), bool>,
@@ -133,22 +134,23 @@ impl UserView {
         {
             consume_budget().await;
             let name = (Place::of(subject), subject.name.clone());
-            if known.len() < MAX_NAMES && !self.may_get(&name.0) && known.insert(name.clone()) {
+            let is_denied = self.places.get(&name.0) == Some(&false);
+            if is_denied && known.len() < MAX_NAMES && known.insert(name.clone()) {
                 names.push(name);
             }
         }
         self.decide_names(names).await
     }
 
+    /// Decides about places. Nothing is decided about kinds that discovery does not serve.
     async fn decide_places(&mut self, places: HashSet<Place>) -> Result<(), ErrorStatus> {
-        let requests = places.iter().map(|place| self.reviews.get(place, ""));
-        let requests: Vec<_> = requests.collect();
-        let known = requests.iter().flatten().cloned().collect();
-        let mut decided = self.reviews.decide(&self.period, known).await?.into_iter();
-        for (place, request) in places.into_iter().zip(requests) {
-            let may_get = request.is_some() && decided.next().unwrap_or(false);
-            self.places.insert(place, may_get);
-        }
+        let requests = places.into_iter().filter_map(|place| {
+            let request = self.reviews.get(&place, "")?;
+            Some((place, request))
+        });
+        let (places, requests): (Vec<_>, Vec<_>) = requests.unzip();
+        let decided = self.reviews.decide(&self.period, requests).await?;
+        self.places.extend(places.into_iter().zip(decided));
         Ok(())
     }
 
