@@ -59,8 +59,9 @@ impl TrackedSubject {
             identity,
             view,
             target,
-            operations: LiteMap::new(),
-            waiting: LiteMap::new(),
+            // The first insertion into an empty map would allocate memory for four operations.
+            operations: LiteMap::with_capacity(1),
+            waiting: LiteMap::with_capacity(1),
             timer: None,
             usage: ObjectUsage::default(),
             is_unevaluated: false,

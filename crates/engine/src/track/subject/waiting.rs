@@ -9,6 +9,7 @@ use crate::track::operation::{Detection, Detections, Operation, OperationStart, 
 use crate::track::superseded_operations::{self, OperationCandidate, OperationName};
 use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
+use litemap::LiteMap;
 use std::time::Instant;
 
 /// An operation that rules detect, but that clients cannot see yet. The operation waits for one of
@@ -124,6 +125,10 @@ impl TrackedSubject {
         let Some(waiting) = self.waiting.remove(&what) else {
             return;
         };
+        if self.waiting.is_empty() {
+            // Frees the memory, because most operations never wait again.
+            self.waiting = LiteMap::new();
+        }
         let Some(first) = waiting.detections.values().next() else {
             return;
         };
