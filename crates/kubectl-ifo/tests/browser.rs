@@ -10,5 +10,9 @@ mod driver;
 mod page;
 #[path = "browser/pictures.rs"]
 mod pictures;
+#[path = "cli/pseudo_terminal.rs"]
+mod pseudo_terminal;
+#[path = "browser/recording.rs"]
+mod recording;
 #[path = "browser/session.rs"]
 mod session;

@@ -110,9 +110,14 @@ impl Terminal {
         text.join("\n")
     }
 
+    /// Returns what `read` returns for the present screen.
+    pub fn read<T>(&self, read: impl FnOnce(&vt100::Screen) -> T) -> T {
+        read(self.screen.lock().unwrap().screen())
+    }
+
     /// Returns true if the screen fulfills `condition` now.
     pub fn is(&self, condition: impl Fn(&vt100::Screen) -> bool) -> bool {
-        condition(self.screen.lock().unwrap().screen())
+        self.read(condition)
     }
 
     /// Waits until the screen fulfills `condition`. `what` describes the condition in the message
