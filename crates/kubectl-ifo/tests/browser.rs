@@ -8,8 +8,6 @@ mod binaries;
 mod driver;
 #[path = "browser/page.rs"]
 mod page;
-#[path = "browser/pictures.rs"]
-mod pictures;
 #[path = "cli/pseudo_terminal.rs"]
 mod pseudo_terminal;
 #[path = "browser/recording.rs"]

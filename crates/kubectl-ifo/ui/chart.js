@@ -6,7 +6,9 @@
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600];
 
 const xOf = (frame, ms) => ((ms - frame.from) * frame.width) / (frame.to - frame.from);
-ifo.xOf = xOf;
+const timeAt = (frame, x) => frame.from + ((frame.to - frame.from) * x) / frame.width;
+// An upright line of one pixel is sharp only in the middle of a pixel.
+const sharp = (x) => Math.round(x) + 0.5;
 
 // Returns the times of the ticks of the axis, at least `gap` pixels apart, aligned to local time.
 function ticksOf(frame, gap) {
@@ -22,9 +24,9 @@ ifo.drawAxis = (pen, frame, height) => {
   const { theme } = ifo;
   const { ticks, step } = ticksOf(frame, 90);
   pen.rect(0, 0, frame.width, height, { fill: theme.surface });
-  const now = Math.round(xOf(frame, frame.now)) + 0.5;
+  const now = sharp(xOf(frame, frame.now));
   for (const at of ticks) {
-    const x = Math.round(xOf(frame, at)) + 0.5;
+    const x = sharp(xOf(frame, at));
     pen.line(x, height - 5, x, height, theme.line);
     const isDay = step >= 86400000 || ifo.minutes(at) === "00:00";
     const label = isDay ? ifo.day(at) : step >= 60000 ? ifo.minutes(at) : ifo.clock(at);
@@ -48,36 +50,37 @@ ifo.drawChart = (pen, frame) => {
     if (row.id === frame.current) pen.rect(0, y, frame.width, row.height, { fill: theme.accent, alpha: 0.08 });
   }
   for (const at of ticksOf(frame, 90).ticks) {
-    const x = Math.round(xOf(frame, at)) + 0.5;
+    const x = sharp(xOf(frame, at));
     pen.line(x, 0, x, frame.height, theme.grid);
   }
-  drawGaps(pen, frame);
-  const now = Math.round(xOf(frame, frame.now)) + 0.5;
+  const gaps = frame.gaps.map((it) => [it.label, edgesOf(frame, it)]).filter((it) => it[1]);
+  for (const [, edges] of gaps) drawGap(pen, frame, edges);
+  const now = sharp(xOf(frame, frame.now));
   if (now >= 0 && now <= frame.width) pen.line(now, 0, now, frame.height, theme.accent, 1.5);
   for (const row of visible) drawRow(pen, frame, row, row.y - frame.scroll);
+  for (const [label, edges] of gaps) drawGapLabel(pen, frame, label, edges);
 };
 
-// Times for which operations may be missing, and the time before the first known operation.
-function drawGaps(pen, frame) {
+// The edges of a gap, if it is visible.
+function edgesOf(frame, gap) {
+  const left = Math.max(xOf(frame, gap.from), -1);
+  const right = Math.min(xOf(frame, gap.to || frame.now), frame.width + 1);
+  return right > 0 && left < frame.width ? { left, right: Math.max(right, left + 2) } : null;
+}
+
+function drawGap(pen, frame, { left, right }) {
   const { theme } = ifo;
-  for (const gap of frame.gaps) {
-    const x1 = Math.max(xOf(frame, gap.from), -1);
-    const x2 = Math.min(xOf(frame, gap.to === null ? frame.now : gap.to), frame.width + 1);
-    if (x2 < 0 || x1 > frame.width) continue;
-    const width = Math.max(x2 - x1, 2);
-    pen.rect(x1, -1, width, frame.height + 2, { fill: theme.subtle, pattern: "stripes", ink: theme.muted, alpha: 0.55 });
-    pen.line(x1, 0, x1, frame.height, theme.muted, 1, [3, 3]);
-    pen.line(x1 + width, 0, x1 + width, frame.height, theme.muted, 1, [3, 3]);
-    const shown = Math.min(x2, frame.width) - Math.max(x1, 0);
-    const text = { color: theme.text, size: 12, align: "center", max: shown - 20 };
-    const length = pen.measure(gap.label, 12, 400);
-    if (shown > 60 && frame.height > 60) {
-      const middle = Math.max(x1, 0) + shown / 2;
-      const box = Math.min(length, shown - 20) + 16;
-      pen.rect(middle - box / 2, frame.height - 34, box, 22, { fill: theme.surface, stroke: theme.line, radius: 6 });
-      pen.text(gap.label, middle, frame.height - 23, text);
-    }
-  }
+  pen.rect(left, -1, right - left, frame.height + 2, { fill: theme.subtle, pattern: "stripes", ink: theme.muted, alpha: 0.55 });
+  for (const x of [left, right]) pen.line(x, 0, x, frame.height, theme.muted, 1, [3, 3]);
+}
+
+function drawGapLabel(pen, frame, label, { left, right }) {
+  const { theme } = ifo;
+  const room = right - left - 20;
+  if (room < 40 || frame.height < 60) return;
+  const [middle, width] = [(left + right) / 2, Math.min(pen.measure(label), room) + 16];
+  pen.rect(middle - width / 2, frame.height - 34, width, 22, { fill: theme.surface, stroke: theme.line, radius: 6 });
+  pen.text(label, middle, frame.height - 23, { color: theme.text, align: "center", max: room });
 }
 
 function drawRow(pen, frame, row, y) {
@@ -86,7 +89,7 @@ function drawRow(pen, frame, row, y) {
     if (!row.open) drawSummary(pen, frame, row, y);
     return;
   }
-  const height = row.kind === "child" ? ifo.ROW.child : ifo.ROW.track;
+  const height = ifo.ROW[row.kind];
   row.tracks.forEach((track, number) => drawTrack(pen, frame, track, y + ifo.ROW.pad / 2 + number * height, height));
 }
 
@@ -95,7 +98,7 @@ function drawSummary(pen, frame, row, y) {
   let last = -1;
   for (const piece of row.pieces) {
     const x1 = Math.max(xOf(frame, piece.start), 0);
-    const x2 = Math.min(xOf(frame, piece.active ? frame.seen : piece.end), frame.width);
+    const x2 = Math.min(xOf(frame, Math.min(piece.end, frame.seen)), frame.width);
     if (x2 < 0 || x1 > frame.width || (x2 - x1 < 1 && Math.round(x1) === last)) continue;
     last = Math.round(x1);
     const { ink } = ifo.theme.states[piece.state] || ifo.theme.states.Unknown;
@@ -105,42 +108,44 @@ function drawSummary(pen, frame, row, y) {
 
 function drawTrack(pen, frame, track, y, height) {
   let lastPixel = -1;
-  for (let at = ifo.barFrom(track, frame.from); at < track.length && track[at].start <= frame.to; at += 1) {
-    const bar = track[at];
-    const x1 = xOf(frame, bar.start);
-    const x2 = xOf(frame, bar.operation.active ? frame.seen : bar.operation.end);
+  for (let at = ifo.barFrom(track, frame.from); at < track.length && track[at].operation.start <= frame.to; at += 1) {
+    const { operation } = track[at];
+    const start = xOf(frame, operation.start);
+    const end = xOf(frame, operation.active ? frame.seen : operation.end);
     // Of several bars in one pixel, only the first is drawn.
-    if (x2 - x1 < 1.5 && Math.round(x1) === lastPixel) continue;
-    lastPixel = Math.round(x1);
-    const next = track[at + 1];
-    drawBar(pen, frame, bar, x1, x2, y, height, next ? xOf(frame, next.start) : frame.width + 300);
+    if (end - start < 1.5 && Math.round(start) === lastPixel) continue;
+    lastPixel = Math.round(start);
+    // The label of a completed operation does not reach into the future.
+    const next = track[at + 1] ? xOf(frame, track[at + 1].operation.start) : Infinity;
+    const limit = Math.min(next - 6, frame.width, operation.active ? Infinity : Math.max(xOf(frame, frame.now), end) - 5);
+    drawBar(pen, frame, track[at], { start, end, y, height, limit });
   }
 }
 
-function drawBar(pen, frame, bar, start, end, y, height, next) {
+function drawBar(pen, frame, bar, { start, end, y, height, limit }) {
   const { theme } = ifo;
   const { piece, operation } = bar;
   const state = ifo.stateOf(operation.state);
   const colors = theme.states[operation.state] || theme.states.Unknown;
-  const isChild = height === ifo.ROW.child;
   const x1 = Math.max(start, -12);
   const width = Math.max(Math.min(end, frame.width + 12) - x1, 3);
   const barHeight = height - 6;
   const top = y + 3;
-  const thin = width < 5;
-  const own = frame.selected === piece.id;
+  const own = frame.selected === piece.uid;
+  const marked = own || frame.hovered === operation.uid;
+  const style = width < 5 ? { fill: colors.ink } : { fill: colors.fill, pattern: state.pattern, ink: colors.ink, stroke: colors.ink };
   pen.rect(x1, top, width, barHeight, {
-    fill: thin ? colors.ink : colors.fill, pattern: thin ? null : state.pattern, ink: colors.ink,
-    stroke: thin ? null : colors.ink, radius: 4, line: operation.active ? 1.5 : 1,
-    dash: operation.startIsEstimated ? [4, 3] : null, alpha: state.done && !own ? 0.92 : 1,
+    ...style, radius: 4, line: operation.active ? 1.5 : 1,
+    dash: operation.startIsEstimated ? [4, 3] : [], alpha: state.done && !own ? 0.92 : 1,
   });
-  if (own || frame.hovered === bar) {
+  if (marked) {
     pen.rect(x1 - 2, top - 2, width + 4, barHeight + 4, { stroke: own ? theme.accent : theme.muted, radius: 5, line: 2 });
   }
   if (operation.active) drawProgress(pen, operation, colors, x1, top, width, barHeight);
-  const marked = operation.active || own || frame.hovered === bar;
-  const after = marked && !isChild ? drawMarks(pen, frame, operation, colors, end, top, barHeight) : x1 + width;
-  drawLabel(pen, frame, bar, state, colors, { x1, width, middle: top + barHeight / 2, after, next, isChild });
+  const hasMarks = (operation.active || marked) && height === ifo.ROW.lane;
+  const after = hasMarks ? drawMarks(pen, frame, operation, colors, end, top, barHeight) : x1 + width;
+  const size = height === ifo.ROW.lane ? 12 : 11;
+  drawLabel(pen, operation, state, colors, { left: Math.max(x1, 0) + 5, right: Math.min(x1 + width, frame.width) - 4, middle: top + barHeight / 2, after: after + 5, limit, size });
 }
 
 function drawProgress(pen, operation, colors, x, top, width, height) {
@@ -162,7 +167,7 @@ function drawMarks(pen, frame, operation, colors, end, top, height) {
   if (!operation.expected) return edge;
   const isLimit = operation.expected.source !== "History";
   for (const [seconds, size] of [[operation.expected.typicalSeconds, 1], [operation.expected.p95Seconds, 0]]) {
-    const x = Math.round(xOf(frame, operation.start + seconds * 1000)) + 0.5;
+    const x = sharp(xOf(frame, operation.start + seconds * 1000));
     if (!seconds || x < 0 || x > frame.width) continue;
     pen.line(x, top - 2, x, top + height + 2, theme.text, size ? 2 : 1, size ? [] : [2, 2]);
     if (isLimit) {
@@ -174,35 +179,25 @@ function drawMarks(pen, frame, operation, colors, end, top, height) {
   return edge;
 }
 
-ifo.barText = (operation) => {
+const barText = (operation) => {
   const marks = [operation.active && operation.progress !== null && `${operation.progress}%`, operation.overdue && "overdue", operation.stalled && "stalled"];
   return [operation.operation, ...marks.filter(Boolean)].join(" · ");
 };
 
 // The glyph and the text stand in the bar, or behind it where they do not fit.
-function drawLabel(pen, frame, bar, state, colors, { x1, width, middle, after, next, isChild }) {
-  const { operation } = bar;
-  const size = isChild ? 11 : 12;
-  const left = Math.max(x1, 0) + 5;
-  const right = Math.min(x1 + width, frame.width) - 4;
-  const text = ifo.barText(operation);
-  const length = pen.measure(text, size, 400);
-  const color = state.done ? ifo.theme.muted : ifo.theme.text;
-  if (right - left >= length + 16) {
-    pen.glyph(state.glyph, left, middle - 5, colors.ink);
-    pen.text(text, left + 15, middle, { color: ifo.theme.text, size });
-    return;
-  }
-  const room = Math.min(next - 6, frame.width) - (after + 5);
-  if (right - left >= 12) pen.glyph(state.glyph, left, middle - 5, colors.ink);
-  const behind = right - left >= 12 ? 0 : 14;
-  if (room >= length + behind) {
-    if (behind) pen.glyph(state.glyph, after + 5, middle - 5, colors.ink);
-    pen.text(text, after + 5 + behind, middle, { color, size });
-  } else if (right - left >= 60) {
-    pen.text(text, left + 15, middle, { color: ifo.theme.text, size, max: right - left - 16 });
-  } else if (behind && room >= 12) {
-    pen.glyph(state.glyph, after + 4, middle - 5, colors.ink);
+function drawLabel(pen, operation, state, colors, { left, right, middle, after, limit, size }) {
+  const text = barText(operation);
+  const length = pen.measure(text, size);
+  const inside = right - left;
+  const hasGlyph = inside >= 12;
+  const behind = after + (hasGlyph ? 0 : 14);
+  const { text: bright, muted } = ifo.theme;
+  if (hasGlyph) pen.glyph(state.glyph, left, middle - 5, colors.ink);
+  else if (limit >= after + 12) pen.glyph(state.glyph, after, middle - 5, colors.ink);
+  if (inside >= length + 16 || (inside >= 60 && limit < behind + length)) {
+    pen.text(text, left + 15, middle, { color: bright, size, max: inside - 15 });
+  } else if (limit >= behind + (state.done ? length : Math.min(length, 40))) {
+    pen.text(text, behind, middle, { color: state.done ? muted : bright, size, max: limit - behind });
   }
 }
 
@@ -210,15 +205,11 @@ function drawLabel(pen, frame, bar, state, colors, { x1, width, middle, after, n
 ifo.barAt = (frame, x, y) => {
   const row = frame.rows[ifo.rowAt(frame.rows, y + frame.scroll)];
   if (!row || !row.tracks.length) return null;
-  const height = row.kind === "child" ? ifo.ROW.child : ifo.ROW.track;
-  const number = Math.floor((y + frame.scroll - row.y - ifo.ROW.pad / 2) / height);
+  const number = Math.floor((y + frame.scroll - row.y - ifo.ROW.pad / 2) / ifo.ROW[row.kind]);
   const track = row.tracks[Math.max(0, Math.min(number, row.tracks.length - 1))];
-  const reach = ((frame.to - frame.from) / frame.width) * 4;
-  const at = frame.from + ((frame.to - frame.from) * x) / frame.width;
-  for (let index = ifo.barFrom(track, at - reach); index < track.length && track[index].start - reach <= at; index += 1) {
-    if (at <= Math.min(track[index].last, frame.seen) + reach) return track[index];
-  }
-  return null;
+  const [first, last] = [timeAt(frame, x - 4), timeAt(frame, x + 4)];
+  const bar = track[ifo.barFrom(track, first)];
+  return bar && bar.operation.start <= last && first <= frame.seen ? bar : null;
 };
 
 // Draws the current view with its labels, for a file.
@@ -249,6 +240,6 @@ function legend(pen, y) {
     pen.rect(x, y - 8, 24, 16, { fill: colors.fill, stroke: colors.ink, pattern: state.pattern, ink: colors.ink, radius: 4 });
     pen.glyph(state.glyph, x + 7, y - 5, colors.ink);
     pen.text(name, x + 30, y, { color: ifo.theme.muted });
-    x += 48 + pen.measure(name, 12, 400);
+    x += 48 + pen.measure(name);
   }
 }

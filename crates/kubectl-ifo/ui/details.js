@@ -3,8 +3,8 @@
 
 ifo.stateLine = (piece) => el("span", { class: `state state-${piece.state.toLowerCase()}` }, ifo.swatch(piece.state), ifo.stateText(piece));
 const timesText = (piece) => {
-  const end = piece.active ? "since " : `${ifo.dateTime(piece.start)} to `;
-  return `${end}${ifo.dateTime(piece.active ? piece.start : piece.end)}, ${ifo.duration(ifo.lengthOf(piece))}`;
+  const span = piece.active ? `since ${ifo.dateTime(piece.start)}` : `${ifo.dateTime(piece.start)} to ${ifo.dateTime(piece.end)}`;
+  return `${span}, ${ifo.duration(ifo.lengthOf(piece))}`;
 };
 const etaText = (piece) => piece.eta > ifo.now() && ifo.dateTime(piece.eta);
 const muted = (...children) => el("span", { class: "muted" }, ...children);
@@ -33,38 +33,65 @@ ifo.hideTip = () => {
   $("tip").hidden = true;
 };
 
-ifo.select = (id) => {
-  ifo.view.selected = id;
+ifo.select = (uid) => {
+  view.selected = uid;
   ifo.changed("rows");
   ifo.showDetails();
 };
 // Selects a piece, shows its row, and moves the focus to the details.
-ifo.pick = (id) => {
-  ifo.select(id);
-  if (ifo.model.byId.has(id)) ifo.reveal(ifo.model.byId.get(id));
+ifo.pick = (uid) => {
+  ifo.select(uid);
+  if (ifo.model.byUid.has(uid)) ifo.reveal(ifo.model.byUid.get(uid));
   if (!$("details").hidden) $("details-head").querySelector("h2").focus();
 };
 
-let shown = { id: "", signature: "" };
+// The piece in the panel, with the versions of its operations.
+let shown = "";
 ifo.showDetails = () => {
-  const { model, view } = ifo;
-  const piece = model.byId && (model.byId.get(view.selected) || model.byMember.get(view.selected));
+  const piece = ifo.model.byUid.get(view.selected);
   $("details").hidden = !piece;
   if (!piece) {
-    shown = { id: "", signature: "" };
+    shown = "";
     return;
   }
-  view.selected = piece.id;
-  const signature = piece.members.map((it) => it.object.metadata.resourceVersion + it.state).join();
-  if (shown.id === piece.id && shown.signature === signature) {
+  view.selected = piece.uid;
+  const now = [piece.uid, ...piece.members.map((it) => it.object.metadata.resourceVersion + it.state)].join();
+  if (now === shown) {
     setText($("details").querySelector("[data-times]"), timesText(piece));
     return;
   }
-  const isNew = shown.id !== piece.id;
-  shown = { id: piece.id, signature };
+  if (!shown.startsWith(piece.uid)) answers.delete(addressOfEvents(piece));
+  shown = now;
   fill(piece);
-  if (!ifo.frozen) load(piece.root, isNew);
 };
+
+// Reads Events when a piece is chosen, and each rule set once.
+const answers = new Map();
+const addressOfEvents = ({ root: { subject: { namespace = "", kind = "", name = "", uid = "" } } }) =>
+  `/api/events?${new URLSearchParams({ namespace, kind, name, uid })}`;
+const addressOfRule = ({ root }) => `/api/ruleset?${new URLSearchParams({ name: root.object.spec.ruleSet || "" })}`;
+// Returns the answer. While it is read, returns an empty one, and shows the piece again afterwards.
+function answerOf(address, piece) {
+  if (embedded) return { error: "An exported page does not have this." };
+  if (answers.size > 200) answers.clear();
+  if (!answers.has(address)) {
+    answers.set(address, { error: "Reading …" });
+    read(address).then((answer) => {
+      answers.set(address, answer);
+      if (shown.startsWith(piece.uid)) fill(ifo.model.byUid.get(piece.uid) || piece);
+    });
+  }
+  return answers.get(address);
+}
+async function read(address) {
+  try {
+    const answer = await fetch(address);
+    if (answer.status === 401) ifo.expired();
+    return await answer.json();
+  } catch {
+    return { error: "The page cannot reach kubectl ifo ui." };
+  }
+}
 
 const facts = (...pairs) => el("dl", {}, ...pairs.filter((it) => it[1]).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 const section = (title, ...children) => el("section", {}, el("h3", {}, title), ...children);
@@ -72,17 +99,14 @@ const items = (name, list, lineOf) => el("ul", { class: name }, ...list.map((it)
 
 function fill(piece) {
   const { root } = piece;
-  const { spec, status, metadata } = root.object;
-  const cancel = spec.cancel || status.cancel;
-  const conditions = status.conditions || [];
+  const { metadata, status } = root.object;
+  const { conditions = [] } = status;
+  const cancel = piece.members.map((it) => it.object.status.cancel).find(Boolean);
   const labels = Object.entries(metadata.labels || {});
   const marks = piece.members.flatMap((it) => it.object.status.conditions || [])
     .filter((it) => piece.active && it.status === "True" && (it.type === "Overdue" || it.type === "Stalled"));
   $("details-head").replaceChildren(el("h2", { tabindex: "-1" }, root.operation),
     el("p", { class: "subject" }, ifo.target(root), root.namespace && muted(` in ${root.namespace}`)));
-  // The Events and the rule stay until new ones are read.
-  const events = $("events") && $("events").dataset.id === piece.id ? $("events") : el("div", { id: "events", "data-id": piece.id }, muted(ifo.frozen ? "A file has no Events." : "Reading …"));
-  const rule = $("rule") && $("rule").dataset.id === piece.id ? $("rule") : el("div", { id: "rule", "data-id": piece.id }, el("code", {}, spec.ruleSet || "unknown"));
   $("details-body").replaceChildren(...[
     el("p", { class: "headline" }, ifo.stateLine(piece), muted(ifo.stateOf(piece.state).meaning)),
     ...marks.map((it) => el("p", { class: "mark" }, `${it.type}: ${it.message || it.reason}`)),
@@ -92,7 +116,7 @@ function fill(piece) {
       ["Start is", root.startIsEstimated && "estimated: it was in flight before the server first saw it"],
       ["In this state", piece.active && piece.since && `since ${ifo.dateTime(piece.since)}`],
       ["Expected end", etaText(piece)], ["Usual duration", ifo.expectedText(piece.expected)],
-      ["Queued", piece.queued && ifo.dateTime(piece.queued)], ["Started by", piece.initiator],
+      ["Queued", piece.queued && `for ${ifo.duration(piece.start - piece.queued)}, since ${ifo.dateTime(piece.queued)}`], ["Started by", piece.initiator],
       ["Reason", piece.reason !== root.operation && piece.reason], ["Nodes", piece.nodes.join(", ")],
       ["Component", root.component], ["Work", root.work],
     ),
@@ -102,35 +126,11 @@ function fill(piece) {
     conditions.length && section("Conditions", items("conditions", conditions, (it) => [
       el("strong", {}, `${it.type}=${it.status}`), ` ${it.reason || ""}`, muted(` since ${ifo.dateTime(Date.parse(it.lastTransitionTime))}`),
       it.message && it.message !== root.message && el("div", { class: "muted" }, it.message)])),
-    section("Rule", rule), section("Events of the object", events),
+    section("Rule", ...ruleOf(root, answerOf(addressOfRule(piece), piece))),
+    section("Events of the object", eventsOf(answerOf(addressOfEvents(piece), piece))),
     section("Identity", facts(["Name", root.name], ["Namespace", metadata.namespace], ["UID", root.uid], ["Subject UID", root.subject.uid])),
     labels.length && el("details", {}, el("summary", {}, `${labels.length} labels`), items("labels", labels, (it) => [it.join("=")])),
   ].filter(Boolean));
-}
-
-// Events are read for each new choice, and each rule set once.
-const cache = new Map();
-async function load(root, isNew) {
-  const { kind = "", name = "", namespace = "", uid = "" } = root.subject;
-  const query = new URLSearchParams({ namespace, kind, name, uid });
-  const ruleSet = new URLSearchParams({ name: root.object.spec.ruleSet || "" });
-  const [events, rule] = await Promise.all([read(`/api/events?${query}`, isNew), read(`/api/ruleset?${ruleSet}`, false)]);
-  if (shown.id !== root.uid || !$("events")) return;
-  $("events").replaceChildren(eventsOf(events));
-  $("rule").replaceChildren(...ruleOf(root, rule));
-}
-async function read(url, again) {
-  if (!again && cache.has(url)) return cache.get(url);
-  if (cache.size > 200) cache.clear();
-  try {
-    const answer = await fetch(url);
-    if (answer.status === 401) ifo.expired();
-    const body = await answer.json();
-    cache.set(url, answer.ok ? body : { error: body.error || `The answer has status ${answer.status}.` });
-    return cache.get(url);
-  } catch {
-    return { error: "The page cannot reach kubectl ifo ui." };
-  }
 }
 
 function eventsOf(answer) {
@@ -147,6 +147,6 @@ function ruleOf(root, answer) {
   const rule = rules.find((it) => it.operation === root.operation) || {};
   const fields = Object.entries(rule).filter(([key, value]) => key !== "operation" && typeof value !== "object");
   const watches = target.resource ? ` watches ${[target.resource, target.group].filter(Boolean).join(".")}` : "";
-  return [el("p", {}, el("code", {}, root.object.spec.ruleSet), muted(answer.error ? ` ${answer.error}` : watches)),
+  return [el("p", {}, el("code", {}, root.object.spec.ruleSet || "unknown"), muted(answer.error ? ` ${answer.error}` : watches)),
     facts(...fields.map(([key, value]) => [key, el("code", {}, String(value))]))];
 }

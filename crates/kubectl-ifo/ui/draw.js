@@ -2,19 +2,22 @@
 // Elements, colours, patterns and glyphs, and the two pens of the timeline: one for a canvas (screen
 // and PNG), one for SVG. Text from the cluster becomes a text node or is drawn, never markup.
 
-// Creates an element. Strings among the children become text nodes.
-ifo.el = (tag, attributes = {}, ...children) => {
-  const element = document.createElement(tag);
+// Fills an element. Strings among the children become text nodes.
+const filled = (element, attributes, children) => {
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) on(element, name.slice(2), value);
     else if (value === true) element.setAttribute(name, "");
     else if (value !== null && value !== false && value !== undefined) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((it) => it !== null && it !== undefined && it !== false));
+  element.append(...children.filter((it) => it !== null && it !== undefined && it !== false));
   return element;
 };
+ifo.el = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
+const svgElement = (tag, attributes, ...children) => filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 ifo.$ = (id) => document.getElementById(id);
 const { el, $ } = ifo;
+// Calls the function on each of the events, which are separated by spaces.
+const on = (element, types, apply, options) => types.split(" ").forEach((it) => element.addEventListener(it, apply, options));
 const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
 
 // Shows a list of {key, signature, make} in `parent`. Elements whose signature is the same stay, so
@@ -67,13 +70,10 @@ ifo.GLYPHS = {
 ifo.readTheme = () => {
   const style = getComputedStyle(document.documentElement);
   const value = (name) => style.getPropertyValue(`--${name}`).trim();
-  const states = {};
-  for (const name of Object.keys(ifo.STATES)) {
-    const key = name.toLowerCase();
-    states[name] = { ink: value(`${key}-ink`), fill: value(`${key}-fill`) };
-  }
-  ifo.theme = { states, font: value("font") };
-  for (const name of ["text", "muted", "surface", "subtle", "line", "grid", "accent", "page"]) ifo.theme[name] = value(name);
+  const coloursOf = (name) => ({ ink: value(`${name}-ink`), fill: value(`${name}-fill`) });
+  const states = Object.keys(ifo.STATES).map((name) => [name, coloursOf(name.toLowerCase())]);
+  ifo.theme = { states: Object.fromEntries(states) };
+  for (const name of ["font", "text", "muted", "surface", "subtle", "line", "grid", "accent", "page"]) ifo.theme[name] = value(name);
 };
 
 // The swatch of a state, as an SVG element: colour, pattern and glyph.
@@ -83,50 +83,72 @@ ifo.swatch = (state, glyph = ifo.stateOf(state).glyph) => {
   svg.append(svgElement("path", { d: ifo.GLYPHS[glyph], transform: "translate(3 3)" }));
   return svg;
 };
-function svgElement(tag, attributes, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
+// What both pens have in common. A pen has the methods rect, stroke, write and inside.
+class Pen {
+  line(x1, y1, x2, y2, color, width = 1, dash = []) {
+    this.stroke(`M${x1} ${y1}L${x2} ${y2}`, { color, width, dash });
+  }
+
+  glyph(name, x, y, color) {
+    this.stroke(ifo.GLYPHS[name], { x, y, color, width: 1.5, cap: "round" });
+  }
+
+  // Writes a text, cut with "…" to `max` pixels.
+  text(text, x, y, { color, size = 12, weight = 400, align = "left", max = Infinity }) {
+    const width = this.measure(text, size, weight);
+    const keep = Math.floor((text.length * (max - 10)) / width);
+    if (width > max && keep < 3) return;
+    this.write(width > max ? `${text.slice(0, keep)}…` : text, x, y, { color, size, weight, align });
+  }
+
+  measure(text, size = 12, weight = 400) {
+    const key = `${weight} ${size} ${text}`;
+    if (!Pen.widths.has(key)) {
+      if (Pen.widths.size > 20000) Pen.widths.clear();
+      Pen.ruler.font = fontOf(size, weight);
+      Pen.widths.set(key, Pen.ruler.measureText(text).width);
+    }
+    return Pen.widths.get(key);
+  }
 }
+Pen.ruler = document.createElement("canvas").getContext("2d");
+Pen.widths = new Map();
+const fontOf = (size, weight) => `${weight} ${size}px ${ifo.theme.font}`;
 
 const paths = new Map();
 const pathFor = (d) => {
+  if (paths.size > 2000) paths.clear();
   if (!paths.has(d)) paths.set(d, new Path2D(d));
   return paths.get(d);
 };
 
 // Draws on a canvas. `scale` is the number of device pixels for each CSS pixel.
-ifo.CanvasPen = class {
+ifo.CanvasPen = class extends Pen {
   constructor(canvas, width, height, scale) {
+    super();
     canvas.width = Math.round(width * scale);
     canvas.height = Math.round(height * scale);
     this.context = canvas.getContext("2d");
     this.scale = scale;
     this.patterns = new Map();
-    this.widths = new Map();
     this.context.scale(scale, scale);
     this.context.textBaseline = "middle";
   }
 
-  rect(x, y, width, height, { fill, stroke, pattern, ink, radius = 0, alpha = 1, dash, line = 1 }) {
+  rect(x, y, width, height, { fill, stroke, pattern, ink, radius = 0, alpha = 1, dash = [], line = 1 }) {
     const { context } = this;
     context.globalAlpha = alpha;
     context.beginPath();
     if (radius && width > 2 * radius) context.roundRect(x, y, width, height, radius);
     else context.rect(x, y, width, height);
-    if (fill) {
-      context.fillStyle = fill;
-      context.fill();
-    }
-    if (pattern) {
-      context.fillStyle = this.pattern(pattern, ink);
+    for (const style of [fill, pattern && this.pattern(pattern, ink)]) {
+      if (!style) continue;
+      context.fillStyle = style;
       context.fill();
     }
     if (stroke) {
-      context.strokeStyle = stroke;
-      context.lineWidth = line;
-      context.setLineDash(dash || []);
+      Object.assign(context, { strokeStyle: stroke, lineWidth: line, lineCap: "butt" });
+      context.setLineDash(dash);
       context.stroke();
     }
     context.globalAlpha = 1;
@@ -135,109 +157,67 @@ ifo.CanvasPen = class {
   pattern(name, ink) {
     const key = name + ink;
     if (!this.patterns.has(key)) {
-      const tile = document.createElement("canvas");
-      tile.width = 8 * this.scale;
-      tile.height = 8 * this.scale;
-      const context = tile.getContext("2d");
-      context.scale(this.scale, this.scale);
-      context.strokeStyle = ink;
-      context.globalAlpha = 0.34;
-      context.lineWidth = 1.1;
-      context.stroke(pathFor(ifo.PATTERNS[name]));
-      const pattern = this.context.createPattern(tile, "repeat");
+      const tile = new ifo.CanvasPen(document.createElement("canvas"), 8, 8, this.scale);
+      tile.context.globalAlpha = 0.34;
+      tile.stroke(ifo.PATTERNS[name], { color: ink, width: 1.1 });
+      const pattern = this.context.createPattern(tile.context.canvas, "repeat");
       pattern.setTransform(new DOMMatrix().scale(1 / this.scale));
       this.patterns.set(key, pattern);
     }
     return this.patterns.get(key);
   }
 
-  line(x1, y1, x2, y2, color, width = 1, dash = []) {
+  stroke(d, { x = 0, y = 0, color, width, dash = [], cap = "butt" }) {
     const { context } = this;
-    context.beginPath();
-    context.moveTo(x1, y1);
-    context.lineTo(x2, y2);
-    context.strokeStyle = color;
-    context.lineWidth = width;
+    Object.assign(context, { strokeStyle: color, lineWidth: width, lineCap: cap });
     context.setLineDash(dash);
-    context.stroke();
-  }
-
-  glyph(name, x, y, color, width = 1.5) {
-    const { context } = this;
     context.translate(x, y);
-    context.strokeStyle = color;
-    context.lineWidth = width;
-    context.lineCap = "round";
-    context.setLineDash([]);
-    context.stroke(pathFor(ifo.GLYPHS[name]));
-    context.lineCap = "butt";
+    context.stroke(pathFor(d));
     context.translate(-x, -y);
   }
 
-  measure(text, size, weight = 400) {
-    const key = `${weight} ${size} ${text}`;
-    if (!this.widths.has(key)) {
-      if (this.widths.size > 20000) this.widths.clear();
-      this.font(size, weight);
-      this.widths.set(key, this.context.measureText(text).width);
-    }
-    return this.widths.get(key);
-  }
-
-  font(size, weight) {
-    const font = `${weight} ${size}px ${ifo.theme.font}`;
-    if (this.lastFont !== font) {
-      this.context.font = font;
-      this.lastFont = font;
-    }
-  }
-
-  text(text, x, y, { color, size = 12, weight = 400, align = "left", max = Infinity }) {
-    const shown = this.fit(text, size, weight, max);
-    if (!shown) return;
-    this.font(size, weight);
-    this.context.textAlign = align;
-    this.context.fillStyle = color;
-    this.context.fillText(shown, x, y);
-  }
-
-  // Returns the text, cut with "…" to `max` pixels.
-  fit(text, size, weight, max) {
-    const width = this.measure(text, size, weight);
-    if (width <= max) return text;
-    const keep = Math.floor((text.length * (max - 10)) / width);
-    return keep >= 3 ? `${text.slice(0, keep)}…` : "";
+  write(text, x, y, { color, size, weight, align }) {
+    const { context } = this;
+    const font = fontOf(size, weight);
+    // A change of the font is slow, also to an equal one.
+    if (this.font !== font) context.font = font;
+    this.font = font;
+    context.textAlign = align;
+    context.fillStyle = color;
+    context.fillText(text, x, y);
   }
 
   // Draws with the origin at (x, y), and nothing outside of width and height.
   inside(x, y, width, height, draw) {
-    this.context.save();
-    this.lastFont = null;
-    this.context.translate(x, y);
-    this.context.beginPath();
-    this.context.rect(0, 0, width, height);
-    this.context.clip();
+    const { context } = this;
+    context.save();
+    context.translate(x, y);
+    context.beginPath();
+    context.rect(0, 0, width, height);
+    context.clip();
     draw();
-    this.context.restore();
-    this.lastFont = null;
+    context.restore();
+    this.font = null;
   }
 };
 
-// Draws into an SVG document with the same methods. XMLSerializer escapes all text.
-ifo.SvgPen = class {
+// Draws into an SVG document. XMLSerializer escapes all text.
+ifo.SvgPen = class extends Pen {
   constructor(width, height) {
-    this.ruler = new ifo.CanvasPen(document.createElement("canvas"), 1, 1, 1);
+    super();
     this.defs = svgElement("defs", {});
-    this.root = svgElement("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` }, this.defs);
+    this.root = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}` }, this.defs);
     this.parent = this.root;
-    this.count = 0;
   }
 
-  rect(x, y, width, height, { fill, stroke, pattern, ink, radius = 0, alpha = 1, dash, line = 1 }) {
-    const shape = { x, y, width: Math.max(width, 0), height, rx: radius, opacity: alpha };
-    const add = (own) => this.parent.append(svgElement("rect", { ...shape, ...own }));
-    add({ fill: fill || "none", stroke: stroke || "none", "stroke-width": line, "stroke-dasharray": (dash || []).join(" ") });
-    if (pattern) add({ fill: `url(#${this.pattern(pattern, ink)})` });
+  add(tag, attributes) {
+    this.parent.append(svgElement(tag, attributes));
+  }
+
+  rect(x, y, width, height, { fill = "none", stroke = "none", pattern, ink, radius = 0, alpha = 1, dash = [], line = 1 }) {
+    const shape = { x, y, width: Math.max(width, 0), height, rx: width > 2 * radius ? radius : 0, opacity: alpha };
+    this.add("rect", { ...shape, fill, stroke, "stroke-width": line, "stroke-dasharray": dash.join(" ") });
+    if (pattern) this.add("rect", { ...shape, fill: `url(#${this.pattern(pattern, ink)})` });
   }
 
   pattern(name, ink) {
@@ -249,31 +229,21 @@ ifo.SvgPen = class {
     return id;
   }
 
-  line(x1, y1, x2, y2, color, width = 1, dash = []) {
-    this.parent.append(svgElement("line", { x1, y1, x2, y2, stroke: color, "stroke-width": width, "stroke-dasharray": dash.join(" ") }));
+  stroke(d, { x = 0, y = 0, color, width, dash = [], cap = "butt" }) {
+    const line = { stroke: color, "stroke-width": width, "stroke-dasharray": dash.join(" "), "stroke-linecap": cap };
+    this.add("path", { d, transform: `translate(${x} ${y})`, fill: "none", ...line });
   }
 
-  glyph(name, x, y, color, width = 1.5) {
-    const attributes = { d: ifo.GLYPHS[name], transform: `translate(${x} ${y})`, fill: "none", stroke: color, "stroke-width": width };
-    this.parent.append(svgElement("path", { ...attributes, "stroke-linecap": "round" }));
-  }
-
-  measure(text, size, weight) {
-    return this.ruler.measure(text, size, weight);
-  }
-
-  text(text, x, y, { color, size = 12, weight = 400, align = "left", max = Infinity }) {
-    const shown = this.ruler.fit(text, size, weight, max);
+  write(text, x, y, { color, size, weight, align }) {
     const anchor = { left: "start", center: "middle", right: "end" }[align];
-    const attributes = { x, y, fill: color, "font-size": size, "font-weight": weight, "text-anchor": anchor };
-    const font = { "font-family": ifo.theme.font, "dominant-baseline": "central" };
-    const clean = (it) => it.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, " ");
-    if (shown) this.parent.append(svgElement("text", { ...attributes, ...font }, clean(shown)));
+    const font = { "font-size": size, "font-weight": weight, "font-family": ifo.theme.font };
+    this.add("text", { x, y, fill: color, ...font, "text-anchor": anchor, "dominant-baseline": "central" });
+    // XML has no other control characters.
+    this.parent.lastChild.textContent = text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, " ");
   }
 
   inside(x, y, width, height, draw) {
-    this.count += 1;
-    const id = `clip-${this.count}`;
+    const id = `clip-${this.defs.childElementCount}`;
     this.defs.append(svgElement("clipPath", { id }, svgElement("rect", { width, height })));
     const outer = this.parent;
     this.parent = svgElement("g", { transform: `translate(${x} ${y})`, "clip-path": `url(#${id})` });

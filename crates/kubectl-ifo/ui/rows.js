@@ -2,7 +2,7 @@
 // The rows of the timeline: a group (namespace, component, node or owner), below it one row for each
 // object with its bars, and below that, if it is open, one row for each object of the same work.
 
-ifo.ROW = { group: 30, track: 24, child: 20, pad: 4 };
+ifo.ROW = { group: 30, lane: 24, child: 20, pad: 4 };
 
 const ownerOf = (piece) => {
   const owner = piece.root.owners.find((it) => it.controller) || piece.root.owners[0];
@@ -16,117 +16,76 @@ ifo.GROUPINGS = {
 };
 
 // Puts bars that overlap in time into different tracks. Returns lists of bars, sorted by start.
+const MAX_TRACKS = 12;
 function tracksOf(bars) {
   const tracks = [];
-  bars.sort((a, b) => a.start - b.start);
-  for (const bar of bars) {
-    const free = tracks.find((track) => track[track.length - 1].last <= bar.start);
-    if (free) free.push(bar);
-    else if (tracks.length < 12) tracks.push([bar]);
-    else tracks[11].push(bar);
+  for (const bar of sortedBy(bars, (it) => [it.operation.start])) {
+    const isFree = (track) => track[track.length - 1].operation.end <= bar.operation.start;
+    const track = tracks.find(isFree) || tracks[MAX_TRACKS - 1];
+    if (track) track.push(bar);
+    else tracks.push([bar]);
   }
   return tracks;
 }
 
-const barOf = (piece, operation) => ({
-  piece,
-  operation,
-  start: operation.start,
-  last: operation.active ? Infinity : Math.max(operation.end, operation.start),
-});
-
-// Returns the rows of the pieces that are visible between `from` and `to`.
-ifo.buildRows = (view, from, to) => {
+// Returns the rows of the pieces that are visible in the window of the view.
+ifo.buildRows = (view) => {
   const groups = new Map();
-  const keysOf = ifo.GROUPINGS[view.group] || ifo.GROUPINGS.namespace;
-  let shown = 0;
-  for (const piece of ifo.model.pieces) {
-    if (piece.start > to || (!piece.active && piece.end < from) || !ifo.fits(piece, view)) continue;
-    shown += 1;
-    for (const key of keysOf(piece)) {
-      let lanes = groups.get(key);
-      if (!lanes) groups.set(key, (lanes = new Map()));
-      const lane = lanes.get(piece.root.path);
-      if (lane) lane.push(piece);
-      else lanes.set(piece.root.path, [piece]);
-    }
-  }
+  const keysOf = ifo.GROUPINGS[view.group];
+  const shown = ifo.model.pieces.filter((it) => ifo.isIn(it, view) && ifo.fits(it, view));
+  for (const piece of shown) for (const key of keysOf(piece)) listIn(groups, key).push(piece);
   const rows = [];
-  const byName = (a, b) => (a[0] < b[0] ? -1 : 1);
-  for (const [name, lanes] of [...groups].sort(byName)) addGroup(rows, view, name, [...lanes].sort(byName));
-  let y = 0;
-  for (const row of rows) {
-    row.y = y;
-    y += row.height;
+  const byName = (map) => sortedBy([...map], (it) => [it[0]]);
+  for (const [name, pieces] of byName(groups)) {
+    const lanes = new Map();
+    for (const piece of pieces) listIn(lanes, piece.root.path).push(piece);
+    addGroup(rows, view, name, pieces, byName(lanes));
   }
-  return { rows, height: y, shown };
+  let height = 0;
+  for (const row of rows) {
+    row.y = height;
+    height += row.height;
+  }
+  return { rows, height, shown: shown.length };
 };
 
-function addGroup(rows, view, name, lanes) {
+function addGroup(rows, view, name, pieces, lanes) {
   const id = `group ${name}`;
-  const open = !view.closed.has(id);
-  const isOwnLane = view.group === "owner" && lanes.length === 1 && ifo.target(lanes[0][1][0].root) === name;
+  const isOwnLane = view.group === "owner" && lanes.length === 1 && ifo.target(pieces[0].root) === name;
+  const open = isOwnLane || !view.closed.has(id);
   if (!isOwnLane) {
-    const pieces = lanes.flatMap((it) => it[1]);
     const active = pieces.filter((it) => it.active).length;
-    const bad = pieces.filter((it) => ifo.attentionRank(it) < 4).sort((a, b) => ifo.attentionRank(a) - ifo.attentionRank(b));
-    const worst = bad.length ? bad[0].state : "";
-    rows.push({ kind: "group", id, name, level: 1, height: ifo.ROW.group, open, active, bad: bad.length, worst, count: pieces.length, tracks: [], pieces });
+    const bad = sortedBy(pieces.filter((it) => ifo.attentionRank(it) < 4), (it) => [ifo.attentionRank(it)]);
+    rows.push({ kind: "group", id, name, level: 1, height: ifo.ROW.group, open, active, bad, tracks: [], pieces });
   }
-  if (!open && !isOwnLane) return;
-  for (const [path, pieces] of lanes) addLane(rows, view, `${id} ${path}`, pieces, isOwnLane ? 1 : 2);
+  if (!open) return;
+  for (const [path, own] of lanes) addLane(rows, view, `${id} ${path}`, own, isOwnLane ? 1 : 2);
 }
 
 function addLane(rows, view, id, pieces, level) {
-  const { root } = pieces[0];
-  const hasChildren = pieces.some((it) => it.members.length > 1);
-  const open = hasChildren && view.expanded !== view.toggled.has(id);
-  const tracks = tracksOf(pieces.map((it) => barOf(it, it)));
-  const height = Math.max(tracks.length, 1) * ifo.ROW.track + ifo.ROW.pad;
-  rows.push({ kind: "lane", id, level, height, tracks, pieces, subject: root.subject, open: hasChildren ? open : null });
+  const hasParts = pieces.some((it) => it.members.length > 1);
+  const open = hasParts && Boolean(view.expanded) !== view.toggled.has(id);
+  const bars = pieces.map((piece) => ({ piece, operation: piece }));
+  rows.push(rowOfBars("lane", id, level, bars, pieces[0].root.subject, hasParts ? open : null));
   if (!open) return;
-  const children = new Map();
-  for (const piece of pieces) {
-    for (const it of piece.members) {
-      if (it === piece.root && piece.members.length === 1) continue;
-      if (!children.has(it.path)) children.set(it.path, []);
-      children.get(it.path).push(barOf(piece, it));
-    }
+  const parts = new Map();
+  for (const piece of pieces.filter((it) => it.members.length > 1)) {
+    for (const operation of piece.members) listIn(parts, operation.path).push({ piece, operation });
   }
-  for (const [path, bars] of children) {
-    const own = tracksOf(bars);
-    const { subject } = bars[0].operation;
-    const childHeight = own.length * ifo.ROW.child + ifo.ROW.pad;
-    rows.push({ kind: "child", id: `${id} ${path}`, level: level + 1, height: childHeight, tracks: own, pieces: [], subject, open: null });
-  }
+  for (const [path, own] of parts) rows.push(rowOfBars("child", `${id} ${path}`, level + 1, own, own[0].operation.subject, null));
 }
 
-// Returns the index of the first row below `y`.
-ifo.rowAt = (rows, y) => {
-  let low = 0;
-  let high = rows.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (rows[middle].y + rows[middle].height <= y) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-};
+function rowOfBars(kind, id, level, bars, subject, open) {
+  const tracks = tracksOf(bars);
+  const height = tracks.length * ifo.ROW[kind] + ifo.ROW.pad;
+  return { kind, id, level, height, tracks, pieces: bars.map((it) => it.piece), subject, open };
+}
 
-ifo.visibleRows = (frame) => {
-  const end = frame.scroll + frame.height;
-  const count = ifo.rowAt(frame.rows, end);
-  return frame.rows.slice(ifo.rowAt(frame.rows, frame.scroll), count + 1).filter((it) => it.y < end);
-};
+// Returns the index of the first row that ends below `y`.
+ifo.rowAt = (rows, y) => firstIndex(rows, (it) => it.y + it.height > y);
+
+ifo.visibleRows = ({ rows, scroll, height }) =>
+  rows.slice(ifo.rowAt(rows, scroll), firstIndex(rows, (it) => it.y >= scroll + height));
 
 // Returns the index of the first bar of a track that ends at or after `ms`.
-ifo.barFrom = (track, ms) => {
-  let low = 0;
-  let high = track.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (track[middle].last < ms) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-};
+ifo.barFrom = (track, ms) => firstIndex(track, (it) => it.operation.end >= ms);

@@ -7,59 +7,57 @@ const LONGEST = 60 * 86400e3;
 const LEAD = 0.16;
 const AXIS = 32;
 
-ifo.view = {
-  from: 0, to: 0, follow: true, span: 900e3, group: "namespace", q: "", words: [], component: "", namespace: "", node: "",
-  states: [], active: false, selected: "", sort: "", closed: new Set(), toggled: new Set(), expanded: false,
+const view = {
+  from: 0, to: 0, follow: true, group: "namespace", q: "", words: [], component: "", namespace: "", node: "",
+  states: [], active: "", selected: "", sort: "", closed: new Set(), toggled: new Set(), expanded: "",
 };
-const view = ifo.view;
-const chart = { rows: [], height: 0, shown: 0, width: 0, viewport: 0, current: "", hovered: null, builtFrom: 0, builtTo: 0 };
-ifo.chart = chart;
+const chart = { rows: [], height: 0, shown: 0, width: 0, viewport: 0, current: "", hovered: "" };
+Object.assign(ifo, { view, chart });
+const lengthOfWindow = () => view.to - view.from;
+const limited = (span) => Math.min(Math.max(span, SHORTEST), LONGEST);
 
-ifo.showNow = (span = view.to - view.from || view.span) => {
+ifo.showNow = (span = lengthOfWindow()) => {
   view.follow = true;
   view.to = ifo.now() + span * LEAD;
   view.from = view.to - span;
   ifo.changed("window");
 };
 ifo.showRange = (from, to) => {
-  const span = Math.min(Math.max(to - from, SHORTEST), LONGEST);
-  view.from = from;
-  view.to = from + span;
   const now = ifo.now();
+  view.from = from;
+  view.to = from + limited(to - from);
   view.follow = view.follow && now >= view.from && now <= view.to;
   ifo.changed("window");
 };
-// Zooms around a time; without one, around "now" if it is visible, or else around the middle.
+// Zooms around a time; without one, around "now" if the window follows it, or else around the middle.
 ifo.zoom = (factor, anchor) => {
-  const span = Math.min(Math.max((view.to - view.from) * factor, SHORTEST), LONGEST);
-  const now = ifo.now();
-  const visible = now > view.from && now < view.to;
-  const at = anchor ?? (view.follow && visible ? now : (view.from + view.to) / 2);
-  const part = (at - view.from) / (view.to - view.from);
-  ifo.showRange(at - span * part, at - span * part + span);
+  const at = anchor ?? (view.follow ? ifo.now() : (view.from + view.to) / 2);
+  const span = limited(lengthOfWindow() * factor);
+  const from = at - (span * (at - view.from)) / lengthOfWindow();
+  ifo.showRange(from, from + span);
 };
 ifo.pan = (pixels) => {
-  const delta = (pixels * (view.to - view.from)) / Math.max(chart.width, 1);
+  const delta = (pixels * lengthOfWindow()) / Math.max(chart.width, 1);
   view.follow = false;
   ifo.showRange(view.from + delta, view.to + delta);
 };
 ifo.showAll = () => {
   const fitting = ifo.model.pieces.filter((it) => ifo.fits(it, view));
   if (!fitting.length) return ifo.showNow();
-  const from = fitting.reduce((least, it) => Math.min(least, it.start), ifo.now());
-  const span = Math.max(ifo.now() - from, 60e3);
+  const now = ifo.now();
+  const span = Math.max(now - minimum(fitting, "start"), 60e3);
   view.follow = true;
-  return ifo.showRange(ifo.now() - span * 1.02, ifo.now() + span * 0.1);
+  return ifo.showRange(now - span * 1.02, now + span * 0.1);
 };
 
 // Moves the window while it follows. Returns true if it moved by at least half a pixel.
+const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 let lastSlide = 0;
 ifo.slide = () => {
   const now = ifo.now();
   const moved = now - lastSlide;
-  const least = Math.max(matchMedia("(prefers-reduced-motion: reduce)").matches ? 5000 : 40, (view.to - view.from) / Math.max(chart.width, 1) / 2);
-  if (moved < least) return false;
-  if (view.follow && !ifo.frozen && lastSlide && !chart.dragging) {
+  if (moved < Math.max(reducedMotion.matches ? 5000 : 40, lengthOfWindow() / Math.max(chart.width, 1) / 2)) return false;
+  if (view.follow && lastSlide && !chart.dragging) {
     view.from += moved;
     view.to += moved;
   }
@@ -68,31 +66,26 @@ ifo.slide = () => {
 };
 
 ifo.rebuildRows = () => {
-  chart.builtFrom = view.from;
-  chart.builtTo = view.to;
-  Object.assign(chart, ifo.buildRows(view, view.from, view.to));
+  Object.assign(chart, ifo.buildRows(view));
   $("spacer").style.height = `${Math.max(0, chart.height - chart.viewport)}px`;
   $("empty").hidden = chart.rows.length > 0;
-  const known = ifo.model.operations.size > 0;
-  $("empty").textContent = known ? "No operation of this time matches the filters." : ifo.emptyText();
+  const { begin, operations } = ifo.model;
+  const none = `No operation is in flight, and none is recorded.${ifo.frozen ? "" : " New ones appear here as they start."}`;
+  $("empty").textContent = operations.size ? "No operation of this time matches the filters." : begin ? none : "No operations have been read yet.";
 };
 
-ifo.frame = () => ({
-  from: view.from, to: view.to, now: ifo.now(), seen: seenUntil(), frozen: ifo.frozen, width: chart.width, height: chart.viewport, rows: chart.rows,
-  scroll: $("rows").scrollTop, selected: view.selected, hovered: chart.hovered, current: chart.current, gaps: gapsOf(),
-});
-const seenUntil = () => {
-  const lost = ifo.model.gaps.find((it) => it.kind === "connection" && it.to === null);
-  return lost ? lost.from : ifo.now();
+const LABELS = { connection: "not connected", detection: "operations may be missing" };
+ifo.frame = () => {
+  const now = ifo.now();
+  const lost = ifo.lostConnection();
+  const labelled = ifo.gaps().filter((it) => (it.to || now) - it.from > 500).map((it) => ({ ...it, label: LABELS[it.kind] }));
+  const { firstStart } = ifo.model;
+  if (firstStart < now) labelled.push({ from: view.from - LONGEST, to: firstStart, label: "nothing is recorded of this time" });
+  return {
+    ...chart, from: view.from, to: view.to, now, seen: lost ? lost.from : now, frozen: ifo.frozen, height: chart.viewport,
+    scroll: $("rows").scrollTop, selected: view.selected, gaps: labelled,
+  };
 };
-function gapsOf() {
-  const { gaps, begin } = ifo.model;
-  const labels = { connection: "not connected", detection: "detection incomplete" };
-  const shown = gaps.filter((it) => (it.to ?? ifo.now()) - it.from > 500);
-  const known = shown.map((it) => ({ ...it, label: labels[it.kind] || it.text }));
-  if (!begin || ifo.firstKnown > ifo.now()) return known;
-  return [{ from: view.from - 1e12, to: ifo.firstKnown, label: "nothing is recorded of this time" }, ...known];
-}
 
 ifo.drawTimeline = () => {
   const frame = ifo.frame();
@@ -101,27 +94,30 @@ ifo.drawTimeline = () => {
   drawTree(frame);
 };
 
-ifo.resize = () => {
+function resize() {
   const box = $("bars").getBoundingClientRect();
-  const [width, height] = [Math.round(box.width), Math.round(box.height)];
-  const scale = Math.min(devicePixelRatio || 1, 2);
-  if (!width || (width === chart.width && height === chart.viewport && chart.pen && chart.pen.scale === scale)) return;
-  chart.width = width;
-  chart.viewport = height;
-  chart.pen = new ifo.CanvasPen($("bars"), width, height, scale);
-  chart.axisPen = new ifo.CanvasPen($("axis"), width, AXIS, scale);
-};
+  const scale = Math.min(devicePixelRatio, 2);
+  chart.width = Math.round(box.width);
+  chart.viewport = Math.round(box.height);
+  chart.pen = new ifo.CanvasPen($("bars"), chart.width, chart.viewport, scale);
+  chart.axisPen = new ifo.CanvasPen($("axis"), chart.width, AXIS, scale);
+  ifo.rebuildRows();
+  ifo.drawTimeline();
+}
 
-// The tree has elements only for the rows that are visible.
-function drawTree(frame) {
-  const visible = ifo.visibleRows(frame);
+// The tree has elements only for the rows that are visible. It stays while the window only moves in time.
+let drawn = {};
+function drawTree({ rows, scroll, height, current }) {
+  if (drawn.rows === rows && drawn.scroll === scroll && drawn.height === height && drawn.current === current) return;
+  drawn = { rows, scroll, height, current };
+  const visible = ifo.visibleRows(drawn);
   const elements = ifo.keyed($("tree"), visible.map((row) => {
-    const parts = [row.name, row.active, row.bad, row.count, row.open, row.height, row.id === chart.current];
+    const parts = [row.active, row.bad?.map((it) => it.state), row.pieces.length, row.open, row.height, row.id === current];
     return { key: row.id, signature: parts.join(), make: () => treeItem(row) };
   }));
-  visible.forEach((row, at) => { elements[at].style.transform = `translateY(${row.y - frame.scroll}px)`; });
-  const current = elements[visible.findIndex((it) => it.id === chart.current)];
-  $("tree").setAttribute("aria-activedescendant", current ? current.id : "");
+  visible.forEach((row, at) => { elements[at].style.transform = `translateY(${row.y - scroll}px)`; });
+  const own = elements[visible.findIndex((it) => it.id === current)];
+  $("tree").setAttribute("aria-activedescendant", own ? own.id : "");
 }
 
 let idCount = 0;
@@ -134,8 +130,9 @@ function treeItem(row) {
   }, el("span", { class: "twisty", "aria-hidden": "true" }, row.open === null ? "" : row.open ? "▾" : "▸"));
   item.style.height = `${row.height}px`;
   if (row.kind === "group") {
-    const count = row.active ? `${row.active} in flight` : `${row.count} ended`;
-    const bad = row.bad > 0 && el("span", { class: "bad", title: `${row.bad} need attention` }, ifo.swatch(row.worst), String(row.bad));
+    const count = row.active ? `${row.active} in flight` : `${row.pieces.length} ended`;
+    const [worst] = row.bad;
+    const bad = worst && el("span", { class: "bad", title: `${row.bad.length} need attention` }, ifo.swatch(worst.state), String(row.bad.length));
     item.append(el("span", { class: "label", title: row.name }, row.name), bad || "", el("span", { class: "count" }, count));
   } else {
     const { kind, name, namespace } = row.subject;
@@ -150,39 +147,26 @@ function onRow(id, onTwisty) {
   const row = chart.rows.find((it) => it.id === id);
   if (!row) return;
   chart.current = id;
-  if (row.kind === "group" || onTwisty) ifo.toggleRow(row);
-  else ifo.select(worstOf(row).id);
+  const [worst] = sortedBy(row.pieces, (it) => [ifo.attentionRank(it), -it.start]);
+  if (row.kind === "group" || onTwisty) toggleRow(row);
+  else ifo.select(worst.uid);
 }
-const worstOf = (row) => {
-  const pieces = row.pieces.length ? row.pieces : row.tracks.flat().map((it) => it.piece);
-  return pieces.reduce((best, it) => (ifo.attentionRank(it) - ifo.attentionRank(best) || best.start - it.start) < 0 ? it : best);
-};
-
-ifo.toggleRow = (row) => {
+function toggleRow(row) {
   if (row.open === null) return;
   const set = row.kind === "group" ? view.closed : view.toggled;
-  if (set.has(row.id)) set.delete(row.id);
-  else set.add(row.id);
+  if (!set.delete(row.id)) set.add(row.id);
   ifo.changed("rows");
-};
-
-ifo.scrollToRow = (row) => {
-  const box = $("rows");
-  if (row.y < box.scrollTop) box.scrollTop = row.y;
-  if (row.y + row.height > box.scrollTop + chart.viewport) box.scrollTop = row.y + row.height - chart.viewport;
-};
+}
 
 // Shows the row of a piece, and its bar if it is outside of the window.
 ifo.reveal = (piece) => {
-  const end = piece.active ? ifo.now() : piece.end;
-  if (end < view.from || piece.start > view.to) {
-    const span = Math.max(view.to - view.from, (end - piece.start) * 1.5);
+  if (!ifo.isIn(piece, view)) {
+    const span = Math.max(lengthOfWindow(), ifo.lengthOf(piece) * 1.5);
     view.follow = false;
     ifo.showRange(piece.start - span * 0.3, piece.start + span * 0.7);
   }
   ifo.rebuildRows();
-  const row = chart.rows.find((it) => it.kind === "lane" && it.pieces.includes(piece));
-  goTo(row);
+  goTo(chart.rows.find((it) => it.kind === "lane" && it.pieces.includes(piece)));
 };
 
 function onTreeKey(event) {
@@ -192,8 +176,8 @@ function onTreeKey(event) {
   const row = rows[at] || { open: null, level: 0 };
   const parent = rows.findLastIndex((it, index) => index < at && it.level < row.level);
   const targets = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: rows.length - 1, PageDown: at + 10, PageUp: at - 10, ArrowRight: at + 1, ArrowLeft: parent };
-  if (event.key === "ArrowRight" && row.open === false) ifo.toggleRow(row);
-  else if (event.key === "ArrowLeft" && row.open) ifo.toggleRow(row);
+  if (event.key === "ArrowRight" && row.open === false) toggleRow(row);
+  else if (event.key === "ArrowLeft" && row.open) toggleRow(row);
   else if (event.key === "Enter" || event.key === " ") onRow(chart.current, false);
   else if (event.key in targets) goTo(rows[Math.max(0, Math.min(targets[event.key], rows.length - 1))]);
   else return;
@@ -202,19 +186,23 @@ function onTreeKey(event) {
 function goTo(row) {
   if (!row) return;
   chart.current = row.id;
-  ifo.scrollToRow(row);
+  const box = $("rows");
+  box.scrollTop = Math.min(Math.max(box.scrollTop, row.y + row.height - chart.viewport), row.y);
   ifo.changed("draw");
 }
 
+const timeUnder = (x) => timeAt({ ...view, width: chart.width }, x - $("bars").getBoundingClientRect().left);
+
 // Wheel: Ctrl or a pinch zooms, Shift or a horizontal wheel pans, on the axis any wheel zooms.
 function onWheel(event) {
-  const box = $("bars").getBoundingClientRect();
-  const anchor = view.from + ((event.clientX - box.left) * (view.to - view.from)) / chart.width;
   const unit = event.deltaMode === 1 ? 20 : 1;
   const isAxis = event.currentTarget.id === "axis";
-  if (event.ctrlKey || event.metaKey || (isAxis && !event.shiftKey && Math.abs(event.deltaY) >= Math.abs(event.deltaX))) {
-    ifo.zoom(1.0024 ** (event.deltaY * unit * (event.ctrlKey && Math.abs(event.deltaY) < 40 ? 4 : 1)), anchor);
-  } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+  const isSideways = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
+  if (event.ctrlKey || event.metaKey || (isAxis && !isSideways)) {
+    // A pinch on a touchpad sends small steps with Ctrl.
+    const speed = event.ctrlKey && Math.abs(event.deltaY) < 40 ? 4 : 1;
+    ifo.zoom(1.0024 ** (event.deltaY * unit * speed), timeUnder(event.clientX));
+  } else if (isSideways) {
     ifo.pan((event.deltaX || event.deltaY) * unit);
   } else {
     return;
@@ -222,39 +210,39 @@ function onWheel(event) {
   event.preventDefault();
 }
 
+// The pressed pointers. Two fingers on a touch screen are two pointers.
 const pointers = new Map();
 function onPointerDown(event) {
   if (event.button) return;
   $("tree").focus({ preventScroll: true });
   event.currentTarget.setPointerCapture(event.pointerId);
-  pointers.set(event.pointerId, { x: event.clientX, y: event.clientY, startX: event.clientX, startY: event.clientY, moved: false });
+  pointers.set(event.pointerId, { x: event.clientX, y: event.clientY, way: 0 });
   chart.dragging = true;
 }
 function onPointerMove(event) {
   const pointer = pointers.get(event.pointerId);
   if (!pointer) return hover(event);
-  const before = [...pointers.values()].map((it) => ({ ...it }));
+  const spread = () => {
+    const [one, other] = pointers.values();
+    return Math.max(Math.abs(one.x - (other || one).x), 12);
+  };
+  const before = spread();
   const [dx, dy] = [event.clientX - pointer.x, event.clientY - pointer.y];
-  pointer.moved = pointer.moved || Math.abs(event.clientX - pointer.startX) + Math.abs(event.clientY - pointer.startY) > 4;
-  Object.assign(pointer, { x: event.clientX, y: event.clientY });
-  if (!pointer.moved) return undefined;
+  const way = pointer.way + Math.abs(dx) + Math.abs(dy);
+  Object.assign(pointer, { x: event.clientX, y: event.clientY, way });
+  if (way < 5) return undefined;
   ifo.hideTip();
-  if (pointers.size === 2) {
-    const after = [...pointers.values()];
-    const distance = (list) => Math.max(Math.abs(list[0].x - list[1].x), 12);
-    const middle = (after[0].x + after[1].x) / 2 - $("bars").getBoundingClientRect().left;
-    return ifo.zoom(distance(before) / distance(after), view.from + (middle * (view.to - view.from)) / chart.width);
-  }
-  $("rows").scrollTop -= event.currentTarget.id === "bars" ? dy : 0;
+  if (pointers.size > 1) return ifo.zoom(before / spread(), timeUnder(event.clientX));
+  if (event.currentTarget.id === "bars") $("rows").scrollTop -= dy;
   return dx ? ifo.pan(-dx) : undefined;
 }
 function onPointerUp(event) {
   const pointer = pointers.get(event.pointerId);
   pointers.delete(event.pointerId);
   chart.dragging = pointers.size > 0;
-  if (!pointer || pointer.moved || event.type !== "pointerup" || event.currentTarget.id !== "bars") return;
+  if (!pointer || pointer.way >= 5 || event.type !== "pointerup" || event.currentTarget.id !== "bars") return;
   const bar = barUnder(event);
-  ifo.select(bar ? bar.piece.id : "");
+  ifo.select(bar ? bar.piece.uid : "");
 }
 const barUnder = (event) => {
   const box = $("bars").getBoundingClientRect();
@@ -262,28 +250,25 @@ const barUnder = (event) => {
 };
 function hover(event) {
   if (event.currentTarget.id !== "bars") return;
-  const bar = barUnder(event);
+  const bar = event.type === "pointermove" ? barUnder(event) : null;
   if (bar) ifo.showTip(bar, event.clientX, event.clientY);
   else ifo.hideTip();
   $("bars").classList.toggle("pointing", Boolean(bar));
-  if (bar !== chart.hovered) {
-    chart.hovered = bar;
-    ifo.changed("draw");
-  }
+  const hovered = bar ? bar.operation.uid : "";
+  if (hovered !== chart.hovered) ifo.changed("draw");
+  chart.hovered = hovered;
 }
 
 ifo.startTimeline = () => {
-  const rows = $("rows");
-  rows.addEventListener("scroll", () => { ifo.hideTip(); ifo.changed("draw"); }, { passive: true });
-  for (const id of ["bars", "axis"]) {
-    const canvas = $(id);
-    canvas.addEventListener("wheel", onWheel, { passive: false });
-    canvas.addEventListener("pointerdown", onPointerDown);
-    canvas.addEventListener("pointermove", onPointerMove);
-    for (const type of ["pointerup", "pointercancel"]) canvas.addEventListener(type, onPointerUp);
-    canvas.addEventListener("pointerleave", () => { chart.hovered = null; ifo.hideTip(); ifo.changed("draw"); });
+  on($("rows"), "scroll", () => { ifo.hideTip(); ifo.changed("draw"); }, { passive: true });
+  for (const canvas of [$("bars"), $("axis")]) {
+    on(canvas, "wheel", onWheel, { passive: false });
+    on(canvas, "pointerdown", onPointerDown);
+    on(canvas, "pointermove", onPointerMove);
+    on(canvas, "pointerup pointercancel", onPointerUp);
+    on(canvas, "pointerleave", hover);
   }
-  $("tree").addEventListener("keydown", onTreeKey);
-  $("tree").addEventListener("focus", () => chart.rows.some((it) => it.id === chart.current) || goTo(chart.rows[0]));
-  new ResizeObserver(() => ifo.changed("draw")).observe($("bars"));
+  on($("tree"), "keydown", onTreeKey);
+  on($("tree"), "focus", () => chart.rows.some((it) => it.id === chart.current) || goTo(chart.rows[0]));
+  new ResizeObserver(resize).observe($("bars"));
 };

@@ -3,7 +3,7 @@
 use super::page::self_contained;
 use super::store::Snapshot;
 use crate::problem::Problem;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// Formats the data of the page. Objects are copied as they are.
 fn data(begin: &Value, snapshot: &Snapshot) -> String {
     let objects = snapshot.objects.join(",\n");
-    let warnings = Value::from(snapshot.warnings.clone());
-    format!("{{\"begin\":{begin},\"items\":[{objects}],\"warnings\":{warnings}}}")
+    let state = json!(snapshot.state);
+    format!("{{\"begin\":{begin},\"items\":[{objects}],\"state\":{state}}}")
 }
 
 /// Writes a new file that only the user may read. If the write fails, the path does not exist

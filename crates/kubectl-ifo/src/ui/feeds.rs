@@ -100,14 +100,11 @@ pub(super) fn start(
 /// Keeps the warnings of the source current: namespaces that the user may not read, and the reason
 /// why operations may be missing.
 async fn update_notes(source: Arc<OperationSource>, store: Arc<Store>) {
-    let files = source.server.from_files.as_ref();
-    let introduction = files.map(|it| it.introduction());
     let mut incomplete = source.incomplete();
     loop {
-        let notes = [introduction.clone(), source.note.clone()];
         let reason = incomplete.as_ref().map(ToString::to_string);
-        store.set_notes(notes.into_iter().flatten().chain(reason).collect());
-        if files.is_some() {
+        store.set_notes(source.note.iter().cloned().collect(), reason);
+        if source.server.from_files.is_some() {
             return;
         }
         sleep(PROBE_INTERVAL).await;

@@ -112,6 +112,8 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     };
     let text = filter_text(&filters);
     let about = about(&context, namespace, &text);
+    let files = server.from_files.as_ref();
+    let note = files.map(|it| it.introduction()).unwrap_or_default();
     let namespace = namespace.cloned();
     let begin = move || {
         json!({
@@ -121,6 +123,8 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
             "namespace": namespace,
             "version": env!("CARGO_PKG_VERSION"),
             "filter": text,
+            // How the files were recorded. Empty for a cluster.
+            "note": note,
         })
     };
     if let Some(path) = &args.export {
@@ -161,11 +165,11 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
 async fn export(path: &Path, store: &store::Store, begin: &Value) -> Result<ExitCode, Problem> {
     let _ = timeout(EXPORT_TIMEOUT, store.started()).await;
     let snapshot = store.snapshot();
-    if let Some(problem) = snapshot.problem {
-        return Err(Problem::Other(problem));
+    if let Some(problem) = snapshot.state.problem() {
+        return Err(Problem::Other(problem.to_owned()));
     }
     export::write(path, begin, &snapshot)?;
-    for warning in &snapshot.warnings {
+    for warning in &snapshot.state.warnings {
         complain("note", warning);
     }
     let (name, count) = (path.display(), snapshot.objects.len());

@@ -4,7 +4,10 @@
 //! Objects come from feeds. A feed is the watch of one kind in one namespace, or in all namespaces.
 //! An object is kept as JSON text, with all fields that the server sent.
 
+use crate::clock;
 use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +26,9 @@ const OBJECTS_PER_EVENT: usize = 500;
 /// Number of changes that a slow tab can be behind the store. All tabs share the memory of these
 /// changes. A tab that is further behind gets a new snapshot.
 const MAX_CHANGES_BEHIND: usize = 4096;
+
+/// Number of gaps that the store remembers. It forgets the oldest ones.
+const MAX_GAPS: usize = 200;
 
 /// An object of a feed.
 #[derive(Clone, Debug)]
@@ -48,22 +54,40 @@ pub(super) enum FeedState {
     Lost(String),
 }
 
-/// What a tab has to do after a change of the store.
-#[derive(Clone, Debug)]
-pub(super) enum Update {
-    /// Send this event to the page.
-    Event(Bytes),
-    /// Send a new snapshot.
-    Reset,
+/// What the page shows besides the objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct State {
+    /// What could not be read, and why operations may be missing.
+    pub(super) warnings: Vec<String>,
+    /// The times for which operations may be missing, since the start of the command.
+    pub(super) gaps: Vec<Gap>,
 }
 
-/// The events that show the whole content of the store, and the later updates.
+/// A time for which operations may be missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Gap {
+    kind: GapKind,
+    from: Timestamp,
+    /// The end. None while the gap lasts.
+    to: Option<Timestamp>,
+    message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum GapKind {
+    /// The cluster does not answer.
+    Connection,
+    /// The server does not detect all operations.
+    Detection,
+}
+
+/// All objects of the store at one moment, and the later updates.
 pub(super) struct Snapshot {
     pub(super) objects: Vec<Arc<str>>,
-    pub(super) warnings: Vec<String>,
-    /// The problem of the connection to the cluster. None if all feeds work.
-    pub(super) problem: Option<String>,
-    pub(super) updates: broadcast::Receiver<Update>,
+    pub(super) state: State,
+    /// Events of the stream.
+    pub(super) updates: broadcast::Receiver<Bytes>,
 }
 
 impl Snapshot {
@@ -72,11 +96,9 @@ impl Snapshot {
     pub(super) fn events(&self) -> impl Iterator<Item = Bytes> {
         let objects = self.objects.chunks(OBJECTS_PER_EVENT);
         let objects = objects.map(|it| event_of_text("objects", &items(it)));
-        let warnings = self.warnings.iter();
-        let warnings = warnings.map(|it| event("warning", &json!({"message": it})));
-        let state = std::iter::once(state_event(self.problem.as_deref()));
+        let state = std::iter::once(state_event(&self.state));
         let synced = std::iter::once(event("synced", &json!({})));
-        objects.chain(warnings).chain(state).chain(synced)
+        objects.chain(state).chain(synced)
     }
 }
 
@@ -94,16 +116,44 @@ fn event_of_text(name: &str, json: &str) -> Bytes {
     format!("event: {name}\ndata: {json}\n\n").into()
 }
 
-fn state_event(problem: Option<&str>) -> Bytes {
-    let message = problem.unwrap_or_default();
-    let state = json!({"connected": problem.is_none(), "message": message});
-    event("state", &state)
+fn state_event(state: &State) -> Bytes {
+    event("state", &json!(state))
+}
+
+impl State {
+    /// Returns the problem of the connection to the cluster. None if all feeds work.
+    pub(super) fn problem(&self) -> Option<&str> {
+        let mut open = self.gaps.iter().filter(|it| it.to.is_none());
+        let lost = open.find(|it| it.kind == GapKind::Connection);
+        lost.map(|it| it.message.as_str())
+    }
+
+    /// Begins, continues or ends the gap of a kind. `reason` is None if there is no gap.
+    fn set_gap(&mut self, kind: GapKind, reason: Option<String>) {
+        let mut open = self.gaps.iter_mut().filter(|it| it.to.is_none());
+        match (open.find(|it| it.kind == kind), reason) {
+            (Some(gap), Some(reason)) => gap.message = reason,
+            (Some(gap), None) => gap.to = Some(clock::now()),
+            (None, Some(message)) => {
+                let (from, to) = (clock::now(), None);
+                self.gaps.push(Gap {
+                    kind,
+                    from,
+                    to,
+                    message,
+                });
+            }
+            (None, None) => {}
+        }
+        let forgotten = self.gaps.len().saturating_sub(MAX_GAPS);
+        self.gaps.drain(..forgotten);
+    }
 }
 
 /// The objects of all feeds, and what could not be read.
 pub(super) struct Store {
     contents: Mutex<Contents>,
-    updates: broadcast::Sender<Update>,
+    updates: broadcast::Sender<Bytes>,
     /// True when each feed has been listed or has failed for the first time.
     has_started: watch::Sender<bool>,
     /// Changes when a watched object is deleted.
@@ -117,6 +167,9 @@ struct Contents {
     feeds: Vec<FeedState>,
     /// Warnings that belong to no feed.
     notes: Vec<String>,
+    /// The reason why the server does not detect all operations.
+    incomplete: Option<String>,
+    state: State,
     /// True if an object was left out because of [`MAX_OBJECTS`] or [`MAX_BYTES`].
     is_full: bool,
 }
@@ -129,6 +182,8 @@ impl Store {
             bytes: 0,
             feeds: vec![FeedState::Starting; feeds],
             notes: Vec::new(),
+            incomplete: None,
+            state: State::default(),
             is_full: false,
         };
         Self {
@@ -158,8 +213,7 @@ impl Store {
                 .values()
                 .map(|it| it.json.clone())
                 .collect(),
-            warnings: contents.warnings(),
-            problem: contents.problem(),
+            state: contents.state.clone(),
             updates: self.updates.subscribe(),
         }
     }
@@ -207,32 +261,28 @@ impl Store {
         });
     }
 
-    /// Replaces the warnings that belong to no feed.
-    pub(super) fn set_notes(&self, notes: Vec<String>) {
+    /// Replaces the warnings that belong to no feed, and the reason why the server does not detect all
+    /// operations.
+    pub(super) fn set_notes(&self, notes: Vec<String>, incomplete: Option<String>) {
         self.change(|contents| {
             contents.notes = notes;
+            contents.incomplete = incomplete;
             Vec::new()
         });
     }
 
-    /// Changes the contents, and sends the updates to all tabs. If the warnings change, the tabs get
-    /// a new snapshot, because the stream has no event that removes a warning.
+    /// Changes the contents, and sends the updates to all tabs.
     fn change(&self, change: impl FnOnce(&mut Contents) -> Vec<Bytes>) {
         let mut contents = self.lock();
-        let before = (contents.warnings(), contents.problem());
+        let before = contents.state.clone();
         let mut events = change(&mut contents);
-        let (warnings, problem) = (contents.warnings(), contents.problem());
-        if before.1 != problem {
-            events.push(state_event(problem.as_deref()));
+        contents.update_state();
+        if contents.state != before {
+            events.push(state_event(&contents.state));
         }
-        let updates = if before.0 == warnings {
-            events.into_iter().map(Update::Event).collect()
-        } else {
-            vec![Update::Reset]
-        };
-        for update in updates {
+        for event in events {
             // The only error is that no tab is open.
-            let _ = self.updates.send(update);
+            let _ = self.updates.send(event);
         }
         let has_started = !contents.feeds.contains(&FeedState::Starting);
         self.has_started
@@ -241,7 +291,7 @@ impl Store {
 }
 
 impl Contents {
-    fn warnings(&self) -> Vec<String> {
+    fn update_state(&mut self) {
         let refused = self.feeds.iter().filter_map(|it| match it {
             FeedState::Refused(why) => Some(why.clone()),
             _ => None,
@@ -251,22 +301,17 @@ impl Contents {
             MAX_BYTES >> 20
         );
         let full = self.is_full.then_some(full);
-        let mut all: Vec<String> = self
-            .notes
-            .iter()
-            .cloned()
-            .chain(refused)
-            .chain(full)
-            .collect();
-        all.dedup();
-        all
-    }
-
-    fn problem(&self) -> Option<String> {
-        self.feeds.iter().find_map(|it| match it {
+        let notes = self.notes.iter().chain(&self.incomplete).cloned();
+        let mut warnings: Vec<String> = notes.chain(refused).chain(full).collect();
+        warnings.dedup();
+        let lost = self.feeds.iter().find_map(|it| match it {
             FeedState::Lost(why) => Some(why.clone()),
             _ => None,
-        })
+        });
+        self.state.warnings = warnings;
+        self.state.set_gap(GapKind::Connection, lost);
+        self.state
+            .set_gap(GapKind::Detection, self.incomplete.clone());
     }
 
     /// Adds or replaces an object. Returns the event for the tabs, if the object has changed.

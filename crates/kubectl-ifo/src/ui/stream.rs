@@ -1,6 +1,6 @@
 //! The stream of events for one tab: the whole content of the store, and then its changes.
 
-use super::store::{Store, Update, event};
+use super::store::{Store, event};
 use bytes::Bytes;
 use futures::Stream;
 use serde_json::Value;
@@ -56,8 +56,8 @@ impl Tab {
             snapshot.objects = Vec::new();
             loop {
                 match timeout(COMMENT_INTERVAL, snapshot.updates.recv()).await {
-                    Ok(Ok(Update::Event(event))) => self.send(event).await?,
-                    Ok(Ok(Update::Reset) | Err(RecvError::Lagged(_))) => break,
+                    Ok(Ok(event)) => self.send(event).await?,
+                    Ok(Err(RecvError::Lagged(_))) => break,
                     Ok(Err(RecvError::Closed)) => return None,
                     Err(_) => self.send_comment().await?,
                 }

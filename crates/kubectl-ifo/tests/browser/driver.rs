@@ -152,28 +152,6 @@ impl Browser {
             sleep(Duration::from_millis(100));
         }
     }
-
-    /// Returns a picture of the page as PNG.
-    pub fn picture(&self) -> Vec<u8> {
-        let path = format!("{}/screenshot", self.session);
-        from_base64(self.request("GET", &path, &json!({})).as_str().unwrap())
-    }
-}
-
-fn from_base64(text: &str) -> Vec<u8> {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut bytes = Vec::new();
-    let (mut bits, mut count) = (0_u32, 0);
-    for character in text.bytes().filter(|it| *it != b'=') {
-        let digit = DIGITS.iter().position(|it| *it == character).unwrap();
-        bits = (bits << 6) | u32::try_from(digit).unwrap();
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push(u8::try_from((bits >> count) & 0xff).unwrap());
-        }
-    }
-    bytes
 }
 
 impl Drop for Browser {

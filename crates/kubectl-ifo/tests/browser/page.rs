@@ -1,7 +1,7 @@
 //! What a user sees and does on the page.
 
 use super::driver::{Browser, DEADLINE};
-use super::session::Demo;
+use super::session::{Demo, Process, plugin, start};
 use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
@@ -10,15 +10,21 @@ use std::time::Instant;
 const CONNECTED: &str = "document.getElementById('connection').textContent === 'live'";
 const ROWS: &str = "document.querySelectorAll('#tasks-body tr').length";
 
+/// Starts `kubectl ifo ui`, and opens its page.
+fn open(browser: &Browser, plugin: &mut Command) -> Process {
+    let (process, address) = start(plugin);
+    browser.open(&address);
+    browser.wait_for(CONNECTED);
+    process
+}
+
 #[test]
 fn the_page_shows_live_operations_filters_and_zooms() {
     let Some(browser) = Browser::start(1440, 900) else {
         return;
     };
-    let demo = Demo::start(&[]);
-    let (_ui, address) = demo.ui(0);
-    browser.open(&address);
-    browser.wait_for(CONNECTED);
+    let demo = Demo::start();
+    let _ui = open(&browser, &mut demo.plugin());
     browser.wait_for(&format!("{ROWS} > 3 && ifo.painted"));
     let hash = browser.run("return location.hash");
     assert!(!hash.as_str().unwrap().contains("token"), "{hash}");
@@ -36,8 +42,8 @@ fn the_page_shows_live_operations_filters_and_zooms() {
 
     // The search leaves only fitting rows, and the address holds it.
     browser.run(
-        "const search = document.getElementById('search'); search.value = 'team-b'; \
-         search.dispatchEvent(new Event('input'))",
+        "const search = document.getElementById('q'); search.value = 'team-b'; \
+         search.dispatchEvent(new Event('input', {bubbles: true}))",
     );
     browser.wait_for(&format!(
         "{ROWS} > 0 && [...document.querySelectorAll('#tasks-body .column-target')].every((it) => it.textContent.includes('team-b'))"
@@ -91,13 +97,13 @@ fn an_exported_page_works_as_a_file() {
     let Some(browser) = Browser::start(1440, 900) else {
         return;
     };
-    let demo = Demo::start(&[]);
+    let demo = Demo::start();
     // The demo starts its operations one after another, so the first file can have too few of them.
     let started = Instant::now();
     loop {
         let path = demo.export();
         browser.open(&format!("file://{}", path.display()));
-        browser.wait_for("window.ifo && ifo.painted");
+        browser.wait_for("ifo.painted");
         if browser.run(&format!("return {ROWS} > 3")) == true {
             break;
         }
@@ -107,7 +113,7 @@ fn an_exported_page_works_as_a_file() {
         );
     }
     let state = browser.run("return document.getElementById('connection').textContent");
-    assert_eq!(state, "a file");
+    assert_eq!(state, "recorded");
 }
 
 #[test]
@@ -115,25 +121,33 @@ fn text_from_the_cluster_is_never_markup() {
     let Some(browser) = Browser::start(1440, 900) else {
         return;
     };
-    let demo = Demo::start(&[]);
-    let (_ui, address) = demo.ui(0);
-    browser.open(&address);
-    browser.wait_for(CONNECTED);
     let object = json!({
-        "kind": "InFlightOperation",
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
         "metadata": {"uid": "hostile", "name": "hostile", "creationTimestamp": "2020-01-01T00:00:00Z",
             "labels": {"<img src=x>": "<img src=x>"}},
-        "spec": {"operation": "<img src=x onerror=alert(1)>", "component": "<b>c</b>", "ruleSet": "<b>r</b>",
-            "initiator": "<b>i</b>", "subject": {"kind": "<b>k</b>", "name": "</script><img src=x>", "namespace": "<b>n</b>"}},
-        "status": {"phase": "Active", "state": "<b>Failing</b>", "reason": "<b>r</b>", "message": "<img src=x>",
-            "nodes": ["<img src=x>"], "lastDetected": "2020-01-01T00:00:00Z"},
+        "spec": {"operation": "<img src=x onerror=alert(1)>", "component": "<b>c</b>",
+            "ruleSet": "<b>r</b>", "initiator": "<b>i</b>",
+            "subject": {"kind": "<b>k</b>", "name": "</script><img src=x>", "namespace": "<b>n</b>"}},
+        "status": {"phase": "Active", "state": "<b>Failing</b>", "reason": "<b>r</b>",
+            "message": "<img src=x>", "nodes": ["<img src=x>"], "cancel": "<b>stop</b>",
+            "queuedAt": "2019-12-31T23:59:00Z", "started": "2020-01-01T00:00:00Z"},
     });
-    browser.run(&format!(
-        "ifo.apply('ADDED', {object}); ifo.changed('data')"
-    ));
-    browser.wait_for("ifo.model.byId.has('hostile')");
+    let file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
+    fs::write(&file, object.to_string()).unwrap();
+    let (_ui, address) = start(plugin().arg("--from").arg(file.path()));
+    browser.open(&address);
+    browser.wait_for("ifo.model.byUid.has('hostile')");
     browser.run("ifo.pick('hostile')");
-    browser.wait_for("document.getElementById('details').textContent.includes('<img src=x>')");
+    let details = |text: &str| {
+        browser.wait_for(&format!(
+            "document.getElementById('details').textContent.includes('{text}')"
+        ));
+    };
+    details("<img src=x>");
+    // The fields that only some rules yield.
+    details("Started by<b>i</b>");
+    details("Queuedfor 1m");
+    details("To stop it<b>stop</b>");
     browser.wait_for("document.getElementById('tree').textContent.includes('<img src=x>')");
     let markup = browser
         .run("return document.querySelectorAll('img, #details b, #tree b, #tasks b').length");
@@ -141,28 +155,56 @@ fn text_from_the_cluster_is_never_markup() {
 }
 
 #[test]
-fn the_page_says_that_it_is_not_connected_and_connects_again() {
+fn the_page_shows_when_the_server_is_gone_and_continues_after_its_restart() {
     let Some(browser) = Browser::start(1440, 900) else {
         return;
     };
-    let mut demo = Demo::start(&[]);
-    let (ui, address) = demo.ui(0);
-    browser.open(&address);
-    browser.wait_for(CONNECTED);
-    let kubeconfig = fs::read_to_string(demo.kubeconfig()).unwrap();
-    let port = kubeconfig.split("127.0.0.1:").nth(1).unwrap();
-    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
-
-    // The restarted demo has a new certificate, so `kubectl ifo ui` must be started again.
+    let mut demo = Demo::start();
+    let _ui = open(&browser, &mut demo.plugin());
+    browser.wait_for(&format!("{ROWS} > 0"));
     demo.stop();
     browser.wait_for("document.getElementById('idle-head').textContent === 'Unknown'");
-    browser.wait_for("ifo.model.gaps.some((it) => it.kind === 'connection' && it.to === null)");
+    let notice = "document.getElementById('notice').textContent";
+    browser.wait_for(&format!(
+        "{notice}.startsWith('The cluster does not answer')"
+    ));
+    browser.wait_for("ifo.frame().gaps.some((it) => it.label === 'not connected' && !it.to)");
+
+    browser.run("window.known = new Set(ifo.model.operations.keys())");
+    demo.start_again();
+    browser.wait_for(&format!("{CONNECTED} && {notice} === ''"));
+    browser.wait_for("ifo.frame().gaps.some((it) => it.label === 'not connected' && it.to)");
+    browser.wait_for("[...ifo.model.operations.keys()].some((it) => !known.has(it))");
+    browser.wait_for("document.getElementById('idle-head').textContent !== 'Unknown'");
+}
+
+#[test]
+fn the_page_says_what_to_do_when_the_plugin_has_ended() {
+    let Some(browser) = Browser::start(1440, 900) else {
+        return;
+    };
+    let demo = Demo::start();
+    let (ui, address) = start(&mut demo.plugin());
+    browser.open(&address);
+    browser.wait_for(CONNECTED);
     drop(ui);
-    demo.start_again(&["--secure-port", &port]);
-    let own_port = address.split(':').nth(2).unwrap();
-    let own_port = own_port.split('/').next().unwrap().parse().unwrap();
-    let (_ui, address) = demo.ui(own_port);
-    browser.wait_for("document.getElementById('connection').textContent === 'session ended'");
+    let says = |text: &str| {
+        browser.wait_for(&format!(
+            "document.getElementById('notice').textContent.includes('{text}')"
+        ));
+    };
+    says("If you ended it, start it again");
+    browser.wait_for("document.getElementById('idle-head').textContent === 'Unknown'");
+    // The new process does not know the cookie of the page.
+    let port = address
+        .split(':')
+        .nth(2)
+        .unwrap()
+        .split('/')
+        .next()
+        .unwrap();
+    let (_ui, address) = start(demo.plugin().args(["--port", port]));
+    says("Open the address that `kubectl ifo ui` printed last");
     browser.open(&address);
     browser.wait_for(CONNECTED);
 }

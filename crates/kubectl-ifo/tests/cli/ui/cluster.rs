@@ -24,6 +24,8 @@ pub struct Contents {
     pub events: Vec<Value>,
     /// True if the user may not list records.
     pub refuses_records: bool,
+    /// True if the server does not detect all operations.
+    pub is_incomplete: bool,
     /// True if the server of the operations does not run.
     pub is_down: bool,
     /// Number of requests for operations that were refused because the server does not run.
@@ -127,7 +129,16 @@ fn answer(request: &Request, contents: &Contents, watches: &broadcast::Sender<St
         _ if is_watch => crate::tests_with_fake_apiserver::quiet_watch(),
         (_, Some("operationrecords")) => list_response(&contents.records, ""),
         (_, Some("activities")) => list_response(&contents.activities, ""),
-        _ => list_response(&contents.operations, ""),
+        _ => {
+            let mut list = list_response(&contents.operations, "");
+            if contents.is_incomplete {
+                let warning = "299 - \"no rule set is installed, so no operation can be detected\"";
+                let headers = list.headers_mut();
+                headers.remove("ifo-complete");
+                headers.insert("warning", warning.parse().expect("a header"));
+            }
+            list
+        }
     }
 }
 

@@ -78,14 +78,40 @@ fn a_refused_kind_is_a_warning() {
     let ui = Ui::start(cluster.address, &[]);
     let snapshot = ready(&ui).1.snapshot();
     assert_eq!(names(&objects(&snapshot)), ["vm-1-migrating"]);
-    let warning = snapshot.iter().find(|it| it.0 == "warning");
-    let warning = warning.expect("there is a warning").1["message"].to_string();
+    let (name, state) = snapshot.last().expect("there are events");
+    assert_eq!(name, "state");
+    let warning = state["warnings"][0].to_string();
     assert!(
         warning.contains("may not list operationrecords."),
         "{warning}"
     );
-    let state = snapshot.iter().find(|it| it.0 == "state");
-    assert_eq!(state.expect("there is a state").1["connected"], true);
+    assert_eq!(state["gaps"], json!([]));
+}
+
+#[test]
+fn a_gap_in_detection_is_an_event_while_operations_run() {
+    let cluster = Cluster::start(Contents {
+        operations: vec![operation_at(1, "7")],
+        is_incomplete: true,
+        ..Contents::default()
+    });
+    let ui = Ui::start(cluster.address, &[]);
+    let (_, mut events) = ready(&ui);
+    let snapshot = events.snapshot();
+    let begun = &snapshot.last().expect("there are events").1;
+    let why = "no rule set is installed, so no operation can be detected";
+    assert!(begun["warnings"][0].to_string().contains(why), "{begun}");
+    let gap = &begun["gaps"][0];
+    assert_eq!(gap["kind"], "detection", "{begun}");
+    assert!(gap["message"].to_string().contains(why), "{begun}");
+    assert!(gap["from"].is_string() && gap["to"].is_null(), "{begun}");
+
+    cluster.set(|it| it.is_incomplete = false);
+    // The next event is the end of the gap. The tab does not get its objects again.
+    let (name, ended) = events.next();
+    assert_eq!((name.as_str(), &ended["warnings"]), ("state", &json!([])));
+    assert_eq!(ended["gaps"][0]["from"], gap["from"]);
+    assert!(ended["gaps"][0]["to"].is_string(), "{ended}");
 }
 
 #[test]
@@ -102,9 +128,12 @@ fn after_a_restart_of_the_server_a_tab_gets_the_differences() {
         it.operations = vec![operation_at(2, "7"), operation_at(3, "8")];
     });
     cluster.end_watches();
-    let state = events.next_of("state");
-    assert_eq!(state["connected"], false, "{state}");
-    let message = state["message"].to_string();
+    let gap = events.next_of("state")["gaps"][0].clone();
+    assert_eq!(
+        (&gap["kind"], &gap["to"]),
+        (&json!("connection"), &Value::Null)
+    );
+    let message = gap["message"].to_string();
     assert!(message.contains("the server is not available"), "{message}");
     cluster.until_refused();
     cluster.set(|it| it.is_down = false);
@@ -117,7 +146,7 @@ fn after_a_restart_of_the_server_a_tab_gets_the_differences() {
             "DELETED InFlightOperation/vm-1-migrating"
         ]
     );
-    assert_eq!(events.next_of("state")["connected"], true);
+    assert!(events.next_of("state")["gaps"][0]["to"].is_string());
 }
 
 #[test]

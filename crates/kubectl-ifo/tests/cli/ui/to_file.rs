@@ -62,7 +62,7 @@ fn an_export_has_the_page_and_its_data_in_one_file() {
     assert_eq!(data["items"], json!([operation]));
     assert_eq!(data["begin"]["mode"], "live");
     assert!(
-        data["warnings"][0]
+        data["state"]["warnings"][0]
             .as_str()
             .is_some_and(|it| it.contains("operationrecords"))
     );
