@@ -45,12 +45,12 @@ browser: ## Test the page of kubectl ifo ui in headless Chromium; needs chromium
 	IFO_REQUIRE_BROWSER=1 RUST_TEST_THREADS=2 $(CARGO) test --locked --package kubectl-ifo --test browser
 
 bench-ui: ## Measure the page with 2,000 and 10,000 operations in headless Chromium
-	$(CARGO) build --locked --bins
-	IFO_BENCH_UI=1 $(CARGO) test --locked --package kubectl-ifo --test browser -- --nocapture speed_of_the_page
+	IFO_REQUIRE_BROWSER=1 $(CARGO) bench --locked --package kubectl-ifo --bench page
 
 pictures: ## Make the pictures of the documentation; those of the page need headless Chromium
 	$(CARGO) build --locked --bins
-	IFO_PICTURES=1 $(CARGO) test --locked --package kubectl-ifo --test browser -- pictures_of_the_page recording_of_top
+	$(CARGO) run --locked --package kubectl-ifo --example pictures
+	IFO_PICTURES=1 $(CARGO) test --locked --package kubectl-ifo --test browser -- recording_of_top
 
 test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which they use
 	$(CARGO) test --locked $(FEATURES) --test e2e --test replicas --test cli

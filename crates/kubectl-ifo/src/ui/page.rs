@@ -143,6 +143,10 @@ mod tests {
         assert_eq!(found, known);
         let bytes: usize = all().map(|it| it.text.len()).sum();
         assert!(bytes < 120 << 10, "the page has {bytes} bytes");
+        let lines = SCRIPTS.iter().flat_map(|it| it.text.lines());
+        let lines = lines.map(str::trim);
+        let code = lines.filter(|it| !it.is_empty() && !it.starts_with("//"));
+        assert!(code.count() <= 1500, "the scripts have too many lines");
     }
 
     #[test]

@@ -23,7 +23,7 @@ impl Drop for Process {
 
 /// Returns the path of a program of the workspace. Tests, benchmarks and examples are in folders
 /// beside the programs.
-fn program(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let folder = own.parent().unwrap();
     other_binary(folder.to_str().unwrap(), name)
@@ -113,7 +113,12 @@ impl Demo {
         let status = json!({"token": token, "expirationTimestamp": "2020-01-01T00:00:00Z"});
         let response = json!({"apiVersion": version, "kind": "ExecCredential", "status": status});
         fs::write(credential, response.to_string()).unwrap();
-        fs::write(self.file("kubeconfig"), kubeconfig.to_string()).unwrap();
+        fs::write(self.kubeconfig(), kubeconfig.to_string()).unwrap();
+    }
+
+    /// Returns the path of a kubeconfig for the demo.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.file("kubeconfig")
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -123,7 +128,7 @@ impl Demo {
     /// Returns the command `kubectl ifo ui` for this demo.
     pub fn plugin(&self) -> Command {
         let mut command = plugin();
-        command.env("KUBECONFIG", self.file("kubeconfig"));
+        command.env("KUBECONFIG", self.kubeconfig());
         command
     }
 
