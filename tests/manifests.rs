@@ -466,6 +466,7 @@ fn persistence_adds_the_rights_for_its_custom_resources_and_nothing_else() {
         [
             ".spec.operation",
             ".status.phase",
+            ".spec.initiator",
             ".spec.subject.namespace"
         ]
     );

@@ -2,7 +2,7 @@
 //!
 //! A person copies the command line into a shell, and its words contain names of objects. Other users
 //! choose these names. So a rule yields only the words of the command, and this module quotes them:
-//! whatever a word contains, the shell passes it to the command as one argument.
+//! the shell passes each word to the command as one argument, also a word with spaces or `;`.
 
 use super::{CurrentRule, ObjectEvaluator};
 use crate::rules::EvaluationError;
