@@ -14,6 +14,7 @@ pub mod kinds;
 pub mod kubeconfig;
 mod object_server;
 mod object_store;
+mod object_table;
 mod rule_sets;
 mod scene;
 pub mod shipped_rules;

@@ -2,7 +2,7 @@
 //! `kubectl get vm -A` works, and the plugin can check if a namespace exists. The server also answers
 //! the dry run of an eviction, so `kubectl ifo impact` works.
 
-use super::{evictions, kinds};
+use super::{evictions, kinds, object_table};
 use aggregated_apiserver::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, ResourceAttributes,
     SelectorRequirement,
@@ -55,6 +55,7 @@ impl ObjectServer {
                 match server.answer(kind, &target, uri, headers).await {
                     Ok((code, object)) => {
                         let content_type = [(CONTENT_TYPE, "application/json")];
+                        let object = object_table::requested(object, &request);
                         (code, content_type, object.to_string()).into_response()
                     }
                     Err(refused) => refused.into_response(),

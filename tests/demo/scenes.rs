@@ -127,6 +127,21 @@ async fn the_objects_of_the_scenes_can_be_read() {
     };
     assert!(lists_mail(machines).await);
     assert!(lists_mail("/apis/kubevirt.io/v1/virtualmachines").await);
+    for (include, kind) in [
+        ("Metadata", "PartialObjectMetadata"),
+        ("Object", "VirtualMachine"),
+    ] {
+        let request = http::Request::get(format!("{machines}/mail?includeObject={include}"));
+        let request = request.header("accept", TABLE).body(Vec::new()).unwrap();
+        let table: serde_json::Value = demo.client.request(request).await.unwrap();
+        assert_eq!(table["columnDefinitions"][1]["name"], "Age");
+        assert_eq!(table["rows"][0]["cells"][0], "mail");
+        assert_eq!(table["rows"][0]["object"]["kind"], kind);
+        assert_eq!(
+            table["rows"][0]["object"]["metadata"]["namespace"],
+            "team-b"
+        );
+    }
     assert!(!lists_mail("/apis/kubevirt.io/v1/namespaces/team-a/virtualmachines").await);
     let missing = demo.get("/api/v1/namespaces/nope").await;
     let Err(kube::Error::Api(status)) = missing else {
