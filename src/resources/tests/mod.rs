@@ -7,10 +7,9 @@ mod connection_limit;
 mod connection_timeouts;
 mod dashboards;
 mod discovery;
-mod get_and_list;
 mod large_watches;
 mod limits;
-mod list_options;
+mod lists;
 mod openapi;
 mod pauses;
 mod refusals;
@@ -328,15 +327,6 @@ impl Fixture {
     pub fn set_gaps(&mut self, gaps: Gaps) {
         let next = self.live.head().0 + 1;
         commit_gaps(&mut self.live, gaps, next);
-    }
-
-    pub fn delete(&mut self, rv: u64, namespace: &str, name: &str) {
-        let delete = Write::Delete {
-            key: Key::new(namespace, name),
-        };
-        self.live
-            .commit(vec![delete], VersionAssignment::Exact(Rv(rv)))
-            .unwrap();
     }
 
     pub async fn send(&self, request: Request<Body>) -> Response<Body> {

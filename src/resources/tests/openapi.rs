@@ -9,14 +9,13 @@ use http::StatusCode;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Duration;
 use tower::ServiceExt as _;
 
 const LIVE_V3: &str = "/openapi/v3/apis/live.ifo.kubevirt.io/v1alpha1";
 const LIVE_OBJECT: &str = "io.kubevirt.ifo.live.v1alpha1.InFlightOperation";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-const LIVE_LIST_PATH: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
 fn resources() -> Vec<Resource> {
     let bounds = index::Bounds {
@@ -71,26 +70,6 @@ fn collect<'a>(path: &str, value: &'a Value, found: &mut Vec<(String, &'a Value)
         }
         _ => {}
     }
-}
-
-/// Returns the schema that `kubectl explain` shows for `path`, such as `spec.subject.name`.
-fn explain<'a>(schemas: &'a Value, root: &str, path: &str) -> &'a Value {
-    let resolve = |mut schema: &'a Value| loop {
-        let reference = &schema["allOf"][0]["$ref"];
-        if let Some(target) = reference.as_str().or(schema["$ref"].as_str()) {
-            schema = &schemas[target.rsplit('/').next().unwrap()];
-        } else if schema["items"].is_object() {
-            schema = &schema["items"];
-        } else {
-            return schema;
-        }
-    };
-    let mut schema = &schemas[root];
-    for name in path.split('.') {
-        schema = &resolve(schema)["properties"][name];
-        assert!(schema.is_object(), "{path}: no {name}");
-    }
-    schema
 }
 
 #[tokio::test]
@@ -156,22 +135,6 @@ async fn a_media_type_other_than_json_is_406_without_a_body() {
 }
 
 #[tokio::test]
-async fn explain_finds_the_kind_by_the_list_path() {
-    let document = json_of(LIVE_V3).await;
-    let kind = json!({
-        "group": "live.ifo.kubevirt.io",
-        "version": "v1alpha1",
-        "kind": "InFlightOperation",
-    });
-    let list = &document["paths"][LIVE_LIST_PATH]["get"];
-    assert_eq!(list["x-kubernetes-group-version-kind"], kind);
-    assert_eq!(list["x-kubernetes-action"], "list");
-    let object = &document["components"]["schemas"][LIVE_OBJECT];
-    assert_eq!(object["x-kubernetes-group-version-kind"], json!([kind]));
-    assert_eq!(document["paths"].as_object().unwrap().len(), 3);
-}
-
-#[tokio::test]
 async fn every_field_has_a_type_and_a_description() {
     for (document, root) in [
         (LIVE_V3, LIVE_OBJECT),
@@ -202,14 +165,8 @@ async fn every_field_has_a_type_and_a_description() {
             );
         }
         assert!(fields > 40, "{fields}");
-        for path in [
-            "metadata.creationTimestamp",
-            "metadata.labels",
-            "spec",
-            "status.conditions.type",
-        ] {
-            explain(schemas, root, path);
-        }
+        let metadata = &schemas[root]["properties"]["metadata"];
+        assert!(metadata.to_string().contains(OBJECT_META), "{metadata}");
     }
 }
 
@@ -243,36 +200,4 @@ async fn schemas_use_only_keywords_of_kubernetes() {
             }
         }
     }
-}
-
-#[tokio::test]
-async fn the_values_of_enums_are_listed() {
-    let document = json_of(LIVE_V3).await;
-    let schemas = &document["components"]["schemas"];
-    let state = explain(schemas, LIVE_OBJECT, "status.state");
-    assert_eq!(state["type"], "string");
-    assert_eq!(state["enum"].as_array().unwrap().len(), 9);
-    let text = state["description"].as_str().unwrap();
-    assert!(text.starts_with("While Active: `Progressing`"), "{text}");
-}
-
-#[tokio::test]
-async fn the_fields_of_a_live_operation_can_be_explained() {
-    let document = json_of(LIVE_V3).await;
-    let schemas = &document["components"]["schemas"];
-    let progress = explain(schemas, LIVE_OBJECT, "status.progress");
-    assert_eq!(progress["type"], "integer");
-    assert_eq!(progress["format"], "int32");
-    for path in ["spec.operation", "spec.subject.ownerReferences.uid"] {
-        let text = explain(schemas, LIVE_OBJECT, path);
-        assert_eq!(text["type"], "string", "{path}");
-    }
-    let object = &schemas[LIVE_OBJECT];
-    assert!(
-        object["x-kubernetes-selectable-fields"]
-            .as_array()
-            .unwrap()
-            .contains(&json!({"fieldPath": "spec.operation"}))
-    );
-    assert!(schemas[OBJECT_META]["description"].is_string());
 }

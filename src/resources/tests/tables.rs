@@ -65,11 +65,15 @@ async fn missing_cells_are_null_and_the_item_follows_the_subject() {
     fixture.put(101, "a", "x", |object| {
         object["spec"]["item"] = json!("disk \"1\"");
         object["status"].as_object_mut().unwrap().remove("progress");
+        object["status"]["conditions"] = json!([{
+            "type": "Overdue", "status": "True", "reason": "LongerThanExpected", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
     });
     let path = format!("{BASE}/namespaces/a/inflightoperations/x");
     let table = fixture.json(&path, TABLES).await;
     assert_eq!(cell(&table, "Subject"), "vm/vm/disk \"1\"");
-    assert_eq!(cell(&table, "State"), "Progressing");
+    assert_eq!(cell(&table, "State"), "Progressing (overdue)");
     assert_eq!(cell(&table, "Progress"), &Value::Null);
     assert_eq!(table["metadata"]["resourceVersion"], "101");
 }
@@ -192,39 +196,6 @@ async fn the_default_columns_of_ordinary_operations_fit_into_120_columns() {
 }
 
 #[tokio::test]
-async fn include_object_selects_the_object_in_each_row() {
-    let fixture = Fixture::filled();
-    let path = format!("{BASE}/namespaces/a/inflightoperations/x");
-    let whole = fixture
-        .json(&format!("{path}?includeObject=Object"), TABLES)
-        .await;
-    assert_eq!(whole["rows"][0]["object"]["kind"], "InFlightOperation");
-    let none = fixture
-        .json(&format!("{path}?includeObject=None"), TABLES)
-        .await;
-    assert_eq!(none["rows"][0]["object"], Value::Null);
-    let (code, body) = fixture
-        .ask(&format!("{path}?includeObject=bogus"), TABLES)
-        .await;
-    assert_eq!(code, StatusCode::BAD_REQUEST);
-    assert!(body.contains(
-        "Unable to convert to Table as requested: includeObject: Invalid value: \\\"bogus\\\": \
-         must be 'Metadata', 'Object', 'None', or empty"
-    ));
-}
-
-#[tokio::test]
-async fn an_empty_table_has_columns() {
-    let fixture = Fixture::new();
-    let table = fixture
-        .json(&format!("{BASE}/inflightoperations"), &[("accept", TABLE)])
-        .await;
-    assert_eq!(table["apiVersion"], "meta.k8s.io/v1");
-    assert_eq!(table["rows"], json!([]));
-    assert_eq!(table["columnDefinitions"][0]["name"], "Name");
-}
-
-#[tokio::test]
 async fn a_cluster_scoped_resource_has_its_own_columns() {
     let mut fixture = Fixture::new();
     let condition = |kind: &str, status: &str, reason: &str| {
@@ -276,33 +247,4 @@ async fn a_cluster_scoped_resource_has_its_own_columns() {
         .get(&format!("{base}/namespaces/a/operationrulesets"))
         .await;
     assert_eq!(code, StatusCode::NOT_FOUND);
-}
-
-#[tokio::test]
-async fn objects_and_lists_are_available_as_partial_metadata() {
-    let fixture = Fixture::filled();
-    let one = fixture
-        .json(
-            &format!("{BASE}/namespaces/a/inflightoperations/x"),
-            &[(
-                "accept",
-                "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-            )],
-        )
-        .await;
-    assert_eq!(one["kind"], "PartialObjectMetadata");
-    assert_eq!(one["metadata"]["uid"], "uid-a-x");
-    assert_eq!(one.get("spec"), None);
-    let list = fixture
-        .json(
-            &format!("{BASE}/inflightoperations?limit=2"),
-            &[(
-                "accept",
-                "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
-            )],
-        )
-        .await;
-    assert_eq!(list["kind"], "PartialObjectMetadataList");
-    assert_eq!(names(&list), ["a-b/z", "a/x"]);
-    assert_eq!(list["metadata"]["remainingItemCount"], 3);
 }

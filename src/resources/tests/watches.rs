@@ -4,7 +4,6 @@ use super::*;
 use tokio::time::timeout;
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
-const LIST: &str = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
 
 /// The client's side of a watch.
 pub struct Stream {
@@ -66,115 +65,6 @@ impl Stream {
             .await
             .is_err()
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_from_a_version_delivers_the_later_changes() {
-    let mut fixture = Fixture::filled();
-    let mut stream = Stream::open(&fixture, "resourceVersion=104", &[]).await;
-    assert_eq!(stream.next_summary().await, "ADDED w 105");
-    assert!(stream.stays_silent().await);
-    fixture.put(106, "b", "w", |object| {
-        object["status"]["progress"] = json!(50);
-    });
-    fixture.delete(107, "b", "w");
-    assert_eq!(stream.next_summary().await, "MODIFIED w 106");
-    let deleted = stream.next().await.unwrap();
-    assert_eq!(deleted["type"], "DELETED");
-    assert_eq!(deleted["object"]["metadata"]["resourceVersion"], "107");
-    assert_eq!(deleted["object"]["status"]["progress"], 50);
-}
-
-#[tokio::test(start_paused = true)]
-async fn initial_events_are_ordered_and_end_with_a_bookmark_if_allowed() {
-    let fixture = Fixture::filled();
-    for query in [
-        format!("{LIST}&allowWatchBookmarks=true"),
-        format!("{LIST}&allowWatchBookmarks=true&resourceVersion=1"),
-        "allowWatchBookmarks=1".to_owned(),
-        "allowWatchBookmarks=1&resourceVersion=0".to_owned(),
-    ] {
-        let mut stream = Stream::open(&fixture, &query, &[]).await;
-        for expected in ["z 103", "x 104", "y 102", "w 105", "x 101"] {
-            assert_eq!(
-                stream.next_summary().await,
-                format!("ADDED {expected}"),
-                "{query}"
-            );
-        }
-        assert_eq!(
-            stream.next().await.unwrap(),
-            json!({ "type": "BOOKMARK", "object": {
-                "kind": "InFlightOperation",
-                "apiVersion": "live.ifo.kubevirt.io/v1alpha1",
-                "metadata": {
-                    "annotations": { "k8s.io/initial-events-end": "true" },
-                    "resourceVersion": "105",
-                },
-            } })
-        );
-    }
-    let mut stream = Stream::open(&fixture, LIST, &[]).await;
-    for _ in 0..5 {
-        stream.next().await.unwrap();
-    }
-    assert!(stream.stays_silent().await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_without_initial_events_starts_now() {
-    let mut fixture = Fixture::filled();
-    let query = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
-    let mut stream = Stream::open(&fixture, query, &[]).await;
-    assert!(stream.stays_silent().await);
-    fixture.put(106, "c", "c", |_| {});
-    assert_eq!(stream.next_summary().await, "ADDED c 106");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_object_enters_and_leaves_a_selector() {
-    let mut fixture = Fixture::filled();
-    let query = "resourceVersion=105&fieldSelector=status.phase%3DCompleted";
-    let mut stream = Stream::open(&fixture, query, &[]).await;
-    let phase =
-        |phase: &'static str| move |object: &mut Value| object["status"]["phase"] = json!(phase);
-    fixture.put(106, "a", "x", phase("Completed"));
-    fixture.put(107, "a", "y", phase("Active"));
-    fixture.put(108, "a", "x", phase("Active"));
-    fixture.put(109, "a", "x", phase("Completed"));
-    fixture.delete(110, "a", "x");
-    fixture.delete(111, "a", "y");
-    assert_eq!(stream.next_summary().await, "ADDED x 106");
-    let left = stream.next().await.unwrap();
-    assert_eq!(left["type"], "DELETED");
-    assert_eq!(left["object"]["metadata"]["resourceVersion"], "108");
-    assert_eq!(left["object"]["status"]["phase"], "Completed");
-    assert_eq!(stream.next_summary().await, "ADDED x 109");
-    assert_eq!(stream.next_summary().await, "DELETED x 110");
-    assert!(stream.stays_silent().await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn namespaces_names_and_deprecated_paths_restrict_a_watch() {
-    let mut fixture = Fixture::filled();
-    let path = format!("{BASE}/watch/namespaces/a/inflightoperations/x?resourceVersion=105");
-    let body = fixture.send(request("GET", &path, &[])).await.into_body();
-    let mut one = Stream {
-        body,
-        rest: Vec::new(),
-    };
-    let path = format!("{BASE}/namespaces/b/inflightoperations?watch&resourceVersion=105");
-    let body = fixture.send(request("GET", &path, &[])).await.into_body();
-    let mut namespace = Stream {
-        body,
-        rest: Vec::new(),
-    };
-    fixture.delete(106, "b", "x");
-    fixture.delete(107, "a", "y");
-    fixture.delete(108, "a", "x");
-    assert_eq!(one.next_summary().await, "DELETED x 108");
-    assert_eq!(namespace.next_summary().await, "DELETED x 106");
-    assert!(one.stays_silent().await && namespace.stays_silent().await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,58 +149,4 @@ async fn a_version_that_is_no_longer_available_is_an_error_event() {
         );
         assert_eq!(stream.next().await, None);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_version_from_the_future_ends_a_watch_with_410_and_initial_events_with_504() {
-    let fixture = Fixture::filled();
-    let mut plain = Stream::open(&fixture, "resourceVersion=999", &[]).await;
-    assert_eq!(plain.next().await.unwrap()["object"]["code"], 410);
-    assert_eq!(plain.next().await, None);
-    let query = format!("{LIST}&allowWatchBookmarks=true&resourceVersion=999");
-    let mut initial = Stream::open(&fixture, &query, &[]).await;
-    assert_eq!(initial.next().await.unwrap()["object"]["code"], 504);
-    assert_eq!(initial.next().await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_table_watch_has_columns_in_the_first_event_only() {
-    let mut fixture = Fixture::filled();
-    let query = format!(
-        "{LIST}&allowWatchBookmarks=true&includeObject=None&fieldSelector=metadata.name%3Dw"
-    );
-    let mut stream = Stream::open(&fixture, &query, &[("accept", TABLE)]).await;
-    let first = stream.next().await.unwrap();
-    let columns = first["object"]["columnDefinitions"].as_array().unwrap();
-    assert_eq!(first["object"]["metadata"]["resourceVersion"], "105");
-    assert_eq!(first["object"]["rows"][0]["object"], Value::Null);
-    let end = stream.next().await.unwrap();
-    assert_eq!(end["type"], "BOOKMARK");
-    assert_eq!(end["object"]["columnDefinitions"], Value::Null);
-    let row = &end["object"]["rows"][0];
-    assert_eq!(row["cells"][0], "");
-    assert_eq!(row["cells"].as_array().unwrap().len(), columns.len());
-    assert_eq!(
-        row["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
-        "true"
-    );
-    fixture.delete(1106, "b", "w");
-    let deleted = stream.next().await.unwrap();
-    assert_eq!(deleted["object"]["metadata"]["resourceVersion"], "1106");
-    let cells = deleted["object"]["rows"][0]["cells"].as_array().unwrap();
-    let name = columns.iter().position(|column| column["name"] == "Name");
-    assert_eq!(cells[name.unwrap()], "w");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_metadata_watch_sends_the_version_of_a_deletion() {
-    let mut fixture = Fixture::filled();
-    let accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    let mut stream = Stream::open(&fixture, "resourceVersion=105", &[("accept", accept)]).await;
-    fixture.delete(10_006, "b", "w");
-    let event = stream.next().await.unwrap();
-    assert_eq!(event["object"]["kind"], "PartialObjectMetadata");
-    assert_eq!(event["object"]["metadata"]["resourceVersion"], "10006");
-    assert_eq!(event["object"]["metadata"]["uid"], "uid-b-w");
-    assert_eq!(event["object"].get("spec"), None);
 }

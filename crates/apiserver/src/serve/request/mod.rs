@@ -204,46 +204,6 @@ pub fn verb(method: &Method, request: &ResourceAttributes, query: &Query) -> &'s
 mod tests {
     use super::*;
 
-    fn parsed(method: &Method, uri: &str) -> Attributes {
-        let uri: Uri = uri.parse().unwrap();
-        parse(method, &uri, &Query::of(&uri)).unwrap()
-    }
-
-    fn resource(method: &Method, uri: &str) -> ResourceAttributes {
-        match parsed(method, uri) {
-            Attributes::Resource(request) => request,
-            Attributes::NonResource { path, .. } => panic!("{path} is not a resource"),
-        }
-    }
-
-    #[test]
-    fn verbs_follow_method_name_and_the_option_watch() {
-        let all = "/apis/g/v1/things";
-        let one = "/apis/g/v1/namespaces/n/things/x";
-        for (method, uri, verb) in [
-            (Method::GET, all.to_owned(), "list"),
-            (Method::GET, format!("{all}?watch"), "watch"),
-            (Method::GET, format!("{all}?watch="), "watch"),
-            (Method::GET, format!("{all}?watch=abc"), "watch"),
-            (Method::GET, format!("{all}?watch=0&watch=1"), "list"),
-            (Method::GET, format!("{all}?watch=False"), "list"),
-            (Method::GET, one.to_owned(), "get"),
-            (Method::HEAD, one.to_owned(), "get"),
-            (Method::GET, format!("{one}?watch=1"), "get"),
-            (
-                Method::GET,
-                "/apis/g/v1/watch/namespaces/n/things/x".to_owned(),
-                "watch",
-            ),
-            (Method::POST, all.to_owned(), "create"),
-            (Method::DELETE, all.to_owned(), "deletecollection"),
-            (Method::DELETE, one.to_owned(), "delete"),
-            (Method::OPTIONS, all.to_owned(), ""),
-        ] {
-            assert_eq!(resource(&method, &uri).verb, verb, "{uri}");
-        }
-    }
-
     #[test]
     fn unused_query_options_are_not_stored() {
         let many = "&a=1&b%20c=d".repeat(4_000);
@@ -253,68 +213,5 @@ mod tests {
         let query = Query::of(&uri);
         assert_eq!(query.given("limit"), Some("1"));
         assert_eq!(query.0.iter().flatten().count(), 1);
-    }
-
-    #[test]
-    fn additional_slashes_escapes_and_empty_namespaces_are_accepted() {
-        let request = resource(&Method::GET, "/apis/g/v1/namespaces//things");
-        assert_eq!(
-            (request.namespace.as_str(), request.resource.as_str()),
-            ("", "things")
-        );
-        let request = resource(&Method::GET, "/apis/g/v1/namespaces/n/things/a%20b/status/");
-        assert_eq!(
-            (
-                request.namespace.as_str(),
-                request.name.as_str(),
-                request.subresource.as_str()
-            ),
-            ("n", "a b", "status")
-        );
-        assert_eq!(
-            parsed(&Method::GET, "/apis/g/v1/"),
-            Attributes::NonResource {
-                path: "/apis/g/v1/".to_owned(),
-                verb: "get"
-            }
-        );
-    }
-
-    #[test]
-    fn invalid_object_names_are_rejected() {
-        for name in [".", "..", "%2e%2e", "a%25b"] {
-            let uri: Uri = format!("/apis/g/v1/things/{name}").parse().unwrap();
-            let error = parse(&Method::GET, &uri, &Query::default()).unwrap_err();
-            let message = error.to_string();
-            assert!(
-                message.starts_with("Name parameter invalid: \""),
-                "{message}"
-            );
-        }
-    }
-
-    #[test]
-    fn invalid_numbers_are_rejected() {
-        let uri = "/?limit=abc&timeoutSeconds=99999999999999999999&resourceVersion=-1";
-        let query = Query::of(&uri.parse().unwrap());
-        assert!(query.number("limit").is_err());
-        assert!(query.number("timeoutSeconds").is_err());
-        assert!(query.resource_version().is_err());
-    }
-
-    #[test]
-    fn timeouts_are_parsed_as_in_go() {
-        let timeout = |text: &str| {
-            let uri = format!("/?timeout={text}").parse().unwrap();
-            Query::of(&uri).timeout().ok().flatten()
-        };
-        assert_eq!(timeout("1m30s"), Some(Duration::from_secs(90)));
-        assert_eq!(timeout("1.5s"), Some(Duration::from_millis(1500)));
-        assert_eq!(timeout("500ms"), Some(Duration::from_millis(500)));
-        assert_eq!(timeout("0"), Some(Duration::ZERO));
-        assert_eq!(timeout("-1.5h"), Some(Duration::ZERO));
-        for bad in ["5", "s", "--1s", "-", "-x", "1x", "1s2", "..s"] {
-            assert_eq!(timeout(bad), None, "{bad}");
-        }
     }
 }

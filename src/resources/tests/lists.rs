@@ -1,0 +1,95 @@
+//! Tests of lists: the parts that differ from the lists of custom resources. The comparison with a
+//! custom resource in `tests/e2e/compare_with_custom_resource` proves all other options.
+
+use super::*;
+use base64::Engine as _;
+
+const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+
+#[tokio::test]
+async fn a_list_longer_than_one_chunk_is_complete() {
+    let mut fixture = Fixture::new();
+    for number in 0..300 {
+        fixture.put(101 + number, "n", &format!("o{number:03}"), |_| {});
+    }
+    let response = fixture.send(request("GET", ALL, &[])).await;
+    let mut body = response.into_body();
+    let mut frames = 0;
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        frames += 1;
+        bytes.extend_from_slice(&frame.unwrap().into_data().unwrap());
+    }
+    assert!(frames > 1);
+    let list: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(names(&list).len(), 300);
+}
+
+/// A custom resource can have at most 8 selectable fields, so the comparison does not include these.
+#[tokio::test]
+async fn further_fields_can_be_selected() {
+    let mut fixture = Fixture::filled();
+    fixture.put(106, "a", "done", |object| {
+        object["spec"]["item"] = json!("disk");
+        object["status"]["conditions"] = json!([{
+            "type": "Overdue", "status": "True", "reason": "LongerThanExpected", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        object["spec"]["subject"]["namespace"] = json!("a");
+    });
+    for query in [
+        "spec.item%3Ddisk",
+        "spec.subject.namespace%3Da",
+        "status.conditions.Overdue%3DTrue",
+    ] {
+        let path = format!("{ALL}?fieldSelector={query}");
+        assert_eq!(
+            names(&fixture.json(&path, &[]).await),
+            ["a/done"],
+            "{query}"
+        );
+    }
+    // Objects of a cluster-scoped resource have no namespace that a selector could select.
+    let rule_sets = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
+    let path = format!("{rule_sets}?fieldSelector=metadata.namespace%3Da");
+    assert_eq!(fixture.get(&path).await.0, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn selectors_are_limited() {
+    let fixture = Fixture::filled();
+    let selector = "!a,".repeat(100) + "!a";
+    let (code, _) = fixture
+        .get(&format!("{ALL}?labelSelector={selector}"))
+        .await;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
+    // A set with many values is only one requirement. Equal values count once.
+    let values = vec!["0123456789".to_owned(); 1000].join(",");
+    let (code, _) = fixture
+        .get(&format!("{ALL}?labelSelector=name%20in%20({values})"))
+        .await;
+    assert_eq!(code, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forged_continue_tokens_are_rejected_or_harmless() {
+    let fixture = Fixture::filled();
+    let engine = base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    for (token, code) in [
+        (r#"{"v":"meta.k8s.io/v2","rv":105,"start":"/a/x"}"#, 400),
+        (r#"{"v":"meta.k8s.io/v1","rv":0,"start":"/a/x"}"#, 400),
+        (r#"{"v":"meta.k8s.io/v1","rv":105}"#, 400),
+        ("null", 400),
+        (r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/a/x"}"#, 410),
+        (
+            // A replica with a newer index could have issued this token. So the server waits for
+            // the version. After three seconds, it answers with a 504.
+            r#"{"v":"meta.k8s.io/v1","rv":99999999999,"start":"/a/x"}"#,
+            504,
+        ),
+        (r#"{"v":"meta.k8s.io/v1","rv":-9,"start":"/zzz"}"#, 200),
+    ] {
+        let path = format!("{ALL}?continue={}", engine.encode(token));
+        assert_eq!(fixture.get(&path).await.0.as_u16(), code, "{token}");
+    }
+}
