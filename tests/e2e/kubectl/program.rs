@@ -10,8 +10,6 @@ use tokio::process::Command;
 pub struct Kubectl {
     program: PathBuf,
     options: Vec<String>,
-    /// True if this version supports `kubectl wait --for=jsonpath`. Version 1.20 does not.
-    pub waits_for_fields: bool,
 }
 
 /// The result of a command: its success and its output.
@@ -29,7 +27,6 @@ impl Kubectl {
         Self {
             program: cluster.control_plane.addresses.kubectl.clone(),
             options: Vec::new(),
-            waits_for_fields: true,
         }
     }
 
@@ -58,7 +55,6 @@ impl Kubectl {
                     addresses.dir.join("old-kubectl-cache").display()
                 ),
             ],
-            waits_for_fields: false,
         })
     }
 
@@ -123,4 +119,22 @@ fn without_completeness(err: &str) -> String {
     let is_other = |line: &&str| !line.contains("operations may be missing");
     let lines = err.split_inclusive('\n').filter(is_other);
     lines.collect()
+}
+
+/// Returns true if a line is a log line of kubectl, such as `I0314 …`.
+pub fn is_log(line: &str) -> bool {
+    let mut letters = line.chars();
+    letters.next().is_some_and(|it| "IWE".contains(it))
+        && letters.take(4).filter(char::is_ascii_digit).count() == 4
+}
+
+/// Waits until a command of [`Kubectl::follow`] has received the answer to its watch request.
+/// kubectl logs the status of this answer, because `follow` sets `-v=6`.
+pub async fn wait_for_watch(lines: &mut Lines) {
+    let is_answer = |line: &String| line.contains("watch=true") && line.contains("200 OK");
+    lines
+        .until("the answer to the watch request", |all| {
+            all.iter().any(is_answer).then_some(())
+        })
+        .await;
 }
