@@ -267,21 +267,3 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         client.until(&["c"]).await;
     });
 }
-
-#[test]
-fn a_registration_without_its_ca_bundle_is_repaired() {
-    alone(async |cluster| {
-        let api_service_path =
-            "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
-        let right = cluster.admin.get(api_service_path).await.ok()["spec"]["caBundle"].take();
-        assert!(right.is_string());
-        let without = serde_json::json!({"spec": {"caBundle": null}});
-        cluster.admin.merge(api_service_path, &without).await.ok();
-        eventually("the server has restored the caBundle", async || {
-            let found = cluster.admin.get(api_service_path).await.ok();
-            ok_if(found["spec"]["caBundle"] == right, &found)
-        })
-        .await;
-        cluster.wait_until_served().await;
-    });
-}

@@ -219,61 +219,6 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
     });
 }
 
-#[test]
-fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
-    shared(async |cluster| {
-        let namespace = cluster.namespace("edited").await;
-        let created = cluster.create(&RULE_SET, None, &migrating(namespace)).await;
-        let is_ready = |it: &Value| condition(it, "Ready")["status"] == "True";
-        let ready = cluster.rule_set_until(namespace, "Ready", is_ready).await;
-        let path = format!("{}/{namespace}", RULE_SET.path(None));
-        let status = format!("{path}/status");
-        let version = |it: &Value| text(it, "/metadata/resourceVersion").to_owned();
-        let edited = json!({"conditions": [{
-            "type": "Ready", "status": "False", "reason": "Pending", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }], "watchActive": false, "observedGeneration": 1});
-
-        // The test sends a write with an old resourceVersion, as a previous leader could do.
-        let late = |uid: &Value, version: &str| {
-            json!({
-                "metadata": {"uid": uid, "resourceVersion": version},
-                "status": edited,
-            })
-        };
-        let uid = &ready["metadata"]["uid"];
-        let old = late(uid, &version(&created));
-        cluster.admin.merge(&status, &old).await.refused(409);
-        let still = cluster.admin.get(&path).await.ok();
-        assert_eq!(version(&still), version(&ready), "{still}");
-
-        // The kube-apiserver accepts a write without a UID and without a resourceVersion. An
-        // administrator can send such a write. So the server must repair the status.
-        let edit = json!({"status": edited});
-        let unready = cluster.admin.merge(&status, &edit).await.ok();
-        assert!(!is_ready(&unready), "{unready}");
-        let repaired = cluster
-            .rule_set_until(namespace, "repaired", is_ready)
-            .await;
-        assert_eq!(repaired["status"]["watchActive"], true, "{repaired}");
-        assert_eq!(condition(&repaired, "Validated")["status"], "True");
-        // The server must repair the status with one write. If the server wrote repeatedly, the
-        // resourceVersion would change while the test waits for another rule set to be Ready.
-        let other = cluster.namespace("edited-other").await;
-        cluster.ready_rule_set(&migrating(other)).await;
-        let later = cluster.admin.get(&path).await.ok();
-        assert_eq!(version(&later), version(&repaired), "{later}");
-
-        // A late write for a deleted rule set must not change a new rule set of the same name.
-        cluster.admin.delete(&path).await.ok();
-        let again = cluster.ready_rule_set(&migrating(namespace)).await;
-        let old = late(uid, &version(&repaired));
-        cluster.admin.merge(&status, &old).await.refused(409);
-        let still = cluster.admin.get(&path).await.ok();
-        assert_eq!(version(&still), version(&again), "{still}");
-    });
-}
-
 /// Creates a rule set from YAML, as a dry run. Returns the answer of the kube-apiserver.
 async fn dry_run(cluster: &crate::harness::TestCluster, yaml: &str) -> crate::harness::ApiAnswer {
     let path = format!("{}?dryRun=All", RULE_SET.path(None));

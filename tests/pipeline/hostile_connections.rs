@@ -6,20 +6,15 @@ use crate::demo::{DEADLINE, Demo, OPERATIONS, POLL_INTERVAL, eventually};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// Largest resident memory of the server in bytes that the tests allow.
 const MAX_MEMORY: u64 = 128 << 20;
-
-/// The time after which the server closes a connection without a request (`NEWCOMER_IDLE_TIMEOUT`
-/// in `crates/apiserver/src/serve/connection/listen.rs`).
-const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn tcp(demo: &Demo) -> TcpStream {
     let port = demo.config.cluster_url.port_u16().unwrap();
@@ -155,90 +150,6 @@ async fn silent_connections_are_closed() {
         endless_request
     );
     assert_others_are_served(&demo).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn idle_connections_cost_little_and_block_no_one() {
-    let demo = Demo::start(&[]).await;
-    // This call waits until the server serves operations.
-    assert_others_are_served(&demo).await;
-    // On a busy machine, the requests can come so late that the server has already closed the idle
-    // connections. Then the test tries again.
-    let started = Instant::now();
-    loop {
-        let opened = Instant::now();
-        if idle_connections_answer(&demo).await {
-            return;
-        }
-        assert!(
-            opened.elapsed() >= IDLE_TIMEOUT,
-            "the server closed a connection too early"
-        );
-        assert!(
-            started.elapsed() < DEADLINE,
-            "the machine is too slow for this test"
-        );
-    }
-}
-
-/// Opens 60 connections, and at first sends no request on them. Asserts that other clients are
-/// served. Then sends a request on each connection. Returns true if all requests are answered.
-async fn idle_connections_answer(demo: &Demo) -> bool {
-    // The server has 64 slots for connections without a request.
-    let (mut http2, mut http1) = (Vec::new(), Vec::new());
-    for _ in 0..4 {
-        let open = |protocol: &'static [u8], count| {
-            futures::future::join_all((0..count).map(|_| tls(demo, protocol)))
-        };
-        http2.extend(open(b"h2", 8).await);
-        http1.extend(open(b"http/1.1", 7).await);
-    }
-    assert_others_are_served(demo).await;
-    let head = "GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
-    let request = format!("{head}Authorization: Bearer {}\r\n\r\n", token(demo));
-    let answers = http1.into_iter().map(|it| answer(it, request.as_bytes()));
-    let mut are_answered = true;
-    for answer in futures::future::join_all(answers).await {
-        let answer = String::from_utf8_lossy(&answer);
-        assert!(
-            answer.is_empty() || answer.starts_with("HTTP/1.1 200"),
-            "{answer}"
-        );
-        are_answered &= !answer.is_empty();
-    }
-    let request = headers_frame(
-        END_STREAM_AND_END_HEADERS,
-        1,
-        &request_headers(demo, "/version"),
-    );
-    let request = [PREFACE, &request].concat();
-    let answers = http2.into_iter().map(|it| receives_headers(it, &request));
-    let received = futures::future::join_all(answers).await;
-    are_answered && received.into_iter().all(|it| it)
-}
-
-/// Sends a request on an HTTP/2 connection, and waits for the headers of the answer. Returns false
-/// if the server closes the connection without an answer.
-async fn receives_headers(mut stream: TlsStream<TcpStream>, request: &[u8]) -> bool {
-    const HEADERS: u8 = 1;
-    let exchange = async {
-        stream.write_all(request).await?;
-        stream.flush().await?;
-        loop {
-            let mut header = [0; 9];
-            stream.read_exact(&mut header).await?;
-            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-            let mut payload = vec![0; usize::try_from(length).unwrap()];
-            stream.read_exact(&mut payload).await?;
-            if header[3] == HEADERS {
-                return std::io::Result::Ok(());
-            }
-        }
-    };
-    timeout(DEADLINE, exchange)
-        .await
-        .expect("the server must answer before the deadline")
-        .is_ok()
 }
 
 /// The first bytes that an HTTP/2 client sends: its preface and an empty SETTINGS frame. The tests

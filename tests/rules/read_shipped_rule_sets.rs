@@ -127,18 +127,6 @@ impl Shipped {
 }
 
 #[test]
-fn rule_set_names_are_unique() {
-    let mut names = BTreeSet::new();
-    for shipped in Shipped::all() {
-        let (file, name) = (shipped.file, shipped.name);
-        assert!(
-            names.insert(name.clone()),
-            "{file}: {name} is declared twice"
-        );
-    }
-}
-
-#[test]
 fn kustomizations_list_every_rule_set_that_is_installed_by_default() {
     for component in component_folders() {
         let folder = root().join(&component);

@@ -8,7 +8,9 @@ use crate::harness::{
     Kind, RULE_SET, TestCluster, VM, VMI, alone, condition, eventually, full_size, migrating,
     ok_if, rule_set, text,
 };
-use crate::warnings_about_missing_operations::list_with_warning;
+use http::Request;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
 use serde_json::{Value, json};
 
 /// Number of VirtualMachineInstances. With 64 rules, they have 10,240 operations, more than the
@@ -107,6 +109,30 @@ async fn run_operation(cluster: &TestCluster, team: &str, machine: &str, records
         ok_if(found == records, found)
     })
     .await;
+}
+
+/// Lists operations. Returns the `Warning` header, or an empty text for a complete list. Also
+/// returns the body of the answer.
+async fn list_with_warning(cluster: &TestCluster, path: &str) -> (String, Value) {
+    let request = Request::get(path).body(Body::empty());
+    let request = request.expect("the path is valid");
+    let answer = cluster.admin.client.send(request).await;
+    let answer = answer.expect("the API server must answer");
+    assert!(answer.status().is_success(), "{path}: {}", answer.status());
+    let header = |name| {
+        answer
+            .headers()
+            .get(name)
+            .map(|it| it.to_str().unwrap_or("?"))
+    };
+    let warning = match (header("warning"), header("ifo-complete")) {
+        (Some(warning), None) => warning.to_owned(),
+        (None, Some("true")) => String::new(),
+        both => panic!("{path}: {both:?}"),
+    };
+    let body = answer.into_body().collect().await;
+    let body = body.expect("the answer must be complete").to_bytes();
+    (warning, serde_json::from_slice(&body).expect("JSON"))
 }
 
 #[test]

@@ -88,50 +88,6 @@ fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
 }
 
 #[test]
-fn without_retention_the_deletion_is_the_second_write() {
-    alone_in_persistence_cluster(async |cluster| {
-        delete_custom_resources(cluster).await;
-        let persisting = Persisting::start(cluster, &[("RETAIN_COMPLETED_IFOS", "false")]).await;
-        let namespace = cluster.namespace("not-kept").await;
-        cluster.ready_rule_set(&migrating(namespace)).await;
-        persisting.wait_until_equal().await;
-        let before = writes(cluster).await;
-        for number in 0..10 {
-            cluster
-                .machine(namespace, &format!("vm-{number}"), "Migrating")
-                .await;
-        }
-        let in_namespace = |crs: &BTreeMap<String, Value>| {
-            let of = |cr: &&Value| text(cr, "/spec/subject/namespace") == namespace;
-            crs.values().filter(of).count()
-        };
-        eventually("all operations are written", async || {
-            let crs = in_namespace(&persisting.wait_until_equal().await);
-            ok_if(crs == 10, crs)
-        })
-        .await;
-        for number in 0..10 {
-            cluster
-                .set_status(namespace, &format!("vm-{number}"), "Running")
-                .await;
-        }
-        eventually("all custom resources are deleted", async || {
-            let crs = in_namespace(&crs(cluster).await);
-            ok_if(crs == 0, crs)
-        })
-        .await;
-        assert!((writes(cluster).await - before - 20.0).abs() < 0.5);
-        assert!(persisting.metric("ifo_persistence_writes_total").await >= 20.0);
-        // The server updates this metric once a second.
-        eventually("the queue is empty", async || {
-            let length = persisting.metric("ifo_persistence_queue_length").await;
-            ok_if(length.abs() < 0.5, length)
-        })
-        .await;
-    });
-}
-
-#[test]
 fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
     alone_in_persistence_cluster(async |cluster| {
         delete_custom_resources(cluster).await;
