@@ -283,6 +283,11 @@ fn an_activity_is_no_oracle() {
         let missing = tenants.user.get(&missing).await.refused(404);
         assert_eq!(message.replace("namespace", "absent"), missing);
 
+        // For the plugin, a namespace whose operations are hidden is not idle.
+        let wait = ["wait", "-n", other, "--timeout", "5s", "--as", &tenants.name];
+        let said = crate::plugin::run(cluster, &wait).await;
+        assert_eq!(said.code, 3, "{}", said.err);
+
         // Hidden operations begin and end, and the user's watch shows only the own operation.
         let version = text(&seen, "/metadata/resourceVersion");
         let watch = format!("{all}?watch=1&resourceVersion={version}");

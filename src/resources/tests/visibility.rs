@@ -2,6 +2,7 @@
 
 use super::watches::Stream;
 use super::*;
+use crate::replicate::Term;
 use aggregated_apiserver::auth::ResourceAttributes;
 use ifo_api::activity::Activity;
 use std::collections::HashSet;
@@ -340,4 +341,30 @@ async fn a_filtered_list_is_not_complete() {
     rights.grant("jane list inflightoperations all");
     tokio::time::sleep(Duration::from_secs(31)).await;
     assert!(is_complete().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_a_watch_shows_by_name_stays_when_many_hidden_ones_precede_it() {
+    let (mut fixture, rights) = fixture();
+    let mut stream = Stream::open(&fixture, "", &JANE).await;
+    assert_eq!(stream.next_summary().await, "ADDED one 101");
+    assert_eq!(stream.next_summary().await, "ADDED named 102");
+    for number in 0..60 {
+        put(&mut fixture, 200 + number, "b", &format!("b{number:03}"));
+    }
+    let silence = tokio::time::timeout(Duration::from_mins(2), stream.next());
+    assert!(silence.await.is_err());
+    rights.revoke("jane get virtualmachines b named");
+    assert_eq!(stream.next_summary().await, "DELETED named 259");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_replica_copies_all_operations() {
+    let (fixture, rights) = fixture();
+    fixture.replica_status.serve(&Term::from("pod_1"));
+    let replica = [("x-user", "replica"), ("ifo-term", "pod_1")];
+    let list = fixture.json(ALL, &replica).await;
+    // Three operations, and the rule sets that may miss operations.
+    assert_eq!(list["items"].as_array().unwrap().len(), 4);
+    assert_eq!(rights.take_reviews(), Vec::<String>::new());
 }

@@ -47,7 +47,6 @@ pub use request_log::{ACCESS_LOG, ClientAddress};
 pub use resource::{
     Cell, CellContext, CellValue, Column, Resource, ResourceInfo, SelectableField, any_label,
 };
-
 pub use visibility::{View, ViewedObjects, Visibility};
 
 use crate::Model;
@@ -378,16 +377,10 @@ async fn resource<M: Model>(
     }
     let may_be_outdated = hooks.before_read(info)?;
     // Another replica copies all objects.
-    let viewer = if peer_end.is_some() {
-        None
-    } else {
-        viewer(resource, admitted)
-    };
+    let viewer = peer_end.is_none().then(|| viewer(resource, admitted));
+    let viewer = viewer.flatten();
     let is_filtered = match &viewer {
-        Some(it) => {
-            let is_filtered = it.visibility.is_filtered(&it.user, &request.namespace);
-            is_filtered.await?
-        }
+        Some(viewer) => viewer.is_filtered(&request.namespace).await?,
         None => false,
     };
     let query = &admitted.requested.query;
@@ -397,14 +390,10 @@ async fn resource<M: Model>(
             let peer = peer_end.is_some().then_some(&**hooks);
             list::list(resource, request, query, headers, (peer, viewer.as_ref())).await?
         }
-        _ => watch(
-            api,
-            resource,
-            request,
-            admitted,
-            headers,
-            (peer_end, viewer),
-        )?,
+        _ => {
+            let user = (peer_end, viewer);
+            watch(api, resource, request, admitted, headers, user)?
+        }
     };
     let read = Read {
         resource: info,

@@ -90,11 +90,16 @@ pub trait View<M: Model>: Send + Sync {
 
 /// The user who sends a request, and the decisions about what this user sees.
 pub struct Viewer<M: Model> {
-    pub user: User,
-    pub visibility: Arc<dyn Visibility<M>>,
+    pub(super) user: User,
+    pub(super) visibility: Arc<dyn Visibility<M>>,
 }
 
 impl<M: Model> Viewer<M> {
+    /// Returns true if objects in the namespace can be hidden from the user.
+    pub async fn is_filtered(&self, namespace: &str) -> Result<bool, ErrorStatus> {
+        self.visibility.is_filtered(&self.user, namespace).await
+    }
+
     /// Returns what the user sees.
     pub async fn view(
         &self,
