@@ -539,7 +539,7 @@ fn mutated_expressions_neither_panic_nor_hang() {
         let seed = seeds[random.usize(0..seeds.len())];
         let mut text: Vec<char> = seed.chars().take(300).collect();
         for _ in 0..=random.usize(0..3) {
-            let at = random.usize(0..(text.len() + 1));
+            let at = random.usize(0..=text.len());
             match random.usize(0..4) {
                 0 if at < text.len() => {
                     text.remove(at);
