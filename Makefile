@@ -50,7 +50,6 @@ bench-ui: ## Measure the page with 2,000 and 10,000 operations in headless Chrom
 pictures: ## Make the pictures of the documentation; those of the page need headless Chromium
 	$(CARGO) build --locked --bins
 	$(CARGO) run --locked --package kubectl-ifo --example pictures
-	IFO_PICTURES=1 $(CARGO) test --locked --package kubectl-ifo --test browser -- recording_of_top
 
 test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which they use
 	$(CARGO) test --locked $(FEATURES) --test e2e --test replicas --test cli

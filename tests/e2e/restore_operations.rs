@@ -2,9 +2,7 @@
 //! resources that an earlier server has written, and restores the operations in them. Each test
 //! starts its own server, and connects directly to this server.
 
-use crate::harness::{
-    alone_in_persistence_cluster, condition, eventually, migrating, ok_if, text,
-};
+use crate::harness::{alone_in_persistence_cluster, condition, eventually, migrating, ok_if, text};
 use crate::persistence::{Persisting, delete_custom_resources, immutable_fields};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -284,7 +284,15 @@ fn an_activity_is_no_oracle() {
         assert_eq!(message.replace("namespace", "absent"), missing);
 
         // For the plugin, a namespace whose operations are hidden is not idle.
-        let wait = ["wait", "-n", other, "--timeout", "5s", "--as", &tenants.name];
+        let wait = [
+            "wait",
+            "-n",
+            other,
+            "--timeout",
+            "5s",
+            "--as",
+            &tenants.name,
+        ];
         let said = crate::plugin::run(cluster, &wait).await;
         assert_eq!(said.code, 3, "{}", said.err);
 

@@ -6,6 +6,12 @@ mod binaries;
 #[path = "../tests/browser/driver.rs"]
 #[allow(dead_code, reason = "the tests use more commands")]
 mod driver;
+#[path = "../tests/cli/pseudo_terminal.rs"]
+#[allow(dead_code, reason = "the tests use more methods")]
+mod pseudo_terminal;
+#[path = "../tests/browser/recording.rs"]
+#[allow(dead_code, reason = "the tests check the recording")]
+mod recording;
 #[path = "../tests/browser/session.rs"]
 #[allow(dead_code, reason = "the tests also restart the demo")]
 mod session;
@@ -23,6 +29,7 @@ use std::{fs, thread};
 const MAX_BYTES: usize = 150 << 10;
 
 fn main() {
+    recording::record();
     page();
 }
 

@@ -11,6 +11,7 @@ mod page;
 #[path = "cli/pseudo_terminal.rs"]
 mod pseudo_terminal;
 #[path = "browser/recording.rs"]
+#[allow(dead_code, reason = "only `make pictures` records")]
 mod recording;
 #[path = "browser/session.rs"]
 mod session;

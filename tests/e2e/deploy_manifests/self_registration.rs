@@ -31,7 +31,8 @@ fn the_server_registers_and_repairs_itself_until_it_is_removed() {
         );
         check_rights(&cluster).await;
 
-        let damage = json!({"spec": {"caBundle": null, "service": {"port": 1}, "versionPriority": 7}});
+        let damage =
+            json!({"spec": {"caBundle": null, "service": {"port": 1}, "versionPriority": 7}});
         let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{NAME}");
         cluster.admin.merge(&path, &damage).await.ok();
         eventually("the server repairs its APIService", async || {

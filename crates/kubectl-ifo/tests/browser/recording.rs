@@ -2,12 +2,12 @@
 //! and an animation in CSS that shows one after the other. The file needs no script and no font.
 
 use super::pseudo_terminal::Terminal;
-use super::session::Demo;
+use super::session::{Demo, program};
 use portable_pty::CommandBuilder;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{fs, thread};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images/top.svg");
 
@@ -41,19 +41,15 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_secs(40);
 
 fn start(args: &[&str]) -> Terminal {
-    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+    let mut command = CommandBuilder::new(program("kubectl-ifo"));
     command.arg("top");
     command.args(args);
     Terminal::start(command, SIZE.0, SIZE.1)
 }
 
-/// Writes `docs/images/top.svg` if `IFO_PICTURES=1`.
-#[test]
-fn recording_of_top() {
-    if env::var_os("IFO_PICTURES").is_none() {
-        return;
-    }
-    let demo = Demo::start(&[]);
+/// Writes `docs/images/top.svg`.
+pub fn record() {
+    let demo = Demo::start();
     thread::sleep(WARM_UP);
     let kubeconfig = demo.kubeconfig().display().to_string();
     let mut top = start(&["--kubeconfig", &kubeconfig]);
