@@ -71,7 +71,7 @@ fn the_keys_of_k9s_show_the_selected_row() {
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
 
     let expected = [
-        ("ifo-describe", "vm-1-migrating", "\nState:"),
+        ("ifo-describe", "vm-1-migrating", "State:"),
         ("ifo-history", "vm-1-migrating", "VirtualMachine/vm-1"),
         ("ifo-impact", "worker-1", "worker-1"),
         ("ifo-subject", "vm-1", "vm-1-migrating"),
