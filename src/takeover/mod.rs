@@ -4,12 +4,12 @@
 //! The operations come from the replica's own index (the operations in memory). In persistence
 //! mode, they also come from the custom resources.
 //!
-//! This module also reads the namespaces in two cases: in persistence mode, and if the server
-//! retains completed operations. The tracker uses the namespaces to skip completed operations and
-//! custom resources of deleted namespaces.
+//! This module also waits for the list of the namespaces in two cases: in persistence mode, and if the
+//! server retains completed operations. The tracker uses the namespaces to skip completed operations
+//! and custom resources of deleted namespaces.
 //!
 //! In persistence mode, the time limits are 1 minute for the namespaces and 1 minute for the custom
-//! resources. Without persistence mode, the time limit for the namespaces is 2 s. So all lists end
+//! resources. Without persistence mode, the time limit for the namespaces is 2 s. So all waits end
 //! after at most 2 minutes, even if the kube-apiserver does not answer. If a time limit is reached,
 //! the leader continues with the operations that it has read. At most one page of custom resources
 //! is in memory at a time. This module writes nothing, so the caller can cancel the reading at any
@@ -23,16 +23,14 @@ use ifo_api::persisted::InFlightOperation;
 use ifo_engine::track::{InitialState, MAX_RESTORED};
 use jiff::Timestamp;
 use kube::Client;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// The namespaces that exist when the new leader reads them, each with its creation time.
-///
-/// If the leader did not read the namespaces, or if the read failed, the map contains the
-/// namespaces of the operations in the leader's index. Their creation times are then None.
-pub type KnownNamespaces = HashMap<String, Option<Timestamp>>;
+/// The namespaces that exist, each with its creation time.
+pub type ListedNamespaces = HashMap<String, Timestamp>;
 
 /// The time limit for reading the namespaces, if persistence mode is off. The limit is short,
 /// because the new leader does not detect operations before this read has ended.
@@ -74,13 +72,16 @@ pub struct TakeoverSources {
     pub cluster_namespace: Text,
 }
 
-/// Returns the initial state of the tracker, and the namespaces that exist now. If custom resources
-/// cannot be read, the initial state lacks their operations. If such an operation is still in
-/// flight, the leader detects it again later.
+/// Returns the initial state of the tracker. If custom resources cannot be read, the initial state lacks
+/// their operations. If such an operation is still in flight, the leader detects it again later.
+///
+/// `listed` receives the namespaces. If this function did not wait for them, or if they did not arrive
+/// in time, it also returns the namespaces of the operations in the index.
 pub async fn initial_state(
     client: Client,
     sources: TakeoverSources,
-) -> (InitialState, KnownNamespaces) {
+    listed: oneshot::Receiver<ListedNamespaces>,
+) -> (InitialState, HashSet<Text>) {
     let namespaces_limit = if sources.persistence {
         CUSTOM_RESOURCES_TIMEOUT
     } else {
@@ -89,15 +90,24 @@ pub async fn initial_state(
     let store = ClusterStore::new(client);
     let mut known = None;
     if sources.retain || sources.persistence {
-        match with_time_limit(namespaces_limit, namespaces(&store)).await {
-            Ok(all) => known = Some(all),
-            Err(error) => {
-                tracing::warn!(%error, "cannot read the namespaces; in persistence mode, the leader \
-                    does not restore completed custom resources");
-            }
+        let namespaces = tokio::time::timeout(namespaces_limit, listed).await;
+        known = namespaces.ok().and_then(Result::ok);
+        if known.is_none() {
+            tracing::warn!(
+                "the namespaces cannot be listed; in persistence mode, the leader does not restore \
+                 completed custom resources"
+            );
         }
     }
-    let mut state = InitialState::new(sources.cluster_namespace, known.clone());
+    let mut unlisted = HashSet::new();
+    if known.is_none() {
+        let entries = sources.listed.iter();
+        unlisted = entries
+            .map(|it| it.key().object_namespace().into())
+            .collect();
+        unlisted.remove(&sources.cluster_namespace);
+    }
+    let mut state = InitialState::new(sources.cluster_namespace, known);
     for batch in sources.listed.chunks(BATCH) {
         for entry in batch {
             state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
@@ -114,8 +124,16 @@ pub async fn initial_state(
     let count_before_custom_resources = state.count();
     if sources.persistence {
         let reading = custom_resources(&store, &mut state);
-        if let Err(error) = with_time_limit(CUSTOM_RESOURCES_TIMEOUT, reading).await {
-            tracing::warn!(%error, "not all custom resources were read; operations that are still in flight are detected again");
+        let read = tokio::time::timeout(CUSTOM_RESOURCES_TIMEOUT, reading).await;
+        let error = match read {
+            Ok(read) => read.err().map(|failure| failure.to_string()),
+            Err(late) => Some(late.to_string()),
+        };
+        if let Some(error) = error {
+            tracing::warn!(
+                error,
+                "not all custom resources were read; operations that are still in flight are detected again"
+            );
         }
     }
     let restored = state.count() - count_before_custom_resources;
@@ -124,42 +142,7 @@ pub async fn initial_state(
         restored,
         "the leader continues from these operations"
     );
-    let namespaces = match known {
-        Some(known) => known
-            .into_iter()
-            .map(|(name, created)| (name, Some(created)))
-            .collect(),
-        // The namespaces were not read. So this function returns the namespaces of the operations
-        // in the index, with unknown creation times.
-        None => sources
-            .listed
-            .iter()
-            .map(|entry| (entry.key().namespace.to_string(), None))
-            .collect(),
-    };
-    (state, namespaces)
-}
-
-/// Returns the result of `reading`, or a failure if `reading` exceeds the time limit.
-async fn with_time_limit<T>(
-    limit: Duration,
-    reading: impl Future<Output = Result<T, StoreFailure>>,
-) -> Result<T, StoreFailure> {
-    let timed_out =
-        StoreFailure::Unreachable("the list was not complete within the time limit".to_owned());
-    let read = tokio::time::timeout(limit, reading).await;
-    read.unwrap_or(Err(timed_out))
-}
-
-/// Returns the creation time of each namespace.
-async fn namespaces(store: &impl Store) -> Result<HashMap<String, Timestamp>, StoreFailure> {
-    let mut refused_since = None;
-    loop {
-        match store.namespaces().await {
-            Ok(all) => return Ok(all),
-            Err(failure) => wait_for_retry(failure, &mut refused_since).await?,
-        }
-    }
+    (state, unlisted)
 }
 
 /// Reads all custom resources and adds their operations to `state`. After a failure, reads the list

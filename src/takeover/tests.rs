@@ -184,25 +184,22 @@ async fn restored(
 ) -> (Vec<String>, Vec<String>) {
     let queries: Arc<Mutex<Vec<String>>> = Arc::default();
     let received = queries.clone();
-    let client = serving(move |uri| match uri.strip_prefix(CUSTOM_RESOURCES) {
-        Some(query) => {
-            received.lock().unwrap().push(query.to_owned());
-            answer(query)
-        }
-        None => answer_with_namespace("ns", Timestamp::UNIX_EPOCH),
+    let client = serving(move |uri| {
+        let query = uri.strip_prefix(CUSTOM_RESOURCES).unwrap();
+        received.lock().unwrap().push(query.to_owned());
+        answer(query)
     });
-    let (state, _) = initial_state(client, sources(Vec::new())).await;
+    let namespaces = listed("ns", Timestamp::UNIX_EPOCH);
+    let (state, _) = initial_state(client, sources(Vec::new()), namespaces).await;
     let queries = queries.lock().unwrap().clone();
     (writes_after_takeover(state), queries)
 }
 
-fn answer_with_namespace(name: &str, created: Timestamp) -> (u16, Value) {
-    let list = json!({
-        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
-        "items": [{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-            "metadata": {"name": name, "creationTimestamp": created}}],
-    });
-    (200, list)
+/// Returns the list of the namespaces, which contains one namespace.
+fn listed(name: &str, created: Timestamp) -> oneshot::Receiver<ListedNamespaces> {
+    let (sender, receiver) = oneshot::channel();
+    sender.send([(name.to_owned(), created)].into()).unwrap();
+    receiver
 }
 
 #[tokio::test(start_paused = true)]
@@ -294,30 +291,25 @@ async fn a_list_whose_continue_token_has_expired_starts_again() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
-    let restore_with = async |namespaces: (u16, Value)| {
-        let client = serving(move |uri| {
-            if !uri.starts_with(CUSTOM_RESOURCES) {
-                return namespaces.clone();
-            }
+    let restore_with = async |namespaces: oneshot::Receiver<ListedNamespaces>| {
+        let client = serving(move |_| {
             let over = custom_resource("over", Phase::Completed);
             answer_with_items(&[active("active"), over], "")
         });
-        writes_after_takeover(initial_state(client, sources(Vec::new())).await.0)
+        let (state, _) = initial_state(client, sources(Vec::new()), namespaces).await;
+        writes_after_takeover(state)
     };
     let early = start() - Duration::from_mins(1);
     let late = start() + Duration::from_secs(30);
     let none = [""; 0];
-    assert_eq!(
-        restore_with(answer_with_namespace("ns", early)).await,
-        ["active", "over!"]
-    );
-    assert_eq!(restore_with(answer_with_namespace("ns", late)).await, none);
-    assert_eq!(
-        restore_with(answer_with_namespace("other", early)).await,
-        none
-    );
-    // If the namespaces cannot be read, completed custom resources are not restored.
-    assert_eq!(restore_with(answer_with_code(404)).await, ["active"]);
+    assert_eq!(restore_with(listed("ns", early)).await, ["active", "over!"]);
+    assert_eq!(restore_with(listed("ns", late)).await, none);
+    assert_eq!(restore_with(listed("other", early)).await, none);
+    // If the namespaces are not listed in time, completed custom resources are not restored.
+    let (_never, unlisted) = oneshot::channel();
+    let begun = tokio::time::Instant::now();
+    assert_eq!(restore_with(unlisted).await, ["active"]);
+    assert_eq!(begun.elapsed().as_secs(), 60);
 }
 
 /// Applies `writes` to an empty index, and returns the entries of the index.
@@ -337,60 +329,48 @@ fn entries(writes: Vec<Write>) -> Vec<Arc<IndexEntry>> {
 
 #[tokio::test(start_paused = true)]
 async fn operations_of_the_index_win_over_custom_resources_and_are_not_written() {
-    let listed = entries([writes("a", false), writes("b", true)].concat());
-    let client = serving(|uri| {
-        if !uri.starts_with(CUSTOM_RESOURCES) {
-            return answer_with_namespace("ns", Timestamp::UNIX_EPOCH);
-        }
+    let entries = entries([writes("a", false), writes("b", true)].concat());
+    let client = serving(|_| {
         let mut other = active("a");
         other["status"]["message"] = "other".into();
         answer_with_items(&[other, active("c")], "")
     });
-    let (state, namespaces) = initial_state(client, sources(listed.clone())).await;
+    let namespaces = listed("ns", Timestamp::UNIX_EPOCH);
+    let (state, unlisted) = initial_state(client, sources(entries.clone()), namespaces).await;
     assert_eq!(state.count(), 3);
     assert_eq!(writes_after_takeover(state), ["c"]);
-    let created = Some(Timestamp::UNIX_EPOCH);
-    assert_eq!(namespaces, [("ns".to_owned(), created)].into());
-    // The kube-apiserver answers each request with 503.
-    let unavailable = serving(|_| answer_with_code(503));
+    assert_eq!(unlisted, HashSet::new());
+    // Without persistence mode, the leader waits for the list for 2 s.
     let without = TakeoverSources {
         persistence: false,
-        ..sources(listed.clone())
+        ..sources(entries.clone())
     };
-    let (state, namespaces) = initial_state(unavailable, without).await;
+    let (_never, namespaces) = oneshot::channel();
+    let (client, begun) = (
+        serving(|_| answer_with_code(503)),
+        tokio::time::Instant::now(),
+    );
+    let (state, unlisted) = initial_state(client, without, namespaces).await;
+    assert_eq!(begun.elapsed().as_secs(), 2);
     assert_eq!(state.count(), 2);
     assert_eq!(writes_after_takeover(state), [""; 0]);
-    assert_eq!(namespaces, [("ns".to_owned(), None)].into());
-    // Without persistence mode and without retention, the leader does not read the namespaces.
+    assert_eq!(unlisted, [Text::from("ns")].into());
+    // Without persistence mode and without retention, the leader does not wait for the list.
     // `listed` and `deleted` contain the same two operations. Each operation counts once.
-    let client = serving(|_| answer_with_code(503));
     let neither = TakeoverSources {
         persistence: false,
         retain: false,
-        deleted: listed.clone(),
-        ..sources(listed)
+        deleted: entries.clone(),
+        ..sources(entries)
     };
-    let (state, _) = initial_state(client, neither).await;
+    let (_never, namespaces) = oneshot::channel();
+    let (client, begun) = (
+        serving(|_| answer_with_code(503)),
+        tokio::time::Instant::now(),
+    );
+    let (state, _) = initial_state(client, neither, namespaces).await;
+    assert_eq!(begun.elapsed().as_secs(), 0);
     assert_eq!(state.count(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_list_of_namespaces_is_retried_within_the_time_limit() {
-    for (code, times, seconds, is_read) in [
-        (403, 8, 60, true),
-        (403, 30, 60, false),
-        (503, 30, 60, true),
-        // The time limit of 2 s ends the attempts.
-        (503, 30, 2, false),
-    ] {
-        let mut answers = vec![answer_with_code(code); times];
-        answers.push(answer_with_namespace("a", Timestamp::UNIX_EPOCH));
-        let store = ClusterStore::new(serving(script(answers)));
-        let limit = Duration::from_secs(seconds);
-        let read = with_time_limit(limit, namespaces(&store)).await;
-        assert_eq!(read.is_ok(), is_read, "{code} {times} times");
-        assert!(read.is_ok_and(|read| read.contains_key("a")) == is_read);
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,11 +5,10 @@
 //! - The tracker deletes the completed operations in deleted namespaces. If a namespace is deleted and
 //!   created again while the watch does not run, this module also reports the namespace as deleted.
 
-use crate::takeover::KnownNamespaces;
-use futures::StreamExt as _;
+use crate::takeover::ListedNamespaces;
+use futures::{Stream, StreamExt as _};
 use ifo_api::Text;
 use ifo_engine::track::{Existing, Message};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::watcher::Event;
@@ -17,32 +16,59 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use tokio::sync::{mpsc, oneshot};
 
-/// Watches the namespaces until the leadership term ends. `first` contains the namespaces that the
-/// new leader knew when it took over.
+/// Watches the namespaces until the leadership term ends. Sends the namespaces of the first list to
+/// `listed`, because the leader needs them to restore operations. Then waits for `unlisted`: the
+/// namespaces of the restored operations, if the leader has restored them without the list.
 pub(super) async fn watch_namespaces(
     client: Client,
-    first: oneshot::Receiver<KnownNamespaces>,
+    listed: oneshot::Sender<ListedNamespaces>,
+    unlisted: oneshot::Receiver<HashSet<Text>>,
     tracker: mpsc::Sender<Message>,
 ) {
-    let mut seen = SeenNamespaces::new(first.await.unwrap_or_default());
-    watch::<Namespace>(client, tracker, move |change| seen.messages(change)).await;
+    let mut changes = pin!(changes::<Namespace>(client));
+    let Some(Change::Listed(first)) = changes.next().await else {
+        return; // The first change is always a list.
+    };
+    let created = |it: &ObjectMeta| Some((it.name.clone()?, it.creation_timestamp.as_ref()?.0));
+    // The send fails if the leader no longer waits for the list.
+    let _ = listed.send(first.iter().filter_map(created).collect());
+    let mut known = unlisted.await.unwrap_or_default();
+    known.extend(first.iter().map(name));
+    let mut seen = SeenNamespaces::new(known);
+    let mut messages = seen.messages(Change::Listed(first));
+    loop {
+        for message in messages {
+            if tracker.send(message).await.is_err() {
+                return;
+            }
+        }
+        let Some(change) = changes.next().await else {
+            return;
+        };
+        messages = seen.messages(change);
+    }
 }
 
 /// Watches the nodes until the leadership term ends.
 pub(super) async fn watch_nodes(client: Client, tracker: mpsc::Sender<Message>) {
-    watch::<Node>(client, tracker, move |change| {
-        vec![Message::Existing(match change {
+    let mut changes = pin!(changes::<Node>(client));
+    while let Some(change) = changes.next().await {
+        let message = Message::Existing(match change {
             Change::Listed(nodes) => Existing::Nodes(nodes.iter().map(name).collect()),
             Change::Applied(node) => Existing::Node(name(&node), true),
             Change::Deleted(node) => Existing::Node(name(&node), false),
-        })]
-    })
-    .await;
+        });
+        if tracker.send(message).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// A change of the watched objects.
+#[derive(Debug)]
 enum Change {
     /// All objects.
     Listed(Vec<ObjectMeta>),
@@ -54,90 +80,47 @@ fn name(object: &ObjectMeta) -> Text {
     object.name.as_deref().unwrap_or_default().into()
 }
 
-/// Watches the objects of the kind `K`, and sends the messages of each change to the tracker. If the
-/// server may not list the objects, sends nothing. Then a namespace or a node has an activity only
+/// Watches the objects of the kind `K`. The first change is a list. The stream never ends. If the server
+/// may not list the objects, the stream has no changes. Then a namespace or a node has an activity only
 /// while operations are in flight there.
-async fn watch<K>(
-    client: Client,
-    tracker: mpsc::Sender<Message>,
-    mut messages_of: impl FnMut(Change) -> Vec<Message>,
-) where
+fn changes<K>(client: Client) -> impl Stream<Item = Change>
+where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
     let api: Api<PartialObjectMeta<K>> = Api::all(client);
-    let events = watcher(api, watcher::Config::default()).default_backoff();
-    let mut events = std::pin::pin!(events);
     let mut listed = Vec::new();
-    while let Some(event) = events.next().await {
-        let messages = match event {
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    events.filter_map(move |event| {
+        let change = match event {
             Ok(Event::Init) => {
                 listed.clear();
-                continue;
+                None
             }
             Ok(Event::InitApply(object)) => {
                 listed.push(object.metadata);
-                continue;
+                None
             }
-            Ok(Event::InitDone) => messages_of(Change::Listed(std::mem::take(&mut listed))),
-            Ok(Event::Apply(object)) => messages_of(Change::Applied(object.metadata)),
-            Ok(Event::Delete(object)) => messages_of(Change::Deleted(object.metadata)),
+            Ok(Event::InitDone) => Some(Change::Listed(std::mem::take(&mut listed))),
+            Ok(Event::Apply(object)) => Some(Change::Applied(object.metadata)),
+            Ok(Event::Delete(object)) => Some(Change::Deleted(object.metadata)),
             Err(error) => {
                 tracing::warn!(kind = %K::kind(&()), %error, "objects cannot be watched");
-                continue;
+                None
             }
         };
-        for message in messages {
-            if tracker.send(message).await.is_err() {
-                return;
-            }
-        }
-    }
+        std::future::ready(change)
+    })
 }
 
-/// The namespaces that exist according to the events of the watch so far. Before the first event,
-/// these are the namespaces that the new leader knew when it took over.
+/// The namespaces that exist according to the changes so far, with their UIDs. The UID distinguishes a
+/// namespace from an earlier or later namespace with the same name. It is None before the first list.
 #[derive(Debug)]
-struct SeenNamespaces(HashMap<Text, NamespaceIdentity>);
-
-/// Distinguishes a namespace from an earlier or later namespace with the same name:
-///
-/// - If both UIDs are known, the UIDs are compared. Creation times are less exact, because they
-///   have a resolution of one second.
-/// - If a UID is unknown, the creation times are compared.
-/// - If a creation time is also unknown, the namespaces count as the same.
-#[derive(Debug)]
-struct NamespaceIdentity {
-    uid: Option<String>,
-    created: Option<Timestamp>,
-}
-
-impl NamespaceIdentity {
-    fn of(namespace: &ObjectMeta) -> Self {
-        Self {
-            uid: namespace.uid.clone(),
-            created: namespace.creation_timestamp.as_ref().map(|time| time.0),
-        }
-    }
-
-    fn differs_from(&self, before: &Self) -> bool {
-        if self.uid.is_some() && before.uid.is_some() {
-            return self.uid != before.uid;
-        }
-        self.created.is_some() && before.created.is_some() && self.created != before.created
-    }
-}
+struct SeenNamespaces(HashMap<Text, Option<String>>);
 
 impl SeenNamespaces {
-    /// Creates the state before the first event. `first` contains the namespaces that the new
-    /// leader knew when it took over.
-    fn new(first: KnownNamespaces) -> Self {
-        let identity = |created| NamespaceIdentity { uid: None, created };
-        let known = first.into_iter();
-        Self(
-            known
-                .map(|(name, created)| (name.as_str().into(), identity(created)))
-                .collect(),
-        )
+    /// Creates the state before the first list, in which these namespaces are known.
+    fn new(known: HashSet<Text>) -> Self {
+        Self(known.into_iter().map(|name| (name, None)).collect())
     }
 
     /// Records a change. Returns the resulting messages to the tracker: the deletions and creations,
@@ -170,20 +153,14 @@ impl SeenNamespaces {
 
     fn record(&mut self, namespace: &ObjectMeta) -> Option<Message> {
         let name = name(namespace);
-        let identity = NamespaceIdentity::of(namespace);
-        let created = identity.created;
-        let before = self
-            .0
-            .get(&name)
-            .map(|before| identity.differs_from(before));
-        self.0.insert(name.clone(), identity);
-        match before {
-            Some(false) => None,
-            Some(true) => Some(Message::NamespaceDeleted {
+        let created = namespace.creation_timestamp.as_ref().map(|time| time.0);
+        match self.0.insert(name.clone(), namespace.uid.clone()) {
+            None => created.map(|created| Message::NamespaceCreated { name, created }),
+            Some(before) if before.is_none() || before == namespace.uid => None,
+            Some(_) => Some(Message::NamespaceDeleted {
                 name,
                 again: created,
             }),
-            None => created.map(|created| Message::NamespaceCreated { name, created }),
         }
     }
 }
@@ -195,6 +172,10 @@ fn gone_for_good(name: Text) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::Timestamp;
+    use serde_json::json;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Returns a namespace that was created `second` seconds after 1970. The UID of the namespace
     /// consists of its name and `second`.
@@ -207,14 +188,42 @@ mod tests {
         serde_json::from_value(metadata).expect("the test builds valid metadata")
     }
 
-    fn seen_at_takeover(all: &[(&str, i64)]) -> SeenNamespaces {
-        let time = |second| {
-            Timestamp::from_second(second).expect("the test uses small numbers of seconds")
+    fn seen_at_takeover(all: &[&str]) -> SeenNamespaces {
+        SeenNamespaces::new(all.iter().map(|name| (*name).into()).collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_incomplete_list_is_replaced() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let number = requests.fetch_add(1, Ordering::Relaxed);
+            let list = |node: &str, token: &str| {
+                json!({
+                    "apiVersion": "v1", "kind": "NodeList",
+                    "metadata": {"resourceVersion": "1", "continue": token},
+                    "items": [{"metadata": {"name": node}}],
+                })
+            };
+            let (code, body) = match number {
+                0 => (200, list("old", "next")),
+                // The continue token has expired.
+                1 => (
+                    410,
+                    json!({"kind": "Status", "apiVersion": "v1", "code": 410}),
+                ),
+                _ => (200, list("new", "")),
+            };
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let answer = http::Response::builder().status(code).body(body);
+            std::future::ready(answer)
+        });
+        let mut changes = pin!(changes::<Node>(Client::new(service, "default")));
+        let first = changes.next().await;
+        let Some(Change::Listed(nodes)) = first else {
+            panic!("the first change must be a list, but it is {first:?}");
         };
-        let all = all
-            .iter()
-            .map(|(name, second)| ((*name).to_owned(), Some(time(*second))));
-        SeenNamespaces::new(all.collect())
+        let names: Vec<Text> = nodes.iter().map(name).collect();
+        assert_eq!(names, [Text::from("new")]);
     }
 
     /// Formats the deletions and creations as `-name` (deleted), `-name+second` (deleted and created again) or
@@ -266,24 +275,19 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_recreated_before_the_watch_counts_as_deleted() {
-        let mut seen = seen_at_takeover(&[("a", 1), ("b", 1), ("c", 1)]);
+    fn the_first_list_shows_which_namespaces_were_deleted_before() {
+        let mut seen = seen_at_takeover(&["a", "b", "c"]);
         let list = [("a", 1), ("b", 2), ("d", 2)];
-        assert_eq!(take_list(&mut seen, &list), ["+d+2", "-b+2", "-c"]);
+        assert_eq!(take_list(&mut seen, &list), ["+d+2", "-c"]);
         assert!(
             take_list(&mut seen, &list).is_empty(),
             "an unchanged list must not yield messages"
         );
-    }
-
-    #[test]
-    fn a_deleted_namespace_is_detected_even_if_its_creation_time_is_unknown() {
-        let mut seen = SeenNamespaces::new([("a".to_owned(), None), ("b".to_owned(), None)].into());
-        assert_eq!(take_list(&mut seen, &[("a", 1)]), ["-b"]);
+        let list = [("a", 2), ("b", 2), ("d", 2)];
         assert_eq!(
-            take_list(&mut seen, &[("a", 2)]),
+            take_list(&mut seen, &list),
             ["-a+2"],
-            "the first list must record the creation time"
+            "the first list must record the UID"
         );
     }
 
@@ -296,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_namespace_recreated_within_a_second_is_recognized_by_its_uid() {
-        let mut seen = seen_at_takeover(&[("a", 1)]);
+        let mut seen = seen_at_takeover(&["a"]);
         let mut twin = namespace("a", 1);
         assert!(take_list(&mut seen, &[("a", 1)]).is_empty());
         twin.uid = Some("another".to_owned());
@@ -305,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_watch_reports_each_deletion_once() {
-        let mut seen = seen_at_takeover(&[("a", 1)]);
+        let mut seen = seen_at_takeover(&["a"]);
         take_list(&mut seen, &[("a", 1)]);
         let mut apply = |second| as_texts(seen.messages(Change::Applied(namespace("a", second))));
         assert!(

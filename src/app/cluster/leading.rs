@@ -11,13 +11,14 @@ use crate::config::{Common, Persistence, Serve};
 use crate::index::{ReadVersion, Scope};
 use crate::observe::{ClusterFeed, Connection, Discovery};
 use crate::persist::{self, ClusterStore, Persist, PersistSettings, UnsyncedRuleSets};
-use crate::takeover::{self, KnownNamespaces};
+use crate::takeover::{self, ListedNamespaces};
 use crate::telemetry::Metrics;
 use aggregated_apiserver::serve::Readiness;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use ifo_api::Text;
 use ifo_engine::track::Message;
-use kube::Client;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -60,9 +61,10 @@ impl LeaderSetup {
         );
         term.tasks
             .start("registration", registration.keep(self.readiness.clone()));
-        let (known_namespaces, known_namespaces_reader) = oneshot::channel();
+        let (listed_sender, listed) = oneshot::channel();
+        let (unlisted_sender, unlisted) = oneshot::channel();
         let tracker = term.tracker.clone();
-        let namespaces = watch_namespaces(client.clone(), known_namespaces_reader, tracker);
+        let namespaces = watch_namespaces(client.clone(), listed_sender, unlisted, tracker);
         term.tasks.start("namespaces", namespaces);
         let nodes = watch_nodes(client.clone(), term.tracker.clone());
         term.tasks.start("nodes", nodes);
@@ -80,7 +82,7 @@ impl LeaderSetup {
             self.persist(term, unsynced_rule_sets.subscribe());
         }
         PipelineInput {
-            restored: restore_operations(term, common, serve, client.clone(), known_namespaces),
+            restored: self.restore_operations(term, listed, unlisted_sender),
             resolve: Arc::new(Discovery::new(connection)),
             rule_sets: rule_sets::follow(client.clone()),
             status: Arc::new(StatusWriter::new(client)),
@@ -115,7 +117,7 @@ impl LeaderSetup {
                 retain_for: common.retain_for,
                 retain_max: common.retain_max,
             },
-            metrics: self.metrics.persistence(),
+            metrics: self.metrics.clone(),
             unsynced_rule_sets,
             stop: term.ending.clone(),
             verdict,
@@ -126,39 +128,37 @@ impl LeaderSetup {
             persist::keep_condition(client, API_SERVICE, verdicts, every).await;
         });
     }
-}
 
-/// Returns a future that sends the operations of earlier leaders to the tracker. The tracker turns
-/// detections into operations. The future then sends the [`KnownNamespaces`] to the channel
-/// `namespaces`.
-fn restore_operations(
-    term: &LeaderTerm,
-    common: &Common,
-    serve: &Serve,
-    client: Client,
-    namespaces: oneshot::Sender<KnownNamespaces>,
-) -> BoxFuture<'static, ()> {
-    // The listed entries are still up to date when the tracker receives them. In this term, only
-    // the tracker changes the index, and it receives the entries before its first change.
-    let listed = term
-        .operations
-        .list(&Scope::Everything, ReadVersion::Latest);
-    let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
-    let sources = takeover::TakeoverSources {
-        listed,
-        deleted: term.operations.deleted(),
-        persistence: serve.persistence == Persistence::Crs,
-        retain: common.retain || common.history_max > 0,
-        cluster_namespace: common.cluster_operations_namespace.as_str().into(),
-    };
-    let tracker = term.tracker.clone();
-    async move {
-        let (state, known) = takeover::initial_state(client, sources).await;
-        // A failed send is ignored. A send fails in two cases:
-        // - The term is ending. Then no task needs the messages any more.
-        // - The server keeps no completed operations and no records. Then no task receives `known`.
-        let _ = tracker.send(Message::Resume(Box::new(state))).await;
-        let _ = namespaces.send(known);
+    /// Returns a future that sends the operations of earlier leaders to the tracker. The tracker turns
+    /// detections into operations. `listed` receives the namespaces that exist. If the leader restores
+    /// the operations without them, the future sends the namespaces of these operations to `unlisted`.
+    fn restore_operations(
+        &self,
+        term: &LeaderTerm,
+        listed: oneshot::Receiver<ListedNamespaces>,
+        unlisted: oneshot::Sender<HashSet<Text>>,
+    ) -> BoxFuture<'static, ()> {
+        let Self { common, serve, .. } = self;
+        // The listed entries are still up to date when the tracker receives them. In this term, only
+        // the tracker changes the index, and it receives the entries before its first change.
+        let entries = term
+            .operations
+            .list(&Scope::Everything, ReadVersion::Latest);
+        let entries = entries.map(|(_, entries)| entries).unwrap_or_default();
+        let sources = takeover::TakeoverSources {
+            listed: entries,
+            deleted: term.operations.deleted(),
+            persistence: serve.persistence == Persistence::Crs,
+            retain: common.retain || common.history_max > 0,
+            cluster_namespace: common.cluster_operations_namespace.as_str().into(),
+        };
+        let (client, tracker) = (self.connection.client.clone(), term.tracker.clone());
+        async move {
+            let (state, names) = takeover::initial_state(client, sources, listed).await;
+            // A send fails only if the term is ending. Then no task needs the messages any more.
+            let _ = tracker.send(Message::Resume(Box::new(state))).await;
+            let _ = unlisted.send(names);
+        }
+        .boxed()
     }
-    .boxed()
 }
