@@ -20,6 +20,7 @@ use futures::{
 use ifo_api::{Gvr, Resolution, Source};
 use std::{
     collections::BTreeMap,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -45,14 +46,6 @@ struct FolderState {
     metrics: Arc<Metrics>,
 }
 
-/// The reason why a folder cannot be followed.
-#[derive(Debug, thiserror::Error)]
-pub enum FolderError {
-    /// The folder cannot be read, has too many files, or its files are too large in total.
-    #[error("{0}")]
-    Unreadable(String),
-}
-
 impl Folder {
     /// Reads the manifests (`.yaml`, `.yml`, `.json`) in `dir` and in the folders below it. Also
     /// returns a future that follows their changes and never ends. The caller must run this future
@@ -67,9 +60,9 @@ impl Folder {
     pub async fn open(
         dir: &Path,
         metrics: Arc<Metrics>,
-    ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), FolderError> {
+    ) -> io::Result<(Self, impl Future<Output = ()> + Send + 'static)> {
         let (scanner, first) = scan(Scanner::new(dir)).await;
-        let content = first.map_err(FolderError::Unreadable)?.unwrap_or_default();
+        let content = first.map_err(io::Error::other)?.unwrap_or_default();
         let (publish, content) = watch::channel(Arc::new(content));
         let folder = Self {
             inner: Arc::new(FolderState {

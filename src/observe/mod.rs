@@ -33,7 +33,7 @@ pub(crate) use backoff::Backoff;
 pub use cluster_feeds::ClusterFeed;
 pub use connection::{ConnectError, ConnectOptions, Connection, connect};
 pub use discovery::Discovery;
-pub use folder_feed::{Folder, FolderError};
+pub use folder_feed::Folder;
 
 use bytes::Bytes;
 use futures::{
