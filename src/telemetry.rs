@@ -20,7 +20,7 @@ pub use log::testing;
 pub use log::{LogFormat, log_panics, start_log};
 use metrics_macro::metrics;
 use operations::OperationMetrics;
-pub use persistence::PersistenceMetrics;
+use persistence::PersistenceMetrics;
 use process::ProcessMetricsReader;
 
 use ifo_api::activity::Activity;
@@ -143,7 +143,7 @@ pub struct Metrics {
     durations: DurationMetrics,
     operations: OperationMetrics,
     api: Arc<aggregated_apiserver::metrics::Metrics>,
-    persistence: Arc<PersistenceMetrics>,
+    persistence: PersistenceMetrics,
     process: ProcessMetricsReader,
 }
 
@@ -179,7 +179,7 @@ impl Metrics {
                 &mut registry,
                 "ifo",
             )),
-            persistence: Arc::new(PersistenceMetrics::new(&mut registry)),
+            persistence: PersistenceMetrics::register(&mut registry),
             process: ProcessMetricsReader::new(&mut registry),
             registry,
             read_index: OnceLock::new(),
@@ -312,13 +312,7 @@ impl Metrics {
             self.server.rule_sets.get_or_create(&labels).set(count);
         }
         self.api.refresh();
-        self.persistence.read();
         self.process.read();
-    }
-
-    /// Returns the metrics of persistence mode.
-    pub fn persistence(&self) -> Arc<PersistenceMetrics> {
-        self.persistence.clone()
     }
 }
 

@@ -43,7 +43,7 @@ pub use failure::StoreFailure;
 pub use queue::{PersistSettings, UnsyncedRuleSets, read_pages};
 
 use crate::index::{self, IndexEntry, IndexReader, ReadVersion, Rv};
-use crate::telemetry::PersistenceMetrics;
+use crate::telemetry::Metrics;
 use futures::{StreamExt as _, future, stream};
 use ifo_api::Text;
 use ifo_api::live::InFlightOperation;
@@ -72,8 +72,8 @@ pub struct Persist {
     pub store: Arc<dyn Store>,
     /// The settings that decide when and which operations are written.
     pub settings: PersistSettings,
-    /// The metrics of persistence mode.
-    pub metrics: Arc<PersistenceMetrics>,
+    /// The metrics of the server.
+    pub metrics: Arc<Metrics>,
     /// The names of the rule sets whose operations can be missing in the index.
     ///
     /// The value is None until each feed (the watch of one target) has listed its target or failed
@@ -101,7 +101,7 @@ impl Persist {
             () = stopped => {}
         }
         // This task sends no more writes, so the metrics must not show a backlog.
-        self.metrics.backlog(0, None);
+        self.metrics.persistence_backlog(0, Duration::ZERO);
     }
 
     /// Runs one round after the other. Returns after the first round that begins after the stop.
@@ -143,19 +143,24 @@ impl Persist {
     /// Compares the custom resources with the queue if a comparison is due. Then sends the writes that
     /// are due, until a failure concerns all objects.
     async fn write(&self, queue: &mut Queue, is_stopping: bool) {
+        let mut is_compared = true;
         if queue.is_comparison_due(Instant::now()) {
             match queue::list(&*self.store).await {
                 Ok(found) => queue.process_list(found, Instant::now()),
                 Err(failure) => {
-                    self.metrics.failed(failure.reason());
-                    return queue.process_list_failure(&failure, Instant::now());
+                    self.metrics.custom_resources_failed(failure.reason());
+                    queue.process_list_failure(&failure, Instant::now());
+                    is_compared = false;
                 }
             }
         }
         let now = Instant::now();
         let jobs = queue.due_jobs(is_stopping, now);
-        let (length, since) = queue.backlog(now);
-        self.metrics.backlog(length, since.map(Instant::into_std));
+        let (length, oldest) = queue.backlog(now);
+        self.metrics.persistence_backlog(length, oldest);
+        if !is_compared {
+            return;
+        }
         let is_failing = AtomicBool::new(false);
         let mut answers = stream::iter(jobs)
             .take_while(|_| future::ready(!is_failing.load(Ordering::Relaxed)))
@@ -168,8 +173,8 @@ impl Persist {
             match &result {
                 Ok(revision) => {
                     let is_applied = revision.is_some();
-                    self.metrics
-                        .written(if is_applied { "apply" } else { "delete" });
+                    let verb = if is_applied { "apply" } else { "delete" };
+                    self.metrics.custom_resource_written(verb);
                 }
                 Err(failure) => {
                     // `Invalid` concerns only this object. The messages of the verdict do not
@@ -177,7 +182,7 @@ impl Persist {
                     if matches!(failure, StoreFailure::Invalid(_)) {
                         tracing::warn!(name = %job.name, %failure, "an operation cannot be written");
                     }
-                    self.metrics.failed(failure.reason());
+                    self.metrics.custom_resources_failed(failure.reason());
                     is_failing.fetch_or(!failure.is_of_one_object(), Ordering::Relaxed);
                 }
             }

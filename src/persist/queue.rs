@@ -309,12 +309,12 @@ impl Queue {
         }
     }
 
-    /// Returns the number of custom resources whose write is due or running, and the earliest due
-    /// time of these writes.
-    pub fn backlog(&self, now: Instant) -> (usize, Option<Instant>) {
-        let due = self.entries.values().filter_map(|entry| entry.due);
-        let due = due.filter(|due| *due <= now);
-        (due.clone().count(), due.min())
+    /// Returns the number of custom resources whose write is due, and the time for which the oldest of
+    /// these writes has been waiting.
+    pub fn backlog(&self, now: Instant) -> (usize, Duration) {
+        let waiting = self.entries.values().filter_map(|entry| entry.due);
+        let waiting = waiting.filter_map(|due| now.checked_duration_since(due));
+        (waiting.clone().count(), waiting.max().unwrap_or_default())
     }
 
     /// Moves the next comparison to `time` if it is scheduled for a later time.

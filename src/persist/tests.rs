@@ -103,7 +103,7 @@ impl PersistFixture {
                 retain_for: Duration::from_hours(24),
                 retain_max: 100,
             },
-            metrics: metrics.persistence(),
+            metrics: metrics.clone(),
             unsynced_rule_sets: self.unsynced_rule_sets.subscribe(),
             stop: stop.clone(),
             verdict: sender,

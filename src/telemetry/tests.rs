@@ -47,10 +47,9 @@ fn metric_names_equal_the_documented_ones() {
     api.ca_bundle_is_current(true);
     api.review(ReviewKind::Token, Some(201), Duration::from_millis(3));
     api.review(ReviewKind::SubjectAccess, None, Duration::from_secs(10));
-    let persistence = metrics.persistence();
-    persistence.written("apply");
-    persistence.failed("missing");
-    persistence.backlog(1, None);
+    metrics.custom_resource_written("apply");
+    metrics.custom_resources_failed("missing");
+    metrics.persistence_backlog(1, Duration::ZERO);
     let text = metrics.render();
     check_documented(&text);
     for line in [

@@ -218,7 +218,7 @@ impl SimulatedPipeline {
                 retain_for: retention.map_or(Duration::ZERO, |it| it.age),
                 retain_max: retention.map_or(0, |it| it.max_count),
             },
-            metrics: self.metrics.persistence(),
+            metrics: self.metrics.clone(),
             unsynced_rule_sets,
             stop: stop.clone(),
             verdict: watch::Sender::new(None),
