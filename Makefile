@@ -13,7 +13,7 @@ CONTROL_PLANE = $$(tests/control-plane/build)
 # End-to-end tests wait for most of their time. So three times as many tests run as there are processors.
 export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 
-.PHONY: help build demo test browser bench-ui pictures test-full monitoring attack simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions instructions-rules cel-answers fuzz docker-build install-plugin
+.PHONY: help build demo test browser bench-ui pictures test-full monitoring attack simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests docs bench instructions cel-answers fuzz docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -92,9 +92,6 @@ bench: ## Run the benchmarks
 
 instructions: ## Count the instructions of two paths and compare; RECORD=1 records the counts
 	$(CARGO) bench --locked $(FEATURES) --profile instructions --bench instructions -- $(if $(RECORD),record,compare)
-
-instructions-rules: ## Count the instructions of each shipped rule
-	$(CARGO) bench --locked $(FEATURES) --profile instructions --bench instructions -- rules
 
 cel-answers: ## Record Kubernetes' answers to the expressions of the CEL tests again
 	tests/cel-oracle/update

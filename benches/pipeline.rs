@@ -1,19 +1,12 @@
-//! Measures the processor time that the server needs for one change of an object, and for one list.
-//! Together, the benchmarks cover all steps from the JSON of an object until all clients have
-//! received the operation. Lists and watches call the HTTP routes directly, so no network is
-//! involved.
+//! Measures the processor time that the server needs for one evaluation of an object, for one change of
+//! an operation and for changes of activities, and the memory of operations and activities.
 //!
 //! The measured time is the processor time of this process, so that other processes do not
 //! influence the result. `docs/performance.md` has the goals. `benches/cluster` measures the server
 //! together with a kube-apiserver.
 
-mod serving;
-
-use axum::Router;
-use axum::body::Body;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use http_body_util::BodyExt as _;
 use ifo::clock;
 use ifo::index::{self, Bounds, IndexReader, ReadVersion, VersionAssignment, Writer};
 use ifo::telemetry::Metrics;
@@ -30,16 +23,11 @@ use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
 
 const VIRTUAL_MACHINE: &str = include_str!("../tests/fixtures/objects/virtualmachine.json");
 const KUBEVIRT: &str = include_str!("../tests/fixtures/objects/kubevirt.json");
-const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
-const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 /// Number of operations in the benchmarks of memory, commits and lists.
 const OPERATIONS: usize = 10_000;
-/// Number of watches that receive a change.
-const WATCHERS: usize = 1_000;
 /// The limits of the index's ring buffer of changes, as in the server.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
@@ -162,57 +150,6 @@ const MACHINE_RULES: [(&str, &str); 6] = [
     ),
 ];
 
-/// Returns eight rules for a `KubeVirt`. Most rules check several conditions of the object.
-fn kubevirt_rules() -> Vec<(&'static str, &'static str)> {
-    macro_rules! is {
-        ($kind:literal) => {
-            concat!(
-                "object.status.conditions.exists(c, c.type == '",
-                $kind,
-                "' && c.status == 'True')"
-            )
-        };
-    }
-    macro_rules! all {
-        ($($sign:literal $kind:literal),*) => {
-            concat!("has(object.status.conditions)" $(, " && ", $sign, is!($kind))*)
-        };
-    }
-    vec![
-        (
-            "Deploying",
-            all!("!" "Available", "" "Progressing", "!" "Degraded"),
-        ),
-        (
-            "Reconciling",
-            all!("" "Available", "" "Progressing", "!" "Degraded"),
-        ),
-        (
-            "ReconcilingDegraded",
-            all!("" "Available", "" "Progressing", "" "Degraded"),
-        ),
-        (
-            "Healing",
-            all!("!" "Available", "" "Progressing", "" "Degraded"),
-        ),
-        (
-            "Failing",
-            all!("!" "Available", "!" "Progressing", "" "Degraded"),
-        ),
-        ("Deleting", "has(object.metadata.deletionTimestamp)"),
-        (
-            "Upgrading",
-            "has(object.status.observedKubeVirtVersion) && \
-             object.status.observedKubeVirtVersion != object.status.targetKubeVirtVersion",
-        ),
-        (
-            "UpdateRollingOut",
-            "has(object.status.outdatedVirtualMachineInstanceWorkloads) && \
-             object.status.outdatedVirtualMachineInstanceWorkloads > 0",
-        ),
-    ]
-}
-
 fn decode_and_evaluate(book: &RuleBook, json: &[u8], metrics: &Metrics) -> Evaluation {
     let doc = Doc::parse(json, &book.projection).expect("the fixture is an object");
     evaluate(book, &doc, Timestamp::UNIX_EPOCH, metrics).expect("the fixture has a name")
@@ -229,11 +166,6 @@ fn evaluation(c: &mut Criterion<ProcessorTime>) {
             "VirtualMachine, 6 bare rules",
             bare_rule_book("VirtualMachine", &MACHINE_RULES),
             VIRTUAL_MACHINE,
-        ),
-        (
-            "KubeVirt, 8 bare rules",
-            bare_rule_book("KubeVirt", &kubevirt_rules()),
-            KUBEVIRT,
         ),
         (
             "VirtualMachine, shipped rules, one matches",
@@ -496,91 +428,9 @@ fn track(c: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-/// Reads a body to its end. Returns its length in bytes.
-async fn read_to_end(mut body: Body) -> usize {
-    let mut bytes = 0;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.expect("the body must not fail");
-        bytes += frame.data_ref().map_or(0, bytes::Bytes::len);
-    }
-    bytes
-}
-
-/// Measures a list of all operations.
-fn list(c: &mut Criterion<ProcessorTime>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("the runtime can start threads");
-    let (_pipeline, reader) = Pipeline::with_operations(OPERATIONS);
-    let router = serving::router(reader);
-    let mut group = c.benchmark_group("list of 10k");
-    for (name, accept, encoding) in [
-        ("JSON", "application/json", "identity"),
-        ("JSON, gzip", "application/json", "gzip"),
-        ("Table", TABLE, "identity"),
-        ("Table, gzip", TABLE, "gzip"),
-    ] {
-        let list = async || read_to_end(serving::get(&router, LIVE, accept, encoding).await).await;
-        // Criterion computes the throughput from the number of bytes that are sent. With gzip,
-        // these are the compressed bytes.
-        let size = runtime.block_on(list());
-        group.throughput(Throughput::Bytes(size as u64));
-        group.bench_function(name, |b| b.iter(|| runtime.block_on(list())));
-    }
-    group.finish();
-}
-
-/// Measures the time from a change until the last watch has received the event of this change.
-fn fan_out(c: &mut Criterion<ProcessorTime>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("the runtime can start threads");
-    let mut group = c.benchmark_group("1k watchers");
-    group.sample_size(20);
-    for (name, accept) in [("JSON", "application/json"), ("Table", TABLE)] {
-        let (mut pipeline, reader) = Pipeline::with_operations(1);
-        let path = format!("{LIVE}?watch=1&resourceVersion={}", reader.head());
-        let router = Router::clone(&serving::router(reader));
-        let (sender, mut receiver) = mpsc::channel::<usize>(WATCHERS);
-        for _ in 0..WATCHERS {
-            let (router, path, sender) = (router.clone(), path.clone(), sender.clone());
-            runtime.spawn(async move {
-                let mut body = serving::get(&router, &path, accept, "identity").await;
-                while let Some(Ok(frame)) = body.frame().await {
-                    let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
-                    if sender.send(bytes).await.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        let mut turn = 0;
-        group.bench_function(name, |b| {
-            b.iter_custom(|times| {
-                let mut took = Duration::ZERO;
-                for _ in 0..times {
-                    let message = pipeline.event(0, ["Running", "Migrating"][turn % 2]);
-                    turn += 1;
-                    let start = ProcessorTime::now();
-                    pipeline.process(message);
-                    for _ in 0..WATCHERS {
-                        black_box(receiver.blocking_recv());
-                    }
-                    took += ProcessorTime::since(start);
-                }
-                took
-            });
-        });
-    }
-    group.finish();
-}
-
 criterion_group! {
     name = benches;
     config = Criterion::default().with_measurement(ProcessorTime);
-    targets = memory, activities, evaluation, track, list, fan_out
+    targets = memory, activities, evaluation, track
 }
 criterion_main!(benches);

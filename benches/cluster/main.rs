@@ -3,8 +3,8 @@
 //!
 //! The benchmarks measure the duration of the start, the memory, the processor time for each event
 //! of a subject, and the latency of operations. They also measure the duration of lists, and the
-//! costs of many watchers, of hostile rule sets (which have expensive expressions), and of several
-//! replicas. The benchmarks need a control plane that nothing else uses:
+//! costs of many watchers and of hostile rule sets (which have expensive expressions). The benchmarks
+//! need a control plane that nothing else uses:
 //!
 //! ```text
 //! program=$(tests/control-plane/build); "$program" run --detach --dir DIR
@@ -13,12 +13,11 @@
 //!
 //! | variable | default | meaning |
 //! | --- | --- | --- |
-//! | `IFO_BENCH_PARTS` | all | the measured parts: `start`, `load`, `records`, `operations`, `list`, `watchers`, `hostile`, `replicas`, `failover` |
+//! | `IFO_BENCH_PARTS` | all | the measured parts: `start`, `load`, `records`, `operations`, `list`, `watchers`, `hostile` |
 //! | `IFO_BENCH_SUBJECTS` | 5000 | number of subjects. A subject has at most one operation |
 //! | `IFO_BENCH_RATE` | 300 | number of updates per second |
 //! | `IFO_BENCH_SECONDS` | 20 | duration of each load in seconds |
 //! | `IFO_BENCH_WATCHERS` | 1000 | number of watches in the part `watchers` |
-//! | `IFO_BENCH_KILLS` | 50 | number of times that the part `failover` kills the leader |
 //! | `IFO_BENCH_SERVER` | the server of this build | path of the measured program |
 
 mod api_client;
@@ -26,7 +25,6 @@ mod bare_watch;
 mod hostile_rule_sets;
 mod latency;
 mod list_duration;
-mod replicas;
 mod server;
 mod watchers;
 
@@ -146,16 +144,10 @@ impl Bench {
         if single_server.into_iter().any(is_selected) {
             self.measure_single_server().await?;
         }
-        if is_selected("replicas") {
-            replicas::measure_cost(self).await?;
-        }
-        if is_selected("failover") {
-            replicas::measure_failover(&self.api, number("IFO_BENCH_KILLS", 50)?).await?;
-        }
         Ok(())
     }
 
-    /// Measures a server without other replicas.
+    /// Measures a running server.
     async fn measure_single_server(&self) -> anyhow::Result<()> {
         let server = MeasuredServer::start(&self.api).await?;
         let synced = Instant::now();

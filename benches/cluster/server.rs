@@ -38,29 +38,12 @@ impl fmt::Display for Memory {
 }
 
 impl MeasuredServer {
-    /// Starts a server without other replicas.
     pub async fn start(api: &Api) -> anyhow::Result<Self> {
-        Self::start_with(api, |_| {}).await
-    }
-
-    /// Starts one of several replicas. The replica gets `pod` as the UID of its Pod, although it
-    /// does not run in a Pod.
-    pub async fn start_replica(api: &Api, pod: &str) -> anyhow::Result<Self> {
-        let configure = |command: &mut Command| {
-            command.arg("--leader-elect");
-            command.env("POD_IP", "127.0.0.1").env("POD_UID", pod);
-        };
-        Self::start_with(api, configure).await
-    }
-
-    async fn start_with(api: &Api, configure: impl Fn(&mut Command)) -> anyhow::Result<Self> {
         let program = std::env::var_os("IFO_BENCH_SERVER")
             .map_or_else(|| env!("CARGO_BIN_EXE_ifo-apiserver").into(), PathBuf::from);
         let file = std::env::temp_dir().join(format!("ifo-bench-{}.port", std::process::id()));
         let start = Instant::now();
-        let mut command = Command::new(&program);
-        configure(&mut command);
-        let child = command
+        let child = Command::new(&program)
             .args(["--secure-port=0", "--bind-address=127.0.0.1"])
             .arg("--kubeconfig")
             .arg(&api.kubeconfig)
@@ -112,13 +95,6 @@ impl MeasuredServer {
         let file = std::env::temp_dir().join(name);
         std::fs::write(&file, serde_json::to_vec(&kubeconfig)?)?;
         Api::connect(file).await
-    }
-
-    /// Kills the process with SIGKILL.
-    pub fn kill(&mut self) -> anyhow::Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
     }
 
     /// Registers the server in the APIService. Waits until the kube-apiserver forwards requests to

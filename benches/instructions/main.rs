@@ -11,7 +11,6 @@
 //! ```text
 //! make instructions             compare the counts with the recorded figures
 //! make instructions RECORD=1    record the counts as the new figures
-//! make instructions-rules       print the count of each shipped rule
 //! ```
 //!
 //! For each path, this program starts itself under callgrind, a tool of valgrind. Callgrind counts
@@ -19,9 +18,7 @@
 
 mod paths;
 mod recorded_figures;
-#[path = "../serving/mod.rs"]
 mod serving;
-mod shipped_rules;
 
 use anyhow::{Context as _, bail, ensure};
 use paths::{COUNTED_SECTION, PATHS};
@@ -47,11 +44,6 @@ fn main() -> anyhow::Result<ExitCode> {
     match arguments.as_slice() {
         ["compare"] => compare(),
         ["record"] => record(),
-        ["rules"] => count_shipped_rules(),
-        ["run-rule", file, index] => {
-            println!("{}", shipped_rules::run(Path::new(file), index.parse()?)?);
-            Ok(ExitCode::SUCCESS)
-        }
         ["run", name] => {
             let path = PATHS.iter().find(|path| path.name == *name);
             let path = path.with_context(|| format!("there is no path named {name:?}"))?;
@@ -64,7 +56,7 @@ fn main() -> anyhow::Result<ExitCode> {
             println!("instructions: skipped, because `make instructions` runs this benchmark");
             Ok(ExitCode::SUCCESS)
         }
-        other => bail!("the argument is `compare`, `record` or `rules`, not {other:?}"),
+        other => bail!("the argument is `compare` or `record`, not {other:?}"),
     }
 }
 
@@ -172,19 +164,6 @@ fn count(arguments: &[&str], profile: &Path) -> anyhow::Result<u64> {
     })?;
     ensure!(items > 0, "{name}: there are no items");
     Ok((collected + items / 2) / items)
-}
-
-/// Prints the number of instructions for one evaluation of each shipped rule.
-fn count_shipped_rules() -> anyhow::Result<ExitCode> {
-    for file in shipped_rules::files()? {
-        for (index, rule) in shipped_rules::read(&file)?.iter().enumerate() {
-            let file = file.to_string_lossy();
-            let arguments = ["run-rule", &file, &index.to_string()];
-            let counted = count(&arguments, &profile_file("rule"))?;
-            println!("{counted:>8} {file} {}", rule.operation);
-        }
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the path of the file into which callgrind writes the number of instructions of each

@@ -1,5 +1,4 @@
-//! Builds the server's HTTP routes without a listener, and sends requests to them. The benchmarks
-//! `pipeline` and `instructions` use this module.
+//! Builds the server's HTTP routes without a listener, and sends requests to them.
 
 use aggregated_apiserver::serve::{self, Limits, Readiness, ServerParameters, VersionInfo};
 use axum::Router;
