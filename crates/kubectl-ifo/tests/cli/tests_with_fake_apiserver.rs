@@ -387,7 +387,7 @@ fn the_missing_right_is_that_on_the_served_resource() {
             _ => refuse(request),
         });
         let refused = execute(plugin(address).arg("list"));
-        refused.says_first(&format!("error: you may not list {resource}"));
+        refused.says_first(format!("error: you may not list {resource}"));
     }
 }
 
