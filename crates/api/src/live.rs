@@ -335,6 +335,10 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "int64"))]
     pub duration_seconds: Option<u64>,
+    /// Time since which the operation waited for its start (metadata.creationTimestamp), if the
+    /// product distinguishes the two. The server sets it at the start of the operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_at: Option<Time>,
     /// Source of the start time (metadata.creationTimestamp).
     pub start_time_source: StartTimeSource,
     /// Time of the last known detection of the operation. The server updates this time when the

@@ -59,6 +59,9 @@ pub struct RecordStatus {
     /// Names of the nodes that the operation touched, if the rule set yields them.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub nodes: Arc<[Text]>,
+    /// Time since which the operation waited for its start, if the product distinguishes the two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_at: Option<Time>,
     /// Start of the operation.
     pub started: Time,
     /// Source of the start time.

@@ -299,6 +299,12 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub started_at: Option<String>,
+    /// CEL expression that yields the time since which the operation waited for its start, such as
+    /// the time of the request: a timestamp or an RFC 3339 string. It is evaluated once, when the
+    /// operation starts. A time after the start is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub queued_at: Option<String>,
     /// CEL expression that yields the identity of this run of the operation, a string such as the
     /// UID of a migration. When the identity changes, the operation ends and a new one starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,13 +34,14 @@ pub(super) enum OperationColumn {
     Reason,
     Started,
     Completed,
+    Queued,
     Duration,
     Message,
 }
 
 use OperationColumn::{
     Age, Completed, Component, Duration, Estimate, Expected, Initiator, Message, Name, Namespace,
-    Nodes, Operation, Progress, Reason, RuleSet, Started, State, Subject,
+    Nodes, Operation, Progress, Queued, Reason, RuleSet, Started, State, Subject,
 };
 
 /// The columns of normal output, from left to right.
@@ -88,6 +89,7 @@ impl OperationColumn {
             Reason => "REASON",
             Started => "STARTED",
             Completed => "COMPLETED",
+            Queued => "QUEUED",
             Duration => "DURATION",
             Message => "MESSAGE",
         }
@@ -114,6 +116,7 @@ impl OperationColumn {
             Nodes => operation.nodes.join(","),
             Started => time(operation.started),
             Completed => time(operation.completed),
+            Queued => operation.in_queue.map(seconds_text).unwrap_or_default(),
             Duration => operation.duration().map(seconds_text).unwrap_or_default(),
             Operation | Name | Component | RuleSet | Initiator | Reason | Message => {
                 return one_line(self.field(operation));
@@ -133,7 +136,7 @@ impl OperationColumn {
             Reason => &operation.reason,
             Message => &operation.message,
             Namespace | Subject | State | Progress | Age | Expected | Estimate | Nodes
-            | Started | Completed | Duration => "",
+            | Started | Completed | Queued | Duration => "",
         }
     }
 
@@ -146,6 +149,7 @@ impl OperationColumn {
         match self {
             Age | Started => a.started.cmp(&b.started),
             Completed => a.completed.cmp(&b.completed),
+            Queued => a.in_queue.cmp(&b.in_queue),
             Duration => a.duration().cmp(&b.duration()),
             Progress => b.progress.cmp(&a.progress),
             State => (attention(a), rank(a)).cmp(&(attention(b), rank(b))),

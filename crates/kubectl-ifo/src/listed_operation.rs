@@ -95,6 +95,8 @@ pub(super) struct ListedOperation {
     /// Start time. If the object has no start time, this field has its creation time. None if both
     /// are missing.
     pub(super) started: Option<Timestamp>,
+    /// Seconds for which the operation waited for its start. None if they are unknown.
+    pub(super) in_queue: Option<u64>,
     /// Completion time. None for an operation in flight.
     pub(super) completed: Option<Timestamp>,
     /// Names of the nodes that the operation touches.
@@ -166,6 +168,10 @@ impl ListedOperation {
         let state = states.into_iter().find(|it| !it.is_empty());
         let live_uid: Option<String> = object.get("/status/liveUID");
         let started: Option<Timestamp> = object.get("/status/started");
+        let started = started.or_else(|| object.get("/metadata/creationTimestamp"));
+        let queued: Option<Timestamp> = object.get("/status/queuedAt");
+        let in_queue = queued.zip(started);
+        let in_queue = in_queue.map(|(from, to)| to.as_second() - from.as_second());
         let work: Option<String> = object.get("/spec/work");
         Ok(Self {
             namespace: object.get("/metadata/namespace"),
@@ -186,7 +192,8 @@ impl ListedOperation {
             reason: object.get("/status/reason"),
             message: object.get("/status/message"),
             progress: object.get("/status/progress"),
-            started: started.or_else(|| object.get("/metadata/creationTimestamp")),
+            started,
+            in_queue: in_queue.and_then(|it| it.try_into().ok()),
             completed: object.get("/status/completed"),
             nodes: object.get("/status/nodes"),
             state_since: object.get("/status/stateSince"),

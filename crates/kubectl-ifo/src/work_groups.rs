@@ -39,6 +39,7 @@
 //! | usual duration | the root; if it has none, the longest usual duration of all members |
 //! | estimated completion | the latest estimated completion of the members in flight |
 //! | initiator | the root; if its is unknown, the first member with an initiator |
+//! | time in the queue | the longest of all members |
 //! | nodes | the nodes of all members |
 //! | overdue, stalled | true if a member in flight is overdue or stalled |
 
@@ -404,6 +405,7 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     let mut initiators = members.iter().map(|it| &it.initiator);
     let initiator = initiators.find(|it| !it.is_empty());
     line.initiator = initiator.cloned().unwrap_or_default();
+    line.in_queue = members.iter().filter_map(|it| it.in_queue).max();
     line.expected = root.expected.clone().or_else(longest);
     line.estimated_completion = by_rank
         .iter()

@@ -28,36 +28,40 @@ async fn patch(cluster: &TestCluster, namespace: &str, name: &str, status: &Valu
 
 /// A user chooses the name of the disk, so that it would be several commands without quotes.
 #[test]
-fn the_initiator_is_selectable_and_the_command_to_stop_is_quoted() {
+fn the_initiator_is_selectable_the_request_stays_and_the_command_to_stop_is_quoted() {
     shared(async |cluster| {
         let namespace = cluster.namespace("initiator").await;
         let fields = json!({
             "initiator": "object.status.by",
+            "queuedAt": "object.status.requested",
             "cancel": "['virtctl', 'removevolume', object.metadata.name, '--volume-name', object.status.disk]",
         });
         cluster.ready_rule_set(&with(namespace, &fields)).await;
         for (name, by) in [("a", "ann"), ("b", "bob")] {
             let machine = json!({
                 "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": name},
-                "status": {"printableStatus": "Migrating", "by": by, "disk": "d'; rm -rf $HOME #"},
+                "status": {"printableStatus": "Migrating", "by": by, "disk": "d'; rm -rf $HOME #",
+                           "requested": "2020-01-01T00:00:00Z"},
             });
             cluster.create(&VM, Some(namespace), &machine).await;
         }
         let both = [("a", "Migrating"), ("b", "Migrating")];
         let operations = cluster.until_operations(namespace, &both).await;
         assert_eq!(operations[0]["spec"]["initiator"], "ann");
+        assert_eq!(operations[0]["status"]["queuedAt"], "2020-01-01T00:00:00Z");
         assert_eq!(
             operations[0]["status"]["cancel"],
             r"virtctl removevolume a --volume-name 'd'\''; rm -rf $HOME #'"
         );
-        // The initiator of the start stays, and the command follows the object.
-        let later = json!({"by": "eve", "disk": "e"});
+        // The initiator and the request of the start stay, and the command follows the object.
+        let later = json!({"by": "eve", "disk": "e", "requested": "2021-01-01T00:00:00Z"});
         patch(cluster, namespace, "a", &later).await;
         eventually("the command changes", async || {
             let now = cluster.until_operations(namespace, &both).await.remove(0);
             let command = "virtctl removevolume a --volume-name e";
             ok_if(now["status"]["cancel"] == command, &now)?;
-            ok_if(now["spec"]["initiator"] == "ann", &now)
+            ok_if(now["spec"]["initiator"] == "ann", &now)?;
+            ok_if(now["status"]["queuedAt"] == "2020-01-01T00:00:00Z", &now)
         })
         .await;
         let get = ["get", "ifos", "-n", namespace, "-o", "wide"];

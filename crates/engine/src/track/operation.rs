@@ -84,6 +84,8 @@ pub struct Operation {
     instance: Option<Text>,
     /// Who or what started the operation, as the rule yielded it at the start.
     initiator: Option<Text>,
+    /// Time since which the operation waited for its start, as the rule yielded it at the start.
+    queued: Option<Timestamp>,
     /// Names for the field `detectedBy`: the rule sets that detect the operation, or that detected
     /// it last.
     detected_by: Vec<Text>,
@@ -167,6 +169,7 @@ impl Operation {
             left_selection: false,
             instance: primary.values.instance.clone(),
             initiator: primary.values.initiator.clone(),
+            queued: primary.values.queued.filter(|it| *it <= start.at),
             primary,
             state: State::Progressing,
             yielded,

@@ -32,7 +32,7 @@ fn object() -> Value {
         "status": {
             "phase": "Active", "state": "Failing", "reason": "NoRoom",
             "message": "no node\nhas room", "progress": 45, "cancel": "kubectl delete vmim 'a b'",
-            "startTimeSource": "Expression", "lastDetected": "2026-01-01T11:59:30Z",
+            "queuedAt": "2026-01-01T11:55:30Z", "startTimeSource": "Expression", "lastDetected": "2026-01-01T11:59:30Z",
             "detectedBy": ["vm-rules", "others"], "subjectGeneration": 7,
             "conditions": [
                 {"type": "Progressing", "status": "True", "reason": "NoRoom",
@@ -118,6 +118,7 @@ fn describe_shows_all_fields_the_rule_and_events() {
     for line in [
         "Name: web-migrating-3f9c2a1b5e6d7f80",
         "Initiator: ann",
+        "Queued: 90s",
         "To Stop It: kubectl delete vmim 'a b'",
         "ruleSet: vm-rules",
         "apiVersion: kubevirt.io/v1",

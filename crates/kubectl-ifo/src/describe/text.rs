@@ -6,6 +6,7 @@ use super::OperationDescription;
 use super::events;
 use crate::colors::Paint;
 use crate::columns;
+use crate::listed_operation::seconds_text;
 use crate::output::{TerminalText, table};
 use crate::plain_text::{ago, one_line, pad};
 use jiff::Timestamp;
@@ -54,6 +55,8 @@ fn describe(
     line(text, 0, "Expected", &operation.usual_duration_and_source());
     line(text, 0, "Time Left", &operation.time_left(now));
     line(text, 0, "Initiator", &operation.initiator);
+    let in_queue = operation.in_queue.map(seconds_text);
+    line(text, 0, "Queued", &in_queue.unwrap_or_default());
     line(text, 0, "To Stop It", &operation.cancel);
     line(text, 0, "Name", &operation.name);
     field(text, 0, "Namespace", &metadata["namespace"], now);

@@ -99,8 +99,9 @@ const COLUMNS: [OperationColumn; 7] = [
 ];
 
 /// The further columns of `-o wide`, before the message.
-const WIDE: [OperationColumn; 7] = [
+const WIDE: [OperationColumn; 8] = [
     OperationColumn::Started,
+    OperationColumn::Queued,
     OperationColumn::Initiator,
     OperationColumn::Reason,
     OperationColumn::Nodes,

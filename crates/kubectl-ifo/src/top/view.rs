@@ -8,7 +8,7 @@ use crate::output::{TerminalText, TextStyle};
 use crate::plain_text::{ago, one_line, pad};
 use OperationColumn::{
     Age, Completed, Component, Estimate, Expected, Initiator, Message, Name, Nodes, Operation,
-    Progress, Reason, RuleSet, Started, State,
+    Progress, Queued, Reason, RuleSet, Started, State,
 };
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -19,9 +19,9 @@ use ratatui::widgets::{List, ListItem, ListState, Paragraph, Widget as _, Wrap};
 use std::sync::Arc;
 
 /// The fields of the detail page, from top to bottom.
-const FIELDS: [OperationColumn; 15] = [
-    Operation, State, Progress, Message, Reason, Initiator, Age, Started, Completed, Expected,
-    Estimate, Nodes, Component, RuleSet, Name,
+const FIELDS: [OperationColumn; 16] = [
+    Operation, State, Progress, Message, Reason, Initiator, Age, Queued, Started, Completed,
+    Expected, Estimate, Nodes, Component, RuleSet, Name,
 ];
 
 /// Width of the column with the names of fields and keys, in terminal columns.

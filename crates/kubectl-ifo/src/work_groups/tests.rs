@@ -292,11 +292,13 @@ fn markers_the_usual_duration_and_the_initiator_come_from_any_member() {
     operations[1].expected = Some(expected(10));
     operations[2].expected = Some(expected(300));
     operations[2].initiator = "ann".to_owned();
+    (operations[1].in_queue, operations[2].in_queue) = (Some(7), Some(9));
     operations[2].conditions = vec![condition("Stalled", "True")];
     let line = only_line(&operations);
     assert_eq!(line.marked_state(), "Progressing (stalled)");
     assert_eq!(line.usual_duration(), "limit 5m");
     assert_eq!(line.initiator, "ann");
+    assert_eq!(line.in_queue, Some(9));
     operations[3].expected = Some(expected(200));
     assert_eq!(only_line(&operations).usual_duration(), "limit 3m20s");
 }

@@ -22,8 +22,9 @@ pub fn record(number: usize, minute: usize, outcome: &str) -> Value {
     record["kind"] = json!("OperationRecord");
     record["metadata"]["uid"] = json!(format!("uid-{number}"));
     record["metadata"]["labels"] = json!({"team": if number == 1 { "a" } else { "b" }});
+    record["spec"]["initiator"] = json!("ann");
     record["status"] = json!({
-        "outcome": outcome, "reason": "Done", "message": format!("message {number}"),
+        "queuedAt": "2025-12-31T23:59:18Z", "outcome": outcome, "reason": "Done", "message": format!("message {number}"),
         "started": "2026-01-01T00:00:00Z", "startTimeSource": "Detected",
         "completed": format!("2026-01-01T00:{minute:02}:00Z"), "durationSeconds": minute * 60,
         "nodes": [format!("worker-{number}")],
@@ -101,10 +102,9 @@ shop        VirtualMachine/vm-1   Migrating   Succeeded   2026-01-01T00:01:00Z  
         assert_eq!(output.stdout, names.concat(), "{args:?}: {}", output.stderr);
     }
     let wide = run(&["--failed", "-o", "wide"]).stdout;
-    assert!(
-        wide.contains("message 2") && wide.contains("worker-2"),
-        "{wide}"
-    );
+    for part in ["message 2", "worker-2", "INITIATOR", "ann", "QUEUED", "42s"] {
+        assert!(wide.contains(part), "{part}: {wide}");
+    }
     let json = run(&["-o", "json", "--failed"]).json();
     assert_eq!(json["items"][0]["kind"], "OperationRecord");
     let recent = run(&["--since", "1h"]);

@@ -28,6 +28,8 @@ pub struct RuleValues {
     pub progress: Option<u8>,
     /// Start time that the rule's `startedAt` yields. None if the rule yields no start time.
     pub started: Option<Timestamp>,
+    /// Time since which the operation waited for its start. Clients see only the value at the start.
+    pub queued: Option<Timestamp>,
     /// Result of the rule's `instance`, which identifies one run of the operation.
     pub instance: Option<Text>,
     /// Key of the piece of work that the operation belongs to. Operations with the same key, on any
@@ -70,6 +72,7 @@ impl RuleValues {
             only_continues: _,
             state: _,
             started: _,
+            queued: _,
             instance: _,
             initiator: _,
             expected: _,

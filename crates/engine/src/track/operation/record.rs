@@ -39,6 +39,7 @@ impl Operation {
                     _ => values.progress,
                 },
                 nodes: values.nodes.clone(),
+                queued_at: self.queued.map(whole_second),
                 started: whole_second(self.start),
                 start_time_source: self.start_source,
                 completed: whole_second(until),

@@ -168,6 +168,7 @@ impl Restored {
             left_selection: false,
             instance: primary.values.instance.clone(),
             initiator: primary.values.initiator.clone(),
+            queued: primary.values.queued.filter(|it| *it <= start),
             // Clients see the old state until the first evaluation.
             state: primary.state(),
             yielded: Yielded::first(&primary, Observed::now(now.steady)),

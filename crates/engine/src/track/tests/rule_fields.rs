@@ -428,7 +428,34 @@ fn the_initiator_of_the_start_stays_and_the_command_to_stop_changes() {
 }
 
 #[test]
-fn the_record_has_the_initiator_and_a_completed_operation_no_command() {
+fn the_time_of_the_request_stays_and_is_not_after_the_start() {
+    const RULES: &str =
+        "rules:\n- {operation: Moving, expression: 'true', queuedAt: object.requested}";
+    let object = |requested: &str| json!({ "requested": requested });
+    let queued = |fixture: &TrackerFixture| {
+        let queued = fixture.only_operation().status.queued_at;
+        queued.map(|it| it.0.to_string())
+    };
+    let mut fixture = fixture_with_rule_set(RULES);
+    fixture.apply_object(object("2026-11-21T09:59:00.7Z"));
+    let expected = Some("2026-11-21T09:59:00Z".to_owned());
+    assert_eq!(queued(&fixture), expected);
+    fixture.apply_object(object("2026-11-21T09:58:00Z"));
+    for mut restored in [fixture.restarted(SECOND), fixture.taken_over(SECOND)] {
+        assert_eq!(queued(&restored), expected);
+        restored.set_rule_set(RULES);
+        restored.send_event(FeedEvent::Reset);
+        restored.apply_object(object("2026-11-21T09:58:00Z"));
+        restored.send_event(FeedEvent::Synced { missing: None });
+        assert_eq!(queued(&restored), expected);
+    }
+    let mut fixture = fixture_with_rule_set(RULES);
+    fixture.apply_object(object("2026-11-21T10:00:01Z"));
+    assert_eq!(queued(&fixture), None);
+}
+
+#[test]
+fn the_record_has_the_initiator_and_the_time_of_the_request_and_a_completed_operation_no_command() {
     let mut fixture = fixture_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
@@ -437,13 +464,15 @@ fn the_record_has_the_initiator_and_a_completed_operation_no_command() {
     });
     fixture.set_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', initiator: \"'ann'\", \
-         cancel: \"['stop']\", outcome: \"'Succeeded'\"}",
+         queuedAt: \"'2026-11-21T09:59:00Z'\", cancel: \"['stop']\", outcome: \"'Succeeded'\"}",
     );
     fixture.apply_phase("Moving");
     fixture.apply_phase("Done");
     assert_eq!(fixture.only_operation().status.cancel, None);
     let record = fixture.records.values().next().expect("there is a record");
-    assert_eq!(json_of(record)["spec"]["initiator"], "ann");
+    let record = json_of(record);
+    assert_eq!(record["spec"]["initiator"], "ann");
+    assert_eq!(record["status"]["queuedAt"], "2026-11-21T09:59:00Z");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Evaluates `cancel`: the command line with which a person can stop an operation.
 //!
 //! A person copies the command line into a shell, and its words contain names of objects. Other users
-//! choose these names. So a rule yields only the words of the command, and this module quotes them:
-//! the shell passes each word to the command as one argument, also a word with spaces or `;`.
+//! choose these names. So a rule yields only the words of the command, and this module quotes them.
+//! The shell then passes each word to the command as one argument, with all its characters.
 
 use super::{CurrentRule, ObjectEvaluator};
 use crate::rules::EvaluationError;

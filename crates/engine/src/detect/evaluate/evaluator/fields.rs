@@ -33,6 +33,9 @@ impl ObjectEvaluator<'_, '_> {
             started: self
                 .evaluate_field(current, "startedAt", Program::time)
                 .flatten(),
+            queued: self
+                .evaluate_field(current, "queuedAt", Program::time)
+                .flatten(),
             instance: self.evaluate_identity(current, "instance"),
             work: self.evaluate_work(current),
             initiator: self.evaluate_identity(current, "initiator"),
