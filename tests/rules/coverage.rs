@@ -14,14 +14,17 @@ use std::collections::BTreeSet;
 /// returns the rule's expression for this detail. None if the rule has no such expression.
 type Field = (&'static str, fn(&Rule) -> Option<&String>);
 
-const FIELDS: [Field; 10] = [
+const FIELDS: [Field; 13] = [
     ("message", |rule| rule.message.as_ref()),
     ("reason", |rule| rule.reason.as_ref()),
     ("state", |rule| rule.state.as_ref()),
     ("progress", |rule| rule.progress.as_ref()),
     ("started", |rule| rule.started_at.as_ref()),
+    ("queued", |rule| rule.queued_at.as_ref()),
     ("instance", |rule| rule.instance.as_ref()),
     ("work", |rule| rule.work.as_ref()),
+    ("initiator", |rule| rule.initiator.as_ref()),
+    ("cancel", |rule| rule.cancel.as_ref()),
     ("expectedSeconds", |rule| rule.expected_duration.as_ref()),
     ("stalledSeconds", |rule| rule.stalled_after.as_ref()),
     ("size", |rule| rule.size.as_ref()),

@@ -36,7 +36,7 @@ struct Site {
 }
 
 /// The fields of a rule whose expressions the test changes.
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 12] = [
     "expression",
     "continueWhile",
     "state",
@@ -44,6 +44,8 @@ const FIELDS: [&str; 10] = [
     "message",
     "progress",
     "work",
+    "initiator",
+    "cancel",
     "expectedDuration",
     "stalledAfter",
     "size",
@@ -58,6 +60,8 @@ fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
         "message" => rule.message.as_mut(),
         "progress" => rule.progress.as_mut(),
         "work" => rule.work.as_mut(),
+        "initiator" => rule.initiator.as_mut(),
+        "cancel" => rule.cancel.as_mut(),
         "expectedDuration" => rule.expected_duration.as_mut(),
         "stalledAfter" => rule.stalled_after.as_mut(),
         "size" => rule.size.as_mut(),
