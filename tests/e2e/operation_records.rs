@@ -177,7 +177,14 @@ fn a_completed_operation_leaves_a_record() {
             .await
             .expect("kubectl must print the wide table");
         let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
-        let additional = ["COMPONENT", "RULESET", "REASON", "COMPLETED", "MESSAGE"];
+        let additional = [
+            "COMPONENT",
+            "RULESET",
+            "INITIATOR",
+            "REASON",
+            "COMPLETED",
+            "MESSAGE",
+        ];
         assert_eq!(lines[0][0], "NAME", "{table}");
         assert_eq!(
             lines[0][1..],
