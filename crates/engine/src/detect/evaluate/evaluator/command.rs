@@ -91,7 +91,7 @@ mod tests {
         assert!(line.contains(" 'a=b%' --c=d "));
         let output = Command::new("sh").args(["-c", &line]).output();
         let output = output.expect("sh runs").stdout;
-        let expected: String = words[2..].iter().map(|it| format!("<{it}>")).collect();
+        let expected = format!("<{}>", words[2..].join("><"));
         assert_eq!(String::from_utf8_lossy(&output), expected);
     }
 
