@@ -1,11 +1,12 @@
 //! Builds the server's HTTP routes without a listener, and sends requests to them.
 
+use aggregated_apiserver::auth::{Authenticate, Authorize};
 use aggregated_apiserver::serve::{self, Limits, Readiness, ServerParameters, VersionInfo};
 use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode};
 use ifo::demo::users::{DemoUser, DemoUsers};
-use ifo::index::IndexReader;
+use ifo::index::{IndexReader, Resource};
 use ifo::replicate::ReplicaStatus;
 use ifo::resources::{self, OperationHooks};
 use std::sync::Arc;
@@ -18,28 +19,40 @@ const MAX_WATCHES: usize = 2_000;
 /// Bearer token of the administrator.
 const TOKEN: &str = "token";
 
-/// Returns the routes of a server that is ready and serves the operations in `reader`.
+/// Returns the routes of a server that is ready and serves the operations in `reader` to an
+/// administrator.
+#[allow(dead_code, reason = "not all benchmarks use it")]
 pub fn router(reader: IndexReader) -> Router {
-    let readiness = Arc::new(Readiness::new());
-    readiness.set_has_joined();
-    readiness.set_synced();
     let administrator = DemoUser {
         name: "administrator",
         namespace: None,
     };
     let users = Arc::new(DemoUsers::new([(TOKEN, administrator)]));
+    let served = resources::inflight_operations(reader.clone());
+    router_of(reader, served, (users.clone(), users))
+}
+
+/// Returns the routes of a server that is ready and serves a resource.
+pub fn router_of(
+    reader: IndexReader,
+    served: Resource,
+    (authenticate, authorize): (Arc<dyn Authenticate>, Arc<dyn Authorize>),
+) -> Router {
+    let readiness = Arc::new(Readiness::new());
+    readiness.set_has_joined();
+    readiness.set_synced();
     let hooks = Arc::new(OperationHooks {
         reader: reader.clone(),
-        replica_status: ReplicaStatus::alone(reader.clone()),
+        replica_status: ReplicaStatus::alone(reader),
         read_gaps: Arc::new(ifo_api::completeness::Gaps::default),
         cluster_namespace: "ifo-system".into(),
         readiness: readiness.clone(),
-        authorize: users.clone(),
+        authorize: authorize.clone(),
     });
     let server = ServerParameters {
         title: "ifo",
-        authenticate: users.clone(),
-        authorize: users,
+        authenticate,
+        authorize,
         hooks,
         readiness,
         metrics: Arc::default(),
@@ -55,10 +68,11 @@ pub fn router(reader: IndexReader) -> Router {
         },
         shutdown: CancellationToken::new(),
     };
-    serve::router(server, vec![resources::inflight_operations(reader)])
+    serve::router(server, vec![served])
 }
 
 /// Sends a GET request as the administrator. Returns the body of the answer.
+#[allow(dead_code, reason = "not all benchmarks use it")]
 pub async fn get(router: &Router, path: &str, accept: &str, encoding: &str) -> Body {
     let request = Request::get(path)
         .header("authorization", format!("Bearer {TOKEN}"))

@@ -1,0 +1,177 @@
+//! Measures lists of 10,000 operations with `--visibility=subject`, and compares them with lists
+//! without it. 200 users send lists one after the other. The first list of each user needs reviews, and
+//! is not compared. The benchmark fails if the 99th percentile of the further lists is twice as high
+//! as without visibility. It measures the processor time of this process, which has one thread, so that
+//! other processes do not influence the result.
+
+mod serving;
+
+use aggregated_apiserver::auth::{
+    AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
+    Undecided, User,
+};
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::Body;
+use futures::future::{BoxFuture, ready};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use ifo::demo::kinds;
+use ifo::index::{Bounds, IndexReader, Key, VersionAssignment, Write, Writer, index};
+use ifo::resources::{SubjectVisibility, inflight_operations};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tower::ServiceExt as _;
+
+const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+const OPERATIONS: usize = 10_000;
+const NAMESPACES: usize = 200;
+const USERS: usize = 200;
+/// Number of measured lists of each user.
+const LISTS: usize = 2;
+
+/// Takes the user from the header `x-user`.
+struct Users;
+
+impl Authenticate for Users {
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a PeerCertificates,
+        headers: &'a HeaderMap,
+    ) -> BoxFuture<'a, Result<User, Unauthenticated>> {
+        let name = headers.get("x-user").and_then(|name| name.to_str().ok());
+        Box::pin(ready(Ok(User {
+            name: name.unwrap_or_default().to_owned(),
+            ..User::default()
+        })))
+    }
+}
+
+/// Allows all lists. The user `all-N` may get all subjects, and the user `own-N` those in the namespace
+/// `team-N`.
+impl Authorize for Users {
+    fn authorize<'a>(
+        &'a self,
+        user: &'a User,
+        attributes: &'a Attributes,
+    ) -> BoxFuture<'a, Result<AccessDecision, Undecided>> {
+        let Attributes::Resource(asked) = attributes else {
+            return Box::pin(ready(Err(Undecided("not a resource".to_owned()))));
+        };
+        let own = user.name.replace("own-", "team-");
+        let is_get = asked.verb == "get" && asked.name.is_empty();
+        let is_list = asked.verb == "list" && asked.subresource.is_empty();
+        let decision = if is_list || is_get && (own.starts_with("all") || asked.namespace == own) {
+            AccessDecision::Allow
+        } else {
+            AccessDecision::Deny {
+                reason: String::new(),
+            }
+        };
+        Box::pin(ready(Ok(decision)))
+    }
+}
+
+fn operations() -> (Writer, IndexReader) {
+    let (mut writer, reader) = index(Bounds {
+        bytes: 12 << 20,
+        age: Duration::from_mins(5),
+    });
+    let puts = (0..OPERATIONS).map(|number| {
+        let namespace = format!("team-{}", number % NAMESPACES);
+        let name = format!("my-vm-{number}-migrating-3f9c2a1b5e6d7f80");
+        let object = ifo_api::example::object(&json!({
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"subject": {"name": format!("my-vm-{number}"), "namespace": namespace}},
+        }));
+        Write::Put {
+            key: Key::new(namespace, name),
+            object,
+        }
+    });
+    let committed = writer.commit(puts.collect::<Vec<_>>(), VersionAssignment::Mint);
+    committed.expect("the objects are well formed");
+    (writer, reader)
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).expect("processor time is not negative")
+}
+
+/// Sends a list and reads it to its end. Returns the processor time.
+async fn list(router: &Router, user: &str) -> Duration {
+    let request = Request::get(LIVE)
+        .header("x-user", user)
+        .body(Body::empty());
+    let request = request.expect("the request is valid");
+    let start = processor_time();
+    let response = router.clone().oneshot(request).await;
+    let response = response.expect("the error type of a router is `Infallible`");
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        frame.expect("the body must not fail");
+    }
+    processor_time().saturating_sub(start)
+}
+
+/// Sends all lists. Prints the percentiles, and returns the 99th.
+async fn measure(router: &Router, name: &str, user: impl Fn(usize) -> String) -> Duration {
+    let mut first = Vec::new();
+    let mut further = Vec::new();
+    for number in 0..USERS {
+        first.push(list(router, &user(number)).await);
+        for _ in 0..LISTS {
+            further.push(list(router, &user(number)).await);
+        }
+    }
+    first.sort();
+    further.sort();
+    let percentile =
+        |sorted: &[Duration], percent: usize| sorted[(sorted.len() - 1) * percent / 100];
+    let p99 = percentile(&further, 99);
+    println!(
+        "{name:40} first p99 {:>9.1?}   further p50 {:>9.1?}   p99 {p99:>9.1?}",
+        percentile(&first, 99),
+        percentile(&further, 50),
+    );
+    p99
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let (_writer, reader) = operations();
+    let users = Arc::new(Users);
+    let access =
+        || -> (Arc<dyn Authenticate>, Arc<dyn Authorize>) { (users.clone(), users.clone()) };
+    let plain = serving::router_of(
+        reader.clone(),
+        inflight_operations(reader.clone()),
+        access(),
+    );
+    let mut served = [inflight_operations(reader.clone())];
+    let kinds = Arc::new(ArcSwap::from_pointee(kinds::short_names(kinds::KINDS)));
+    SubjectVisibility::new(reader.clone(), kinds, "ifo-system".into(), users.clone())
+        .restrict(&mut served);
+    let [served] = served;
+    let filtered = serving::router_of(reader, served, access());
+
+    let bar = 2 * measure(&plain, "without visibility", |n| format!("all-{n}")).await;
+    let all = measure(&filtered, "each user sees all 10,000", |n| {
+        format!("all-{n}")
+    })
+    .await;
+    let own = measure(&filtered, "each user sees 50 of 10,000", |n| {
+        format!("own-{n}")
+    })
+    .await;
+    for (name, p99) in [("all", all), ("own", own)] {
+        assert!(
+            p99 < bar,
+            "{name}: the 99th percentile is {p99:?}, the bar is {bar:?}"
+        );
+    }
+}
