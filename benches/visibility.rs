@@ -4,6 +4,7 @@
 //! as without visibility. It measures the processor time of this process, which has one thread, so that
 //! other processes do not influence the result.
 
+#[path = "instructions/serving.rs"]
 mod serving;
 
 use aggregated_apiserver::auth::{

@@ -7,7 +7,6 @@ mod binaries;
 #[allow(dead_code, reason = "the tests use more commands")]
 mod driver;
 #[path = "../tests/cli/pseudo_terminal.rs"]
-#[allow(dead_code, reason = "the tests use more methods")]
 mod pseudo_terminal;
 #[path = "../tests/browser/recording.rs"]
 #[allow(dead_code, reason = "the tests check the recording")]
