@@ -6,6 +6,7 @@
 
 mod compilations;
 mod controller;
+mod health;
 mod registry;
 mod rule_set;
 mod states;

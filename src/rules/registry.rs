@@ -4,9 +4,10 @@
 
 use super::StatusWrite;
 use super::compilations::CompiledSpec;
+use super::health::{RuleSetHealth, WatchState};
 use super::rule_set::{KnownStatus, RegisteredRuleSet};
 use super::states::{NotReady, Report, ReportedRuleSet};
-use super::status::{self, RuleSetHealth, WatchState};
+use super::status;
 use super::tracked_target::{Feedback, LookupRequest, Publication, TrackedTarget};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution};

@@ -1,7 +1,7 @@
 //! The reasons why rule sets may miss operations. The condition `Ready`, the warnings on lists and the
 //! metric `ifo_rule_sets` are made from them.
 
-use super::status::{RuleSetHealth, UnusableTarget, WatchState, evaluation_fails};
+use super::health::{RuleSetHealth, UnusableTarget, WatchState, evaluation_fails};
 use crate::clock;
 use ifo_api::Text;
 use ifo_api::completeness::{Gap, Gaps};

@@ -1,14 +1,12 @@
 //! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
+use super::health::{RuleSetHealth, UnusableTarget, WatchState, evaluation_fails};
 use super::states::{NotReady, WATCH_FAILED};
-use ifo_api::ruleset::{
-    EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, OperationRuleSetStatus,
-};
-use ifo_api::{Gvr, Resolution, printable};
-use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet, RuleSetError};
+use ifo_api::ruleset::{EVALUATION_FAILED, NOT_INSTALLED, OperationRuleSetStatus};
+use ifo_api::{Resolution, printable};
+use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum length of a condition's message in characters. A longer message is cut. metav1.Condition
@@ -21,41 +19,6 @@ const UNKNOWN_FIELDS: &str = "UnknownFields";
 /// Type of the condition that all rule sets have if the installed CRD lacks fields that this server
 /// knows.
 const OUTDATED_DEFINITION: &str = "OutdatedDefinition";
-
-/// The facts from which the status of a rule set is computed.
-#[derive(Debug)]
-pub(super) struct RuleSetHealth<'a> {
-    pub(super) generation: Option<i64>,
-    /// The result of the compilation. `None` until it ends.
-    pub(super) compiled: Option<Result<&'a Arc<RuleSet>, &'a [RuleSetError]>>,
-    /// True if the rules of the last valid spec are evaluated, because the newest spec does not
-    /// compile or is being compiled.
-    pub(super) uses_last_rules: bool,
-    pub(super) target: &'a Gvr,
-    /// The reason why the server refuses to watch the target. `None` if it does not refuse.
-    pub(super) refused: Option<&'a str>,
-    pub(super) resolution: Option<&'a Resolution>,
-    /// The reason why the last look-up of the target failed. `None` if it succeeded.
-    pub(super) look_up_failure: Option<&'a str>,
-    /// True if the rule set names namespaces, but its target is cluster-scoped.
-    pub(super) scoped_wrongly: bool,
-    pub(super) watch: WatchState,
-    /// Fields of the rule set that this server does not know.
-    pub(super) unknown_fields: &'a [String],
-    /// Fields that the installed CRD does not have. `None` if the CRD has not been read.
-    pub(super) missing_fields: Option<&'a [String]>,
-}
-
-/// The state of the feeds of a rule set, which are the watches of its target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum WatchState {
-    /// No feed fails, but at least one feed is not up to date yet or has not started yet.
-    Pending,
-    /// All feeds are up to date.
-    Active,
-    /// A feed fails, for this reason.
-    Failed(String),
-}
 
 /// Returns true if the status `written`, which was computed for the current generation, stays until
 /// more is known about the rule set:
@@ -186,12 +149,6 @@ fn evaluation_failure(
     })
 }
 
-/// Returns a text such as `evaluation fails on 3 objects`.
-pub(super) fn evaluation_fails(objects: usize) -> String {
-    let plural = if objects == 1 { "" } else { "s" };
-    format!("evaluation fails on {objects} object{plural}")
-}
-
 /// Returns the condition of this type.
 fn find<'a>(status: &'a OperationRuleSetStatus, type_: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|it| it.type_ == type_)
@@ -206,65 +163,6 @@ fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Durati
     match &written.last_evaluation_time {
         None => true,
         Some(Time(shown)) => evaluated.duration_since(*shown).unsigned_abs() >= requeue,
-    }
-}
-
-/// The reason why the server cannot watch a target.
-pub(super) struct UnusableTarget {
-    /// Type of the condition. It is also the reason of `Ready`.
-    pub(super) condition: &'static str,
-    /// Reason of the condition.
-    reason: &'static str,
-    pub(super) message: String,
-    /// Text for the warning on lists. `None` if no operations can be missing.
-    pub(super) warning: Option<&'static str>,
-}
-
-impl UnusableTarget {
-    /// Returns the reason why the server cannot watch the target. `None` if no reason is known.
-    pub(super) fn of(health: &RuleSetHealth<'_>) -> Option<Self> {
-        let invalid = |reason, message, warning| Self {
-            condition: "InvalidTarget",
-            reason,
-            message,
-            warning,
-        };
-        if let Some(message) = health.refused {
-            let warning = Some("target is refused");
-            return Some(invalid("Refused", message.to_owned(), warning));
-        }
-        if health.scoped_wrongly {
-            let message = format!(
-                "{} is cluster-scoped: namespaces cannot select anything",
-                health.target
-            );
-            return Some(invalid("ClusterScoped", message, Some("target is refused")));
-        }
-        let Some(Resolution::NotServed {
-            message,
-            group_served,
-            similar_group,
-        }) = health.resolution
-        else {
-            return None;
-        };
-        Some(match similar_group {
-            _ if *group_served => {
-                invalid(NOT_SERVED, message.clone(), Some("target is not served"))
-            }
-            // The group can have been installed since the last successful look-up.
-            _ if health.look_up_failure.is_some() => return None,
-            Some(similar) => {
-                let message = format!("{message} (hint: did you mean {similar}?)");
-                invalid(GROUP_NOT_SERVED, message, None)
-            }
-            None => Self {
-                condition: NOT_INSTALLED,
-                reason: GROUP_NOT_SERVED,
-                message: message.clone(),
-                warning: None,
-            },
-        })
     }
 }
 

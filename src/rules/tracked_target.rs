@@ -2,7 +2,7 @@
 //! result of discovery, the published rule book (all compiled rule sets of the target), and the
 //! reports of the feeds. A feed is the watch of the target in all namespaces or in one namespace.
 
-use super::status::WatchState;
+use super::health::WatchState;
 use ifo_api::Text;
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{RuleBook, RuleSet};

@@ -1,7 +1,8 @@
 //! Tests the conditions in the status of a rule set, and the list of rule sets that may miss
 //! operations.
 
-use super::super::status::{RuleSetHealth, WatchState, compute};
+use super::super::health::{RuleSetHealth, WatchState};
+use super::super::status::compute;
 use super::*;
 use crate::clock;
 use ifo_api::completeness::Gap;
