@@ -149,7 +149,7 @@ mod tests {
         // The request of `kubectl auth can-i list inflightoperations -n team-a`, version 1.32.
         let body =
             b"k8s\0\n2\n\x17authorization.k8s.io/v1\x12\x17SelfSubjectAccessReview\x12J\n\x10\n\0\
-            \x12\0\x1a\0\"\0*\02\08\0B\0\x12,\n*\n\x06team-a\x12\x04list\x1a\0\"\0*\
+            \x12\0\x1a\0\"\0*\x002\x008\0B\0\x12,\n*\n\x06team-a\x12\x04list\x1a\0\"\0*\
             \x12inflightoperations2\0:\0\x1a\x08\x08\0\x12\0\x1a\0\x20\0\x1a\0\"\0";
         let spec = decode(body).expect("the review is valid");
         let asked = spec.resource_attributes.expect("it is about a resource");

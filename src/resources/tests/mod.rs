@@ -329,6 +329,15 @@ impl Fixture {
         commit_gaps(&mut self.live, gaps, next);
     }
 
+    pub fn delete(&mut self, rv: u64, namespace: &str, name: &str) {
+        let delete = Write::Delete {
+            key: Key::new(namespace, name),
+        };
+        self.live
+            .commit(vec![delete], VersionAssignment::Exact(Rv(rv)))
+            .unwrap();
+    }
+
     pub async fn send(&self, request: Request<Body>) -> Response<Body> {
         self.router.clone().oneshot(request).await.unwrap()
     }
