@@ -9,15 +9,6 @@ use serde_json::json;
 
 pub(super) const RULES: [(&str, &[&str]); 1] = [("vm-rules", &["Migrating", "Stopping"])];
 
-pub(super) fn settings(retain: Option<Retention>) -> TrackerSettings {
-    TrackerSettings {
-        debounce: DEBOUNCE,
-        retain,
-        max_records: 0,
-        cluster_namespace: "ifo-system".into(),
-    }
-}
-
 /// Returns an initial state without operations. According to this state, the namespace `ns` and the
 /// namespaces of the subjects of `operations` exist, and were created in 1970.
 pub(super) fn initial_state<'a>(
@@ -156,24 +147,13 @@ fn all_values_of_the_rules_are_restored() {
         ..RuleValues::default()
     };
     let evaluate_rule = |fixture: &mut TrackerFixture, values: RuleValues| {
-        let evaluation = Evaluation {
-            subject: subject("vm"),
-            findings: vec![Finding {
-                rule_set: rule_set.clone(),
-                operation: "Migrating".into(),
-                item: Some("disk".into()),
-                values: Some(values),
-            }],
-            outcomes: Vec::new(),
-            unselected: Vec::new(),
-            failures: Vec::new(),
-            unknown: Vec::new(),
-            time_dependent: Vec::new(),
+        let finding = Finding {
+            rule_set: rule_set.clone(),
+            operation: "Migrating".into(),
+            item: Some("disk".into()),
+            values: Some(values),
         };
-        fixture.send_event(FeedEvent::Evaluated {
-            evaluation: Box::new(evaluation),
-            read: Instant::now(),
-        });
+        fixture.evaluate_with(subject("vm"), vec![finding]);
     };
     evaluate_rule(&mut before, values.clone());
     let mut fixture = before.restarted(Duration::from_secs(5));
@@ -209,21 +189,6 @@ fn all_values_of_the_rules_are_restored() {
         ]
     );
     assert_ne!(fixture.only_operation().metadata.uid, object.metadata.uid);
-}
-
-#[test]
-fn a_restored_operation_that_is_not_detected_completes_after_the_debounce_period() {
-    let mut fixture = migrating().restarted(Duration::from_hours(1));
-    let back = fixture.now.wall;
-    fixture.complete_first_list(&[]);
-    assert_eq!(fixture.only_operation().status.state, State::Settling);
-    fixture.advance(DEBOUNCE / 2);
-    assert_eq!(fixture.only_operation().status.state, State::Settling);
-    fixture.advance(DEBOUNCE);
-    assert!(fixture.shown().is_empty());
-    let seen = fixture.take_changes();
-    assert_eq!(seen[2], "~Migrating Ended NotDetected", "{seen:?}");
-    assert!(fixture.now.wall > back);
 }
 
 #[test]
@@ -296,10 +261,7 @@ fn restored_operations_of_a_deleted_subject_complete() {
     // The operation also completes if the subject is deleted before the list is complete.
     let mut fixture = migrating().restarted(Duration::from_secs(5));
     fixture.set_rules(&RULES);
-    fixture.send_event(FeedEvent::Deleted {
-        subject: subject("vm"),
-        read: Instant::now(),
-    });
+    fixture.subject_deleted(subject("vm"));
     assert!(fixture.shown().is_empty());
 }
 
@@ -521,26 +483,6 @@ fn restored_completed_operations_are_shown_for_the_rest_of_their_retention() {
     let mut fixture = restart(Some(RETENTION));
     fixture.delete_namespace("ns", None);
     assert!(fixture.shown().is_empty());
-}
-
-#[test]
-fn restored_completed_operations_are_limited_in_any_order() {
-    let mut before = fixture_with(settings(Some(RETENTION)));
-    for name in ["a", "b", "c", "d"] {
-        before.evaluate(subject(name), &["Migrating"]);
-        before.evaluate(subject(name), &[]);
-        before.advance(DEBOUNCE);
-    }
-    let mut kept = before.shown();
-    kept.swap(0, 3);
-    let few = Retention {
-        max_count: 2,
-        ..RETENTION
-    };
-    let fixture = before.restarted_with(settings(Some(few)), Duration::from_secs(1), kept);
-    let shown = fixture.shown();
-    let names: Vec<&str> = shown.iter().map(|it| &*it.spec.subject.name).collect();
-    assert_eq!(names, ["c", "d"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! follower, so its index contains the operations and records of the previous leader.
 
 use super::custom_resources::{
-    RULES, identity, initial_state, migrating, settings, start_and_end_times, two_runs,
+    RULES, identity, initial_state, migrating, start_and_end_times, two_runs,
 };
 use super::*;
 use ifo_api::live::StartTimeSource;
@@ -111,10 +111,7 @@ fn a_takeover_changes_no_object() {
             namespace: None,
             ..subject(name)
         };
-        fixture.send_event(FeedEvent::Deleted {
-            subject: gone,
-            read: Instant::now(),
-        });
+        fixture.subject_deleted(gone);
     }
     fixture.advance(DEBOUNCE);
     let reasons: BTreeSet<_> = fixture
@@ -468,33 +465,6 @@ fn appear_after_counts_from_the_last_change_of_the_subject() {
             assert_eq!(start, began, "{expression} {unchanged}");
         }
     }
-}
-
-#[test]
-fn a_debounce_period_continues_from_the_last_detection() {
-    let mut before = migrating();
-    before.evaluate_vm(&[]);
-    before.advance(20 * SECOND);
-    let mut fixture = before.taken_over(4 * SECOND);
-    fixture.complete_first_list(&[]);
-    assert_eq!(fixture.objects, before.objects);
-    fixture.advance(5 * SECOND);
-    assert_eq!(
-        fixture.shown().len(),
-        1,
-        "the debounce period of 30 s must not be over after 29 s"
-    );
-    fixture.advance(SECOND);
-    assert!(fixture.shown().is_empty());
-    // Even if the debounce period ends during the takeover, the operation completes only after the
-    // new leader has evaluated its subject.
-    let mut fixture = before.taken_over(Duration::from_mins(1));
-    fixture.set_rules(&RULES);
-    fixture.advance(SECOND);
-    assert_eq!(fixture.objects, before.objects);
-    fixture.send_event(FeedEvent::Reset);
-    fixture.evaluate_vm(&[]);
-    assert!(fixture.shown().is_empty());
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod continue_while;
 mod custom_resources;
 mod index_takeover;
+mod metadata;
 mod operation_bounds;
 mod retained;
 mod rule_fields;
@@ -47,15 +48,19 @@ struct TrackerFixture {
     generation: u64,
 }
 
+fn settings(retain: Option<Retention>) -> TrackerSettings {
+    TrackerSettings {
+        debounce: DEBOUNCE,
+        retain,
+        max_records: 0,
+        cluster_namespace: "ifo-system".into(),
+    }
+}
+
 /// Creates a fixture with one rule set. The first list of its feed (the watch of its resource) is
 /// complete and empty.
 fn fixture() -> TrackerFixture {
-    fixture_with(TrackerSettings {
-        debounce: DEBOUNCE,
-        retain: None,
-        max_records: 0,
-        cluster_namespace: "ifo-system".into(),
-    })
+    fixture_with(settings(None))
 }
 
 fn fixture_with(settings: TrackerSettings) -> TrackerFixture {
@@ -267,6 +272,12 @@ impl TrackerFixture {
         });
     }
 
+    /// Sends the deletion of a subject.
+    fn subject_deleted(&mut self, subject: Subject) {
+        let read = Instant::now();
+        self.send_event(FeedEvent::Deleted { subject, read });
+    }
+
     fn evaluate_vm(&mut self, what: &[&str]) {
         self.evaluate(subject("vm"), what);
     }
@@ -401,13 +412,7 @@ fn operation_completes_after_the_debounce_and_is_then_deleted() {
 
 #[test]
 fn the_completed_time_is_the_time_at_which_the_detection_stopped() {
-    let settings = TrackerSettings {
-        debounce: DEBOUNCE,
-        retain: Some(RETENTION),
-        max_records: 0,
-        cluster_namespace: "ifo-system".into(),
-    };
-    let mut fixture = fixture_with(settings);
+    let mut fixture = fixture_with(settings(Some(RETENTION)));
     fixture.evaluate_vm(&["Migrating"]);
     fixture.advance(Duration::from_secs(5));
     let stopped = fixture.now.wall;
@@ -437,9 +442,7 @@ fn the_completed_time_is_the_time_at_which_the_detection_stopped() {
 fn retained_operations_are_deleted_after_the_retention_time() {
     let settings = TrackerSettings {
         debounce: Duration::ZERO,
-        retain: Some(RETENTION),
-        max_records: 0,
-        cluster_namespace: "ifo-system".into(),
+        ..settings(Some(RETENTION))
     };
     let mut fixture = fixture_with(settings);
     fixture.evaluate_vm(&["Migrating"]);
@@ -453,12 +456,10 @@ fn retained_operations_are_deleted_after_the_retention_time() {
 fn beyond_the_maximum_number_the_oldest_retained_operations_are_deleted() {
     let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
-        retain: Some(Retention {
+        ..settings(Some(Retention {
             max_count: 2,
             ..RETENTION
-        }),
-        max_records: 0,
-        cluster_namespace: "ifo-system".into(),
+        }))
     });
     for name in ["a", "b", "c", "d"] {
         fixture.evaluate(subject(name), &["Migrating"]);
@@ -515,10 +516,7 @@ fn deleted_subject_ends_its_operations_at_once() {
     let mut fixture = fixture();
     fixture.evaluate_vm(&["Migrating", "Stopping"]);
     fixture.take_changes();
-    fixture.send_event(FeedEvent::Deleted {
-        subject: subject("vm"),
-        read: Instant::now(),
-    });
+    fixture.subject_deleted(subject("vm"));
     assert!(fixture.shown().is_empty());
     assert_eq!(
         fixture
@@ -671,28 +669,8 @@ fn the_result_of_replaced_rules_is_ignored() {
         item: None,
         values: Some(RuleValues::default()),
     };
-    let evaluation = Evaluation {
-        subject: subject("vm"),
-        findings: vec![finding],
-        outcomes: Vec::new(),
-        unselected: Vec::new(),
-        failures: Vec::new(),
-        unknown: Vec::new(),
-        time_dependent: Vec::new(),
-    };
-    let event = FeedEvent::Evaluated {
-        evaluation: Box::new(evaluation),
-        read: Instant::now(),
-    };
-    let source = Source {
-        target: fixture.target.clone(),
-        namespace: None,
-    };
-    fixture.send(Message::Feed {
-        source,
-        generation: old,
-        event,
-    });
+    fixture.generation = old;
+    fixture.evaluate_with(subject("vm"), vec![finding]);
     assert!(fixture.shown().is_empty());
 }
 
@@ -700,9 +678,7 @@ fn the_result_of_replaced_rules_is_ignored() {
 fn a_second_run_within_the_same_second_is_another_object() {
     let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
-        retain: Some(RETENTION),
-        max_records: 0,
-        cluster_namespace: "ifo-system".into(),
+        ..settings(Some(RETENTION))
     });
     fixture.evaluate_vm(&["Migrating"]);
     fixture.evaluate_vm(&[]);
@@ -768,7 +744,7 @@ proptest! {
                 }
                 Step::Deletes(vm) => {
                     last.remove(&vm);
-                    fixture.send_event(FeedEvent::Deleted { subject: subject(&vm.to_string()), read: Instant::now() });
+                    fixture.subject_deleted(subject(&vm.to_string()));
                 }
                 Step::Waits(seconds) => fixture.advance(Duration::from_secs(seconds.into())),
                 Step::Lost => fixture.send_event(FeedEvent::Lost),

@@ -71,10 +71,7 @@ impl TrackerFixture {
     }
 
     fn delete(&mut self, name: &str) {
-        self.send_event(FeedEvent::Deleted {
-            subject: subject(name),
-            read: Instant::now(),
-        });
+        self.subject_deleted(subject(name));
     }
 
     /// Returns the number of operations of a rule set that clients see.

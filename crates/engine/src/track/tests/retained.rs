@@ -10,12 +10,10 @@ const SECOND: Duration = Duration::from_secs(1);
 fn retaining(max_count: usize) -> TrackerFixture {
     fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
-        retain: Some(Retention {
+        ..settings(Some(Retention {
             max_count,
             ..RETENTION
-        }),
-        max_records: 0,
-        cluster_namespace: "ifo-system".into(),
+        }))
     })
 }
 
@@ -39,10 +37,7 @@ impl TrackerFixture {
     }
 
     fn delete_subject(&mut self, name: &str) {
-        self.send_event(FeedEvent::Deleted {
-            subject: subject(name),
-            read: Instant::now(),
-        });
+        self.subject_deleted(subject(name));
     }
 
     /// Returns one letter for each operation, sorted by the start: `A` for an active operation, and

@@ -150,12 +150,7 @@ fn an_outcome_ends_the_operation_without_the_debounce() {
 #[test]
 fn success_sets_progress_to_100_and_failure_keeps_it() {
     for (phase, progress) in [("Done", 100), ("Broken", 40)] {
-        let mut fixture = fixture_with(TrackerSettings {
-            debounce: DEBOUNCE,
-            retain: Some(RETENTION),
-            max_records: 0,
-            cluster_namespace: "ifo-system".into(),
-        });
+        let mut fixture = fixture_with(settings(Some(RETENTION)));
         fixture.set_rule_set(
             "rules:\n- {operation: Moving, expression: object.phase == 'Moving', progress: object.done, \
              outcome: \"{'Done': 'Succeeded', 'Broken': 'Failed'}[object.phase]\"}",
@@ -170,20 +165,15 @@ fn success_sets_progress_to_100_and_failure_keeps_it() {
 /// completed operation, and the message of its record.
 fn last_message(rule: &str, steps: &[Value]) -> (State, String, String, Value) {
     let mut fixture = fixture_with(TrackerSettings {
-        debounce: DEBOUNCE,
-        retain: Some(RETENTION),
         max_records: 10,
-        cluster_namespace: "ifo-system".into(),
+        ..settings(Some(RETENTION))
     });
     fixture.set_rule_set(&format!("rules:\n- {{{rule}}}"));
     for step in steps {
         fixture.apply_object(step.clone());
     }
     if fixture.only_operation().status.phase == Phase::Active {
-        fixture.send_event(FeedEvent::Deleted {
-            subject: subject("vm"),
-            read: Instant::now(),
-        });
+        fixture.subject_deleted(subject("vm"));
     }
     let status = fixture.only_operation().status;
     let record = fixture.records.values().next().expect("there is a record");
@@ -299,10 +289,8 @@ fn an_outcome_during_the_debounce_period_completes_the_operation() {
 #[test]
 fn an_outcome_during_the_debounce_period_does_not_change_the_end() {
     let mut fixture = fixture_with(TrackerSettings {
-        debounce: DEBOUNCE,
-        retain: Some(RETENTION),
         max_records: 10,
-        cluster_namespace: "ifo-system".into(),
+        ..settings(Some(RETENTION))
     });
     fixture.set_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', outcome: \"object.phase == 'Done' ? 'Succeeded' : ''\"}",
@@ -561,10 +549,7 @@ fn an_operation_that_waits_for_appear_after_is_dropped_with_its_subject_or_rule(
     let rules = "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}";
     let mut fixture = fixture_with_rule_set(rules);
     fixture.apply_object(json!({"stuck": true}));
-    fixture.send_event(FeedEvent::Deleted {
-        subject: subject("vm"),
-        read: Instant::now(),
-    });
+    fixture.subject_deleted(subject("vm"));
     fixture.advance(20 * SECOND);
     assert!(fixture.shown().is_empty());
     fixture.apply_object(json!({"stuck": true}));
@@ -624,12 +609,7 @@ fn operations_that_supersede_each_other_complete_without_debounce() {
 
 #[test]
 fn the_message_of_a_superseded_operation_names_the_other_operation() {
-    let mut fixture_with_retention = fixture_with(TrackerSettings {
-        debounce: DEBOUNCE,
-        retain: Some(RETENTION),
-        max_records: 0,
-        cluster_namespace: "ifo-system".into(),
-    });
+    let mut fixture_with_retention = fixture_with(settings(Some(RETENTION)));
     fixture_with_retention.set_rule_set(STOPPING);
     fixture_with_retention.apply_phase("Migrating");
     fixture_with_retention.apply_phase("Stopping");

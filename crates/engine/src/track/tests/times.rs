@@ -82,12 +82,7 @@ fn an_operation_starts_at_the_time_of_the_change_that_is_reported() {
 #[test]
 fn replicas_that_receive_an_event_in_different_seconds_give_operations_the_same_name() {
     let names = |late: Duration| {
-        let mut fixture = fixture_with(TrackerSettings {
-            debounce: DEBOUNCE,
-            retain: Some(RETENTION),
-            max_records: 0,
-            cluster_namespace: "ifo-system".into(),
-        });
+        let mut fixture = fixture_with(settings(Some(RETENTION)));
         let began = fixture.now.wall;
         fixture.advance(late);
         fixture.evaluate(subject_changed_at("vm", began), &["Migrating"]);
@@ -112,12 +107,7 @@ fn replicas_that_receive_an_event_in_different_seconds_give_operations_the_same_
 #[test]
 fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
     let start_and_end_seconds = |late: Duration| {
-        let mut fixture = fixture_with(TrackerSettings {
-            debounce: DEBOUNCE,
-            retain: Some(RETENTION),
-            max_records: 0,
-            cluster_namespace: "ifo-system".into(),
-        });
+        let mut fixture = fixture_with(settings(Some(RETENTION)));
         fixture.set_rule_set(
             "rules:\n\
              - {operation: Migrating, expression: 'true', supersedes: ['*']}\n\
@@ -161,9 +151,7 @@ fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
 fn no_operation_ends_before_its_start() {
     let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
-        retain: Some(RETENTION),
-        max_records: 0,
-        cluster_namespace: "ifo-system".into(),
+        ..settings(Some(RETENTION))
     });
     let began = fixture.now.wall;
     // Both runs start within the same second, so the tracker moves the start of the later run to

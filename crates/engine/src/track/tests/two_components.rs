@@ -1,7 +1,7 @@
 //! Tests of rule sets of two components for the same resource. Each component can belong to another
 //! team. So a rule set of one component must not change the operations of the other component.
 
-use super::custom_resources::{migrating, settings};
+use super::custom_resources::migrating;
 use super::*;
 use serde_json::{Value, json};
 
