@@ -2,10 +2,11 @@
 //! an operation that has ended. The tests check the contents of records, and who may read records.
 //! Lists and watches of operations must not contain records.
 
-use crate::durations::{OUTCOME, migrate, migrating_with, time, wait_until_selected};
 use crate::harness::{
-    ApiAnswer, Kind, OPERATION, TestCluster, columns, eventually, ok_if, shared, text,
+    ApiAnswer, Kind, OPERATION, TestCluster, VM, columns, eventually, migrating, ok_if, shared,
+    text,
 };
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -18,6 +19,60 @@ const OPERATION_RECORD: Kind = Kind {
 
 /// API path of roles and bindings.
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// The field `outcome` of a rule, a CEL expression. An operation succeeds when its VirtualMachine
+/// is `Running` again, and fails when its VirtualMachine is `Broken`. In both cases, the operation
+/// ends at once, without a debounce period.
+const OUTCOME: &str = "object.status.printableStatus == 'Running' ? 'Succeeded' : object.status.printableStatus == 'Broken' ? 'Failed' : ''";
+
+/// Returns a rule set that detects the operation `Migrating` on VirtualMachines in one namespace.
+/// The rule also has the fields in `fields`.
+fn migrating_with(namespace: &str, fields: Value) -> Value {
+    let mut rules = migrating(namespace);
+    let Value::Object(fields) = fields else {
+        panic!("the fields of a rule must be a JSON object: {fields}");
+    };
+    let rule = rules["spec"]["rules"][0].as_object_mut();
+    rule.expect("a rule is an object").extend(fields);
+    rules
+}
+
+/// Creates a VirtualMachine that migrates. Its status also has the fields in `status`.
+async fn migrate(cluster: &TestCluster, namespace: &str, name: &str, mut status: Value) {
+    status["printableStatus"] = json!("Migrating");
+    let machine = json!({
+        "apiVersion": VM.api_version, "kind": VM.kind,
+        "metadata": {"name": name}, "status": status,
+    });
+    cluster.create(&VM, Some(namespace), &machine).await;
+}
+
+/// Waits until `kubectl get` with these options returns objects about exactly the subjects in
+/// `want`. `want` contains the names of the subjects in alphabetical order.
+async fn wait_until_selected(
+    cluster: &TestCluster,
+    resource: &str,
+    namespace: &str,
+    options: &[&str],
+    want: &[&str],
+) {
+    let names = "-o=jsonpath={.items[*].spec.subject.name}";
+    let args = [&["get", resource, "-n", namespace, names], options].concat();
+    eventually(&format!("{options:?} selects {want:?}"), async || {
+        let found = cluster.kubectl(&args).await?;
+        let mut found: Vec<&str> = found.split_whitespace().collect();
+        found.sort_unstable();
+        ok_if(found == want, found)
+    })
+    .await;
+}
+
+/// Returns the time at a JSON pointer.
+#[track_caller]
+fn time(object: &Value, pointer: &str) -> Timestamp {
+    let time = text(object, pointer).parse();
+    time.unwrap_or_else(|error| panic!("{pointer}: {error}: {object}"))
+}
 
 /// Returns the items of a list of records. Fails if the list contains another kind.
 #[track_caller]

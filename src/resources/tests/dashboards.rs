@@ -50,7 +50,7 @@ async fn the_server_answers_the_requests_of_dashboards() {
         let opened = open_path(&listening, &path, &headers).await;
         let mut client = opened.unwrap_or_else(|refused| panic!("{row}: {refused:?}"));
         fixture.put(listed + 1, "a", "x", |it| {
-            it["status"]["progress"] = json!(listed % 100)
+            it["status"]["progress"] = json!(listed % 100);
         });
         let event = as_json(&client.next_event().await);
         assert_eq!(event["type"], "MODIFIED", "{row}");

@@ -5,9 +5,9 @@
 //! have the same selector, the server sends this selector with its watch request. Otherwise, the
 //! server watches all objects, and applies each selector itself.
 
-use super::event_lines;
 use crate::harness::{
     Events, Kind, RULE_SET, TestCluster, audited, crd, eventually, ok_if, rule_set, shared, text,
+    without_gaps,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -25,6 +25,48 @@ const LEFT: &str =
     "SelectorLeft -: The labels of the subject no longer match the label selector of the rule set.";
 /// The end of a line of [`event_lines`]. The operation has ended, because its subject was deleted.
 const DELETED: &str = "SubjectDeleted -: The subject was deleted.";
+
+/// Formats an event as `TYPE Phase State Reason progress: message`, for example
+/// `MODIFIED Active Blocked PreCopy 45: to node-1`. If the operation has no progress or has
+/// completed, `progress` is `-`.
+fn line(event: &Value) -> String {
+    let status = &event["object"]["status"];
+    let progress = match (&status["progress"], text(status, "/phase")) {
+        (Value::Number(progress), "Active") => progress.to_string(),
+        _ => "-".to_owned(),
+    };
+    format!(
+        "{} {} {} {} {progress}: {}",
+        text(event, "/type"),
+        text(status, "/phase"),
+        text(status, "/state"),
+        text(status, "/reason"),
+        text(status, "/message")
+    )
+}
+
+/// Returns the events about an operation on the object `subject`, formatted by [`line`]. Leaves out
+/// events that only report an interruption of the server's own watch.
+///
+/// A rule with `forEach` detects one operation for each item of a list. `item` selects the
+/// operation of one item. If the rule has no `forEach`, `item` is None.
+fn event_lines(
+    events: &[Value],
+    subject: &str,
+    operation: &str,
+    item: Option<&str>,
+) -> Vec<String> {
+    without_gaps(events)
+        .into_iter()
+        .filter(|event| {
+            let spec = &event["object"]["spec"];
+            text(spec, "/subject/name") == subject
+                && text(spec, "/operation") == operation
+                && spec["item"].as_str() == item
+        })
+        .map(line)
+        .collect()
+}
 
 /// Returns a rule set with one rule. The rule set selects the objects with the label `tier=<tier>`
 /// and without the label `ignore`.
