@@ -56,6 +56,7 @@ pub struct WholeReplica {
     pub is_cut: Arc<AtomicBool>,
     pub reader: IndexReader,
     pub observer: IndexObserver,
+    pub metrics: Arc<Metrics>,
     role: watch::Receiver<ReplicaRole>,
     retire: CancellationToken,
     network: Network,
@@ -116,7 +117,7 @@ impl WholeReplica {
                 is_ready: is_ready.clone(),
                 retention: environment.retention,
                 store: environment.store.clone(),
-                metrics,
+                metrics: metrics.clone(),
                 random: random.fork(),
                 persistence: None,
             },
@@ -156,6 +157,7 @@ impl WholeReplica {
             is_cut,
             reader,
             observer,
+            metrics,
             role,
             retire,
             network: environment.network.clone(),
@@ -167,6 +169,15 @@ impl WholeReplica {
     pub fn leads(&self) -> bool {
         let role = self.role.borrow();
         matches!(&*role, ReplicaRole::Leading(it) if self.process.within(|| it.is_valid()))
+    }
+
+    /// Returns the term in which this replica leads or follows.
+    pub fn term(&self) -> Option<Term> {
+        match &*self.role.borrow() {
+            ReplicaRole::Leading(leadership) => Some(leadership.term.clone()),
+            ReplicaRole::Following(leader) => Some(leader.term.clone()),
+            ReplicaRole::Unknown | ReplicaRole::Vacant { .. } => None,
+        }
     }
 
     /// Simulates SIGTERM.

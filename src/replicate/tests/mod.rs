@@ -2,8 +2,7 @@
 //! run in a simulated cluster, and most of them inject failures, such as a paused process or a lost
 //! message.
 
-mod election_cluster;
-mod election_scenarios;
+mod elections;
 mod follower_reads;
 mod lease;
 mod random_replicas;
