@@ -283,7 +283,7 @@ fn the_digits_of_quantities_are_limited() {
         ("quantity(object.most).add(quantity(object.most))", Err(())),
         ("isQuantity(object.long)", Ok("bool:false")),
     ] {
-        let (long, most) = ("9".repeat(1 << 20), "9".repeat(38));
+        let (long, most) = ("9".repeat(1 << 12), "9".repeat(38));
         let json = format!(r#"{{"long":"{long}","most":"{most}"}}"#);
         let program = compile_any(source).unwrap();
         let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
@@ -385,53 +385,12 @@ fn patterns_compile_within_a_size_limit() {
 
 #[test]
 fn mutated_patterns_do_not_panic() {
-    let pieces = [
-        "(",
-        ")",
-        "[",
-        "]",
-        "{",
-        "}",
-        "[:",
-        ":]",
-        "[:alpha:]",
-        "^",
-        "$",
-        ".",
-        "*",
-        "+",
-        "?",
-        "|",
-        "-",
-        ",",
-        "\\",
-        "\\p",
-        "\\pL",
-        "\\Q",
-        "\\E",
-        "\\x",
-        "\\d",
-        "\\W",
-        "\\b",
-        "(?",
-        "(?i)",
-        "(?P<",
-        ">",
-        ":",
-        "a",
-        "é",
-        "1",
-        "2",
-        "0",
-        "7",
-        "9",
-        "🎉",
-        " ",
-        "\n",
-    ];
+    let pieces = "( ) [ ] { } [: :] [:alpha:] ^ $ . * + ? | - , \\ \\p \\pL \\Q \\E \\x \\d \\W \\b (? \
+        (?i) (?P< > : a é 1 2 0 7 9 🎉";
+    let pieces: Vec<&str> = pieces.split(' ').chain([" ", "\n"]).collect();
     let mut random = fastrand::Rng::with_seed(0x9e37_79b9_7f4a_7c15);
     let mut compiled = 0;
-    for _ in 0..20_000 {
+    for _ in 0..5_000 {
         let pattern: String = (0..=random.usize(0..8))
             .map(|_| pieces[random.usize(0..pieces.len())])
             .collect();
@@ -440,91 +399,16 @@ fn mutated_patterns_do_not_panic() {
             pattern.matches("aé-19 \n");
         }
     }
-    assert!(compiled > 2_000, "only {compiled} patterns compiled");
+    assert!(compiled > 500, "only {compiled} patterns compiled");
 }
 
 /// The texts that mutations insert into an expression.
-const PIECES: [&str; 79] = [
-    "(",
-    ")",
-    "[",
-    "]",
-    "{",
-    "}",
-    ".",
-    ",",
-    ":",
-    "?",
-    "'",
-    "\"",
-    "\\",
-    "!",
-    "-",
-    "+",
-    "*",
-    "/",
-    "%",
-    "==",
-    "<",
-    "&&",
-    "||",
-    " in ",
-    "object",
-    "now",
-    "x",
-    "1",
-    "1u",
-    "1.5",
-    "'a'",
-    "null",
-    "é",
-    "\n",
-    "has(",
-    ".map(x,",
-    ".all(x,",
-    ".exists_one(x,",
-    ".matches(",
-    "timestamp(",
-    "duration(",
-    "`",
-    "9223372036854775807",
-    "-9223372036854775808",
-    ".size()",
-    ".join(",
-    ".split(",
-    ".format([",
-    "%.3f%s%x",
-    "quantity('",
-    "1.5Gi",
-    "//",
-    "b'",
-    "r'",
-    "\u{0}",
-    ".?",
-    "[?",
-    "{?",
-    ".optMap(x,",
-    ".optFlatMap(x,",
-    ".transformList(i,x,",
-    ".transformMap(i,x,",
-    ".transformMapEntry(i,x,",
-    ".existsOne(i,x,",
-    ".sortBy(x,",
-    "url(",
-    "ip(",
-    "cidr(",
-    "semver(",
-    "format.",
-    "sets.",
-    ".validate(",
-    "optional.",
-    ".orValue(",
-    ".flatten(",
-    "lists.range(",
-    ".findAll(",
-    ".getQuery()",
-    ".slice(",
-];
+const PIECES: &str = "( ) [ ] { } . , : ? ' \" \\ ! - + * / % == < && || object now x 1 1u 1.5 'a' null é has( \
+    .map(x, .all(x, .exists_one(x, .matches( timestamp( duration( ` 9223372036854775807 \
+    -9223372036854775808 .size() .join( .split( .format([ %.3f%s%x quantity(' 1.5Gi // b' r' \
+    \u{0} .? [? {? .optMap(x, .optFlatMap(x, .transformList(i,x, .transformMap(i,x, \
+    .transformMapEntry(i,x, .existsOne(i,x, .sortBy(x, url( ip( cidr( semver( format. sets. \
+    .validate( optional. .orValue( .flatten( lists.range( .findAll( .getQuery() .slice(";
 
 #[test]
 fn mutated_expressions_neither_panic_nor_hang() {
@@ -533,6 +417,7 @@ fn mutated_expressions_neither_panic_nor_hang() {
     let whole = whole_object();
     let doc = Doc::parse(object.as_bytes(), &whole).unwrap();
     let seeds = answers.expressions();
+    let pieces: Vec<&str> = PIECES.split(' ').chain([" in ", "\n"]).collect();
     let mut random = fastrand::Rng::with_seed(0x2545_f491_4f6c_dd1d);
     let mut sources = Vec::new();
     for _ in 0..4_000 {
@@ -552,7 +437,7 @@ fn mutated_expressions_neither_panic_nor_hang() {
                 }
                 2 if at < text.len() => text.truncate(at),
                 _ => {
-                    let piece = PIECES[random.usize(0..PIECES.len())];
+                    let piece = pieces[random.usize(0..pieces.len())];
                     text.splice(at..at, piece.chars());
                 }
             }
