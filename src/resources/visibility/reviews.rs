@@ -20,15 +20,15 @@ pub(super) struct Reviews {
 impl Reviews {
     /// Returns the request to `get` objects of a place. Returns None if discovery does not serve their
     /// kind.
-    pub(super) fn get(&self, place: &Place, name: &str) -> Option<ResourceAttributes> {
+    pub(super) fn get(&self, place: Place<&str>, name: &str) -> Option<ResourceAttributes> {
         let kinds = self.kinds.load();
-        let resource = kinds.plural(&place.api_version, &place.kind)?;
+        let resource = kinds.plural(place.api_version, place.kind)?;
         Some(ResourceAttributes {
             verb: "get",
-            group: group_of(&place.api_version).to_owned(),
+            group: group_of(place.api_version).to_owned(),
             version: "*".to_owned(),
             resource: resource.to_owned(),
-            namespace: place.namespace.to_string(),
+            namespace: place.namespace.to_owned(),
             name: name.to_owned(),
             ..ResourceAttributes::default()
         })

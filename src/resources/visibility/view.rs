@@ -1,6 +1,6 @@
 //! What one user sees of the objects of one request.
 
-use super::place::Place;
+use super::place::{DecidedPlaces, Place};
 use super::reviews::{Reviews, live_request};
 use crate::clock;
 use crate::index::{self, IndexEntry, Key, Model, ReadVersion, Rv, Scope, collection};
@@ -13,7 +13,7 @@ use ifo_api::live::SubjectReference;
 use ifo_api::{Object, Text};
 use ifo_engine::activity::Activities;
 use ifo_engine::track;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::coop::consume_budget;
@@ -39,9 +39,9 @@ pub(super) struct UserView {
     /// True if nothing is hidden.
     sees_all: bool,
     /// Decisions about all objects of a kind in a namespace.
-    places: HashMap<Place, bool>,
+    places: DecidedPlaces,
     /// Decisions about single subjects in places to which the user has no access.
-    names: HashMap<(Place, Text), bool>,
+    names: DecidedPlaces,
     /// The activities of the operations that the user sees.
     counted: HashMap<Key, Arc<Activity>>,
     recount_at: Instant,
@@ -72,8 +72,8 @@ impl UserView {
             is_activities,
             period,
             version: viewed.version,
-            places: HashMap::new(),
-            names: HashMap::new(),
+            places: DecidedPlaces::default(),
+            names: DecidedPlaces::default(),
             counted: HashMap::new(),
             recount_at: Instant::now() + RECOUNT_INTERVAL,
         };
@@ -90,15 +90,13 @@ impl UserView {
         Ok(view)
     }
 
-    fn may_get(&self, place: &Place) -> bool {
-        self.places.get(place).copied().unwrap_or(false)
+    fn may_get(&self, place: Place<&str>) -> bool {
+        self.places.is_granted(place.namespace, place)
     }
 
     fn sees_subject(&self, subject: &SubjectReference) -> bool {
         let place = Place::of(subject);
-        self.may_get(&place)
-            || !self.names.is_empty()
-                && (self.names.get(&(place, subject.name.clone()))).is_some_and(|allowed| *allowed)
+        self.may_get(place) || !self.names.is_empty() && self.names.is_granted(&subject.name, place)
     }
 
     /// Decides about the places of the objects, and if `with_names` is true, about single subjects in
@@ -108,7 +106,7 @@ impl UserView {
         objects: &[Arc<IndexEntry>],
         with_names: bool,
     ) -> Result<(), ErrorStatus> {
-        let mut places = HashSet::new();
+        let mut places = Vec::new();
         for entry in objects {
             consume_budget().await;
             let place = match entry.object() {
@@ -116,53 +114,64 @@ impl UserView {
                 object => object.spec().map(|spec| Place::of(&spec.subject)),
             };
             if let Some(place) = place
-                && !self.places.contains_key(&place)
                 && places.len() < MAX_PLACES
             {
-                places.insert(place);
+                places.extend(self.places.add(place.namespace, place));
             }
         }
+        let are_all_known = places.len() < MAX_PLACES;
         self.decide_places(places).await?;
-        if !with_names {
+        if !with_names || are_all_known && self.places.are_granted() {
             return Ok(());
         }
+        let subjects = objects.iter().filter_map(|it| it.object().spec());
         let mut names = Vec::new();
-        let mut known: HashSet<_> = self.names.keys().cloned().collect();
-        for subject in objects
-            .iter()
-            .filter_map(|it| Some(&it.object().spec()?.subject))
-        {
+        let known = self.names.len();
+        for subject in subjects.map(|spec| &spec.subject) {
+            if known + names.len() >= MAX_NAMES {
+                break;
+            }
             consume_budget().await;
-            let name = (Place::of(subject), subject.name.clone());
-            let is_denied = self.places.get(&name.0) == Some(&false);
-            if is_denied && known.len() < MAX_NAMES && known.insert(name.clone()) {
-                names.push(name);
+            let place = Place::of(subject);
+            if !self.may_get(place) {
+                let new = self.names.add(&subject.name, place);
+                names.extend(new.map(|place| (place, subject.name.clone())));
             }
         }
         self.decide_names(names).await
     }
 
-    /// Decides about places. Nothing is decided about kinds that discovery does not serve.
-    async fn decide_places(&mut self, places: HashSet<Place>) -> Result<(), ErrorStatus> {
+    async fn decide_places(&mut self, places: Vec<Place>) -> Result<(), ErrorStatus> {
         let requests = places.into_iter().filter_map(|place| {
-            let request = self.reviews.get(&place, "")?;
+            let request = self.reviews.get(place.borrow(), "")?;
             Some((place, request))
         });
         let (places, requests): (Vec<_>, Vec<_>) = requests.unzip();
         let decided = self.reviews.decide(&self.period, requests).await?;
-        self.places.extend(places.into_iter().zip(decided));
+        for (place, _) in places.iter().zip(decided).filter(|(_, granted)| *granted) {
+            self.places.grant(&place.namespace, place.borrow());
+        }
         Ok(())
     }
 
     async fn decide_names(&mut self, names: Vec<(Place, Text)>) -> Result<(), ErrorStatus> {
         let requests = names.into_iter().filter_map(|(place, name)| {
-            let request = self.reviews.get(&place, &name)?;
+            let request = self.reviews.get(place.borrow(), &name)?;
             Some(((place, name), request))
         });
         let (names, requests): (Vec<_>, Vec<_>) = requests.take(MAX_NAMES).unzip();
         let decided = self.reviews.decide(&self.period, requests).await?;
-        self.names.extend(names.into_iter().zip(decided));
+        for ((place, name), granted) in names.iter().zip(decided) {
+            self.decided_name(name, place.borrow(), granted);
+        }
         Ok(())
+    }
+
+    fn decided_name(&mut self, name: &str, place: Place<&str>, granted: bool) {
+        self.names.add(name, place);
+        if granted {
+            self.names.grant(name, place);
+        }
     }
 
     /// Decides about one object, which may not exist. The reviews do not depend on whether it exists,
@@ -173,8 +182,9 @@ impl UserView {
         found: &[Arc<IndexEntry>],
     ) -> Result<(), ErrorStatus> {
         if self.is_activities {
-            let place = Place::of_activity(key).into_iter().collect();
-            return self.decide_places(place).await;
+            let place = Place::of_activity(key);
+            let place = place.and_then(|place| self.places.add(place.namespace, place));
+            return self.decide_places(place.into_iter().collect()).await;
         }
         let scope = Scope::Namespace(key.namespace.clone());
         let namespace = self.reviews.reader.list(&scope, ReadVersion::Latest);
@@ -188,9 +198,8 @@ impl UserView {
             return Ok(());
         }
         let hidden = subject.and_then(|subject| {
-            let place = Place::of(subject);
-            let request = self.reviews.get(&place, &subject.name)?;
-            Some(((place, subject.name.clone()), request))
+            let request = self.reviews.get(Place::of(subject), &subject.name)?;
+            Some((subject, request))
         });
         let request = hidden.as_ref().map(|(_, request)| request.clone());
         let request = request.unwrap_or_else(|| ResourceAttributes {
@@ -203,7 +212,9 @@ impl UserView {
             .decide_once(&self.period, request)
             .await;
         let decided = decided.map_err(ErrorStatus::internal)?;
-        self.names.extend(hidden.map(|(name, _)| (name, decided)));
+        if let Some((subject, _)) = hidden {
+            self.decided_name(&subject.name, Place::of(subject), decided);
+        }
         Ok(())
     }
 
@@ -248,7 +259,7 @@ impl UserView {
     fn show_activity(&self, entry: &IndexEntry, activity: &Activity) -> Option<Arc<IndexEntry>> {
         let counted = self.counted.get(entry.key());
         let place = Place::of_activity(entry.key());
-        if counted.is_none() && place.is_some_and(|place| !self.may_get(&place)) {
+        if counted.is_none() && place.is_some_and(|place| !self.may_get(place)) {
             return None;
         }
         let filtered = activity.filtered(counted.map(|counted| &counted.status));
@@ -305,8 +316,10 @@ impl View<Model> for UserView {
                 });
                 return Ok(same);
             }
-            let seen_names = self.names.iter().filter(|(_, allowed)| **allowed);
-            let seen_names = seen_names.map(|(name, _)| name.clone()).collect();
+            let seen_names = self.names.granted();
+            let seen_names = seen_names
+                .map(|(name, place)| (place.clone(), name.clone()))
+                .collect();
             let (decisions, head) = (&self.reviews.decisions, self.reviews.reader.head());
             let period = decisions.period(self.period.user(), head);
             let (reviews, is_activities) = (self.reviews.clone(), self.is_activities);
