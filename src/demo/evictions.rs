@@ -5,7 +5,7 @@
 //! The sources are `pkg/registry/core/pod/storage/eviction.go` of Kubernetes 1.36, and
 //! `pod-eviction-admitter.go` of KubeVirt 1.6.
 
-use super::object_server::ServedObjects;
+use super::object_store::ServedObjects;
 use aggregated_apiserver::serve::ErrorStatus;
 use ifo_api::Gvr;
 use k8s_openapi::api::core::v1::Pod;

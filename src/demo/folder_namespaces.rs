@@ -2,7 +2,7 @@
 //! object in it, and the plugin checks if a namespace exists.
 
 use super::kinds;
-use super::object_server::ServedObjects;
+use super::object_store::ServedObjects;
 use super::object_store::active_namespace;
 use crate::observe::Folder;
 use aggregated_apiserver::serve::ResourceInfo;

@@ -21,8 +21,8 @@ pub mod shipped_rules;
 pub mod users;
 
 pub use folder_namespaces::FolderNamespaces;
-pub use object_server::{ObjectServer, ServedObjects};
-pub use object_store::{ObjectId, ObjectStore};
+pub use object_server::ObjectServer;
+pub use object_store::{ObjectId, ObjectStore, ServedObjects};
 pub use rule_sets::RuleSetStore;
 pub use scene::{SceneError, Scenes};
 

@@ -2,6 +2,7 @@
 //! `kubectl get vm -A` works, and the plugin can check if a namespace exists. The server also answers
 //! the dry run of an eviction, so `kubectl ifo impact` works.
 
+use super::object_store::ServedObjects;
 use super::{evictions, kinds, object_table};
 use aggregated_apiserver::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, ResourceAttributes,
@@ -14,22 +15,11 @@ use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode, Uri};
-use ifo_api::Gvr;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The only subresource that the demo serves, and only as a dry run.
 const EVICTION: &str = "eviction";
-
-/// The objects that an [`ObjectServer`] serves.
-pub trait ServedObjects: Send + Sync {
-    /// Returns the resources of the objects.
-    fn resources(&self) -> &'static [ResourceInfo];
-
-    /// Returns the current resourceVersion, and the objects of a resource sorted by namespace and
-    /// name. An empty `namespace` means all namespaces.
-    fn list(&self, resource: &Gvr, namespace: &str) -> (u64, Vec<Value>);
-}
 
 /// The objects of the demo, and the access checks for requests.
 #[derive(Clone)]

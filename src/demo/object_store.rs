@@ -7,7 +7,6 @@
 //! objects again.
 
 use super::kinds;
-use super::object_server::ServedObjects;
 use crate::clock;
 use crate::observe::{Feed, Raw, Resolve};
 use aggregated_apiserver::serve::ResourceInfo;
@@ -22,6 +21,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 use uuid::Uuid;
+
+/// The objects that an [`ObjectServer`](super::ObjectServer) serves.
+pub trait ServedObjects: Send + Sync {
+    /// Returns the resources of the objects.
+    fn resources(&self) -> &'static [ResourceInfo];
+
+    /// Returns the current resourceVersion, and the objects of a resource sorted by namespace and
+    /// name. An empty `namespace` means all namespaces.
+    fn list(&self, resource: &Gvr, namespace: &str) -> (u64, Vec<Value>);
+}
 
 /// Maximum number of changes, of all resources together, that a subscriber may be behind. The
 /// scenes have about ten changes per second, so the backlog covers more than a minute. A change has

@@ -40,7 +40,7 @@ const LONG_ENOUGH: u64 = 5;
 /// Index of the table column Age.
 const AGE: usize = 6;
 /// Index of the table column Started.
-const STARTED: usize = 12;
+const STARTED: usize = 13;
 
 /// Returns the answer with masked values, as the JSON that is compared. It contains the status
 /// code, the headers and the body.
