@@ -32,7 +32,7 @@ fn object() -> Value {
         "status": {
             "phase": "Active", "state": "Failing", "reason": "NoRoom",
             "message": "no node\nhas room", "progress": 45, "cancel": "kubectl delete vmim 'a b'",
-            "queuedAt": "2026-01-01T11:55:30Z", "startTimeSource": "Expression", "lastDetected": "2026-01-01T11:59:30Z",
+            "queuedAt": "2026-01-01T11:55:30Z", "startTimeSource": "Expression", "lastDetected": "2026-01-01T11:59:30Z", "estimatedCompletion": "2026-01-01T12:05:00Z",
             "detectedBy": ["vm-rules", "others"], "subjectGeneration": 7,
             "conditions": [
                 {"type": "Progressing", "status": "True", "reason": "NoRoom",
@@ -125,6 +125,7 @@ fn describe_shows_all_fields_the_rule_and_events() {
         "controller: true",
         "detectedBy: vm-rules, others",
         "lastDetected: 2026-01-01T11:59:30Z (30s ago)",
+        "estimatedCompletion: 2026-01-01T12:05:00Z (in 5m)",
         "message: no node",
         "has room",
         "Progressing True 3m NoRoom no node has room",

@@ -101,12 +101,14 @@ fn field(text: &mut TerminalText, indent: usize, name: &str, value: &Value, now:
     match value {
         Value::Null => {}
         Value::String(value) => match value.parse::<Timestamp>() {
-            Ok(time) => line(
-                text,
-                indent,
-                name,
-                &format!("{value} ({} ago)", ago(time, now)),
-            ),
+            Ok(time) => {
+                let distance = if time.as_second() > now.as_second() + 1 {
+                    format!("in {}", ago(now, time))
+                } else {
+                    format!("{} ago", ago(time, now))
+                };
+                line(text, indent, name, &format!("{value} ({distance})"));
+            }
             Err(_) => line(text, indent, name, value),
         },
         Value::Object(fields) => {
