@@ -107,15 +107,19 @@ impl UserView {
         with_names: bool,
     ) -> Result<(), ErrorStatus> {
         let mut places = Vec::new();
+        let mut last = None;
         for entry in objects {
             consume_budget().await;
             let place = match entry.object() {
                 Object::Activity(_) => Place::of_activity(entry.key()),
                 object => object.spec().map(|spec| Place::of(&spec.subject)),
             };
+            // Objects are sorted by namespace, so many are in the same place as the one before.
             if let Some(place) = place
+                && last != Some(place)
                 && places.len() < MAX_PLACES
             {
+                last = Some(place);
                 places.extend(self.places.add(place.namespace, place));
             }
         }
