@@ -1,8 +1,7 @@
 //! Measures lists of 10,000 operations with `--visibility=subject`, and compares them with lists
 //! without it. 200 users send lists one after the other. The first list of each user needs reviews, and
-//! is not compared. The benchmark fails if the 99th percentile of the further lists is twice as high
-//! as without visibility. It measures the processor time of this process, which has one thread, so that
-//! other processes do not influence the result.
+//! has a figure of its own. The benchmark measures the processor time of this process, which has one
+//! thread and uses no network, so that other processes do not influence the result.
 
 #[path = "instructions/serving.rs"]
 mod serving;
@@ -119,8 +118,8 @@ async fn list(router: &Router, user: &str) -> Duration {
     processor_time().saturating_sub(start)
 }
 
-/// Sends all lists. Prints the percentiles, and returns the 99th.
-async fn measure(router: &Router, name: &str, user: impl Fn(usize) -> String) -> Duration {
+/// Sends all lists, and prints the percentiles.
+async fn measure(router: &Router, name: &str, user: impl Fn(usize) -> String) {
     let mut first = Vec::new();
     let mut further = Vec::new();
     for number in 0..USERS {
@@ -133,13 +132,12 @@ async fn measure(router: &Router, name: &str, user: impl Fn(usize) -> String) ->
     further.sort();
     let percentile =
         |sorted: &[Duration], percent: usize| sorted[(sorted.len() - 1) * percent / 100];
-    let p99 = percentile(&further, 99);
     println!(
-        "{name:40} first p99 {:>9.1?}   further p50 {:>9.1?}   p99 {p99:>9.1?}",
+        "{name:40} first p99 {:>9.1?}   further p50 {:>9.1?}   p99 {:>9.1?}",
         percentile(&first, 99),
         percentile(&further, 50),
+        percentile(&further, 99),
     );
-    p99
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -160,19 +158,13 @@ async fn main() {
     let [served] = served;
     let filtered = serving::router_of(reader, served, access());
 
-    let bar = 2 * measure(&plain, "without visibility", |n| format!("all-{n}")).await;
-    let all = measure(&filtered, "each user sees all 10,000", |n| {
+    measure(&plain, "without visibility", |n| format!("all-{n}")).await;
+    measure(&filtered, "each user sees all 10,000", |n| {
         format!("all-{n}")
     })
     .await;
-    let own = measure(&filtered, "each user sees 50 of 10,000", |n| {
+    measure(&filtered, "each user sees 50 of 10,000", |n| {
         format!("own-{n}")
     })
     .await;
-    for (name, p99) in [("all", all), ("own", own)] {
-        assert!(
-            p99 < bar,
-            "{name}: the 99th percentile is {p99:?}, the bar is {bar:?}"
-        );
-    }
 }
