@@ -187,9 +187,8 @@ async fn authorize(
     }
 }
 
-/// Authorizes the request of an open watch again. Without a decision, for example while the
-/// kube-apiserver cannot be reached, the watch goes on until the next attempt. Otherwise the restart
-/// of a kube-apiserver would end the watches of all clients.
+/// Authorizes the request of an open watch again. If the kube-apiserver does not answer, the watch
+/// goes on until the next attempt. So a restart of the kube-apiserver does not end all watches.
 pub(super) async fn authorize_again(
     shared: &ServerState,
     request: &Requested,
