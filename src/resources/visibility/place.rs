@@ -18,7 +18,7 @@ pub(super) struct Place<T = Text> {
 
 impl<'a> Place<&'a str> {
     pub(super) fn of(subject: &'a SubjectReference) -> Self {
-        // The kube-apiserver authorizes a request for a Namespace in this namespace.
+        // The kube-apiserver authorizes a request for the Namespace `a` in the namespace `a`.
         let is_namespace = *subject.kind == *"Namespace" && *subject.api_version == *"v1";
         let namespace = if is_namespace {
             &*subject.name
@@ -67,8 +67,8 @@ impl Place {
     }
 }
 
-/// Decisions about places, or about single objects in places. They are found by the namespace of the
-/// place, or by the name of the object. So a list of many objects computes one short hash for each.
+/// Decisions about places, or about single objects in places. The `text` is the namespace of the
+/// place, or the name of the object. So a list of many objects computes one short hash for each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DecidedPlaces(HashMap<Text, Vec<(Place, bool)>>);
 
@@ -92,7 +92,7 @@ impl DecidedPlaces {
         same.next().map(|(_, granted)| *granted)
     }
 
-    /// Adds a place to which access is denied until [`Self::grant`]. Returns it if it is new.
+    /// Adds a place to which access is denied until [`Self::grant`]. Returns None if it is already known.
     pub(super) fn add(&mut self, text: &str, place: Place<&str>) -> Option<Place> {
         if self.find(text, place).is_some() {
             return None;
