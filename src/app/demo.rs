@@ -10,16 +10,16 @@ use crate::config::{Common, Demo};
 use crate::demo::kubeconfig::{self, KubeconfigUser};
 use crate::demo::users::{DemoUser, DemoUsers};
 use crate::demo::{
-    self, FolderNamespaces, ObjectServer, RuleSetStore, Scenes, ServedObjects, access_reviews,
-    kinds, shipped_rules,
+    self, ObjectStore, RuleSetStore, Scenes, access_reviews, folder, kinds, object_server,
+    shipped_rules,
 };
 use crate::index;
-use crate::observe::{Feed, Folder, Raw, Resolve};
+use crate::observe::{Feed, Raw};
 use crate::resources;
 use crate::rules::RuleSetEvent;
 use aggregated_apiserver::auth::client_certificate_verifier;
 use aggregated_apiserver::certs::{self, Authority, ServingCertificate, TlsSettings};
-use aggregated_apiserver::serve;
+use aggregated_apiserver::serve::{self, ResourceInfo, ServerParameters};
 use anyhow::Context as _;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
@@ -93,17 +93,18 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let (writer, rule_sets) = index::index(super::RING_BOUNDS);
     let stored = RuleSetStore::new(writer);
     let more = Some(resources::operation_rule_sets(rule_sets));
-    let objects = DemoObjects::open(&mut app, &common, &config).await?;
-    let served = ObjectServer {
-        objects: objects.served,
-        authenticate: users.clone(),
-        authorize: users.clone(),
+    let (objects, kinds) = open_objects(&mut app, &common, &config).await?;
+    let short_names = kinds::short_names(kinds);
+    app.short_names_of_kinds.store(Arc::new(short_names));
+    let router = app.router(access, more, Some(kinds), false);
+    let server = ServerParameters {
+        metrics: app.metrics.api(),
+        shutdown: app.shutdown.clone(),
+        limits: common.limits(),
+        ..ServerParameters::new("ifo", users.clone(), users.clone())
     };
-    let resources = served.objects.resources();
-    app.short_names_of_kinds
-        .store(Arc::new(kinds::short_names(resources)));
-    let router = app.router(access, more, Some(resources), false);
-    let router = access_reviews::add_to(served.in_front_of(router), users);
+    let router = object_server::in_front_of(router, &objects, kinds, server);
+    let router = access_reviews::add_to(router, users);
     let listening = serve::listen::serve(
         listener,
         Arc::new(tls),
@@ -117,8 +118,8 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let mut input = Some(PipelineInput {
         // The demo does not restore operations of an earlier process.
         restored: std::future::ready(()).boxed(),
-        feed: objects.feed,
-        resolve: objects.resolve,
+        feed: Arc::new(objects.clone()),
+        resolve: Arc::new(objects),
         rule_sets: rule_sets
             .map(move |event| stored.store_event(event))
             .boxed(),
@@ -149,37 +150,23 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     Ok((started, cluster))
 }
 
-/// The objects that the rules evaluate.
-struct DemoObjects {
-    feed: Arc<dyn Feed>,
-    resolve: Arc<dyn Resolve>,
-    /// The objects that the demo serves as a kube-apiserver does. Of the objects in a folder, the demo
-    /// serves only the Namespaces.
-    served: Arc<dyn ServedObjects>,
-}
-
-impl DemoObjects {
-    /// Opens the folder of the flag `--objects`. Without this flag, starts the task that plays the
-    /// scenes.
-    async fn open(app: &mut App, common: &Common, config: &Demo) -> anyhow::Result<Self> {
-        let own = common.cluster_operations_namespace.clone();
-        if let Some(folder) = &config.objects {
-            let folder = open(app, folder).await?;
-            return Ok(Self {
-                feed: Arc::new(folder.clone()),
-                resolve: Arc::new(folder.clone()),
-                served: Arc::new(FolderNamespaces { folder, own }),
-            });
-        }
-        let scenes = Scenes::open(&own)?;
-        let objects = Arc::new(scenes.objects());
-        app.tasks.start("scenes", scenes.play());
-        Ok(Self {
-            feed: objects.clone(),
-            resolve: objects.clone(),
-            served: objects,
-        })
+/// Opens the folder of the flag `--objects`. Without this flag, starts the task that plays the scenes.
+/// Returns the objects that the rules evaluate, and the kinds of the objects that the demo serves. Of the
+/// objects in a folder, the demo serves only the Namespaces.
+async fn open_objects(
+    app: &mut App,
+    common: &Common,
+    config: &Demo,
+) -> anyhow::Result<(ObjectStore, &'static [ResourceInfo])> {
+    let own = &*common.cluster_operations_namespace;
+    if let Some(folder) = &config.objects {
+        let objects = open(app, folder, &["default", own]).await?;
+        return Ok((objects, kinds::NAMESPACES));
     }
+    let scenes = Scenes::open(own)?;
+    let objects = scenes.objects();
+    app.tasks.start("scenes", scenes.play());
+    Ok((objects, kinds::KINDS))
 }
 
 /// Returns the rule sets in the folder of the flag `--rules`. Without this flag, returns shipped
@@ -199,8 +186,8 @@ async fn rule_sets_of(
 }
 
 /// Reads a folder, and starts the task that follows its changes.
-async fn open(app: &mut App, folder: &Path) -> anyhow::Result<Folder> {
-    let (opened, following) = Folder::open(folder, app.metrics.clone())
+async fn open(app: &mut App, folder: &Path, namespaces: &[&str]) -> anyhow::Result<ObjectStore> {
+    let (opened, following) = folder::open(folder, namespaces)
         .await
         .with_context(|| format!("cannot read the folder {}", folder.display()))?;
     app.tasks.start("folder", following);
@@ -230,7 +217,7 @@ async fn from_folder(
     app: &mut App,
     folder: &Path,
 ) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
-    let opened = open(app, folder).await?;
+    let opened = open(app, folder, &[]).await?;
     let events = opened.follow(rule_set_source()).filter_map(|raw| {
         let event = match raw {
             Raw::Reset => Some(RuleSetEvent::Reset),

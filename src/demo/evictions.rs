@@ -5,31 +5,23 @@
 //! The sources are `pkg/registry/core/pod/storage/eviction.go` of Kubernetes 1.36, and
 //! `pod-eviction-admitter.go` of KubeVirt 1.6.
 
-use super::object_store::ServedObjects;
+use super::objects::ObjectStore;
 use aggregated_apiserver::serve::ErrorStatus;
-use ifo_api::Gvr;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use kube::core::{Selector, SelectorExt as _};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 /// The webhook of KubeVirt that answers evictions.
 const WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
 
 /// Decides whether `pod` may be evicted now. Returns the error of a refused eviction.
-pub(super) fn dry_run(pod: &Value, objects: &dyn ServedObjects) -> Result<(), ErrorStatus> {
-    let pod: Pod = serde_json::from_value(pod.clone()).map_err(ErrorStatus::internal)?;
+pub(super) fn dry_run(pod: &Value, objects: &ObjectStore) -> Result<(), ErrorStatus> {
+    let pod = Pod::deserialize(pod).map_err(ErrorStatus::internal)?;
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let list = |group: &str, resource: &str| {
-        let gvr = Gvr {
-            group: group.to_owned(),
-            version: "v1".to_owned(),
-            resource: resource.to_owned(),
-        };
-        objects.list(&gvr, namespace).1
-    };
-    let machines = list("kubevirt.io", "virtualmachineinstances");
+    let machines = objects.in_namespace("kubevirt.io/v1", "VirtualMachineInstance", namespace);
     if let Some(why) = machines.iter().find_map(|it| refusal_of_kubevirt(&pod, it)) {
         let message = format!("admission webhook {WEBHOOK:?} denied the request: {why}");
         return Err(refused(429, "TooManyRequests", &message, None));
@@ -38,9 +30,10 @@ pub(super) fn dry_run(pod: &Value, objects: &dyn ServedObjects) -> Result<(), Er
     if pod.metadata.deletion_timestamp.is_some() || phase != Some("Running") {
         return Ok(());
     }
-    let budgets = list("policy", "poddisruptionbudgets").into_iter();
+    let budgets = objects.in_namespace("policy/v1", "PodDisruptionBudget", namespace);
     let budgets: Vec<PodDisruptionBudget> = budgets
-        .map(serde_json::from_value)
+        .iter()
+        .map(|it| PodDisruptionBudget::deserialize(&**it))
         .collect::<Result<_, _>>()
         .map_err(ErrorStatus::internal)?;
     let mut budgets = budgets.iter().filter(|it| selects(it, &pod));
@@ -134,8 +127,10 @@ fn refused(code: i32, reason: &str, message: &str, budget: Option<String>) -> Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::{ObjectId, ObjectStore};
+    use crate::demo::kinds;
+    use crate::demo::objects::key;
     use serde_json::json;
+    use std::sync::Arc;
 
     fn pod(name: &str, phase: &str, is_ready: bool) -> Value {
         json!({
@@ -150,9 +145,9 @@ mod tests {
 
     /// Returns the error of an eviction, with the cause if there is one.
     fn refusal(pod: &Value, others: &[Value]) -> Option<String> {
-        let store = ObjectStore::default();
+        let store = ObjectStore::new(Arc::new(kinds::resolve));
         for object in others {
-            store.put(&ObjectId::of(object).unwrap(), object.clone());
+            store.put(&key(object).unwrap(), object.clone());
         }
         let refused = dry_run(pod, &store).err()?;
         let status: Value = serde_json::from_slice(&refused.json()).unwrap();

@@ -1,8 +1,9 @@
 //! The kinds of the objects in the demo, with the names and scopes as in a real cluster.
 
 use aggregated_apiserver::serve::ResourceInfo;
-use ifo_api::Gvr;
+use ifo_api::{Gvr, Resolution};
 use ifo_client::short_names::{NamedResource, ShortNames};
+use serde_json::Value;
 
 const fn kind(
     group: &'static str,
@@ -20,7 +21,7 @@ const fn kind(
         namespaced,
         short_names,
         categories: &[],
-        verbs: &["get", "list"],
+        verbs: &["get", "list", "watch"],
     }
 }
 
@@ -64,11 +65,27 @@ pub fn of_resource(resource: &Gvr) -> Option<&'static ResourceInfo> {
     KINDS.iter().find(|kind| gvr(kind) == *resource)
 }
 
-/// Returns the kind that an object names in `apiVersion` and `kind`, or `None` if the scenes have
-/// no objects of this kind.
-pub fn of_object(api_version: &str, name: &str) -> Option<&'static ResourceInfo> {
-    let named = |kind: &&ResourceInfo| kind.kind == name && gvr(kind).api_version() == api_version;
+/// Returns the kind of an object, or `None` if the scenes have no objects of this kind.
+pub fn of_object(object: &Value) -> Option<&'static ResourceInfo> {
+    let named =
+        |it: &&ResourceInfo| object["kind"] == it.kind && object["apiVersion"] == *it.api_version();
     KINDS.iter().find(named)
+}
+
+/// Looks up a resource among the kinds of the scenes.
+pub fn resolve(resource: &Gvr) -> Resolution {
+    let groups = || KINDS.iter().map(|kind| kind.group);
+    match of_resource(resource) {
+        Some(kind) => Resolution::Served {
+            kind: kind.kind.to_owned(),
+            namespaced: kind.namespaced,
+        },
+        None => Resolution::NotServed {
+            message: format!("the demo has no {resource}"),
+            group_served: groups().any(|group| group == resource.group),
+            similar_group: ifo_client::similar_group(&resource.group, groups()).map(str::to_owned),
+        },
+    }
 }
 
 /// Returns the short names of the kinds.

@@ -1,28 +1,26 @@
 //! The demo: a server without a cluster, whose objects change as in a cluster.
 //!
 //! The objects come from the [`Scenes`], which are recordings of real controllers and a few
-//! hand-written files. The module provides a [`Feed`](crate::observe::Feed) of these objects for
-//! detection, and a small API server for them ([`ObjectStore`], [`ObjectServer`]). It also writes a
-//! kubeconfig, and returns an introduction with commands to try.
+//! hand-written files, or from a [`folder`] of manifests. The [`ObjectStore`] is a
+//! [`Feed`](crate::observe::Feed) of these objects for detection, and [`object_server`] serves them. The
+//! module also writes a kubeconfig, and returns an introduction with commands to try.
 //!
 //! The code that detects and serves operations is in other modules. It is the same as in a cluster.
 
 pub mod access_reviews;
 mod evictions;
-mod folder_namespaces;
+pub mod folder;
+mod folder_scan;
 pub mod kinds;
 pub mod kubeconfig;
-mod object_server;
-mod object_store;
-mod object_table;
+pub mod object_server;
+mod objects;
 mod rule_sets;
 mod scene;
 pub mod shipped_rules;
 pub mod users;
 
-pub use folder_namespaces::FolderNamespaces;
-pub use object_server::ObjectServer;
-pub use object_store::{ObjectId, ObjectStore, ServedObjects};
+pub use objects::ObjectStore;
 pub use rule_sets::RuleSetStore;
 pub use scene::{SceneError, Scenes};
 

@@ -18,13 +18,15 @@
 //! - All other objects exist only during a round, and get new UIDs in each round.
 
 use super::embedded;
-use super::object_store::{ObjectId, ObjectStore, whole_second};
-use crate::clock;
+use super::kinds;
+use super::objects::{ObjectStore, active_namespace, key, now_in_seconds};
+use aggregated_apiserver::store::Key;
 use futures::future::join_all;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
@@ -56,7 +58,7 @@ struct SceneStep {
     /// Time since the beginning of the scene.
     at: Duration,
     change: ChangeType,
-    id: ObjectId,
+    key: Key,
     object: Value,
 }
 
@@ -107,11 +109,17 @@ impl Scenes {
         let scenes: Vec<Scene> = files
             .map(|(name, text)| Scene::parse(&name, &text))
             .collect::<Result<_, _>>()?;
-        let store = ObjectStore::default();
+        let store = ObjectStore::new(Arc::new(kinds::resolve));
         for scene in &scenes {
             scene.set_up(&store, 0);
         }
-        store.put_namespace(own);
+        let mut namespace = active_namespace(own);
+        namespace["metadata"]["creationTimestamp"] = json!(now_in_seconds());
+        if let Some(key) = key(&namespace)
+            && store.reader.get(&key).1.is_none()
+        {
+            store.put(&key, namespace);
+        }
         Ok(Self { scenes, store })
     }
 
@@ -141,7 +149,8 @@ impl Scene {
             };
             let line: SceneLine =
                 serde_json::from_str(text).map_err(|error| problem(error.to_string()))?;
-            let id = ObjectId::of(&line.object).ok_or_else(|| {
+            let key = kinds::of_object(&line.object).and_then(|_| key(&line.object));
+            let key = key.ok_or_else(|| {
                 problem("the kind of the object is unknown, or the object has no name".to_owned())
             })?;
             let at =
@@ -159,7 +168,7 @@ impl Scene {
             steps.push(SceneStep {
                 at,
                 change: line.change,
-                id,
+                key,
                 object: line.object,
             });
         }
@@ -195,7 +204,7 @@ impl Scene {
     /// or reset them to their initial state. Returns the adapter for the other steps of the round.
     fn set_up(&self, store: &ObjectStore, round: u32) -> RoundAdapter<'_> {
         let adapter = RoundAdapter {
-            begun: whole_second(clock::now()),
+            begun: now_in_seconds(),
             uids: Uuid::new_v5(
                 &Uuid::NAMESPACE_OID,
                 format!("{}-{round}", self.name).as_bytes(),
@@ -213,8 +222,8 @@ impl Scene {
         let (before, later): (Vec<_>, Vec<_>) =
             self.steps.iter().partition(|step| step.at.is_zero());
         for step in later {
-            if before.iter().all(|first| first.id != step.id) {
-                store.delete(&step.id);
+            if before.iter().all(|first| first.key != step.key) {
+                store.delete(&step.key);
             }
         }
     }
@@ -223,9 +232,9 @@ impl Scene {
 impl SceneStep {
     fn apply(&self, store: &ObjectStore, adapter: &RoundAdapter<'_>) {
         match self.change {
-            ChangeType::Added => store.put(&self.id, adapter.value(&self.object)),
-            ChangeType::Modified => store.patch(&self.id, &adapter.value(&self.object)),
-            ChangeType::Deleted => store.delete(&self.id),
+            ChangeType::Added => store.put(&self.key, adapter.value(&self.object)),
+            ChangeType::Modified => store.patch(&self.key, &adapter.value(&self.object)),
+            ChangeType::Deleted => store.delete(&self.key),
         }
     }
 }

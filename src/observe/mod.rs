@@ -1,4 +1,4 @@
-//! Reads objects from a cluster, or from a folder of manifests.
+//! Reads objects from a cluster.
 //!
 //! A feed watches one [`Source`]: a resource, in all namespaces or in one namespace. The feed is a
 //! stream of [`Raw`] events: objects as JSON, deletions, the beginning and the end of a list, and
@@ -18,10 +18,8 @@
 mod cluster_feeds;
 mod connection;
 mod discovery;
-mod folder_feed;
 
 mod backoff;
-mod folder_scan;
 mod list;
 mod parts;
 mod read_budget;
@@ -33,7 +31,6 @@ pub(crate) use backoff::Backoff;
 pub use cluster_feeds::ClusterFeed;
 pub use connection::{ConnectError, ConnectOptions, Connection, connect};
 pub use discovery::Discovery;
-pub use folder_feed::Folder;
 
 use bytes::Bytes;
 use futures::{
@@ -160,8 +157,7 @@ impl fmt::Display for GapReason {
     }
 }
 
-/// Creates feeds. The implementations read objects from a cluster, from a folder of manifests, or
-/// from the recordings of the demo.
+/// Creates feeds. The implementations read objects from a cluster, or from the store of the demo.
 pub trait Feed: Send + Sync + 'static {
     /// Creates a feed of `source`. The stream begins with all objects, and never ends by itself.
     /// The feed makes progress only while the stream is polled. When the stream is dropped, the
@@ -199,8 +195,7 @@ pub struct ObjectNames<'a> {
     pub uid: Option<&'a str>,
 }
 
-/// Looks up whether a resource is served. [`Discovery`] implements this trait for a cluster, and
-/// [`Folder`] implements it for a folder of manifests.
+/// Looks up whether a resource is served. [`Discovery`] implements this trait for a cluster.
 pub trait Resolve: Send + Sync + 'static {
     /// Looks up a resource. In a cluster, a lookup takes at most five requests, one after the
     /// other.

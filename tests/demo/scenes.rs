@@ -152,7 +152,10 @@ async fn the_objects_of_the_scenes_can_be_read() {
         status.details.map(|it| it.kind).as_deref(),
         Some("namespaces")
     );
-    assert!(demo.get("/api/v1/namespaces?watch=true").await.is_err());
+    let mut watch = demo
+        .watch("/api/v1/namespaces?watch=true", "application/json")
+        .await;
+    assert_eq!(watch.next().await.unwrap()["type"], "ADDED");
 }
 
 #[tokio::test(flavor = "multi_thread")]

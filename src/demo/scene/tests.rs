@@ -1,9 +1,10 @@
 //! Tests that the scenes of the demo are valid, can be repeated, and show all kinds of operations.
 
 use super::*;
-use crate::demo::{ServedObjects, kinds, shipped_rules};
+use crate::clock;
+use crate::demo::shipped_rules;
 use crate::detection::Supervisor;
-use crate::index::{self, Bounds, IndexReader, Key, ReadVersion, Scope, index};
+use crate::index::{self, Bounds, IndexReader, ReadVersion, Scope, index};
 use crate::observe::{Feed as _, Raw};
 use crate::replicate::Leadership;
 use crate::rules::Publication;
@@ -14,9 +15,7 @@ use futures::stream::select_all;
 use ifo_api::{Gvr, Source};
 use ifo_engine::rules::{RuleBook, compile};
 use ifo_engine::track::{Tracker, TrackerSettings};
-use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
@@ -74,7 +73,8 @@ fn the_scenes_are_small_and_use_every_kind() {
     let mut used = BTreeSet::new();
     for (name, text) in &embedded(FILES) {
         let scene = Scene::parse(name, text).unwrap();
-        used.extend(scene.steps.iter().map(|step| step.id.resource.clone()));
+        let kinds = scene.steps.iter().map(|it| kinds::of_object(&it.object));
+        used.extend(kinds.map(|kind| kinds::gvr(kind.unwrap())));
     }
     assert_eq!(used, kinds::KINDS.iter().map(kinds::gvr).collect());
 }
@@ -85,11 +85,11 @@ fn every_change_is_of_an_object_that_exists() {
         let mut existing = BTreeSet::new();
         for step in Scene::parse(name, text).unwrap().steps {
             let expected = match step.change {
-                ChangeType::Added => existing.insert(step.id.clone()),
-                ChangeType::Modified => existing.contains(&step.id),
-                ChangeType::Deleted => existing.remove(&step.id),
+                ChangeType::Added => existing.insert(step.key.clone()),
+                ChangeType::Modified => existing.contains(&step.key),
+                ChangeType::Deleted => existing.remove(&step.key),
             };
-            assert!(expected, "{name}: {:?} of {:?}", step.change, step.id);
+            assert!(expected, "{name}: {:?} of {:?}", step.change, step.key);
         }
     }
 }
@@ -146,16 +146,14 @@ fn each_text(value: &Value, read: &mut impl FnMut(&str)) {
 async fn each_round_restores_the_initial_objects() {
     let _simulated = clock::simulated::begin("2030-01-01T00:00:00Z".parse().unwrap());
     for (name, text) in &embedded(FILES) {
-        let store = ObjectStore::default();
+        let store = ObjectStore::new(Arc::new(kinds::resolve));
         let scene = Scene::parse(name, text).unwrap();
         let names = || {
-            let lists = kinds::KINDS
+            let (entries, _) = store.reader.list_and_follow(Scope::Everything);
+            let uids = entries
                 .iter()
-                .map(|kind| store.list(&kinds::gvr(kind), "").1);
-            lists
-                .flatten()
-                .map(|it| it["metadata"]["uid"].to_string())
-                .collect::<BTreeSet<_>>()
+                .map(|it| it.object()["metadata"]["uid"].to_string());
+            uids.collect::<BTreeSet<_>>()
         };
         scene.set_up(&store, 0);
         let before = names();
@@ -366,7 +364,7 @@ async fn each_scene_leads_to_its_operations_and_their_ends() {
         let (name, end) = line.split_once(": ").unwrap();
         let scene = scenes.iter().find(|it| it.name == name).expect(name);
         let subject = end.split(' ').nth(1).unwrap();
-        let has_subject = scene.steps.iter().any(|it| it.id.name == subject);
+        let has_subject = scene.steps.iter().any(|it| *it.key.name == *subject);
         assert!(has_subject && ends.contains(end), "{line}: {ends:#?}");
         shown.insert(name);
     }

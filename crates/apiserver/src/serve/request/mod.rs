@@ -132,10 +132,10 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Attributes, Er
     // slashes. The aggregator (the part of the kube-apiserver that forwards requests to this
     // server) would turn a redirect into a 502.
     let mut parts = path.trim_matches('/').split('/');
-    let is_resource = parts.next() == Some("apis");
+    let root = parts.next().unwrap_or_default();
     let mut part = || parts.next().unwrap_or_default();
     let mut request = ResourceAttributes {
-        group: part().to_owned(),
+        group: if root == "apis" { part() } else { "" }.to_owned(),
         version: part().to_owned(),
         ..ResourceAttributes::default()
     };
@@ -144,14 +144,23 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Attributes, Er
         request.legacy_watch = true;
         next = part();
     }
+    let mut name = "";
     if next == "namespaces" {
-        part().clone_into(&mut request.namespace);
+        let namespace = part();
+        namespace.clone_into(&mut request.namespace);
         next = part();
+        if next.is_empty() && root == "api" {
+            // As in the kube-apiserver, the namespace of a request for a Namespace is its own name.
+            (next, name) = ("namespaces", namespace);
+        }
     }
+    if name.is_empty() {
+        name = part();
+    }
+    name.clone_into(&mut request.name);
     next.clone_into(&mut request.resource);
-    part().clone_into(&mut request.name);
     request.subresource = parts.collect::<Vec<_>>().join("/");
-    if !is_resource || request.resource.is_empty() {
+    if !matches!(root, "api" | "apis") || request.resource.is_empty() {
         return Ok(Attributes::NonResource {
             path: path.into_owned(),
             verb: method_name(method),

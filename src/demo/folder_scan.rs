@@ -5,7 +5,8 @@
 //! incomplete while an editor saves it. If the scanner removed the objects, their operations would
 //! end. The scanner logs the error once for each change of the file.
 
-use bytes::Bytes;
+use super::objects::{active_namespace, key};
+use aggregated_apiserver::store::Key;
 use ifo_api::Gvr;
 use ifo_client::manifest::{self, Object};
 use ifo_client::offline_kinds::{KnownKinds, group};
@@ -36,20 +37,16 @@ const MAX_FILE: u64 = 16 << 20;
 /// necessary because the scanner keeps all objects of the files in memory.
 const MAX_TOTAL: u64 = 256 << 20;
 
-/// The identity of an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ManifestKey {
-    pub(super) api_version: String,
-    pub(super) kind: String,
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
-    uid: String,
-}
-
 /// The objects and kinds in the folder at the time of one scan.
 #[derive(Debug, Default)]
-pub(super) struct Content {
-    objects: BTreeMap<ManifestKey, Bytes>,
+pub(super) struct FolderContent {
+    pub(super) objects: BTreeMap<Key, Value>,
+    pub(super) kinds: FolderKinds,
+}
+
+/// The kinds in the folder.
+#[derive(Debug, Default)]
+pub(super) struct FolderKinds {
     /// All kinds that have an object or a `CustomResourceDefinition`. The key is the `apiVersion`
     /// and the kind. The value is true if the kind is namespaced.
     kinds: BTreeMap<(String, String), bool>,
@@ -57,7 +54,7 @@ pub(super) struct Content {
     known: KnownKinds,
 }
 
-impl Content {
+impl FolderKinds {
     /// Returns the kind of `gvr`, and true if the kind is namespaced. Returns `None` if the folder
     /// has neither an object nor a CRD of this resource.
     pub(super) fn kind(&self, gvr: &Gvr) -> Option<(&str, bool)> {
@@ -68,39 +65,9 @@ impl Content {
             .find(|((_, kind), _)| self.known.is_resource(&gvr.group, kind, &gvr.resource))
             .map(|((_, kind), namespaced)| (kind.as_str(), *namespaced))
     }
+}
 
-    /// Returns the objects of `gvr` in one namespace, or in all namespaces if `namespace` is
-    /// `None`.
-    pub(super) fn objects(
-        &self,
-        gvr: &Gvr,
-        namespace: Option<&str>,
-    ) -> BTreeMap<ManifestKey, Bytes> {
-        let Some((kind, _)) = self.kind(gvr) else {
-            return BTreeMap::new();
-        };
-        let api_version = gvr.api_version();
-        self.objects
-            .iter()
-            .filter(|(key, _)| key.api_version == api_version && key.kind == kind)
-            .filter(|(key, _)| namespace.is_none() || key.namespace.as_deref() == namespace)
-            .map(|(key, json)| (key.clone(), json.clone()))
-            .collect()
-    }
-
-    /// Returns the names of the namespaces that contain objects, and of the Namespace objects. The
-    /// value is the Namespace object, or `None` if the folder does not contain it.
-    pub(super) fn namespaces(&self) -> BTreeMap<String, Option<Bytes>> {
-        let used = self.objects.keys().filter_map(|key| key.namespace.clone());
-        let mut namespaces: BTreeMap<_, _> = used.map(|name| (name, None)).collect();
-        for (key, json) in &self.objects {
-            if key.api_version == "v1" && key.kind == "Namespace" {
-                namespaces.insert(key.name.clone(), Some(json.clone()));
-            }
-        }
-        namespaces
-    }
-
+impl FolderContent {
     fn of<'a>(files: impl Iterator<Item = (&'a Path, &'a Object)> + Clone) -> Self {
         let known = KnownKinds::of(files.clone().map(|(_, object)| object));
         let with_namespace: HashSet<(&str, &str)> = files
@@ -118,68 +85,65 @@ impl Content {
                 ((version, kind.to_owned()), namespaced)
             })
             .collect();
-        let mut objects: BTreeMap<ManifestKey, Bytes> = BTreeMap::new();
+        let mut objects: BTreeMap<Key, Value> = BTreeMap::new();
         for (path, object) in files {
             let namespaced = *kinds
                 .entry((object.api_version.clone(), object.kind.clone()))
                 .or_insert_with(|| is_namespaced(object.group(), &object.kind));
-            let (key, json) = as_served(object, namespaced);
-            if objects.insert(key, json).is_some() {
+            let object_as_served = as_served(object, namespaced);
+            if let Some(key) = key(&object_as_served)
+                && objects.insert(key, object_as_served).is_some()
+            {
                 warn!(file = %path.display(), kind = object.kind, name = object.name, "the folder contains the object twice; the later one is used");
             }
         }
         Self {
             objects,
-            kinds,
-            known,
+            kinds: FolderKinds { kinds, known },
+        }
+    }
+
+    /// Adds the Namespaces of the objects, and `more`, unless the folder contains them.
+    pub(super) fn add_namespaces(&mut self, more: &[String]) {
+        let own = self.objects.keys().map(Key::object_namespace);
+        let own = own.filter(|name| !name.is_empty()).map(str::to_owned);
+        let names: Vec<String> = own.chain(more.iter().cloned()).collect();
+        for namespace in names.iter().map(|name| active_namespace(name)) {
+            if let Some(key) = key(&namespace) {
+                self.objects.entry(key).or_insert(namespace);
+            }
         }
     }
 }
 
 /// Returns the object as an API server would: with a UID, and with a namespace if its kind is
 /// namespaced.
-fn as_served(object: &Object, namespaced: bool) -> (ManifestKey, Bytes) {
+fn as_served(object: &Object, namespaced: bool) -> Value {
     let mut json = object.json.clone();
-    let mut namespace = object.namespace.clone();
-    let mut uid = String::new();
     if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
-        if namespaced && namespace.is_none() {
+        if namespaced && object.namespace.is_none() {
             // kubectl also uses the namespace `default` if the kubeconfig names no other namespace.
-            namespace = Some("default".into());
             metadata.insert("namespace".into(), "default".into());
         }
-        let given = metadata
-            .get("uid")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        uid = if given.is_empty() {
-            derived_uid(object, namespace.as_deref())
-        } else {
-            given.to_owned()
+        let text = |field| {
+            metadata
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
         };
-        metadata.insert("uid".into(), uid.clone().into());
+        if text("uid").is_empty() {
+            let uid = derived_uid(object, text("namespace"));
+            metadata.insert("uid".into(), uid.into());
+        }
     }
-    let key = ManifestKey {
-        api_version: object.api_version.clone(),
-        kind: object.kind.clone(),
-        namespace,
-        name: object.name.clone(),
-        uid,
-    };
-    (key, Bytes::from(json.to_string()))
+    json
 }
 
 /// Derives a UID from `apiVersion`, kind, namespace and name. So the object has the same UID after
 /// each scan and after a restart.
-fn derived_uid(object: &Object, namespace: Option<&str>) -> String {
+fn derived_uid(object: &Object, namespace: &str) -> String {
     let space = Uuid::new_v5(&Uuid::NAMESPACE_DNS, b"manifests.ifo.kubevirt.io");
-    let name = [
-        &object.api_version,
-        &object.kind,
-        namespace.unwrap_or_default(),
-        &object.name,
-    ]
-    .join("/");
+    let name = [&object.api_version, &object.kind, namespace, &object.name].join("/");
     Uuid::new_v5(&space, name.as_bytes()).to_string()
 }
 
@@ -217,7 +181,7 @@ impl Scanner {
     ///
     /// The folder cannot be read, has too many files, or its files are too large in total. The
     /// previous content stays valid.
-    pub(super) fn scan(&mut self) -> Result<Option<Content>, String> {
+    pub(super) fn scan(&mut self) -> Result<Option<FolderContent>, String> {
         let found = manifests(&self.dir).map_err(|e| format!("{}: {e}", self.dir.display()))?;
         let total: u64 = found.values().map(|stamp| stamp.1.min(MAX_FILE)).sum();
         if total > MAX_TOTAL {
@@ -248,8 +212,8 @@ impl Scanner {
         Ok(changed.then(|| self.content()))
     }
 
-    fn content(&self) -> Content {
-        Content::of(
+    fn content(&self) -> FolderContent {
+        FolderContent::of(
             self.files
                 .iter()
                 .flat_map(|(path, file)| file.objects.iter().map(move |o| (path.as_path(), o))),

@@ -1,0 +1,402 @@
+//! Stores the objects of the demo in memory. The scenes (recorded sequences of changes) or a folder of
+//! manifests write them. Detection receives them through a [`Feed`], and
+//! [`object_server`](super::object_server) serves them to kubectl.
+
+use crate::clock;
+use crate::observe::{Feed, Raw, Resolve};
+use aggregated_apiserver::store::{
+    self, Bounds, Change, Collection, Cursor, Entry, Key, ReadVersion, Reader, Rv, Scope,
+    VersionAssignment, Write, Writer,
+};
+use futures::future::{self, BoxFuture};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use ifo_api::{Gvr, Resolution, Source};
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// Limits of the changes that a watch or a feed may be behind. The scenes have about ten changes of
+/// 4 KB per second. A reader that is further behind reads all objects again.
+const BOUNDS: Bounds = Bounds {
+    bytes: 4 << 20,
+    age: Duration::from_mins(5),
+};
+
+/// The model of the demo's objects: the JSON of any Kubernetes object.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DemoModel;
+
+impl aggregated_apiserver::Model for DemoModel {
+    type Object = Arc<Value>;
+    type Context = ();
+
+    fn append_json(object: &Arc<Value>, version: Rv, out: &mut Vec<u8>) {
+        let mut object = Value::clone(object);
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        out.extend(object.to_string().bytes());
+    }
+
+    fn append_metadata(object: &Arc<Value>, version: Rv, out: &mut Vec<u8>) {
+        let mut metadata = object["metadata"].clone();
+        metadata["resourceVersion"] = version.to_string().into();
+        out.extend(metadata.to_string().bytes());
+    }
+
+    fn label<'a>(object: &'a Arc<Value>, key: &str) -> Option<&'a str> {
+        object["metadata"]["labels"][key].as_str()
+    }
+
+    fn bytes(object: &Arc<Value>) -> usize {
+        object.to_string().len()
+    }
+}
+
+/// Looks up a resource among the kinds of the objects.
+pub type ResolveKind = Arc<dyn Fn(&Gvr) -> Resolution + Send + Sync>;
+
+/// The objects of the demo. All clones share the same objects.
+#[derive(Clone)]
+pub struct ObjectStore {
+    writer: Arc<Mutex<Writer<DemoModel>>>,
+    /// Reads the objects.
+    pub reader: Reader<DemoModel>,
+    kinds: watch::Sender<ResolveKind>,
+}
+
+impl ObjectStore {
+    /// Creates a store without objects. `resolve` looks up their kinds.
+    pub fn new(resolve: ResolveKind) -> Self {
+        Self::with_bounds(BOUNDS, resolve)
+    }
+
+    fn with_bounds(bounds: Bounds, resolve: ResolveKind) -> Self {
+        let (writer, reader) = store::open(bounds);
+        Self {
+            writer: Arc::new(Mutex::new(writer)),
+            reader,
+            kinds: watch::Sender::new(resolve),
+        }
+    }
+
+    /// Creates or replaces an object. An object with the same UID keeps its `creationTimestamp`.
+    pub fn put(&self, key: &Key, mut object: Value) {
+        let mut writer = self.lock();
+        if let Some(before) = writer.get(key).map(|entry| entry.object().clone())
+            && before["metadata"]["uid"] == object["metadata"]["uid"]
+        {
+            object["metadata"]["creationTimestamp"] =
+                before["metadata"]["creationTimestamp"].clone();
+        }
+        commit(&mut writer, vec![put(key.clone(), object)]);
+    }
+
+    /// Applies a JSON merge patch (RFC 7386) to an object, if the object exists.
+    pub fn patch(&self, key: &Key, patch: &Value) {
+        let mut writer = self.lock();
+        if let Some(entry) = writer.get(key) {
+            let mut object = Value::clone(entry.object());
+            json_patch::merge(&mut object, patch);
+            commit(&mut writer, vec![put(key.clone(), object)]);
+        }
+    }
+
+    /// Deletes an object, if it exists.
+    pub fn delete(&self, key: &Key) {
+        commit(&mut self.lock(), vec![Write::Delete { key: key.clone() }]);
+    }
+
+    /// Replaces all objects, and the function that looks up their kinds.
+    pub fn replace(&self, objects: BTreeMap<Key, Value>, resolve: ResolveKind) {
+        let mut writer = self.lock();
+        // The feeds of a new kind must know the kind before they receive its first object.
+        self.kinds.send_replace(resolve);
+        let is_gone = |entry: &Arc<Entry<DemoModel>>| {
+            let new = objects.get(entry.key());
+            new.is_none_or(|new| new["metadata"]["uid"] != entry.object()["metadata"]["uid"])
+        };
+        let before = self.list(&Scope::Everything).into_iter().filter(is_gone);
+        let mut writes: Vec<_> = before
+            .map(|entry| Write::Delete {
+                key: entry.key().clone(),
+            })
+            .collect();
+        // The store ignores objects that have not changed.
+        writes.extend(objects.into_iter().map(|(key, object)| put(key, object)));
+        commit(&mut writer, writes);
+    }
+
+    /// Returns the objects of a kind in one namespace.
+    pub fn in_namespace(&self, api_version: &str, kind: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let namespace = [&*prefix(api_version, kind), namespace].concat();
+        let found = self.list(&Scope::Namespace(namespace.into()));
+        found.iter().map(|entry| entry.object().clone()).collect()
+    }
+
+    fn list(&self, scope: &Scope) -> Vec<Arc<Entry<DemoModel>>> {
+        let listed = self.reader.list(scope, ReadVersion::Latest);
+        listed.map(|(_, entries)| entries).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writer<DemoModel>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn put(key: Key, object: Value) -> Write<DemoModel> {
+    let object = Arc::new(object);
+    Write::Put { key, object }
+}
+
+fn commit(writer: &mut Writer<DemoModel>, writes: Vec<Write<DemoModel>>) {
+    if let Err(error) = writer.commit(writes, VersionAssignment::Mint) {
+        tracing::error!(%error, "objects of the demo could not be stored");
+    }
+}
+
+/// Returns the prefix of the keys of a kind, such as `Deployment.apps.v1/`.
+fn prefix(api_version: &str, kind: &str) -> String {
+    format!("{kind}.{}/", api_version.replace('/', "."))
+}
+
+/// Returns the collection of a kind. The caller must call this function only at the start, because it
+/// leaks memory.
+pub fn collection(api_version: &str, kind: &str) -> Collection {
+    Collection::new(prefix(api_version, kind).leak())
+}
+
+/// Returns the key of an object. As in the path of a request, a Namespace object is in its own
+/// namespace. Returns `None` if the object lacks its name, its kind or its `apiVersion`.
+pub fn key(object: &Value) -> Option<Key> {
+    let prefix = prefix(object["apiVersion"].as_str()?, object["kind"].as_str()?);
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str()?;
+    let namespace = match &*prefix {
+        "Namespace.v1/" => name,
+        _ => metadata["namespace"].as_str().unwrap_or_default(),
+    };
+    Some(Key::new([&*prefix, namespace].concat(), name))
+}
+
+/// Returns an active Namespace without a creation time.
+pub fn active_namespace(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "uid": Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes())},
+        "status": {"phase": "Active"},
+    })
+}
+
+/// Returns the current time in whole seconds, as Kubernetes writes it. The result is not in the future.
+pub(super) fn now_in_seconds() -> Timestamp {
+    let floor = TimestampRound::new()
+        .smallest(Unit::Second)
+        .mode(RoundMode::Floor);
+    let now = clock::now();
+    now.round(floor).unwrap_or(now)
+}
+
+impl Resolve for ObjectStore {
+    fn resolve<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Resolution> {
+        future::ready((self.kinds.borrow())(gvr)).boxed()
+    }
+
+    fn resolution_changes(&self) -> BoxStream<'static, ()> {
+        // The stream holds a sender, so the channel is never closed. A look-up costs no request.
+        let state = (self.kinds.clone(), self.kinds.subscribe());
+        stream::unfold(state, |(sender, mut kinds)| async move {
+            let changed = kinds.changed().await;
+            changed.is_ok().then_some(((), (sender, kinds)))
+        })
+        .boxed()
+    }
+}
+
+/// Streams the objects of a source. The stream never ends. While no kind has this resource, the stream has
+/// no objects.
+impl Feed for ObjectStore {
+    fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
+        let feed = StoreFeed {
+            store: self.clone(),
+            source,
+            prefix: None,
+            cursor: None,
+        };
+        let state = (feed, VecDeque::new());
+        stream::unfold(state, |(mut feed, mut events)| async {
+            loop {
+                if let Some(event) = events.pop_front() {
+                    return Some((event, (feed, events)));
+                }
+                events = feed.next_events().await;
+            }
+        })
+        .boxed()
+    }
+}
+
+/// A feed of the objects in a store.
+struct StoreFeed {
+    store: ObjectStore,
+    source: Source,
+    /// The prefix of the keys of the objects. `None` until a kind with the resource of the source exists.
+    prefix: Option<String>,
+    /// The position of the feed in the changes. `None` before the first list.
+    cursor: Option<Cursor<DemoModel>>,
+}
+
+impl StoreFeed {
+    /// Returns the changes since the last call. Returns all objects if this is the first call, or if the
+    /// store no longer has all changes since the last call.
+    async fn next_events(&mut self) -> VecDeque<Raw> {
+        let json = |entry: &Entry<DemoModel>| entry.json().into();
+        let changes = match &mut self.cursor {
+            Some(cursor) => cursor.next().await.ok(),
+            None => None,
+        };
+        let target = &self.source.target;
+        if let Resolution::Served { kind, .. } = (self.store.kinds.borrow())(target) {
+            self.prefix = Some(prefix(&target.api_version(), &kind));
+        }
+        let Some(changes) = changes else {
+            let (entries, cursor) = self.store.reader.list_and_follow(Scope::Everything);
+            self.cursor = Some(cursor);
+            let entries = entries.iter().filter(|entry| self.contains(entry.key()));
+            let objects = entries.map(|entry| Raw::Applied(json(entry)));
+            let events = std::iter::once(Raw::Reset).chain(objects);
+            return events.chain([Raw::Synced]).collect();
+        };
+        let own = |change: &&Change<DemoModel>| change.key().is_some_and(|it| self.contains(it));
+        let changes = changes.iter().filter(own);
+        let events = changes.filter_map(|change| match (&change.before, &change.after) {
+            (_, Some(after)) => Some(Raw::Applied(json(after))),
+            (Some(before), None) => Some(Raw::Deleted(json(before))),
+            (None, None) => None,
+        });
+        events.collect()
+    }
+
+    fn contains(&self, key: &Key) -> bool {
+        let prefix = self.prefix.as_deref();
+        let own = prefix.and_then(|prefix| key.namespace.strip_prefix(prefix));
+        let namespace = self.source.namespace.as_deref();
+        own.is_some_and(|own| namespace.is_none_or(|namespace| namespace == own))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::kinds;
+
+    fn node(uid: &str, created: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "a", "uid": uid, "creationTimestamp": created},
+        })
+    }
+
+    fn source(group: &str, resource: &str, namespace: Option<&str>) -> Source {
+        let target = Gvr {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            resource: resource.to_owned(),
+        };
+        Source {
+            target: target.into(),
+            namespace: namespace.map(Into::into),
+        }
+    }
+
+    /// Returns the next events of a feed as texts, such as `applied a` for the object `a`.
+    async fn next(feed: &mut BoxStream<'static, Raw>, count: usize) -> Vec<String> {
+        let brief = |raw| match raw {
+            Raw::Reset => "reset".to_owned(),
+            Raw::Synced => "synced".to_owned(),
+            Raw::Applied(json) | Raw::Deleted(json) => {
+                let object: Value = serde_json::from_slice(&json).unwrap();
+                assert!(object["metadata"]["resourceVersion"].is_string());
+                format!("{} {}", object["metadata"]["name"], object["spec"])
+            }
+            other => panic!("{other:?}"),
+        };
+        feed.take(count).map(brief).collect().await
+    }
+
+    #[tokio::test]
+    async fn a_feed_receives_the_objects_and_then_the_changes_of_its_source() {
+        for bounds in [BOUNDS, Bounds { bytes: 0, ..BOUNDS }] {
+            let store = ObjectStore::with_bounds(bounds, Arc::new(kinds::resolve));
+            let put = |object: Value| store.put(&key(&object).unwrap(), object);
+            let pod = |namespace: &str| {
+                let metadata = json!({"name": "p", "namespace": namespace});
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+            };
+            put(node("1", "first"));
+            put(pod("x"));
+            let mut nodes = store.follow(source("", "nodes", None));
+            let mut pods = store.follow(source("", "pods", Some("y")));
+            let mut unknown = store.follow(source("", "nothings", None));
+            let initial = ["reset", "\"a\" null", "synced"];
+            assert_eq!(next(&mut nodes, 3).await, initial);
+            assert_eq!(next(&mut pods, 2).await, ["reset", "synced"]);
+            assert_eq!(next(&mut unknown, 2).await, ["reset", "synced"]);
+            let a = key(&node("1", "")).unwrap();
+            store.patch(&a, &json!({"spec": 1}));
+            store.delete(&a);
+            // A patch or a deletion of a missing object changes nothing.
+            store.patch(&a, &json!({}));
+            store.delete(&a);
+            put(pod("y"));
+            // If the store no longer has the changes, the feed sends all objects again.
+            let (changes, pod) = if bounds.bytes == 0 {
+                (
+                    vec!["reset", "synced"],
+                    vec!["reset", "\"p\" null", "synced"],
+                )
+            } else {
+                (vec!["\"a\" 1", "\"a\" 1"], vec!["\"p\" null"])
+            };
+            assert_eq!(next(&mut nodes, 2).await, changes);
+            assert_eq!(next(&mut pods, pod.len()).await, pod);
+            assert!(unknown.next().now_or_never().is_none() || bounds.bytes == 0);
+        }
+    }
+
+    #[test]
+    fn a_replaced_object_keeps_its_creation_time_unless_its_uid_differs() {
+        let store = ObjectStore::new(Arc::new(kinds::resolve));
+        let key = key(&node("", "")).unwrap();
+        for (uid, created, kept) in [
+            ("1", "first", "first"),
+            ("1", "second", "first"),
+            ("2", "third", "third"),
+        ] {
+            store.put(&key, node(uid, created));
+            let entry = store.reader.get(&key).1.unwrap();
+            assert_eq!(entry.object()["metadata"]["creationTimestamp"], kept);
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_kinds_of_the_scenes_are_served() {
+        let store = ObjectStore::new(Arc::new(kinds::resolve));
+        let resolve = async |group, resource| {
+            let source = source(group, resource, None);
+            match store.resolve(&source.target).await {
+                Resolution::Served { kind, namespaced } => (Some(kind), namespaced),
+                Resolution::NotServed { group_served, .. } => (None, group_served),
+                Resolution::Unknown { message } => panic!("{message}"),
+            }
+        };
+        let deployment = (Some("Deployment".to_owned()), true);
+        assert_eq!(resolve("apps", "deployments").await, deployment);
+        assert_eq!(resolve("apps", "jobs").await, (None, true));
+        assert_eq!(resolve("batch", "jobs").await, (None, false));
+    }
+}
