@@ -78,7 +78,7 @@ async fn watch(kubeconfig: PathBuf) -> anyhow::Result<()> {
         target: Arc::new(target),
         namespace: None,
     };
-    let mut events = cluster.follow(source);
+    let mut events = cluster.follow(source, None);
     while let Some(event) = events.next().await {
         if let Raw::Lost(lost) = event {
             eprintln!("the bare watch was interrupted: {lost}");

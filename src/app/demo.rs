@@ -218,7 +218,7 @@ async fn from_folder(
     folder: &Path,
 ) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     let opened = open(app, folder, &[]).await?;
-    let events = opened.follow(rule_set_source()).filter_map(|raw| {
+    let events = opened.follow(rule_set_source(), None).filter_map(|raw| {
         let event = match raw {
             Raw::Reset => Some(RuleSetEvent::Reset),
             Raw::Synced => Some(RuleSetEvent::Synced),

@@ -154,7 +154,7 @@ mod tests {
     struct SilentCluster;
 
     impl Feed for SilentCluster {
-        fn follow(&self, _: Source) -> BoxStream<'static, Raw> {
+        fn follow(&self, _: Source, _: Option<&str>) -> BoxStream<'static, Raw> {
             stream::pending().boxed()
         }
     }

@@ -20,10 +20,9 @@ fn gvr(group: &str, resource: &str) -> Gvr {
 }
 
 fn follow(store: &ObjectStore, target: Gvr) -> BoxStream<'static, Raw> {
-    store.follow(Source {
-        target: target.into(),
-        namespace: None,
-    })
+    let target = target.into();
+    let namespace = None;
+    store.follow(Source { target, namespace }, None)
 }
 
 fn pod(name: &str, phase: &str) -> String {

@@ -104,7 +104,6 @@ fn kubeconfig(server: &str, ca_pem: &str, users: &[KubeconfigUser]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::config::Kubeconfig;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     const SERVER: &str = "https://127.0.0.1:6443";
@@ -119,32 +118,6 @@ mod tests {
             user("admin", None, "1e5"),
             user("viewer", Some("team-a"), "2e5"),
         ]
-    }
-
-    #[test]
-    fn kube_rs_reads_the_written_kubeconfig() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("config");
-        let _written = write(&path, SERVER, "authority", &users()).unwrap();
-        let config = Kubeconfig::read_from(&path).unwrap();
-        assert_eq!(config.current_context.as_deref(), Some("admin"));
-        let cluster = config.clusters[0].cluster.as_ref().unwrap();
-        assert_eq!(cluster.server.as_deref(), Some(SERVER));
-        let authority = STANDARD.encode("authority");
-        assert_eq!(cluster.certificate_authority_data, Some(authority));
-        let contexts = config.contexts.iter().zip(["admin", "viewer"]);
-        for (context, name) in contexts {
-            assert_eq!(context.name, name);
-            let context = context.context.as_ref().unwrap();
-            assert_eq!(context.user.as_deref(), Some(name));
-            let namespace = if name == "viewer" {
-                "team-a"
-            } else {
-                "default"
-            };
-            assert_eq!(context.namespace.as_deref(), Some(namespace));
-        }
-        assert_eq!(config.auth_infos.len(), 2);
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl Resolve for ObjectStore {
 /// Streams the objects of a source. The stream never ends. While no kind has this resource, the stream has
 /// no objects.
 impl Feed for ObjectStore {
-    fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
+    fn follow(&self, source: Source, _: Option<&str>) -> BoxStream<'static, Raw> {
         let feed = StoreFeed {
             store: self.clone(),
             source,
@@ -339,9 +339,9 @@ mod tests {
             };
             put(node("1", "first"));
             put(pod("x"));
-            let mut nodes = store.follow(source("", "nodes", None));
-            let mut pods = store.follow(source("", "pods", Some("y")));
-            let mut unknown = store.follow(source("", "nothings", None));
+            let mut nodes = store.follow(source("", "nodes", None), None);
+            let mut pods = store.follow(source("", "pods", Some("y")), None);
+            let mut unknown = store.follow(source("", "nothings", None), None);
             let initial = ["reset", "\"a\" null", "synced"];
             assert_eq!(next(&mut nodes, 3).await, initial);
             assert_eq!(next(&mut pods, 2).await, ["reset", "synced"]);

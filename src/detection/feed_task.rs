@@ -172,10 +172,8 @@ impl FeedTask {
     /// label selector of the rule book. Without a label selector, all objects match.
     fn start_stream(&self) -> BoxStream<'static, Raw> {
         let source = self.source.clone();
-        match self.detector.book().selector() {
-            Some(selector) => self.feed.follow_selected(source, &selector.to_string()),
-            None => self.feed.follow(source),
-        }
+        let selector = self.detector.book().selector().map(ToString::to_string);
+        self.feed.follow(source, selector.as_deref())
     }
 
     /// Processes one event of the feed.

@@ -40,12 +40,23 @@ impl ClusterFeed {
 }
 
 impl Feed for ClusterFeed {
-    fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
-        self.start(source, None)
-    }
-
-    fn follow_selected(&self, source: Source, selection: &str) -> BoxStream<'static, Raw> {
-        self.start(source, Some(selection.to_owned()))
+    fn follow(&self, source: Source, selector: Option<&str>) -> BoxStream<'static, Raw> {
+        let (connection, metrics) = (self.connection.clone(), Arc::clone(&self.metrics));
+        let (retry_interval, budget) = (self.retry_interval, self.budget.clone());
+        let selection = selector.map(str::to_owned);
+        inline(move |out| {
+            let task = WatchTask {
+                connection,
+                source,
+                selection,
+                retry_interval,
+                metrics,
+                budget,
+                out,
+                state: WatchProgress::default(),
+            };
+            task.run()
+        })
     }
 
     fn exists<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
@@ -64,27 +75,3 @@ impl Feed for ClusterFeed {
         .boxed()
     }
 }
-
-impl ClusterFeed {
-    fn start(&self, source: Source, selection: Option<String>) -> BoxStream<'static, Raw> {
-        let (connection, metrics) = (self.connection.clone(), Arc::clone(&self.metrics));
-        let (retry_interval, budget) = (self.retry_interval, self.budget.clone());
-        inline(move |out| {
-            let task = WatchTask {
-                connection,
-                source,
-                selection,
-                retry_interval,
-                metrics,
-                budget,
-                out,
-                state: WatchProgress::default(),
-            };
-            task.run()
-        })
-    }
-}
-
-#[cfg(test)]
-#[path = "cluster_feeds_tests.rs"]
-mod tests;

@@ -80,29 +80,10 @@ pub struct ConnectOptions {
 }
 
 /// The reason why no client can be created. The text of the error is one line that names the
-/// kubeconfig.
+/// kubeconfig, with the causes of the error.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The kubeconfig cannot be read or used.
-    #[error("kubeconfig {path}: {reason}")]
-    Kubeconfig {
-        /// The path of the kubeconfig. Without [`ConnectOptions::kubeconfig`], the value of the
-        /// variable `KUBECONFIG` or `~/.kube/config`.
-        path: String,
-        /// The error with its causes.
-        reason: String,
-    },
-    /// There is neither a kubeconfig nor a service account of a Pod.
-    #[error("no cluster: kubeconfig {path}: {kubeconfig}; in-cluster: {in_cluster}")]
-    NoCluster {
-        /// The value of the variable `KUBECONFIG`, or `~/.kube/config` without this variable.
-        path: String,
-        /// The reason why no kubeconfig can be used.
-        kubeconfig: String,
-        /// The reason why there is no in-cluster configuration.
-        in_cluster: String,
-    },
-}
+#[error("{0}")]
+pub struct ConnectError(String);
 
 /// The access to a cluster: clients with the same address and credentials. Clones are cheap.
 #[derive(Clone)]
@@ -180,10 +161,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
         || std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".into()),
         |path| path.display().to_string(),
     );
-    let fail = |reason| ConnectError::Kubeconfig {
-        path: path.clone(),
-        reason,
-    };
+    let fail = |reason: String| ConnectError(format!("kubeconfig {path}: {reason}"));
     let read = match &options.kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
@@ -200,10 +178,11 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
         }
         Err(error) if options.kubeconfig.is_some() => return Err(fail(chain(&error))),
         Err(error) => {
-            let config = Config::incluster().map_err(|in_cluster| ConnectError::NoCluster {
-                path: path.clone(),
-                kubeconfig: chain(&error),
-                in_cluster: chain(&in_cluster),
+            let config = Config::incluster().map_err(|in_cluster| {
+                let (kubeconfig, in_cluster) = (chain(&error), chain(&in_cluster));
+                ConnectError(format!(
+                    "no cluster: kubeconfig {path}: {kubeconfig}; in-cluster: {in_cluster}"
+                ))
             })?;
             (config, None)
         }

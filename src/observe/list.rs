@@ -14,6 +14,7 @@ use super::{
 };
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -34,18 +35,10 @@ const GROWTH_FACTOR: u32 = 5;
 
 #[derive(Deserialize)]
 struct Page<'a> {
-    metadata: PageMetadata,
+    metadata: ListMeta,
     // Go writes a nil slice as null.
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PageMetadata {
-    resource_version: String,
-    /// The token for the next page. Empty on the last page.
-    r#continue: String,
 }
 
 impl WatchTask {
@@ -90,12 +83,13 @@ impl WatchTask {
                 };
                 self.send(raw).await;
             }
-            let next = metadata.r#continue;
-            if metadata.resource_version.is_empty() || (!next.is_empty() && next == token) {
+            let next = metadata.continue_.unwrap_or_default();
+            let version = metadata.resource_version.filter(|it| !it.is_empty());
+            if version.is_none() || (!next.is_empty() && next == token) {
                 return Err(garbled(InvalidData::Endless));
             }
             if next.is_empty() {
-                self.state.version = Some(metadata.resource_version);
+                self.state.version = version;
                 drop(permit);
                 self.synced().await;
                 return Ok(());
@@ -154,7 +148,7 @@ impl WatchTask {
 
 /// Decodes a page. The objects are slices of `page`. If an item is not an object, the whole page is
 /// an error. If the feed skipped the item, an object would count as deleted.
-fn decode(page: &Bytes) -> Result<(PageMetadata, Vec<Bytes>), InvalidData> {
+fn decode(page: &Bytes) -> Result<(ListMeta, Vec<Bytes>), InvalidData> {
     let Page { metadata, items } = watch_event::decode(page)?;
     let mut objects = Vec::new();
     for item in items.unwrap_or_default() {
@@ -180,8 +174,8 @@ mod tests {
         ] {
             let page = Bytes::from(text);
             let (metadata, objects) = decode(&page).unwrap();
-            assert_eq!(metadata.resource_version, "7");
-            assert_eq!(metadata.r#continue, "abc");
+            assert_eq!(metadata.resource_version.as_deref(), Some("7"));
+            assert_eq!(metadata.continue_.as_deref(), Some("abc"));
             assert_eq!(objects, [r#"{"a":"}]\\\"{"}"#, r#"{"b":{"c":[{}]}}"#]);
             let range = page.as_ptr_range();
             assert!(range.contains(&objects[0].as_ptr()), "it is not a copy");

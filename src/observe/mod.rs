@@ -24,6 +24,8 @@ mod list;
 mod parts;
 mod read_budget;
 mod requests;
+#[cfg(test)]
+mod tests;
 mod watch_event;
 mod watch_task;
 
@@ -159,22 +161,17 @@ impl fmt::Display for GapReason {
 
 /// Creates feeds. The implementations read objects from a cluster, or from the store of the demo.
 pub trait Feed: Send + Sync + 'static {
-    /// Creates a feed of `source`. The stream begins with all objects, and never ends by itself.
-    /// The feed makes progress only while the stream is polled. When the stream is dropped, the
-    /// feed stops.
-    fn follow(&self, source: Source) -> BoxStream<'static, Raw>;
-
-    /// Creates a feed of the objects in `source` whose labels match `selection`. `selection` is a
-    /// label selector, such as `tier=db,!old`. When the labels of an object no longer match, the
-    /// feed sends [`Raw::Deleted`], as the kube-apiserver does.
+    /// Creates a feed of the objects in `source` whose labels match `selector`. It is a label selector,
+    /// such as `tier=db,!old`. `None` selects all objects. When the labels of an object no longer match,
+    /// the feed sends [`Raw::Deleted`], as the kube-apiserver does. A feed without support for selectors
+    /// sends all objects.
     ///
-    /// The default implementation does not support selectors: its feed sends all objects.
-    fn follow_selected(&self, source: Source, _selection: &str) -> BoxStream<'static, Raw> {
-        self.follow(source)
-    }
+    /// The stream begins with all objects, and never ends by itself. The feed makes progress only while
+    /// the stream is polled. When the stream is dropped, the feed stops.
+    fn follow(&self, source: Source, selector: Option<&str>) -> BoxStream<'static, Raw>;
 
     /// Returns true if the object with this name and UID still exists, or if the check fails.
-    /// [`Feed::follow_selected`] also reports a deletion when the labels of an object no longer
+    /// A feed with a label selector also reports a deletion when the labels of an object no longer
     /// match. With this method, the caller finds out whether the object was really deleted.
     ///
     /// The default implementation returns false, because a feed without support for selectors

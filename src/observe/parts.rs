@@ -271,18 +271,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_within_one_frame_is_not_copied() {
-        let text = "one\ntwo\n";
-        let mut lines = lines(vec![text], 10);
-        for expected in [&text[0..3], &text[4..7]] {
-            let Ok(BodyPart::Whole(line)) = lines.line(LINE_TIMEOUT).await else {
-                panic!("no line")
-            };
-            assert_eq!(line.as_ptr(), expected.as_ptr());
-        }
-    }
-
-    #[tokio::test]
     async fn an_overlong_line_is_truncated_and_the_next_one_is_read() {
         let got = read_all(
             vec![
@@ -311,15 +299,6 @@ mod tests {
             assert_eq!(got, [whole("one")]);
             assert!(matches!(end, BodyEnd::Broken(_)), "{end:?}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silence_ends_the_lines() {
-        let frames = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"one\n"))])
-            .chain(stream::pending());
-        let mut lines = PartReader::new(frames, 10, ReadBudget::default());
-        assert_eq!(lines.line(LINE_TIMEOUT).await, Ok(whole("one")));
-        assert_eq!(lines.line(LINE_TIMEOUT).await, Err(BodyEnd::Idle));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,14 +1,14 @@
 //! Sends the requests of feeds and of discovery, and interprets answers other than 200. A feed
 //! watches one [`Source`]: a resource, in all namespaces or in one namespace.
 
-use super::{GapReason, ObjectNames, watch_event::ApiStatus};
+use super::{GapReason, ObjectNames, watch_event::is_expired};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use ifo_api::{Gvr, Source};
 use ifo_client::error_text::chain;
 use kube::client::Body;
-use kube::core::PartialObjectMeta;
+use kube::core::{PartialObjectMeta, Status};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::time::Duration;
 
@@ -170,9 +170,9 @@ async fn send(client: &kube::Client, uri: &str, accept: &str) -> Result<Response
     let body = body
         .map(http_body_util::Collected::to_bytes)
         .unwrap_or_default();
-    let status = serde_json::from_slice::<ApiStatus>(&body).unwrap_or_else(|_| ApiStatus {
+    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| Status {
         message: String::from_utf8_lossy(&body).trim().to_owned(),
-        ..ApiStatus::default()
+        ..Status::default()
     });
     Err(refusal(code.as_u16(), &status, retry_after))
 }
@@ -187,8 +187,8 @@ async fn send(client: &kube::Client, uri: &str, accept: &str) -> Result<Response
 ///   before it reads an object.
 /// - All other codes, and any code without a message: the standard text of the code. The message is
 ///   only logged, at the debug level.
-pub(super) fn refusal(code: u16, status: &ApiStatus, retry_after: Option<Duration>) -> Refusal {
-    if code == 410 || status.is_expired() {
+pub(super) fn refusal(code: u16, status: &Status, retry_after: Option<Duration>) -> Refusal {
+    if code == 410 || is_expired(status) {
         return Refusal::Expired;
     }
     let said: String = status.message.chars().take(MAX_MESSAGE).collect();
@@ -237,10 +237,10 @@ mod tests {
 
     #[test]
     fn an_error_message_that_may_quote_an_object_is_dropped() {
-        let status = |reason: &str| ApiStatus {
+        let status = |reason: &str| Status {
             reason: reason.into(),
             message: "conversion webhook failed: invalid value: zqx".into(),
-            code: 0,
+            ..Status::default()
         };
         for (code, reason, want) in [
             (500, "zqx", "refused with 500: Internal Server Error"),
@@ -255,38 +255,5 @@ mod tests {
             let refused = format!("{:?}", refusal(code, &status("Invalid"), None));
             assert!(!refused.contains("zqx"), "{refused}");
         }
-    }
-
-    #[test]
-    fn status_codes_are_mapped_as_in_kubernetes() {
-        let status = |reason: &str| ApiStatus {
-            reason: reason.into(),
-            message: "why".into(),
-            code: 0,
-        };
-        assert_eq!(refusal(410, &status(""), None), Refusal::Expired);
-        assert_eq!(refusal(500, &status("Expired"), None), Refusal::Expired);
-        assert_eq!(
-            refusal(422, &status("Invalid"), None),
-            Refusal::Invalid("Unprocessable Entity".into())
-        );
-        assert_eq!(
-            refusal(403, &status(""), None),
-            Refusal::Lost(
-                GapReason::Refused {
-                    code: 403,
-                    message: "why".into()
-                },
-                None
-            )
-        );
-        let refused = GapReason::Refused {
-            code: 503,
-            message: "Service Unavailable".into(),
-        };
-        assert_eq!(
-            refusal(503, &ApiStatus::default(), None),
-            Refusal::Lost(refused, None)
-        );
     }
 }

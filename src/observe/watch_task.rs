@@ -328,7 +328,9 @@ impl WatchTask {
     /// continue.
     async fn event(&mut self, event: WatchLine, initial: &mut bool) -> Result<(), AttemptEnd> {
         match event {
-            WatchLine::Error(status) if status.is_expired() => return Err(AttemptEnd::Expired),
+            WatchLine::Error(status) if watch_event::is_expired(&status) => {
+                return Err(AttemptEnd::Expired);
+            }
             // For example, an etcd without support for progress notifications.
             WatchLine::Error(_) if *initial => {
                 return Err(AttemptEnd::NoWatchList { for_good: false });

@@ -3,20 +3,14 @@
 use super::*;
 use crate::clock;
 use crate::demo::shipped_rules;
-use crate::detection::Supervisor;
-use crate::index::{self, Bounds, IndexReader, ReadVersion, Scope, index};
+use crate::detection::testing::{self, TestPipeline};
+use crate::index::{self, IndexReader, ReadVersion, Scope};
 use crate::observe::{Feed as _, Raw};
-use crate::replicate::Leadership;
-use crate::rules::Publication;
-use crate::telemetry::Metrics;
-use crate::tracker_task::{self, ActivityWriter};
 use futures::StreamExt as _;
 use futures::stream::select_all;
 use ifo_api::{Gvr, Source};
 use ifo_engine::rules::{RuleBook, compile};
-use ifo_engine::track::{Tracker, TrackerSettings};
 use std::collections::BTreeMap;
-use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
 /// An event of a watch, and the time (`at`) since the scenes began to play.
@@ -43,7 +37,7 @@ async fn watch_events(length: Duration) -> Vec<WatchEvent> {
             target: resource.clone().into(),
             namespace: None,
         };
-        let feed = objects.follow(source);
+        let feed = objects.follow(source, None);
         feed.map(move |raw| (resource.clone(), raw))
     }));
     let begun = Instant::now();
@@ -170,63 +164,20 @@ async fn each_round_restores_the_initial_objects() {
 /// shipped rules may fail. The caller must have paused tokio's clock.
 pub(in crate::demo) async fn run_demo(age: Duration) -> [Vec<(Key, Value)>; 2] {
     let scenes = Scenes::open("ifo-system").expect("the scenes are valid");
-    let (mut writer, reader) = index(Bounds {
-        bytes: 1 << 26,
-        age: Duration::from_hours(1),
-    });
-    let metrics = Arc::new(Metrics::new());
-    let metrics_of_run = metrics.clone();
-    let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
-    let (feedback, mut reports) = mpsc::channel(64);
-    let (publications, published) = mpsc::channel(64);
-    let supervisor = Supervisor {
-        feed: Arc::new(scenes.objects()),
-        tracker,
-        feedback,
-        metrics: metrics.clone(),
-        resync: Duration::from_secs(30),
-        stored_bytes: Arc::default(),
-        time: Arc::default(),
-    };
-    let settings = TrackerSettings {
-        debounce: Duration::from_secs(5),
-        retain: None,
-        max_records: 1_000,
-        cluster_namespace: "ifo-system".into(),
-    };
-    tokio::spawn(supervisor.run(published));
-    tokio::spawn(async move { while reports.recv().await.is_some() {} });
-    let activity = ActivityWriter::without_gaps(&reader);
-    tokio::spawn(async move {
-        let leadership = Leadership::alone(writer.head());
-        let tracker = Tracker::new(settings, metrics.clone());
-        tracker_task::run(
-            tracker,
-            &mut writer,
-            &leadership,
-            messages,
-            activity,
-            metrics,
-        )
-        .await;
-    });
+    let settings = testing::settings(Duration::from_secs(5), 1_000);
+    let resync = Duration::from_secs(30);
+    let pipeline = TestPipeline::start(Arc::new(scenes.objects()), settings, resync, None);
     for book in rule_books() {
-        let publication = Publication {
-            target: Arc::new(book.target.clone()),
-            book: Some(Arc::new(book)),
-            removed: false,
-        };
-        let sent = publications.send(publication).await;
-        sent.expect("the supervisor is running");
+        pipeline.publish(Arc::new(book)).await;
     }
     tokio::spawn(scenes.play());
     tokio::time::sleep(age).await;
-    let metrics = metrics_of_run.render();
+    let metrics = pipeline.metrics.render();
     assert!(
         !metrics.contains("ifo_evaluation_failures_total{"),
         "{metrics}"
     );
-    [index::OPERATIONS, index::RECORDS].map(|scope| objects(&reader, &scope))
+    [index::OPERATIONS, index::RECORDS].map(|scope| objects(&pipeline.operations, &scope))
 }
 
 /// Returns the shipped rules for the resources of the demo.

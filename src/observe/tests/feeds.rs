@@ -1,0 +1,274 @@
+//! Tests which events a feed sends, and which requests it sends, for each script of the server.
+
+use super::*;
+
+const WATCH_LIST: &str =
+    "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+/// Asserts the events of a feed, and the queries of its requests. An event that begins with `lost` must
+/// begin with the expected text. The query `5` stands for a watch from version 5, and `all` for a
+/// [`WATCH_LIST`].
+async fn check(script: Vec<Answer>, events: &str, queries: &[&str]) {
+    let server = ScriptedServer::new(script);
+    let expected: Vec<_> = events.split(" / ").collect();
+    let found = next_events(&mut follow(&server), expected.len()).await;
+    for (found, expected) in found.iter().zip(&expected) {
+        let is_expected =
+            found == expected || expected.starts_with("lost") && found.starts_with(expected);
+        assert!(is_expected, "{events}: {expected}: {found}");
+    }
+    assert_eq!(found.len(), expected.len(), "{events}: {found:?}");
+    let all = server.queries();
+    let all = all.iter().map(|query| match &**query {
+        WATCH_LIST => "all",
+        query => {
+            let from = query.strip_prefix("watch=1&resourceVersion=");
+            let from = from.and_then(|it| it.strip_suffix("&allowWatchBookmarks=true"));
+            from.unwrap_or(query)
+        }
+    });
+    let all: Vec<_> = all.take(queries.len()).collect();
+    assert_eq!(all, queries, "{events}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_list_yields_the_state_and_then_the_changes() {
+    let script = vec![open(&["+a3", "end5", "~a6", "-a7"])];
+    check(script, "reset / +a3 / synced / +a6 / -a7", &["all"]).await;
+    // The initial objects end too early, so they are read again.
+    let script = vec![complete(&["+a30"]), open(&["+a3", "end5"])];
+    let events = "reset / +a30 / lost: unreachable / reset / +a3 / synced";
+    check(script, events, &["all", "all"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_watch_list_support_the_state_is_listed_in_pages() {
+    let pages = || {
+        [
+            page(&["a1", "b2"], "n+xt"),
+            page(&["c3"], ""),
+            open(&["-a10"]),
+        ]
+    };
+    let queries = ["all", "limit=100", "limit=100&continue=n%2Bxt", "9"];
+    for code in [400, 422] {
+        let script = [[status(code, "Invalid", "no")].to_vec(), pages().to_vec()].concat();
+        check(script, "reset / +a1 / +b2 / +c3 / synced / -a10", &queries).await;
+    }
+    // The server ignores `sendInitialEvents`: it sends no bookmark, or an ordinary one. Its etcd can
+    // also lack the support for progress notifications.
+    let unsupported = r#"{"type":"ERROR","object":{"kind":"Status","message":"required storage feature RequestWatchProgress is disabled","code":500}}"#;
+    for (lines, begin) in [
+        (&["+a3"][..], "reset / +a3"),
+        (&["+a3", "*4"], "reset / +a3"),
+        (&[unsupported], "reset"),
+    ] {
+        let script = vec![open(lines), page(&["a1"], ""), open(&["+b10"])];
+        let events = format!("{begin} / reset / +a1 / synced / +b10");
+        check(script, &events, &["all", "limit=100", "9"]).await;
+    }
+    // A server that supports `WatchList` can also answer with 410. The next list is a `WatchList` again.
+    let expired = status(410, "Expired", "too old");
+    let script = vec![
+        expired,
+        page(&["a1"], ""),
+        complete(&[EXPIRED]),
+        open(&["+a3", "end5"]),
+    ];
+    let events = "reset / +a1 / synced / reset / +a3 / synced";
+    check(script, events, &["all", "limit=100", "9", "all"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_cannot_be_completed_begins_again() {
+    let expired = status(410, "Expired", "The provided continue parameter is too old");
+    let script = vec![
+        no_watch_list(),
+        page(&["a1"], "next"),
+        expired,
+        page(&["a2"], ""),
+        open(&[]),
+    ];
+    let queries = ["all", "limit=100", "limit=100&continue=next", "limit=500"];
+    check(script, "reset / +a1 / reset / +a2 / synced", &queries).await;
+
+    let script = [vec![no_watch_list()], vec![page(&["a1"], "same"); 3]].concat();
+    check(script, "reset / +a1 / +a1 / lost: invalid data", &[]).await;
+
+    // A large page may not arrive in time.
+    let script = vec![
+        no_watch_list(),
+        breaks(&[r#"{"items":["#]),
+        page(&["b2"], ""),
+        open(&[]),
+    ];
+    let events = "lost: unreachable / reset / +b2 / synced";
+    check(script, events, &["all", "limit=100", "limit=20"]).await;
+
+    for unreadable in ["<html>", "{}", r#"{"metadata":{},"items":"#] {
+        let script = vec![no_watch_list(), text(200, unreadable)];
+        check(script, "lost: invalid data", &[]).await;
+    }
+    let script = vec![no_watch_list(), text(200, r#"{"metadata":{},"items":[]}"#)];
+    check(script, "reset / lost: invalid data", &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_continues_from_the_last_event_or_bookmark() {
+    let script = vec![
+        complete(&["+a3", "end5", "~a6"]),
+        complete(&["*8"]),
+        open(&["~a9"]),
+    ];
+    check(
+        script,
+        "reset / +a3 / synced / +a6 / +a9",
+        &["all", "6", "8"],
+    )
+    .await;
+    // A silent watch is opened again.
+    let script = vec![open(&["+a3", "end5", "~a6"]), open(&["~a7"])];
+    check(script, "reset / +a3 / synced / +a6 / +a7", &["all", "6"]).await;
+    // An interruption without missed changes ends with `synced` only.
+    let lost = "reset / +a3 / synced / lost: unreachable / synced";
+    let broken = || breaks(&["+a3", "end5"]);
+    check(vec![broken(), open(&[])], lost, &["all", "5"]).await;
+    let script = vec![broken(), open(&["-a7"])];
+    check(script, &format!("{lost} / -a7"), &["all", "5"]).await;
+    // The changes during a long interruption are missing. The object `a` was deleted.
+    let events = "reset / +a3 / synced / lost: unreachable / reset / synced";
+    check(
+        vec![broken(), open(&[EXPIRED]), open(&["end9"])],
+        events,
+        &["all", "5", "all"],
+    )
+    .await;
+    for gone in [complete(&[EXPIRED]), status(410, "Expired", "too old")] {
+        let script = vec![complete(&["+a3", "end5"]), gone, open(&["+b20", "end25"])];
+        let events = "reset / +a3 / synced / reset / +b20 / synced";
+        check(script, events, &["all", "5", "all"]).await;
+    }
+    // If etcd was restored from a backup, the version of the watch can be higher than the newest version
+    // of the server. Then the server sends nothing, not even a bookmark.
+    let script = vec![broken(), open(&[]), open(&["end2"])];
+    check(
+        script,
+        &format!("{lost} / reset / synced"),
+        &["all", "5", "all"],
+    )
+    .await;
+    // A watch that does not open is a gap before it fails.
+    let script = vec![
+        complete(&["+a3", "end5"]),
+        answer(End::Hangs, &[]),
+        open(&[]),
+    ];
+    let events = "reset / +a3 / synced / lost: unreachable: no answer yet / lost: unreachable: no answer within / synced";
+    check(script, events, &["all", "5", "5"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_lines_are_skipped_and_the_state_is_read_again_when_the_watch_ends() {
+    let not_an_object = r#"{"type":"ADDED","object":7}"#;
+    let lines = ["+a3", "end5", "<html>oops</html>", "+b6", not_an_object];
+    let events = "reset / +a3 / synced / +b6 / reset / synced";
+    check(
+        vec![complete(&lines), open(&["end9"])],
+        events,
+        &["all", "all"],
+    )
+    .await;
+    let lines = [&["+a3", "end5"][..], &["nonsense"; 20]].concat();
+    let events = "reset / +a3 / synced / lost: invalid data / reset / synced";
+    check(vec![open(&lines), open(&["end9"])], events, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_too_large_object_is_still_reported_as_existing() {
+    let padding = "x".repeat(17 << 20);
+    let large = |word: &str| {
+        let event = line(word);
+        let begin = event.trim_end().strip_suffix("}}").unwrap();
+        format!(r#"{begin},"x":"{padding}"}}}}"#)
+    };
+    let (added, modified) = (large("+l4"), large("~l6"));
+    // The watch continues at the version of the large object, without another list.
+    let nameless = format!(r#"{{"type":"ADDED","object":{{"x":"{padding}"}}}}"#);
+    let script = vec![
+        breaks(&[&added, "end5", &nameless, &modified]),
+        open(&[&large("-l7")]),
+    ];
+    let events = "reset / !l4 / synced / !l6 / lost: unreachable / synced / -l7";
+    check(script, events, &["all", "6"]).await;
+    // An initial object without a name could be deleted or not. So the objects are listed.
+    let item = object("l3").replacen("}}", &format!(r#"}},"x":"{padding}"}}"#), 1);
+    let listed = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{item}]}}"#);
+    let script = vec![open(&[&nameless, "end5"]), text(200, &listed), open(&[])];
+    check(script, "reset / reset / !l3 / synced", &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_too_large_is_requested_in_smaller_pages() {
+    let padding = "x".repeat(33 << 20);
+    let page_of =
+        format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{{"x":"{padding}"}}]}}"#);
+    let huge = || text(200, &page_of);
+    let script = vec![
+        no_watch_list(),
+        page(&["a1"], "next"),
+        huge(),
+        page(&["b2"], ""),
+        open(&[]),
+    ];
+    let queries = [
+        "all",
+        "limit=100",
+        "limit=100&continue=next",
+        "limit=20&continue=next",
+    ];
+    check(script, "reset / +a1 / +b2 / synced", &queries).await;
+    // A page with one object that is too large is a gap.
+    let script = vec![no_watch_list(), huge(), huge(), huge(), huge()];
+    let queries = ["all", "limit=100", "limit=20", "limit=4", "limit=1"];
+    check(script, "lost: invalid data", &queries).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_watch_is_reported_with_its_reason_until_it_is_allowed() {
+    let forbidden = || status(403, "Forbidden", "things is forbidden: User x cannot list");
+    let script = vec![
+        forbidden(),
+        forbidden(),
+        status(401, "Unauthorized", "Unauthorized"),
+        text(404, "404 page not found\n"),
+        status(429, "TooManyRequests", "storage is (re)initializing"),
+        text(503, ""),
+        status(500, "", "may quote an object"),
+        open(&["+a3", "end5"]),
+    ];
+    let forbidden = "lost: forbidden: things is forbidden: User x cannot list";
+    let others = "lost: unauthorized: Unauthorized / lost: not found: 404 page not found / lost: refused with 429: storage is (re)initializing / lost: refused with 503: Service Unavailable / lost: refused with 500: Internal Server Error";
+    let events = format!("{forbidden} / {forbidden} / {others} / reset / +a3 / synced");
+    check(script, &events, &["all"; 8]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_requests_are_repeated_with_back_off() {
+    let began = tokio::time::Instant::now();
+    check(Vec::new(), &["lost: unreachable"; 20].join(" / "), &[]).await;
+    let each = began.elapsed() / 20;
+    assert!(
+        each > Duration::from_secs(2) && each < Duration::from_secs(5),
+        "{each:?}"
+    );
+
+    // The server ends every watch at once.
+    let script = [vec![complete(&["+a3", "end5"])], vec![complete(&[]); 50]].concat();
+    let server = ScriptedServer::new(script);
+    let mut feed = follow(&server);
+    assert_eq!(next_events(&mut feed, 3).await, ["reset", "+a3", "synced"]);
+    let read = async { while feed.next().await.is_some() {} };
+    let _ = tokio::time::timeout(Duration::from_mins(1), read).await;
+    let queries = server.queries().len();
+    assert!((5..40).contains(&queries), "{queries} requests in a minute");
+}
