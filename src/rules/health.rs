@@ -1,9 +1,46 @@
-//! The facts about a rule set from which its status and its state are computed.
+//! The facts about a rule set, and the reasons why it may miss operations. The conditions in the status,
+//! the warnings on lists and the metric `ifo_rule_sets` are made from these reasons.
 
-use ifo_api::ruleset::{GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED};
+use crate::clock;
+use ifo_api::ruleset::{
+    EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, TOO_MANY_OPERATIONS,
+};
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{RuleSet, RuleSetError};
+use ifo_engine::rules::{Activity, ObjectScope, RuleSet, RuleSetError};
 use std::sync::Arc;
+
+/// Reason of `Ready` while the newest spec is being compiled.
+const COMPILING: &str = "Compiling";
+
+/// Reason of `Ready` while the objects of the target are being listed.
+const PENDING: &str = "Pending";
+
+/// Reason of `Ready` while discovery of the target or its watch fails.
+pub(super) const WATCH_FAILED: &str = "WatchFailed";
+
+/// Message of `Ready` while a feed (a watch of the target) throttles the rule set.
+const THROTTLED: &str = "The rules take too much of the server's time, or they read `now` on more objects than the server \
+     stores. Until the rules are cheaper, they are evaluated on only some objects. See the section on \
+     cost in docs/rules.md.";
+
+/// Message of `Ready` while changes of the target wait for more than
+/// [`MAX_LAG`](ifo_engine::rules::MAX_LAG). The message does not contain the waiting time, so that
+/// the status is not written again while the rule set is behind.
+const BEHIND: &str = "Changes of the target wait for more than 5 s until the rules are evaluated on them. See the \
+     section on cost in docs/rules.md.";
+
+/// Text at the end of the message of `TooManyOperations`.
+const UNTIL_ROOM: &str = " When operations end, the server lists the objects again and shows the \
+                          missing operations. See the bounds on operations in docs/rules.md.";
+
+/// Text at the end of the message of `InvalidRule` while the server evaluates the rules of the last
+/// valid spec.
+const LAST_RULES: &str = ". Until these errors are corrected, the last valid version of the rules \
+                          stays in use";
+
+/// Text at the end of the message of `Compiling` while the server evaluates the rules of the last
+/// valid spec.
+const RULES_UNTIL_COMPILED: &str = ". Until then, the last valid version of the rules stays in use";
 
 /// The facts from which the status of a rule set is computed.
 #[derive(Debug)]
@@ -40,36 +77,94 @@ pub(super) enum WatchState {
     Failed(String),
 }
 
-/// The reason why the server cannot watch a target.
-pub(super) struct UnusableTarget {
-    /// Type of the condition. It is also the reason of `Ready`.
-    pub(super) condition: &'static str,
-    /// Reason of the condition.
+/// The reason why a rule set is not ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NotReady {
+    /// Reason of the condition `Ready`, and value of the label `state` of the metric
+    /// `ifo_rule_sets`.
     pub(super) reason: &'static str,
+    /// Message of the condition `Ready`. Empty for failed evaluations, whose condition has the
+    /// message.
     pub(super) message: String,
-    /// Text for the warning on lists. `None` if no operations can be missing.
-    pub(super) warning: Option<&'static str>,
+    /// Text for the warning on lists. `None` if the cluster does not serve the API group of the
+    /// target, so that no operations can be missing.
+    pub(super) warning: Option<String>,
+    /// If there is another condition with the same message, its reason. Its type is `reason`, and its
+    /// status is True.
+    pub(super) cause: Option<&'static str>,
 }
 
-impl UnusableTarget {
-    /// Returns the reason why the server cannot watch the target. `None` if no reason is known.
-    pub(super) fn of(health: &RuleSetHealth<'_>) -> Option<Self> {
-        let invalid = |reason, message, warning| Self {
-            condition: "InvalidTarget",
+impl NotReady {
+    pub(super) fn new(
+        reason: &'static str,
+        message: impl Into<String>,
+        warning: impl Into<String>,
+    ) -> Self {
+        Self {
             reason,
-            message,
-            warning,
-        };
+            message: message.into(),
+            warning: Some(warning.into()),
+            cause: None,
+        }
+    }
+
+    fn caused_by(self, cause: &'static str) -> Self {
+        Self {
+            cause: Some(cause),
+            ..self
+        }
+    }
+
+    /// Returns the reason why an object is not a rule set.
+    pub(super) fn unreadable() -> Self {
+        Self::new("InvalidRule", "", "is not a valid object")
+    }
+
+    /// Returns the reasons why the server does not evaluate the rules of the newest spec on all objects
+    /// of the target. The first reason is that of `Ready`. If there is none, [`Self::of_activity`] can
+    /// return a reason.
+    pub(super) fn all(health: &RuleSetHealth<'_>) -> Vec<Self> {
+        let unusable = [Self::of_compilation(health), Self::of_target(health)];
+        let mut all: Vec<Self> = unusable.into_iter().flatten().collect();
+        if all.is_empty() {
+            all.extend(Self::of_watch(health));
+        }
+        all
+    }
+
+    /// Returns the first reason of [`Self::all`].
+    pub(super) fn of(health: &RuleSetHealth<'_>) -> Option<Self> {
+        Self::all(health).into_iter().next()
+    }
+
+    fn of_compilation(health: &RuleSetHealth<'_>) -> Option<Self> {
+        let with_last_rules = |text| if health.uses_last_rules { text } else { "" };
+        match health.compiled {
+            None => {
+                let until = with_last_rules(RULES_UNTIL_COMPILED);
+                let message = format!("The rules are being compiled{until}.");
+                Some(Self::new(COMPILING, message, "is being compiled"))
+            }
+            Some(Err(invalid)) => {
+                let errors: Vec<String> = invalid.iter().map(ToString::to_string).collect();
+                let message = errors.join("; ") + with_last_rules(LAST_RULES);
+                let invalid = Self::new("InvalidRule", message, "does not compile");
+                Some(invalid.caused_by("InvalidRule"))
+            }
+            Some(Ok(_)) => None,
+        }
+    }
+
+    /// Returns the reason why the server cannot watch the target. `None` if no reason is known.
+    pub(super) fn of_target(health: &RuleSetHealth<'_>) -> Option<Self> {
+        let invalid = |message, warning| Self::new("InvalidTarget", message, warning);
         if let Some(message) = health.refused {
-            let warning = Some("target is refused");
-            return Some(invalid("Refused", message.to_owned(), warning));
+            return Some(invalid(message.to_owned(), "target is refused").caused_by("Refused"));
         }
         if health.scoped_wrongly {
-            let message = format!(
-                "{} is cluster-scoped: namespaces cannot select anything",
-                health.target
-            );
-            return Some(invalid("ClusterScoped", message, Some("target is refused")));
+            let target = health.target;
+            let message = format!("{target} is cluster-scoped: namespaces cannot select anything");
+            return Some(invalid(message, "target is refused").caused_by("ClusterScoped"));
         }
         let Some(Resolution::NotServed {
             message,
@@ -79,23 +174,74 @@ impl UnusableTarget {
         else {
             return None;
         };
-        Some(match similar_group {
-            _ if *group_served => {
-                invalid(NOT_SERVED, message.clone(), Some("target is not served"))
-            }
-            // The group can have been installed since the last successful look-up.
-            _ if health.look_up_failure.is_some() => return None,
-            Some(similar) => {
-                let message = format!("{message} (hint: did you mean {similar}?)");
-                invalid(GROUP_NOT_SERVED, message, None)
-            }
-            None => Self {
-                condition: NOT_INSTALLED,
-                reason: GROUP_NOT_SERVED,
-                message: message.clone(),
-                warning: None,
-            },
+        if *group_served {
+            let not_served = invalid(message.clone(), "target is not served");
+            return Some(not_served.caused_by(NOT_SERVED));
+        }
+        // The group can have been installed since the last successful look-up.
+        if health.look_up_failure.is_some() {
+            return None;
+        }
+        let (reason, message) = match similar_group {
+            Some(similar) => (
+                "InvalidTarget",
+                format!("{message} (hint: did you mean {similar}?)"),
+            ),
+            None => (NOT_INSTALLED, message.clone()),
+        };
+        Some(Self {
+            reason,
+            message,
+            warning: None,
+            cause: Some(GROUP_NOT_SERVED),
         })
+    }
+
+    fn of_watch(health: &RuleSetHealth<'_>) -> Option<Self> {
+        let failed = |message, warning| {
+            Some(Self::new(WATCH_FAILED, message, warning).caused_by(WATCH_FAILED))
+        };
+        match (&health.watch, health.look_up_failure) {
+            (WatchState::Active, _) => None,
+            (WatchState::Failed(message), _) => failed(message.clone(), "target cannot be watched"),
+            (WatchState::Pending, Some(failure)) => {
+                let message = format!("discovery of {} failed: {failure}", health.target);
+                failed(message, "discovery of the target failed")
+            }
+            (WatchState::Pending, None) => {
+                let message = "The target is being listed.";
+                Some(Self::new(PENDING, message, "target is being listed"))
+            }
+        }
+    }
+
+    /// Returns true if the rules are being compiled, or if the target has not been read completely.
+    pub(super) fn is_unsynced(&self) -> bool {
+        matches!(self.reason, COMPILING | PENDING | WATCH_FAILED)
+    }
+
+    /// Returns true if the rules are being compiled, or if the target is being listed.
+    pub(super) fn is_being_read(&self) -> bool {
+        matches!(self.reason, COMPILING | PENDING)
+    }
+
+    /// Returns the reason why a watched rule set may miss operations.
+    pub(super) fn of_activity(activity: &Activity) -> Option<Self> {
+        if activity.is_throttled() {
+            return Some(Self::new("Throttled", THROTTLED, "throttled"));
+        }
+        if activity.is_behind(clock::steady()) {
+            return Some(Self::new("Behind", BEHIND, "is behind by more than 5 s"));
+        }
+        if let Some(reached) = activity.reached_bound() {
+            let message = format!("Operations may be missing: {reached}.{UNTIL_ROOM}");
+            let warning = format!("too many operations: {} are kept", reached.kept);
+            return Some(Self::new(TOO_MANY_OPERATIONS, message, warning));
+        }
+        // If a rule fails on an object, the server does not know whether an operation is in flight on
+        // this object.
+        let objects = activity.unknown_on(ObjectScope::ALL).objects;
+        (objects > 0).then(|| Self::new(EVALUATION_FAILED, "", evaluation_fails(objects)))
     }
 }
 

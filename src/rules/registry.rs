@@ -4,9 +4,9 @@
 
 use super::StatusWrite;
 use super::compilations::CompiledSpec;
-use super::health::{RuleSetHealth, WatchState};
+use super::health::{NotReady, RuleSetHealth, WatchState};
 use super::rule_set::{KnownStatus, RegisteredRuleSet};
-use super::states::{NotReady, Report, ReportedRuleSet};
+use super::states::{Report, ReportedRuleSet};
 use super::status;
 use super::tracked_target::{Feedback, LookupRequest, Publication, TrackedTarget};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};

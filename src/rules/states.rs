@@ -1,145 +1,12 @@
-//! The reasons why rule sets may miss operations. The condition `Ready`, the warnings on lists and the
-//! metric `ifo_rule_sets` are made from them.
+//! The state of all rule sets, for the warnings on lists and the metric `ifo_rule_sets`.
 
-use super::health::{RuleSetHealth, UnusableTarget, WatchState, evaluation_fails};
-use crate::clock;
+use super::health::NotReady;
 use ifo_api::Text;
 use ifo_api::completeness::{Gap, Gaps};
-use ifo_api::ruleset::{EVALUATION_FAILED, OperationRuleSetSpec, TOO_MANY_OPERATIONS};
-use ifo_engine::rules::{Activity, ObjectScope, RuleSet};
+use ifo_api::ruleset::{EVALUATION_FAILED, OperationRuleSetSpec};
+use ifo_engine::rules::{ObjectScope, RuleSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Reason of `Ready` while the newest spec is being compiled.
-const COMPILING: &str = "Compiling";
-
-/// Reason of `Ready` while the objects of the target are being listed.
-const PENDING: &str = "Pending";
-
-/// Reason of `Ready` while discovery of the target or its watch fails.
-pub(super) const WATCH_FAILED: &str = "WatchFailed";
-
-/// Message of `Ready` while a feed (a watch of the target) throttles the rule set.
-const THROTTLED: &str = "The rules take too much of the server's time, or they read `now` on more objects than the server \
-     stores. Until the rules are cheaper, they are evaluated on only some objects. See the section on \
-     cost in docs/rules.md.";
-
-/// Message of `Ready` while changes of the target wait for more than
-/// [`MAX_LAG`](ifo_engine::rules::MAX_LAG). The message does not contain the waiting time, so that
-/// the status is not written again while the rule set is behind.
-const BEHIND: &str = "Changes of the target wait for more than 5 s until the rules are evaluated on them. See the \
-     section on cost in docs/rules.md.";
-
-/// Text at the end of the message of `TooManyOperations`.
-const UNTIL_ROOM: &str = " When operations end, the server lists the objects again and shows the \
-                          missing operations. See the bounds on operations in docs/rules.md.";
-
-/// Text at the end of the message of `InvalidRule` while the server evaluates the rules of the last
-/// valid spec.
-const LAST_RULES: &str = ". Until these errors are corrected, the last valid version of the rules \
-                          stays in use";
-
-/// Text at the end of the message of `Compiling` while the server evaluates the rules of the last
-/// valid spec.
-const RULES_UNTIL_COMPILED: &str = ". Until then, the last valid version of the rules stays in use";
-
-/// The reason why a rule set is not ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NotReady {
-    /// Reason of the condition `Ready`, and value of the label `state` of the metric
-    /// `ifo_rule_sets`.
-    pub(super) reason: &'static str,
-    /// Message of the condition `Ready`. Empty for failed evaluations, whose condition has the
-    /// message.
-    pub(super) message: String,
-    /// Text for the warning on lists. `None` if the cluster does not serve the API group of the
-    /// target, so that no operations can be missing.
-    warning: Option<String>,
-}
-
-impl NotReady {
-    fn new(reason: &'static str, message: impl Into<String>, warning: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-            warning: Some(warning.into()),
-        }
-    }
-
-    /// Returns the reason why an object is not a rule set.
-    pub(super) fn unreadable() -> Self {
-        Self::new("InvalidRule", "", "is not a valid object")
-    }
-
-    /// Returns the reason why the server does not evaluate the rules of the newest spec on all objects
-    /// of the target. `None` if it does. Then [`Self::of_activity`] can return a reason.
-    pub(super) fn of(health: &RuleSetHealth<'_>) -> Option<Self> {
-        let with_last_rules = |text| Some(text).filter(|_| health.uses_last_rules);
-        match health.compiled {
-            None => {
-                let until = with_last_rules(RULES_UNTIL_COMPILED).unwrap_or_default();
-                let message = format!("The rules are being compiled{until}.");
-                return Some(Self::new(COMPILING, message, "is being compiled"));
-            }
-            Some(Err(invalid)) => {
-                let errors: Vec<String> = invalid.iter().map(ToString::to_string).collect();
-                let message = errors.join("; ") + with_last_rules(LAST_RULES).unwrap_or_default();
-                return Some(Self::new("InvalidRule", message, "does not compile"));
-            }
-            Some(Ok(_)) => {}
-        }
-        if let Some(target) = UnusableTarget::of(health) {
-            return Some(Self {
-                reason: target.condition,
-                message: target.message,
-                warning: target.warning.map(str::to_owned),
-            });
-        }
-        match (&health.watch, health.look_up_failure) {
-            (WatchState::Failed(message), _) => {
-                let message = message.as_str();
-                Some(Self::new(WATCH_FAILED, message, "target cannot be watched"))
-            }
-            (WatchState::Pending, Some(failure)) => {
-                let message = format!("discovery of {} failed: {failure}", health.target);
-                Some(Self::new(
-                    WATCH_FAILED,
-                    message,
-                    "discovery of the target failed",
-                ))
-            }
-            (WatchState::Pending, None) => {
-                let message = "The target is being listed.";
-                Some(Self::new(PENDING, message, "target is being listed"))
-            }
-            (WatchState::Active, _) => None,
-        }
-    }
-
-    /// Returns true if the rules are being compiled, or if the target has not been read completely.
-    pub(super) fn is_unsynced(&self) -> bool {
-        matches!(self.reason, COMPILING | PENDING | WATCH_FAILED)
-    }
-
-    /// Returns the reason why a watched rule set may miss operations.
-    pub(super) fn of_activity(activity: &Activity) -> Option<Self> {
-        if activity.is_throttled() {
-            return Some(Self::new("Throttled", THROTTLED, "throttled"));
-        }
-        if activity.is_behind(clock::steady()) {
-            return Some(Self::new("Behind", BEHIND, "is behind by more than 5 s"));
-        }
-        if let Some(reached) = activity.reached_bound() {
-            let message = format!("Operations may be missing: {reached}.{UNTIL_ROOM}");
-            let warning = format!("too many operations: {} are kept", reached.kept);
-            return Some(Self::new(TOO_MANY_OPERATIONS, message, warning));
-        }
-        // If a rule fails on an object, the server does not know whether an operation is in flight on
-        // this object.
-        let objects = activity.unknown_on(ObjectScope::ALL).objects;
-        (objects > 0).then(|| Self::new(EVALUATION_FAILED, "", evaluation_fails(objects)))
-    }
-}
 
 /// The state of all rule sets at one time.
 #[derive(Debug, Default)]
@@ -203,10 +70,8 @@ impl ReportedRuleSet {
     /// Returns the gap of the rule set, with the namespaces in which operations may be missing.
     /// Returns `None` if no operations can be missing.
     fn gap(&self) -> Option<Gap> {
-        let NotReady {
-            reason, warning, ..
-        } = self.not_ready()?;
-        let warning = warning?;
+        let not_ready = self.not_ready()?;
+        let warning = not_ready.warning.clone()?;
         let spec = self.spec.as_deref();
         let own_namespaces = spec.map(|spec| &spec.namespaces);
         let own_namespaces = own_namespaces.filter(|own| !own.is_empty());
@@ -224,7 +89,7 @@ impl ReportedRuleSet {
         let operations = rules.iter().map(|rule| rule.operation.as_str().into());
         let mut operations: Vec<Text> = operations.collect();
         if let Ok(rules) = &self.watched
-            && reason == EVALUATION_FAILED
+            && not_ready.reason == EVALUATION_FAILED
         {
             // Only operations of some rules on some objects may be missing.
             let unknown = rules.activity.unknown_on(ObjectScope::ALL);
@@ -236,7 +101,7 @@ impl ReportedRuleSet {
         Some(Gap {
             rule_set: self.name.clone(),
             reason: warning,
-            is_being_read: matches!(reason, COMPILING | PENDING),
+            is_being_read: not_ready.is_being_read(),
             component: spec.map_or_else(Text::default, |spec| spec.component.as_str().into()),
             kind: self.kind.as_ref().map(|(kind, _)| kind.clone()),
             operations,
@@ -280,9 +145,8 @@ mod tests {
 
     fn not_installed() -> NotReady {
         NotReady {
-            reason: NOT_INSTALLED,
-            message: String::new(),
             warning: None,
+            ..NotReady::new(NOT_INSTALLED, "", "")
         }
     }
 

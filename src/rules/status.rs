@@ -1,7 +1,6 @@
 //! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
-use super::health::{RuleSetHealth, UnusableTarget, WatchState, evaluation_fails};
-use super::states::{NotReady, WATCH_FAILED};
+use super::health::{NotReady, RuleSetHealth, WATCH_FAILED, WatchState, evaluation_fails};
 use ifo_api::ruleset::{EVALUATION_FAILED, NOT_INSTALLED, OperationRuleSetStatus};
 use ifo_api::{Resolution, printable};
 use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet};
@@ -31,7 +30,7 @@ pub(super) fn stays(health: &RuleSetHealth<'_>, written: &OperationRuleSetStatus
         (None, _) | (_, None) => true,
         (Some(Ok(_)), Some(Resolution::Served { .. })) => {
             let was_watched = written.watch_active || find(written, WATCH_FAILED).is_some();
-            let is_usable = UnusableTarget::of(health).is_none();
+            let is_usable = NotReady::of_target(health).is_none();
             health.watch == WatchState::Pending && was_watched && is_usable
         }
         _ => false,
@@ -49,68 +48,118 @@ pub(super) fn compute(
     now: Timestamp,
     requeue: Duration,
 ) -> OperationRuleSetStatus {
-    let mut conditions = Conditions {
-        written,
-        health,
-        now,
-        all: Vec::new(),
-    };
-    let fixed = NotReady::of(health);
-    conditions.add_compilation(fixed.as_ref());
-    if let Some(target) = UnusableTarget::of(health) {
-        conditions.add(target.condition, "True", target.reason, &target.message);
-    }
-    if let Some(NotReady {
-        reason, message, ..
-    }) = &fixed
-        && *reason == WATCH_FAILED
-    {
-        conditions.add(WATCH_FAILED, "True", WATCH_FAILED, message);
-    }
-    let watch_active = fixed.is_none();
-    let mut not_ready = fixed;
-    if let Some(Ok(rule_set)) = health.compiled {
+    let reasons = NotReady::all(health);
+    let watch_active = reasons.is_empty();
+    let compiled = health.compiled.and_then(Result::ok);
+    let mut rows = condition_rows(health, &reasons);
+    let mut not_ready = reasons.into_iter().next();
+    if let Some(rule_set) = compiled {
         not_ready = not_ready.or_else(|| NotReady::of_activity(&rule_set.activity));
         if let Some(message) = evaluation_failure(rule_set, written, now, requeue) {
-            conditions.add("EvaluationFailed", "True", EVALUATION_FAILED, &message);
             if let Some(not_ready) = &mut not_ready
                 && not_ready.reason == EVALUATION_FAILED
             {
-                not_ready.message = message;
+                not_ready.message.clone_from(&message);
             }
+            rows.push(("EvaluationFailed", "True", EVALUATION_FAILED, message));
         }
     }
-    conditions.add_fields();
-    let (status, reason, message) = match &not_ready {
-        Some(not_ready) => ("False", not_ready.reason, &*not_ready.message),
-        None => ("True", "Watching", "The target is being watched."),
+    let ready = if let Some(it) = not_ready {
+        ("Ready", "False", it.reason, it.message)
+    } else {
+        let message = "The target is being watched.".to_owned();
+        ("Ready", "True", "Watching", message)
     };
-    conditions.add("Ready", status, reason, message);
-    let ready = if reason == NOT_INSTALLED {
+    let shown = if ready.2 == NOT_INSTALLED {
         NOT_INSTALLED
     } else {
-        status
+        ready.1
     };
-
-    let mut all = conditions.all;
-    all.sort_by(|a, b| (a.type_ != "Ready", &a.type_).cmp(&(b.type_ != "Ready", &b.type_)));
+    rows.push(ready);
+    let conditions = rows.into_iter();
+    let conditions = conditions.map(|row| condition(row, written, health.generation, now));
+    let mut conditions: Vec<Condition> = conditions.collect();
+    if health.missing_fields.is_none() {
+        // After a start, the condition stays as it was until the installed CRD has been read.
+        conditions.extend(find(written, OUTDATED_DEFINITION).cloned());
+    }
+    conditions.sort_by(|a, b| (a.type_ != "Ready", &a.type_).cmp(&(b.type_ != "Ready", &b.type_)));
     let mut status = OperationRuleSetStatus {
-        ready: ready.to_owned(),
-        conditions: all,
+        ready: shown.to_owned(),
+        conditions,
         watch_active,
         last_evaluation_time: written.last_evaluation_time.clone(),
         observed_generation: health.generation,
     };
-    let evaluated = health
-        .compiled
-        .and_then(Result::ok)
-        .and_then(|rule_set| rule_set.activity.last_evaluation());
-    if let (Some(evaluated), Some(Ok(rule_set))) = (evaluated, health.compiled)
-        && (is_due(written, &rule_set.activity, requeue) || status != *written)
+    if let Some(activity) = compiled.map(|rule_set| &rule_set.activity)
+        && let Some(evaluated) = activity.last_evaluation()
+        && (is_due(written, activity, requeue) || status != *written)
     {
         status.last_evaluation_time = Some(whole_seconds(evaluated));
     }
     status
+}
+
+/// Type, status, reason and message of a condition.
+type ConditionRow = (&'static str, &'static str, &'static str, String);
+
+/// Returns the conditions that do not depend on evaluations. The conditions about unknown fields do not
+/// change `Ready`, because the other fields are evaluated as usual.
+fn condition_rows(health: &RuleSetHealth<'_>, reasons: &[NotReady]) -> Vec<ConditionRow> {
+    let first = || {
+        reasons
+            .first()
+            .map_or_else(String::new, |it| it.message.clone())
+    };
+    let mut rows = vec![match health.compiled {
+        None => ("Validated", "Unknown", "Compiling", first()),
+        Some(Err(_)) => ("Validated", "False", "InvalidRule", first()),
+        Some(Ok(_)) => {
+            let message = "All expressions compile.".to_owned();
+            ("Validated", "True", "RulesCompiled", message)
+        }
+    }];
+    let causes = reasons.iter();
+    rows.extend(causes.filter_map(|it| Some((it.reason, "True", it.cause?, it.message.clone()))));
+    if !health.unknown_fields.is_empty() {
+        let message = format!(
+            "This server does not know these fields and ignores them: {}. Upgrade the server, or \
+             remove the fields.",
+            health.unknown_fields.join(", ")
+        );
+        rows.push((UNKNOWN_FIELDS, "True", UNKNOWN_FIELDS, message));
+    }
+    if let Some(missing @ [_, ..]) = health.missing_fields {
+        let message = format!(
+            "The installed CustomResourceDefinition is older than this server. The kube-apiserver \
+             removes these fields from rule sets: {}. Run `kubectl apply -k deploy/crd` with the \
+             version of the server, and apply the rule set again.",
+            missing.join(", ")
+        );
+        rows.push((OUTDATED_DEFINITION, "True", OUTDATED_DEFINITION, message));
+    }
+    rows
+}
+
+/// Returns a condition. Its transition time changes only with its status.
+fn condition(
+    (type_, status, reason, message): ConditionRow,
+    written: &OperationRuleSetStatus,
+    observed_generation: Option<i64>,
+    now: Timestamp,
+) -> Condition {
+    let before = find(written, type_).filter(|old| old.status == status);
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: printable(&message).chars().take(MAX_MESSAGE).collect(),
+        last_transition_time: before.map_or_else(
+            || whole_seconds(now),
+            |old| old.last_transition_time.clone(),
+        ),
+        observed_generation,
+    }
 }
 
 /// Returns the message of `EvaluationFailed`. A detection is unknown if a rule fails on an object, so
@@ -170,75 +219,4 @@ fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Durati
 /// equal after the status was written and read again.
 fn whole_seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
-}
-
-struct Conditions<'a> {
-    written: &'a OperationRuleSetStatus,
-    health: &'a RuleSetHealth<'a>,
-    now: Timestamp,
-    all: Vec<Condition>,
-}
-
-impl Conditions<'_> {
-    /// Adds the conditions about the compilation. `not_ready` has the message if the newest spec has
-    /// not been compiled.
-    fn add_compilation(&mut self, not_ready: Option<&NotReady>) {
-        let message = not_ready.map_or("", |it| &it.message);
-        match self.health.compiled {
-            None => self.add("Validated", "Unknown", "Compiling", message),
-            Some(Ok(_)) => {
-                let message = "All expressions compile.";
-                self.add("Validated", "True", "RulesCompiled", message);
-            }
-            Some(Err(_)) => {
-                self.add("Validated", "False", "InvalidRule", message);
-                self.add("InvalidRule", "True", "InvalidRule", message);
-            }
-        }
-    }
-
-    /// Adds the conditions about fields that the server, or the installed CRD, does not know. These
-    /// conditions do not change `Ready`, because the other fields are evaluated as usual.
-    fn add_fields(&mut self) {
-        let unknown = self.health.unknown_fields;
-        if !unknown.is_empty() {
-            let message = format!(
-                "This server does not know these fields and ignores them: {}. Upgrade the server, \
-                 or remove the fields.",
-                unknown.join(", ")
-            );
-            self.add(UNKNOWN_FIELDS, "True", UNKNOWN_FIELDS, &message);
-        }
-        match self.health.missing_fields {
-            Some([]) => {}
-            Some(missing) => {
-                let message = format!(
-                    "The installed CustomResourceDefinition is older than this server. The \
-                     kube-apiserver removes these fields from rule sets: {}. Run `kubectl apply -k \
-                     deploy/crd` with the version of the server, and apply the rule set again.",
-                    missing.join(", ")
-                );
-                self.add(OUTDATED_DEFINITION, "True", OUTDATED_DEFINITION, &message);
-            }
-            // After a start, the condition stays as it was until the installed CRD has been read.
-            None => self
-                .all
-                .extend(find(self.written, OUTDATED_DEFINITION).cloned()),
-        }
-    }
-
-    fn add(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
-        let before = find(self.written, type_).filter(|old| old.status == status);
-        self.all.push(Condition {
-            type_: type_.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message: printable(message).chars().take(MAX_MESSAGE).collect(),
-            last_transition_time: before.map_or_else(
-                || whole_seconds(self.now),
-                |old| old.last_transition_time.clone(),
-            ),
-            observed_generation: self.health.generation,
-        });
-    }
 }

@@ -114,32 +114,6 @@ async fn targets_that_cannot_be_watched_do_not_delay_the_sync() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_is_found_late_counts_as_undecided_until_its_feed_has_reported() {
-    let mut fixture = fixture();
-    fixture.discovers("boats", unknown());
-    fixture.list(&[rule_set("b", "boats", "true")]);
-    moment().await;
-    let undecided = |fixture: &ControllerFixture| -> usize {
-        let rule_sets_without_book = fixture.without_book();
-        rule_sets_without_book.map_or(usize::MAX, |rule_sets_without_book| {
-            rule_sets_without_book.undecided.len()
-        })
-    };
-    assert_eq!(undecided(&fixture), 1);
-    fixture.discovers("boats", served());
-    tokio::time::sleep(REQUEUE * 2).await;
-    moment().await;
-    assert_eq!(
-        undecided(&fixture),
-        1,
-        "the rule set must stay undecided until its feed has reported"
-    );
-    fixture.catch_up().await;
-    moment().await;
-    assert_eq!(undecided(&fixture), 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn hanging_discovery_delays_no_other_target() {
     let mut fixture = fixture();
     fixture.discovery_hangs("cars");
@@ -158,17 +132,7 @@ async fn hanging_discovery_delays_no_other_target() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_rule_books_are_published_without_delay() {
-    let mut fixture = fixture();
-    fixture.list(&[rule_set("a", "cars", "true")]);
-    for _ in 0..100 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    assert_eq!(fixture.published().len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_published_before_all_rule_sets_are_known() {
+async fn rule_books_are_published_as_soon_as_all_rule_sets_are_known() {
     let mut fixture = fixture();
     fixture.send(RuleSetEvent::Reset);
     fixture.apply(&rule_set("a", "cars", "true"));
@@ -177,6 +141,8 @@ async fn nothing_is_published_before_all_rule_sets_are_known() {
     assert!(fixture.writes().is_empty());
     fixture.apply(&rule_set("b", "cars", "true"));
     fixture.send(RuleSetEvent::Synced);
-    moment().await;
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     fixture.publishes(&[("cars", Some(vec!["a", "b"]))]);
 }
