@@ -1,33 +1,14 @@
-//! The metrics of operations and activities. Each scrape computes them from the objects in the index.
+//! The metrics of operations, activities, records and usual durations. Each scrape computes them from the
+//! objects in the index.
 //!
 //! The labels of `ifo_operation_problems` contain the namespace and the subject of the operation. So
 //! Alertmanager can send an alert to the team that owns the namespace.
 
-use super::metrics_macro::metrics;
-use super::{FloatGaugeFamily, GaugeFamily, IndexSample, MAX_VALUES, Metrics};
+use super::{IndexSample, MAX_VALUES, Metrics, gauge_value};
 use crate::clock;
 use ifo_api::activity::{self, Activity};
 use ifo_api::live::{InFlightOperation, Phase, State};
 use std::collections::BTreeMap;
-
-metrics! {
-    pub(super) struct OperationMetrics {
-        operations: GaugeFamily = "ifo_operations", "Operations by state";
-        oldest: FloatGaugeFamily =
-            "ifo_operation_oldest_seconds", "Age of the oldest operation in flight";
-        problems: GaugeFamily =
-            "ifo_operation_problems",
-            "Operations in flight that are blocked, failing, overdue or stalled, by subject";
-        overdue: GaugeFamily =
-            "ifo_operations_overdue", "Operations in flight whose condition Overdue is True";
-        stalled: GaugeFamily =
-            "ifo_operations_stalled", "Operations in flight whose condition Stalled is True";
-        idle: GaugeFamily =
-            "ifo_idle", "1 if nothing is in flight, 0 if operations are in flight, -1 if it is unknown";
-        node_operations: GaugeFamily =
-            "ifo_node_operations", "Operations in flight that touch a node";
-    }
-}
 
 /// Returns true if the operation is work in flight. An operation that a person has put on hold is no
 /// work. For example, a node can be cordoned for months.
@@ -42,26 +23,18 @@ fn is_active(operation: &InFlightOperation) -> bool {
 impl Metrics {
     /// Sets the gauges to the values of the operations and activities in `sample`.
     pub(super) fn read_operations(&self, sample: &IndexSample) {
-        let OperationMetrics {
-            operations,
-            oldest,
-            problems,
-            overdue,
-            stalled,
-            idle,
-            node_operations,
-        } = &self.operations;
+        let table = &self.table;
         for gauge in [
-            operations,
-            problems,
-            overdue,
-            stalled,
-            idle,
-            node_operations,
+            &table.operations,
+            &table.problems,
+            &table.overdue,
+            &table.stalled,
+            &table.idle,
+            &table.node_operations,
         ] {
             gauge.clear();
         }
-        oldest.clear();
+        table.oldest_operation.clear();
         let now = clock::now();
         for operation in &sample.operations {
             let status = &operation.status;
@@ -69,16 +42,16 @@ impl Metrics {
                 self.operation_labels(&operation.spec.component, &operation.spec.operation);
             if is_work(operation) {
                 let age = now.duration_since(operation.metadata.creation_timestamp.0);
-                let oldest = oldest.get_or_create(&labels);
+                let oldest = table.oldest_operation.get_or_create(&labels);
                 oldest.set(oldest.get().max(age.as_secs_f64()));
             }
-            for (gauge, condition) in [(overdue, "Overdue"), (stalled, "Stalled")] {
+            for (gauge, condition) in [(&table.overdue, "Overdue"), (&table.stalled, "Stalled")] {
                 if status.is_true(condition) {
                     gauge.get_or_create(&labels).inc();
                 }
             }
             labels.push(("state", status.state.name().to_owned()));
-            operations.get_or_create(&labels).inc();
+            table.operations.get_or_create(&labels).inc();
         }
         for activity in &sample.activities {
             if let Some((scope, name)) = scope_and_name(activity) {
@@ -89,7 +62,7 @@ impl Metrics {
                     _ => -1,
                 };
                 let labels = vec![("scope", scope.to_owned()), ("name", name.to_owned())];
-                idle.get_or_create(&labels).set(value);
+                table.idle.get_or_create(&labels).set(value);
             }
         }
         self.read_problems(sample);
@@ -128,7 +101,7 @@ impl Metrics {
                 ("operation_namespace", namespace.to_owned()),
                 ("subject", subject.to_owned()),
             ]);
-            let problems = &self.operations.problems;
+            let problems = &self.table.problems;
             problems.get_or_create(&labels).inc_by(count);
         }
     }
@@ -147,8 +120,26 @@ impl Metrics {
             let node = if series < MAX_VALUES { node } else { "other" };
             let mut labels = vec![("node", node.to_owned())];
             labels.extend(self.operation_labels(component, operation));
-            let gauge = &self.operations.node_operations;
+            let gauge = &self.table.node_operations;
             gauge.get_or_create(&labels).inc_by(count);
+        }
+    }
+
+    /// Sets the gauges of baselines and records to the values of `sample`.
+    pub(super) fn read_durations(&self, sample: &IndexSample) {
+        let table = &self.table;
+        table.expected.clear();
+        table.baselines.set(gauge_value(sample.baselines.len()));
+        table.records.set(gauge_value(sample.records));
+        for (rule_set, operation, usual) in &sample.baselines {
+            for (quantile, seconds) in [("0.5", usual.typical), ("0.95", usual.p95)] {
+                let labels = vec![
+                    self.bounded_label("ruleset", rule_set),
+                    self.bounded_label("operation", operation),
+                    ("quantile", quantile.to_owned()),
+                ];
+                table.expected.get_or_create(&labels).set(seconds);
+            }
         }
     }
 }

@@ -1,69 +1,48 @@
 //! The standard metrics of a process, such as its memory and CPU time.
 
-use super::FloatGauge;
-use super::metrics_macro::metrics;
+use super::table::MetricTable;
 use crate::clock;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-metrics! {
-    /// Some of the `process_*` metrics that Prometheus' own client libraries provide.
-    struct ProcessMetrics {
-        cpu: Counter<f64, AtomicU64> = "process_cpu_seconds", "User and system CPU time";
-        resident: Gauge = "process_resident_memory_bytes", "Resident memory size";
-        descriptors: Gauge = "process_open_fds", "Open file descriptors";
-        started: FloatGauge = "process_start_time_seconds", "Start time since 1970";
-    }
+/// Sets the start time of the process to the current time.
+#[allow(clippy::cast_precision_loss)] // The seconds since 1970 are far below 2^52.
+pub(super) fn set_start(table: &MetricTable) {
+    table.process_start.set(clock::now().as_second() as f64);
 }
 
-/// Reads the metrics of this process.
-pub(super) struct ProcessMetricsReader(ProcessMetrics);
-
-impl ProcessMetricsReader {
-    /// Registers the metrics, and sets the start time of the process to the current time.
-    #[allow(clippy::cast_precision_loss)] // The seconds since 1970 are far below 2^52.
-    pub(super) fn new(registry: &mut Registry) -> Self {
-        let metrics = ProcessMetrics::register(registry);
-        metrics.started.set(clock::now().as_second() as f64);
-        Self(metrics)
+/// Reads the current values from `/proc`. On systems without `/proc`, the values stay 0.
+#[allow(clippy::cast_precision_loss)] // The clock ticks of one process are far below 2^52.
+pub(super) fn read(table: &MetricTable) {
+    /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by the Linux ABI).
+    const TICKS_PER_SECOND: f64 = 100.0;
+    if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
+        // The second field is the command, such as `(ifo-apiserver)`. A command can contain
+        // spaces and parentheses, so the fields are counted from the last parenthesis.
+        && let Some((_, rest)) = stat.rsplit_once(')')
+    {
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |index: usize| {
+            fields
+                .get(index)
+                .and_then(|field| field.parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        let seconds = (ticks(11) + ticks(12)) as f64 / TICKS_PER_SECOND;
+        table
+            .cpu
+            .inner()
+            .store(seconds.to_bits(), Ordering::Relaxed);
     }
-
-    /// Reads the current values from `/proc`. On systems without `/proc`, the values stay 0.
-    #[allow(clippy::cast_precision_loss)] // The clock ticks of one process are far below 2^52.
-    pub(super) fn read(&self) {
-        /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by the Linux ABI).
-        const TICKS_PER_SECOND: f64 = 100.0;
-        if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
-            // The second field is the command, such as `(ifo-apiserver)`. A command can contain
-            // spaces and parentheses, so the fields are counted from the last parenthesis.
-            && let Some((_, rest)) = stat.rsplit_once(')')
-        {
-            let fields: Vec<&str> = rest.split_whitespace().collect();
-            let ticks = |index: usize| {
-                fields
-                    .get(index)
-                    .and_then(|field| field.parse::<u64>().ok())
-                    .unwrap_or(0)
-            };
-            let seconds = (ticks(11) + ticks(12)) as f64 / TICKS_PER_SECOND;
-            self.0
-                .cpu
-                .inner()
-                .store(seconds.to_bits(), Ordering::Relaxed);
-        }
-        if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
-            let kilobytes = status
-                .lines()
-                .find_map(|line| line.strip_prefix("VmRSS:"))
-                .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<i64>().ok());
-            self.0.resident.set(kilobytes.unwrap_or(0) * 1024);
-        }
-        if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
-            self.0
-                .descriptors
-                .set(i64::try_from(descriptors.count()).unwrap_or(i64::MAX));
-        }
+    if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
+        let kilobytes = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<i64>().ok());
+        table.resident.set(kilobytes.unwrap_or(0) * 1024);
+    }
+    if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
+        table
+            .descriptors
+            .set(i64::try_from(descriptors.count()).unwrap_or(i64::MAX));
     }
 }

@@ -264,3 +264,28 @@ fn label_values_are_limited() {
     let text = metrics.render();
     assert!(text.contains(r#"ifo_feed_events_total{target="other"} 10"#));
 }
+#[test]
+fn without_persistence_there_are_no_persistence_metrics() {
+    let metrics = Metrics::new();
+    let series = |metrics: &Metrics| {
+        let text = metrics.render();
+        let own = text
+            .lines()
+            .filter(|line| line.starts_with("ifo_persistence"));
+        own.map(|line| line.split(' ').next().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(series(&metrics), [""; 0]);
+    metrics.custom_resource_written("apply");
+    metrics.custom_resources_failed("missing");
+    metrics.persistence_backlog(3, Duration::ZERO);
+    assert_eq!(
+        series(&metrics),
+        [
+            "ifo_persistence_writes_total{verb=\"apply\"}",
+            "ifo_persistence_failures_total{reason=\"missing\"}",
+            "ifo_persistence_queue_length{}",
+            "ifo_persistence_oldest_pending_seconds{}",
+        ]
+    );
+}
