@@ -75,17 +75,6 @@ impl ActivityWriter {
         }
     }
 
-    /// Creates a writer for tests in which all rule sets work.
-    #[cfg(test)]
-    pub fn without_gaps(reader: &IndexReader) -> Self {
-        let gaps = Gaps {
-            rule_sets_are_read: true,
-            total: 1,
-            ..Gaps::default()
-        };
-        Self::new("ifo-system".into(), reader, Arc::new(move || gaps.clone()))
-    }
-
     /// Returns the writes at the beginning of the term.
     fn begin(&mut self) -> Vec<Write> {
         self.show(Gaps::default())
@@ -343,12 +332,13 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detection::testing;
     use crate::index::{self, Bounds, IndexEntry, IndexReader, ReadVersion, index};
     use ifo_api::live::InFlightOperation;
     use ifo_api::{Gvr, Source};
     use ifo_engine::detect::{Evaluation, Finding, RuleValues, Subject};
     use ifo_engine::rules::{RuleBook, compile};
-    use ifo_engine::track::{InitialState, TrackerSettings};
+    use ifo_engine::track::InitialState;
     use serde_json::json;
     use std::time::{Duration, Instant};
     use tokio::sync::oneshot;
@@ -389,16 +379,11 @@ mod tests {
 
     /// Runs the tracker task until it has processed these messages.
     async fn run_until_processed(writer: Writer, reader: &IndexReader, messages: Vec<Message>) {
-        let settings = TrackerSettings {
-            debounce: Duration::from_secs(30),
-            retain: None,
-            max_records: 0,
-            cluster_namespace: "ifo-system".into(),
-        };
+        let settings = testing::settings(Duration::from_secs(30), 0);
         let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
         let metrics = Arc::new(Metrics::new());
         let tracker = Tracker::new(settings, metrics.clone());
-        let activity = ActivityWriter::without_gaps(reader);
+        let activity = ActivityWriter::new("ifo-system".into(), reader, Arc::new(Gaps::default));
         let running = tokio::spawn(async move {
             let mut writer = writer;
             let leadership = Leadership::alone(writer.head());

@@ -19,13 +19,9 @@
 mod feed_task;
 
 #[cfg(test)]
-mod interruption_tests;
+pub(crate) mod testing;
 #[cfg(test)]
-mod replay_tests;
-#[cfg(test)]
-mod slow_rules_tests;
-#[cfg(test)]
-mod supervisor_tests;
+mod tests;
 
 use crate::clock;
 use crate::observe::{Backoff, Feed};

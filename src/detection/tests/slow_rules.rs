@@ -1,18 +1,11 @@
 //! Tests of feeds whose rules take much time. All feeds run on one thread, so a feed must let the
 //! other feeds run, and must report that its changes wait.
 
-use super::supervisor_tests::{
-    FollowedFeed, RESYNC, SupervisorFixture, applied, book, rule_set, supervisor_with, target,
-    thing, working,
-};
-use crate::clock;
-use crate::observe::{GapReason, Raw};
-use ifo_engine::rules::{EvaluationTime, OperationBound, ReachedBound, RuleSet};
-use ifo_engine::track::Message;
-use serde_json::Value;
+use super::*;
+use crate::observe::GapReason;
+use ifo_engine::rules::{OperationBound, ReachedBound};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A rule that must be evaluated again when time has passed.
 const READS_NOW: &str = "object.works && now > timestamp('2000-01-01T00:00:00Z')";

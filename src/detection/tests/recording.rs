@@ -1,58 +1,27 @@
-//! Plays recordings of a cluster in two ways: through the feeds, tracker and index of the ifo
-//! server (here in short the server), and through the [`Replay`] of the engine. The server and the
-//! replay must make the same visible changes of each operation. All fields are compared, except the
-//! resourceVersion.
+//! Recordings of a cluster, and a feed that plays them: the recordings in `tests/fixtures/recorded`, and
+//! random ones.
 
-use super::*;
-use crate::index::{self, Bounds, index};
-use crate::observe::{ObjectNames, Raw};
-use crate::replicate::Leadership;
-use crate::tracker_task::{self, ActivityWriter};
-use crate::{clock, demo};
+use crate::clock;
+use crate::demo;
+use crate::observe::{Feed, ObjectNames, Raw};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _, future};
-use ifo_api::Key;
-use ifo_api::live::InFlightOperation;
-use ifo_client::offline_kinds::KnownKinds;
-use ifo_client::recorded_watch::{self, RecordedChange, RecordedEvent};
-use ifo_engine::ClockReading;
-use ifo_engine::detect::Evaluation;
-use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
-use ifo_engine::rules::{RuleSet, compile};
-use ifo_engine::track::{Tracker, TrackerSettings, Write};
+use ifo_api::{Gvr, Source};
+use ifo_client::recorded_watch::{RecordedChange, RecordedEvent};
+use ifo_engine::rules::{RuleBook, RuleSet, compile};
 use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::time::Instant;
-
-/// The time between two evaluations of objects whose rules read `now`.
-const RESYNC: Duration = Duration::from_secs(30);
-
-/// The time for which the server and the replay continue after the last event. All timers of
-/// operations fire within this time.
-const TIME_AFTER_LAST_EVENT: Duration = Duration::from_mins(10);
-
-fn settings() -> TrackerSettings {
-    TrackerSettings {
-        debounce: Duration::from_secs(30),
-        retain: None,
-        max_records: 0,
-        cluster_namespace: "ifo-system".into(),
-    }
-}
-
-/// A change that a client can see: the key of the operation, and its new state. The state is None if
-/// the operation was removed.
-type VisibleChange = (Key, Option<Arc<InFlightOperation>>);
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The events of a cluster, and the rule books for the resources in these events.
-struct ClusterRecording {
-    books: Vec<Arc<RuleBook>>,
-    events: Vec<PlayedEvent>,
+pub(super) struct ClusterRecording {
+    pub(super) books: Vec<Arc<RuleBook>>,
+    pub(super) events: Vec<PlayedEvent>,
 }
 
 /// One event with its time.
@@ -68,13 +37,13 @@ struct ClusterRecording {
 ///   The feeds start 1 ms after a whole second, for example at 12:00:00.001. The next whole second,
 ///   12:00:01.000, is 999 ms after the start. So these timers fire at 999 ms.
 #[derive(Clone)]
-struct PlayedEvent {
-    time_since_start: Duration,
-    target: Gvr,
-    namespace: Option<String>,
-    name: String,
-    change: RecordedChange,
-    json: Value,
+pub(super) struct PlayedEvent {
+    pub(super) time_since_start: Duration,
+    pub(super) target: Gvr,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) change: RecordedChange,
+    pub(super) json: Value,
 }
 
 impl PlayedEvent {
@@ -106,9 +75,9 @@ fn make_times_unique(events: &mut [PlayedEvent]) {
 }
 
 /// A feed that plays the events of a recording, like the watches of a cluster.
-struct PlayedFeed {
-    begin: Instant,
-    recording: Arc<ClusterRecording>,
+pub(super) struct PlayedFeed {
+    pub(super) begin: Instant,
+    pub(super) recording: Arc<ClusterRecording>,
 }
 
 /// The existing objects, by namespace and name.
@@ -164,18 +133,11 @@ impl PlayedFeed {
 }
 
 impl Feed for PlayedFeed {
-    fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
-        self.watch(&source, None)
-    }
-
-    fn follow_selected(&self, source: Source, selection: &str) -> BoxStream<'static, Raw> {
+    fn follow(&self, source: Source, selection: Option<&str>) -> BoxStream<'static, Raw> {
         let mut books = self.recording.books.iter();
         let book = books.find(|book| book.target == *source.target);
         let selector = book.and_then(|book| book.selector());
-        assert_eq!(
-            selector.map(ToString::to_string).as_deref(),
-            Some(selection)
-        );
+        assert_eq!(selector.map(ToString::to_string).as_deref(), selection);
         self.watch(&source, selector)
     }
 
@@ -197,212 +159,8 @@ impl Feed for PlayedFeed {
     }
 }
 
-/// Records the visible changes of operations in the replay.
-#[derive(Default)]
-struct ChangeRecorder {
-    operations: BTreeMap<Key, Arc<InFlightOperation>>,
-    changes: Vec<VisibleChange>,
-}
-
-impl ReplayObserver for ChangeRecorder {
-    fn evaluated(&mut self, _: &Evaluation) {}
-
-    fn changed(&mut self, change: Write, _: ClockReading) {
-        match change {
-            Write::Put { key, object } => {
-                let operation = object.operation().expect("`max_records` is 0").clone();
-                let before = self.operations.insert(key.clone(), operation.clone());
-                // A watch sends no event for an unchanged object.
-                if before.as_ref() != Some(&operation) {
-                    self.changes.push((key, Some(operation)));
-                }
-            }
-            Write::Delete { key } => {
-                if self.operations.remove(&key).is_some() {
-                    self.changes.push((key, None));
-                }
-            }
-        }
-    }
-}
-
-/// Returns all visible changes that the server commits from `begin` to `end`.
-async fn changes_of_server(
-    recording: Arc<ClusterRecording>,
-    begin: Instant,
-    end: Instant,
-) -> Vec<VisibleChange> {
-    let bounds = Bounds {
-        bytes: 1 << 30,
-        age: Duration::from_hours(1_000),
-    };
-    let (mut writer, reader) = index(bounds);
-    let mut cursor = reader
-        .follow(reader.head(), index::OPERATIONS)
-        .expect("the current version is always available");
-    let metrics = Arc::new(Metrics::new());
-    let (tracker_sender, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
-    let (feedback, mut reports) = mpsc::channel(64);
-    let (publications, published) = mpsc::channel(64);
-    let supervisor = Supervisor {
-        feed: Arc::new(PlayedFeed {
-            begin,
-            recording: recording.clone(),
-        }),
-        tracker: tracker_sender,
-        feedback,
-        metrics: metrics.clone(),
-        resync: RESYNC,
-        stored_bytes: Arc::default(),
-        time: Arc::default(),
-    };
-    let supervisor = tokio::spawn(supervisor.run(published));
-    let activity = ActivityWriter::without_gaps(&reader);
-    let tracking = tokio::spawn(async move {
-        let tracker = Tracker::new(settings(), metrics.clone());
-        let leadership = Leadership::alone(writer.head());
-        tracker_task::run(
-            tracker,
-            &mut writer,
-            &leadership,
-            messages,
-            activity,
-            metrics,
-        )
-        .await;
-    });
-    let reported = tokio::spawn(async move { while reports.recv().await.is_some() {} });
-    for book in &recording.books {
-        let publication = Publication {
-            target: Arc::new(book.target.clone()),
-            book: Some(book.clone()),
-            removed: false,
-        };
-        publications
-            .send(publication)
-            .await
-            .expect("the supervisor is running");
-    }
-    tokio::time::sleep_until(end.into()).await;
-    let mut changes = Vec::new();
-    while let Some(more) = cursor.next().now_or_never() {
-        changes.extend(more.expect("the ring buffer is large enough for all changes"));
-    }
-    drop(publications);
-    for task in [supervisor, tracking, reported] {
-        task.await.expect("the task does not panic");
-    }
-    let visible = changes.into_iter().map(|change| {
-        let key = change
-            .key()
-            .expect("each change has an object, because no leader is elected");
-        let key = index::engine_key(key);
-        let after = change.after;
-        (key, after.and_then(|it| it.object().operation().cloned()))
-    });
-    visible.collect()
-}
-
-/// Replays the recording with the engine. Returns the recorder, which has all visible changes.
-fn replay_recording(
-    recording: &ClusterRecording,
-    begin: ClockReading,
-    end: Instant,
-) -> ChangeRecorder {
-    let at = |steady: Instant| ClockReading {
-        wall: begin.wall + (steady - begin.steady),
-        steady,
-    };
-    let mut replay = Replay::new(settings(), RESYNC, begin, ChangeRecorder::default());
-    for book in &recording.books {
-        replay.add_book(book);
-    }
-    for event in &recording.events {
-        replay.advance_to(at(begin.steady + event.time_since_start));
-        let json = event.json.to_string();
-        let object = ReplayedObject {
-            target: &event.target,
-            namespace: event.namespace.as_deref(),
-            name: &event.name,
-            json: json.as_bytes(),
-        };
-        match event.change {
-            RecordedChange::Applied => replay.applied(object),
-            RecordedChange::Deleted => replay.deleted(object, false),
-        }
-    }
-    replay.advance_to(at(end));
-    replay.observer
-}
-
-/// Plays a recording through the server and through the replay, and compares the visible changes.
-/// `wall` is the time of day at the start. Returns the changes of the replay.
-async fn compare(name: &str, recording: ClusterRecording, wall: Timestamp) -> ChangeRecorder {
-    let simulated = clock::simulated::begin(wall);
-    // The feeds start 1 ms after a whole second of the time of day. So a feed evaluates objects
-    // again 1 ms after a whole second. Timers that count from a time in `managedFields` fire at a
-    // whole second, and so never at the same time.
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    let begin = clock::reading();
-    let recording = Arc::new(recording);
-    let last = recording
-        .events
-        .last()
-        .map_or(Duration::ZERO, |it| it.time_since_start);
-    let end = begin.steady + last + TIME_AFTER_LAST_EVENT;
-    let served = changes_of_server(recording.clone(), begin.steady, end).await;
-    let replay = replay_recording(&recording, begin, end);
-    drop(simulated);
-    let (served, replayed) = (by_feed(&served), by_feed(&replay.changes));
-    for (feed, served) in &served {
-        let replayed = replayed.get(feed).map_or(&[][..], Vec::as_slice);
-        for (place, (served, replayed)) in served.iter().zip(replayed).enumerate() {
-            assert_eq!(served, replayed, "change {place} in {feed:?} of {name}");
-        }
-        assert_eq!(
-            served.len(),
-            replayed.len(),
-            "the number of changes in {feed:?} of {name}"
-        );
-    }
-    assert_eq!(
-        served.len(),
-        replayed.len(),
-        "the number of feeds in {name}"
-    );
-    replay
-}
-
-/// Groups the changes by kind and namespace of the subject. All changes of a group come from one
-/// feed, so the order within a group is defined. If two feeds evaluate objects at the same time,
-/// the order of the changes of these feeds is not defined.
-fn by_feed(changes: &[VisibleChange]) -> BTreeMap<(String, String), Vec<&VisibleChange>> {
-    let mut kinds: BTreeMap<&Key, String> = BTreeMap::new();
-    let mut feeds: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for change in changes {
-        let (key, operation) = change;
-        if let Some(operation) = operation {
-            kinds.insert(key, operation.spec.subject.kind.to_string());
-        }
-        let feed = (kinds[key].clone(), key.namespace.to_string());
-        feeds.entry(feed).or_default().push(change);
-    }
-    feeds
-}
-
-fn recordings() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recorded");
-    let files = std::fs::read_dir(folder).expect("the repository contains the folder");
-    let paths = files.map(|file| file.expect("the file is readable").path());
-    let mut paths: Vec<_> = paths
-        .filter(|path| path.extension().is_some_and(|it| it == "jsonl"))
-        .collect();
-    paths.sort();
-    paths
-}
-
 /// Returns the shipped rule sets, by target.
-fn shipped_rules() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
+pub(super) fn shipped_rules() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     let mut targets: BTreeMap<Gvr, Vec<Arc<RuleSet>>> = BTreeMap::new();
     for rule_set in demo::shipped_rules::shipped() {
         let name = rule_set
@@ -419,7 +177,7 @@ fn shipped_rules() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
 
 /// Returns the recording of `events` with the rule books of its targets. Also returns the time of
 /// day at which the test must start the recording. Calls [`set_change_time`] for each event.
-fn recording(
+pub(super) fn recording(
     events: Vec<RecordedEvent>,
     rules: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
 ) -> (ClusterRecording, Timestamp) {
@@ -472,44 +230,6 @@ fn set_change_time(event: &mut PlayedEvent, wall: Timestamp) {
     event.json["metadata"]["managedFields"] = json!([{"manager": "m", "time": time}]);
 }
 
-#[test]
-fn no_event_happens_at_the_time_of_a_timer() {
-    let wall = Timestamp::UNIX_EPOCH;
-    let rules = shipped_rules();
-    let kinds = KnownKinds::default().with_targets(rules.keys());
-    let recorded = recordings().into_iter().map(|path| {
-        let text = std::fs::read_to_string(&path).expect("the file is readable");
-        recording(recorded_watch::read(&text, &kinds).0, &rules).0
-    });
-    for recording in recorded.chain([random_recording(0, wall)]) {
-        let milliseconds = recording.events.iter();
-        let milliseconds = milliseconds.map(|event| event.time_since_start.subsec_millis());
-        let distinct: BTreeSet<u32> = milliseconds.collect();
-        assert_eq!(distinct.len(), recording.events.len());
-        assert!(!distinct.contains(&0) && !distinct.contains(&999));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn recordings_cause_the_same_changes_in_server_and_replay() {
-    let rules = shipped_rules();
-    let kinds = KnownKinds::default().with_targets(rules.keys());
-    let mut changes = 0;
-    for path in recordings() {
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(&path).expect("the file is readable");
-        let (events, faults) = recorded_watch::read(&text, &kinds);
-        assert!(faults.is_empty(), "{faults:?}");
-        let (recording, wall) = recording(events, &rules);
-        let replay = compare(&name, recording, wall).await;
-        changes += replay.changes.len();
-    }
-    assert!(
-        changes > 1_000,
-        "the recordings have only {changes} changes"
-    );
-}
-
 fn gvr(resource: &str) -> Gvr {
     Gvr {
         group: "things.example".into(),
@@ -555,7 +275,7 @@ fn random_book(resource: &str, selection: &Value) -> Arc<RuleBook> {
 
 /// Returns a recording of about 14 minutes in which random objects are created, changed and
 /// deleted.
-fn random_recording(seed: u64, wall: Timestamp) -> ClusterRecording {
+pub(super) fn random_recording(seed: u64, wall: Timestamp) -> ClusterRecording {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut events: Vec<PlayedEvent> = Vec::new();
     let mut after = Duration::ZERO;
@@ -608,36 +328,4 @@ fn random_recording(seed: u64, wall: Timestamp) -> ClusterRecording {
         random_book("planes", &json!({"namespaces": ["x", "y"]})),
     ];
     ClusterRecording { books, events }
-}
-
-#[tokio::test(start_paused = true)]
-async fn random_objects_cause_the_same_changes_in_server_and_replay() {
-    let wall = Timestamp::from_second(1_800_000_000).expect("the time is in this century");
-    for seed in 0..2 {
-        let name = format!("seed {seed}");
-        let replay = compare(&name, random_recording(seed, wall), wall).await;
-        let changes = replay.changes.iter().filter_map(|(_, it)| it.as_ref());
-        let texts = changes.flat_map(|it| {
-            let (spec, status) = (&it.spec, &it.status);
-            [&*spec.operation, status.state.name(), &*status.reason]
-        });
-        let seen: BTreeSet<&str> = texts.collect();
-        for expected in [
-            "Working",
-            "Waiting",
-            "Failing",
-            "Late",
-            "Cubing",
-            "Succeeded",
-            "Failed",
-            "Blocked",
-            "Ended",
-            "SubjectDeleted",
-        ] {
-            assert!(
-                seen.contains(expected),
-                "{expected} is missing in {name}: {seen:?}"
-            );
-        }
-    }
 }

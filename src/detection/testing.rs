@@ -1,0 +1,102 @@
+//! Runs the supervisor, the tracker and an index for tests.
+
+use super::Supervisor;
+use crate::index::{self, Bounds, Cursor, IndexReader, index};
+use crate::observe::Feed;
+use crate::replicate::Leadership;
+use crate::rules::{Feedback, Publication};
+use crate::telemetry::Metrics;
+use crate::tracker_task::{self, ActivityWriter, ReadGaps};
+use ifo_api::completeness::Gaps;
+use ifo_engine::rules::RuleBook;
+use ifo_engine::track::{Tracker, TrackerSettings};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// The settings of a tracker with this debounce period, which retains no operations and has
+/// `max_records` records.
+pub(crate) fn settings(debounce: Duration, max_records: usize) -> TrackerSettings {
+    TrackerSettings {
+        debounce,
+        retain: None,
+        max_records,
+        cluster_namespace: "ifo-system".into(),
+    }
+}
+
+/// A supervisor and a tracker that write an index. When the publications are dropped, all tasks end.
+pub(crate) struct TestPipeline {
+    pub(crate) publications: mpsc::Sender<Publication>,
+    _reports: mpsc::Receiver<Feedback>,
+    pub(crate) operations: IndexReader,
+    /// Delivers all changes of operations.
+    pub(crate) changes: Cursor,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tasks: JoinSet<()>,
+}
+
+impl TestPipeline {
+    /// Starts the tasks. `read_gaps` returns the rule sets that may miss operations. `None` means that
+    /// all rule sets work.
+    pub(crate) fn start(
+        feed: Arc<dyn Feed>,
+        settings: TrackerSettings,
+        resync: Duration,
+        read_gaps: Option<ReadGaps>,
+    ) -> Self {
+        let (mut writer, operations) = index(Bounds {
+            bytes: 1 << 30,
+            age: Duration::from_hours(1_000),
+        });
+        let metrics = Arc::new(Metrics::new());
+        let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
+        let (feedback, reports) = mpsc::channel(4096);
+        let (publications, published) = mpsc::channel(64);
+        let supervisor = Supervisor {
+            feed,
+            tracker,
+            feedback,
+            metrics: metrics.clone(),
+            resync,
+            stored_bytes: Arc::default(),
+            time: Arc::default(),
+        };
+        let no_gaps: ReadGaps = Arc::new(|| Gaps {
+            rule_sets_are_read: true,
+            total: 1,
+            ..Gaps::default()
+        });
+        let read_gaps = read_gaps.unwrap_or(no_gaps);
+        let activity = ActivityWriter::new("ifo-system".into(), &operations, read_gaps);
+        let changes = operations.follow_newest(index::OPERATIONS);
+        let meter = metrics.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(supervisor.run(published));
+        tasks.spawn(async move {
+            let tracker = Tracker::new(settings, meter.clone());
+            let leadership = Leadership::alone(writer.head());
+            tracker_task::run(tracker, &mut writer, &leadership, messages, activity, meter).await;
+        });
+        Self {
+            publications,
+            _reports: reports,
+            operations,
+            changes,
+            metrics,
+            tasks,
+        }
+    }
+
+    /// Publishes a rule book for its target.
+    pub(crate) async fn publish(&self, book: Arc<RuleBook>) {
+        let publication = Publication {
+            target: Arc::new(book.target.clone()),
+            book: Some(book),
+            removed: false,
+        };
+        let sent = self.publications.send(publication).await;
+        sent.expect("the supervisor is running");
+    }
+}
