@@ -69,15 +69,6 @@ async fn a_watch_continues_after_initial_events_that_were_read_in_time() {
     assert!(next_chunk(&mut watch).await.unwrap().contains("MODIFIED"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn shutdown_ends_initial_events() {
-    let fixture = server_with_many();
-    let mut slow = open(&fixture, "").await;
-    assert!(next_chunk(&mut slow).await.unwrap().contains("ADDED"));
-    fixture.shutdown.cancel();
-    assert_eq!(next_chunk(&mut slow).await, None);
-}
-
 #[tokio::test]
 async fn a_watch_with_a_selector_yields_to_other_tasks() {
     let mut fixture = server_with_many();

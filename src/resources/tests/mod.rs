@@ -2,15 +2,12 @@
 //! Authentication and authorization are simulated. This file has the fixture that all tests use.
 
 mod completeness;
-mod compression;
 mod connection_limit;
 mod connection_timeouts;
 mod dashboards;
-mod discovery;
 mod large_watches;
 mod limits;
 mod lists;
-mod openapi;
 mod pauses;
 mod refusals;
 mod replicas;
@@ -157,11 +154,10 @@ fn is_for_rule_sets(attributes: &Attributes) -> bool {
     matches!(attributes, Attributes::Resource(it) if it.resource == "operationrulesets")
 }
 
-/// A server with an index of operations and an index of rule sets. A server from
-/// [`Fixture::unsynced`] refuses get, list and watch, because its indexes do not count as complete.
+/// A server with an index of operations. A server from [`Fixture::unsynced`] refuses get, list and
+/// watch, because its index does not count as complete.
 pub struct Fixture {
     pub live: Writer,
-    pub rule_sets: Writer,
     pub router: Router,
     pub readiness: Arc<Readiness>,
     /// The rule sets that may miss operations, and that the index does not have yet.
@@ -225,7 +221,7 @@ impl Fixture {
         commit_gaps(&mut live, no_gaps(), 100);
         let unwritten_gaps = Arc::new(Mutex::new(Gaps::default()));
         let newest_gaps = unwritten_gaps.clone();
-        let (rule_sets, rule_sets_reader) = index_from(bounds, Rv(100));
+        let (_, rule_sets_reader) = index_from(bounds, Rv(100));
         let readiness = Arc::new(Readiness::new());
         readiness.set_has_joined();
         let authorizer = Arc::new(RecordingAuthorizer::default());
@@ -280,7 +276,6 @@ impl Fixture {
         let router = router(server, resources);
         Self {
             live,
-            rule_sets,
             router,
             readiness,
             unwritten_gaps,

@@ -143,12 +143,3 @@ async fn a_watch_is_logged_when_it_ends() {
         (&"watch".into(), &200.into())
     );
 }
-
-#[tokio::test]
-async fn requests_are_not_logged_at_the_default_level() {
-    let fixture = Fixture::new();
-    let (log, _guard) = Log::start("info", &fixture).await;
-    let answer = fixture.router.clone().oneshot(request(BASE, &[])).await;
-    answer.unwrap().into_body().collect().await.unwrap();
-    assert!(log.lines().is_empty());
-}

@@ -1,7 +1,6 @@
 //! Tests of lists and objects as tables and as `PartialObjectMetadata`.
 
 use super::*;
-use crate::index::Object;
 
 const TABLES: &[(&str, &str)] = &[("accept", TABLE)];
 
@@ -76,33 +75,6 @@ async fn missing_cells_are_null_and_the_item_follows_the_subject() {
     assert_eq!(cell(&table, "State"), "Progressing (overdue)");
     assert_eq!(cell(&table, "Progress"), &Value::Null);
     assert_eq!(table["metadata"]["resourceVersion"], "101");
-}
-
-#[tokio::test]
-async fn a_kind_is_shortened_only_to_a_short_name_that_discovery_serves() {
-    let mut fixture = Fixture::new();
-    let kinds = [
-        ("v1", "Pod", "Pod/vm"),
-        ("kubevirt.io/v1", "VirtualMachineInstance", "vmi/vm"),
-        // The initials of this kind are VMI, but it has no short name.
-        (
-            "harvesterhci.io/v1beta1",
-            "VirtualMachineImage",
-            "VirtualMachineImage/vm",
-        ),
-        ("gateway.networking.k8s.io/v1", "HTTPRoute", "HTTPRoute/vm"),
-        ("v1", "Ab\u{1f}C", "Ab�C/vm"),
-        ("v1", "", "/vm"),
-    ];
-    for (number, (api_version, kind, subject)) in kinds.into_iter().enumerate() {
-        fixture.put(101 + number as u64, "a", "x", |object| {
-            object["spec"]["subject"]["apiVersion"] = json!(api_version);
-            object["spec"]["subject"]["kind"] = json!(kind);
-        });
-        let path = format!("{BASE}/namespaces/a/inflightoperations/x");
-        let table = fixture.json(&path, TABLES).await;
-        assert_eq!(cell(&table, "Subject"), subject);
-    }
 }
 
 #[tokio::test]
@@ -193,58 +165,4 @@ async fn the_default_columns_of_ordinary_operations_fit_into_120_columns() {
         let width = printed_width(&table);
         assert!(width <= 120, "{width}: {operations:?}");
     }
-}
-
-#[tokio::test]
-async fn a_cluster_scoped_resource_has_its_own_columns() {
-    let mut fixture = Fixture::new();
-    let condition = |kind: &str, status: &str, reason: &str| {
-        json!({
-            "type": kind, "status": status, "reason": reason, "message": "",
-            "lastTransitionTime": "2020-01-01T00:00:00Z",
-        })
-    };
-    let conditions = [
-        condition("Validated", "False", "Invalid"),
-        condition("Ready", "True", "Watching"),
-    ];
-    let object = json!({
-        "apiVersion": "ifo.kubevirt.io/v1alpha1",
-        "kind": "OperationRuleSet",
-        "metadata": { "name": "rules" },
-        "spec": {
-            "component": "kubevirt", "rules": [],
-            "target": { "group": "kubevirt.io", "version": "v1", "resource": "virtualmachines" },
-        },
-        "status": { "ready": "True", "watchActive": true, "conditions": conditions },
-    });
-    let put = Write::Put {
-        key: Key::new("", "rules"),
-        object: Object::RuleSet(Arc::new(serde_json::from_value(object).unwrap())),
-    };
-    fixture
-        .rule_sets
-        .commit(vec![put], VersionAssignment::Exact(Rv(101)))
-        .unwrap();
-    let base = "/apis/ifo.kubevirt.io/v1alpha1";
-    let table = fixture
-        .json(&format!("{base}/operationrulesets/rules"), TABLES)
-        .await;
-    assert_eq!(
-        table["rows"][0]["cells"],
-        json!([
-            "rules",
-            "kubevirt",
-            "virtualmachines",
-            "True",
-            "Watching",
-            "<unknown>",
-            "kubevirt.io",
-            true
-        ])
-    );
-    let (code, _) = fixture
-        .get(&format!("{base}/namespaces/a/operationrulesets"))
-        .await;
-    assert_eq!(code, StatusCode::NOT_FOUND);
 }

@@ -3,8 +3,6 @@
 use super::connection_timeouts::{advance, server_with_large_list};
 use super::tls_listener::Listening;
 use super::*;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::{SinkExt as _, StreamExt as _};
 use hyper::client::conn::http1;
 use hyper::upgrade::Upgraded;
@@ -13,11 +11,8 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
-const LIST: &str = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true&\
-                    allowWatchBookmarks=true";
-/// The key and the answer to it from RFC 6455.
+/// The key from RFC 6455.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 /// Time limit of each step of a test. A step normally takes far less time.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -28,8 +23,6 @@ pub(super) async fn listening(fixture: &Fixture) -> Listening {
 /// The client's side of a WebSocket watch.
 pub(super) struct Client {
     socket: WebSocketStream<TokioIo<Upgraded>>,
-    /// The headers of the answer 101.
-    headers: HeaderMap,
 }
 
 /// Opens a watch of the operations with [`open_path`].
@@ -68,10 +61,9 @@ pub(super) async fn open_path(
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err((answer.status(), text(answer.map(Body::new)).await));
     }
-    let headers = answer.headers().clone();
     let io = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
     let socket = WebSocketStream::from_raw_socket(io, Role::Client, None).await;
-    Ok(Client { socket, headers })
+    Ok(Client { socket })
 }
 
 async fn opened(listening: &Listening, query: &str, headers: &[(&str, &str)]) -> Client {
@@ -122,128 +114,6 @@ async fn wait_for_watches(fixture: &Fixture, number: usize) {
 }
 
 #[tokio::test]
-async fn each_event_is_one_message() {
-    let mut fixture = Fixture::filled();
-    let listening = listening(&fixture).await;
-    for accept in ["application/json", TABLE] {
-        let headers = [("accept", accept)];
-        let mut client = opened(&listening, LIST, &headers).await;
-        assert_eq!(client.headers["sec-websocket-accept"], ACCEPT);
-        assert_eq!(client.headers.get("sec-websocket-protocol"), None);
-        let mut messages = Vec::new();
-        for _ in 0..6 {
-            messages.push(client.next_event().await);
-        }
-        let types = messages.iter().map(|message| {
-            assert_eq!(message.matches('\n').count(), 1);
-            assert!(message.ends_with('\n'));
-            let event: Value = serde_json::from_str(message).unwrap();
-            event["type"].as_str().unwrap().to_owned()
-        });
-        let types: Vec<String> = types.collect();
-        assert_eq!(types[5], "BOOKMARK");
-        assert!(types[..5].iter().all(|it| it == "ADDED"), "{types:?}");
-
-        // The same watch over HTTP has the same bytes.
-        let path = format!("{BASE}/inflightoperations?watch=1&{LIST}");
-        let mut body = fixture
-            .send(request("GET", &path, &headers))
-            .await
-            .into_body();
-        let mut lines = Vec::new();
-        while lines.split_inclusive(|byte| *byte == b'\n').count() < 6 || !lines.ends_with(b"\n") {
-            let frame = body.frame().await.unwrap().unwrap();
-            lines.extend_from_slice(&frame.into_data().unwrap());
-        }
-        assert_eq!(messages.concat(), String::from_utf8(lines).unwrap());
-
-        let version = if accept == TABLE { 107 } else { 106 };
-        fixture.put(version, "b", "w", |_| {});
-        let event: Value = serde_json::from_str(&client.next_event().await).unwrap();
-        assert_eq!(event["type"], "MODIFIED");
-        let version = version.to_string();
-        assert_eq!(event["object"]["metadata"]["resourceVersion"], version);
-    }
-}
-
-#[tokio::test]
-async fn the_only_subprotocol_is_accepted() {
-    let fixture = Fixture::filled();
-    let listening = listening(&fixture).await;
-    for subprotocol in ["base64.binary.k8s.io", "binary.k8s.io", "other"] {
-        let headers = [("sec-websocket-protocol", subprotocol)];
-        let mut client = opened(&listening, "resourceVersion=104", &headers).await;
-        assert_eq!(client.headers["sec-websocket-protocol"], subprotocol);
-        assert!(client.next_event().await.starts_with("{\"type\":\"ADDED\""));
-    }
-}
-
-#[tokio::test]
-async fn errors_before_the_start_are_http_answers() {
-    let fixture = Fixture::filled();
-    let listening = listening(&fixture).await;
-    for (query, headers, code) in [
-        ("", ("sec-websocket-key", ""), 400),
-        ("", ("sec-websocket-version", "8"), 400),
-        ("", ("sec-websocket-protocol", "a, b"), 400),
-        ("", ("accept", "application/yaml"), 406),
-        ("sendInitialEvents=true", ("accept", "*/*"), 422),
-        ("", ("x-user", "nobody"), 403),
-        ("", ("authorization", "Bearer bad"), 401),
-    ] {
-        let refused = open(&listening, query, &[headers]).await;
-        let (answered, body) = refused.err().expect("the request must be refused");
-        assert_eq!(answered, code, "{headers:?} {body}");
-        let status: Value = serde_json::from_str(&body).unwrap_or_default();
-        if code != 406 {
-            assert_eq!(status["code"], code, "{body}");
-        }
-    }
-    wait_for_watches(&fixture, 0).await;
-}
-
-#[tokio::test]
-async fn a_subprotocol_can_contain_the_token() {
-    let fixture = Fixture::filled();
-    let listening = listening(&fixture).await;
-    for (token, is_valid) in [("good", true), ("bad", false)] {
-        let token = URL_SAFE_NO_PAD.encode(token);
-        let offered = format!("base64url.bearer.authorization.k8s.io.{token}, x.k8s.io");
-        let headers = [("sec-websocket-protocol", offered.as_str())];
-        match open(&listening, "resourceVersion=104", &headers).await {
-            Ok(client) => {
-                assert!(is_valid);
-                assert_eq!(client.headers["sec-websocket-protocol"], "x.k8s.io");
-            }
-            Err((code, _)) => assert_eq!((code.as_u16(), is_valid), (401, false)),
-        }
-    }
-}
-
-#[tokio::test]
-async fn the_end_of_a_watch_is_a_close_frame() {
-    let fixture = Fixture::filled();
-    let listening = listening(&fixture).await;
-    let client = opened(&listening, "timeoutSeconds=1&resourceVersion=105", &[]).await;
-    assert_eq!(client.close_code().await, CloseCode::Normal);
-
-    // This version is older than the changes that the server still has.
-    let mut client = opened(&listening, "resourceVersion=1", &[]).await;
-    let event: Value = serde_json::from_str(&client.next_event().await).unwrap();
-    assert_eq!(
-        (&event["type"], &event["object"]["code"]),
-        (&json!("ERROR"), &json!(410))
-    );
-    assert_eq!(client.close_code().await, CloseCode::Normal);
-    wait_for_watches(&fixture, 0).await;
-
-    let client = opened(&listening, "resourceVersion=105", &[]).await;
-    fixture.shutdown.cancel();
-    assert_eq!(client.close_code().await, CloseCode::Away);
-    wait_for_watches(&fixture, 0).await;
-}
-
-#[tokio::test]
 async fn a_watch_ends_when_its_client_closes_the_connection() {
     let fixture = Fixture::filled();
     let listening = listening(&fixture).await;
@@ -278,21 +148,6 @@ async fn pings_are_answered_and_messages_are_ignored() {
     let code = client.close_code().await;
     assert_eq!(code, CloseCode::Size);
     wait_for_watches(&fixture, 0).await;
-}
-
-#[tokio::test]
-async fn the_limit_of_watches_includes_websockets() {
-    let fixture = Fixture::limited(10, 1);
-    let listening = listening(&fixture).await;
-    let client = opened(&listening, "resourceVersion=105", &[]).await;
-    let (code, _) = open(&listening, "resourceVersion=105", &[])
-        .await
-        .err()
-        .unwrap();
-    assert_eq!(code, StatusCode::TOO_MANY_REQUESTS);
-    drop(client);
-    wait_for_watches(&fixture, 0).await;
-    opened(&listening, "resourceVersion=105", &[]).await;
 }
 
 #[tokio::test]
