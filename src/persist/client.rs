@@ -6,38 +6,25 @@
 //!
 //! A change or a deletion names the uid and the resourceVersion that the leader last read or wrote.
 //! So if such a write of a previous leader arrives late, it cannot overwrite a newer state. The
-//! creation of a custom resource cannot name them. A comparison corrects a late creation.
+//! creation of a custom resource cannot name them. The watch finds a late creation.
 
 use super::failure::StoreFailure;
+use crate::observe::{Feed, Raw};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use ifo_api::persisted::InFlightOperation;
-use ifo_client::list::{ListItems, ListPage, ListPager, PageLimits};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Namespace;
+use futures::stream::BoxStream;
+use ifo_api::persisted::{InFlightOperation, PLURAL};
+use ifo_api::{GROUP, Gvr, Source, VERSION};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, ValidationDirective};
-use kube::core::PartialObjectMeta;
-use kube::{Api, Client, Resource as _, ResourceExt as _};
-use serde_json::value::RawValue;
-use std::collections::HashMap;
+use kube::{Api, Client, ResourceExt as _};
+use std::sync::Arc;
 
 #[cfg(test)]
 mod tests;
 
 /// The field manager of all writes, on every replica.
 pub const FIELD_MANAGER: &str = "ifo-persistence";
-
-/// The limits of a page of a list. A custom resource has about 4 KB, so 500 objects have about 2 MB. Ten
-/// objects fit into 16 MiB even if each object has 1.5 MiB, the largest size that etcd stores.
-const PAGE_LIMITS: PageLimits = PageLimits {
-    objects: 500,
-    bytes: 16 << 20,
-    reduced_objects: 10,
-};
-
-/// The media type of a list with only the metadata of the objects.
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// Identifies one state of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,15 +43,13 @@ impl Revision {
             resource_version: metadata.resource_version.clone()?,
         })
     }
-}
 
-/// One page of the list of custom resources.
-#[derive(Debug)]
-pub struct StoredPage {
-    /// The objects on this page, except those that cannot be decoded.
-    pub items: Vec<InFlightOperation>,
-    /// The continue token of the next page. None on the last page.
-    pub next: Option<String>,
+    /// Returns true if this state of an object replaced the other state. Of two objects with the same
+    /// name, the one that a watch delivers later is newer.
+    pub(super) fn is_newer_than(&self, other: &Self) -> bool {
+        let number = |revision: &Self| revision.resource_version.parse::<u64>().ok();
+        self.uid != other.uid || number(self) > number(other)
+    }
 }
 
 /// The future result of a request.
@@ -83,43 +68,22 @@ pub trait Store: Send + Sync + 'static {
     /// exist.
     fn delete<'a>(&'a self, name: &'a str, revision: &'a Revision) -> Pending<'a, ()>;
 
-    /// Reads the revision of a custom resource. Returns None if it does not exist.
-    fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Revision>>;
-
-    /// Lists one page of the custom resources. `token` is the continue token of the page, or None for
-    /// the first page. Leaves out each custom resource that cannot be
-    /// decoded, because another client has written it.
-    fn page<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, StoredPage>;
-
-    /// Returns the names and creation times of all namespaces.
-    fn namespaces(&self) -> Pending<'_, HashMap<String, Timestamp>>;
+    /// Returns all custom resources, and then their changes, as a [`Feed`] does.
+    fn follow(&self) -> BoxStream<'static, Raw>;
 }
 
 /// Sends the requests for custom resources to a kube-apiserver.
 pub struct ClusterStore {
     api: Api<InFlightOperation>,
-    custom_resources: ListPager,
-    namespaces: ListPager,
+    feed: Arc<dyn Feed>,
 }
 
 impl ClusterStore {
-    /// Creates a store that sends its requests with `client`. The store does not retry failed
-    /// requests, because the callers retry them.
-    pub fn new(client: Client) -> Self {
-        let pager =
-            |path: &str, media_type| ListPager::new(client.clone(), path, media_type, PAGE_LIMITS);
-        Self {
-            custom_resources: pager(&InFlightOperation::url_path(&(), None), "application/json"),
-            namespaces: pager("/api/v1/namespaces", METADATA_LIST),
-            api: Api::all(client),
-        }
-    }
-}
-
-async fn page(pager: &ListPager, token: Option<&str>) -> Result<ListPage, StoreFailure> {
-    match pager.page(token).await {
-        Ok(page) => Ok(page),
-        Err(error) => Err(StoreFailure::of_list(error).await),
+    /// Creates a store that sends its writes with `client`, and watches the custom resources with
+    /// `feed`. The store does not retry failed writes, because the callers retry them.
+    pub fn new(client: Client, feed: Arc<dyn Feed>) -> Self {
+        let api = Api::all(client);
+        Self { api, feed }
     }
 }
 
@@ -156,52 +120,14 @@ impl Store for ClusterStore {
         .boxed()
     }
 
-    fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Revision>> {
-        async move {
-            let found = self.api.get_metadata_opt(name).await?;
-            Ok(found.and_then(|found| Revision::of(&found.metadata)))
-        }
-        .boxed()
-    }
-
-    fn page<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, StoredPage> {
-        async move {
-            let page = page(&self.custom_resources, token).await?;
-            // Each object is decoded separately, so that one invalid object does not make the whole
-            // page fail.
-            let list: ListItems<&RawValue> = ListItems::read(&page.body)?;
-            let items = list.items.iter();
-            let items: Vec<_> = items
-                .filter_map(|item| serde_json::from_str(item.get()).ok())
-                .collect();
-            let left_out = list.items.len() - items.len();
-            if left_out > 0 {
-                tracing::warn!(
-                    left_out,
-                    "custom resources that cannot be decoded are ignored"
-                );
-            }
-            let next = list.next;
-            Ok(StoredPage { items, next })
-        }
-        .boxed()
-    }
-
-    fn namespaces(&self) -> Pending<'_, HashMap<String, Timestamp>> {
-        async move {
-            let (mut all, mut token) = (HashMap::new(), None);
-            loop {
-                let page = page(&self.namespaces, token.as_deref()).await?;
-                let list: ListItems<PartialObjectMeta<Namespace>> = ListItems::read(&page.body)?;
-                let items = list.items.iter();
-                let created = items.map(|it| Some((it.name_any(), it.creation_timestamp()?.0)));
-                all.extend(created.flatten());
-                token = list.next;
-                if token.is_none() {
-                    return Ok(all);
-                }
-            }
-        }
-        .boxed()
+    fn follow(&self) -> BoxStream<'static, Raw> {
+        self.feed.follow(Source {
+            target: Arc::new(Gvr {
+                group: GROUP.to_owned(),
+                version: VERSION.to_owned(),
+                resource: PLURAL.to_owned(),
+            }),
+            namespace: None,
+        })
     }
 }

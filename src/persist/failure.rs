@@ -5,9 +5,7 @@
 //! condition may have no right to read the custom resource. So a failure never contains the
 //! kube-apiserver's own message, which quotes names and values of objects.
 
-use http_body_util::{BodyExt as _, Limited};
-use ifo_cel::JsonFault;
-use ifo_client::list::ListError;
+use crate::observe::GapReason;
 use kube::core::Status;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,9 +17,6 @@ const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The largest number of fields that a failure names.
 const MAX_FIELDS: usize = 5;
 
-/// The largest accepted answer with an error: 1 MiB.
-const MAX_ERROR_BYTES: usize = 1 << 20;
-
 /// The reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreFailure {
@@ -32,12 +27,10 @@ pub enum StoreFailure {
     /// request.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    /// The object was deleted or does not have the state that the request requires, or the continue
-    /// token of a list has expired.
+    /// The object was deleted, or does not have the state that the request requires.
     #[error("conflict")]
     Conflict,
-    /// The kube-apiserver refuses the content of the request, or its answer cannot be decoded. The
-    /// same request would fail again.
+    /// The kube-apiserver refuses the content of the request. The same request would fail again.
     #[error("refused: {0}")]
     Invalid(String),
     /// The kube-apiserver is overloaded. The duration is the time after which this server may send
@@ -68,25 +61,16 @@ impl StoreFailure {
         matches!(self, Self::Forbidden(_) | Self::Invalid(_) | Self::Conflict)
     }
 
-    /// Returns the failure of a request without a complete answer.
-    pub(super) fn unanswered(error: &dyn std::error::Error) -> Self {
-        Self::Unreachable(error.to_string())
-    }
-
-    /// Classifies the failure of a list.
-    pub(super) async fn of_list(error: ListError) -> Self {
-        let answer = match error {
-            ListError::Refused(answer) => *answer,
-            ListError::Transport(error) => return error.into(),
-            error => return Self::unanswered(&error),
-        };
-        let code = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), MAX_ERROR_BYTES);
-        let status = match body.collect().await {
-            Ok(body) => serde_json::from_slice(&body.to_bytes()).unwrap_or_default(),
-            Err(_) => Status::default(),
-        };
-        Self::of_status(&Status { code, ..status })
+    /// Classifies the interruption of a watch. Returns None if the watch only waits for other lists.
+    pub(super) fn of_gap(reason: &GapReason) -> Option<Self> {
+        Some(match reason {
+            GapReason::Refused { code, .. } => Self::of_status(&Status {
+                code: *code,
+                ..Status::default()
+            }),
+            GapReason::Queued => return None,
+            other => Self::Unreachable(other.to_string()),
+        })
     }
 
     /// Classifies an answer with an error code. Logs the beginning of its message only at the level
@@ -116,9 +100,8 @@ impl StoreFailure {
         match code {
             // While the CRD is being deleted, the kube-apiserver answers creations with 405.
             404 | 405 => Self::CrdMissing,
-            403 => Self::Forbidden(why),
-            // The kube-apiserver answers 410 if the continue token has expired.
-            409 | 410 => Self::Conflict,
+            401 | 403 => Self::Forbidden(why),
+            409 => Self::Conflict,
             429 => {
                 let seconds = details.map_or(0, |details| details.retry_after_seconds);
                 let after = Duration::from_secs(seconds.into());
@@ -134,17 +117,8 @@ impl From<kube::Error> for StoreFailure {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_status(&status),
-            error => Self::unanswered(&error),
+            error => Self::Unreachable(error.to_string()),
         }
-    }
-}
-
-/// The failure for an answer that cannot be decoded. This server writes only objects that it can
-/// decode, so another client has written the object.
-impl From<serde_json::Error> for StoreFailure {
-    fn from(error: serde_json::Error) -> Self {
-        let fault = JsonFault::from(&error);
-        Self::Invalid(format!("the answer cannot be decoded: {fault}"))
     }
 }
 

@@ -6,51 +6,47 @@
 //! one at its start and one at its end.
 //!
 //! ```text
-//! index ──list──▶ queue (one entry per operation) ──writes──▶ client ──▶ kube-apiserver
-//!                     ▲                                          │
-//!                     └───────── results of writes, and lists ───┘
+//! index ──list──▶ table (one row per operation) ──writes──▶ client ──▶ kube-apiserver
+//!                   ▲                                         │
+//!                   └──── results of writes, and a watch ─────┘
 //! ```
 //!
 //! [`Persist`] works in rounds of at least one second. In each round, it passes the operations of the
-//! index to the queue, and sends the writes that are due, at most 50. So the number of writes for
+//! index to the table, and sends the writes that are due, at most 50. So the number of writes for
 //! each second is limited, and several changes of one operation need one write. After a failure that
 //! concerns all objects, the next round starts later.
 //!
-//! Requests of API clients never wait for persistence. The queue has one small entry for each
+//! Requests of API clients never wait for persistence. The table has one small row for each
 //! operation, so it does not grow while the kube-apiserver is slow or unavailable.
-//!
-//! The leader compares all custom resources with the index at least at these times:
-//!
-//! - after the first attempt to list each target (a resource that a rule set names)
-//! - 65 s after this time
-//! - ten minutes after each comparison
 
 mod client;
 mod condition;
 mod conversion;
 mod failure;
-mod queue;
+mod row;
+mod table;
 
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 pub(crate) use tests::fake_cluster;
 
-pub use client::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage};
+pub use client::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store};
 pub use condition::{PersistVerdict, keep_condition};
 pub use conversion::{from_cr, to_cr};
 pub use failure::StoreFailure;
-pub use queue::{PersistSettings, UnsyncedRuleSets, read_pages};
+pub use table::{ListedNamespaces, PersistSettings, UnsyncedRuleSets};
 
 use crate::index::{self, IndexEntry, IndexReader, ReadVersion, Rv};
 use crate::telemetry::Metrics;
 use futures::{StreamExt as _, future, stream};
 use ifo_api::Text;
 use ifo_api::live::InFlightOperation;
-use queue::{Job, Queue, StoredState};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use table::{Job, Table};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -81,6 +77,8 @@ pub struct Persist {
     /// because the list failed or the watch is broken. If an operation of any other rule set is
     /// missing in the index, the operation has ended.
     pub unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
+    /// The namespaces that exist. None until they have been listed.
+    pub namespaces: watch::Receiver<Option<ListedNamespaces>>,
     /// Stops the task.
     pub stop: CancellationToken,
     /// The channel on which the task publishes its verdict: operations are written, or writes fail.
@@ -104,63 +102,67 @@ impl Persist {
         self.metrics.persistence_backlog(0, Duration::ZERO);
     }
 
-    /// Runs one round after the other. Returns after the first round that begins after the stop.
+    /// Waits until all targets have been listed. Then runs one round after the other, and processes
+    /// the events of the watch between them. Returns after the first round that begins after the
+    /// stop.
     async fn run_rounds(&self) {
-        let mut queue = Queue::new(self.settings, Instant::now());
+        let mut listed = self.unsynced_rule_sets.clone();
+        let is_listed = listed.wait_for(Option::is_some);
+        let Some(Ok(_)) = self.stop.run_until_cancelled(is_listed).await else {
+            return self.stop.cancelled().await;
+        };
+        let mut table = Table::new(self.settings);
+        let mut events = self.store.follow();
         let mut known = None;
         loop {
             let is_last = self.stop.is_cancelled();
-            self.update(&mut queue, &mut known);
-            self.write(&mut queue, is_last).await;
-            let next = queue.end_round(Instant::now());
-            condition::publish(&self.verdict, queue.verdict(Instant::now()));
+            self.update(&mut table, &mut known);
+            self.write(&mut table, is_last).await;
+            let next = table.end_round(Instant::now());
+            condition::publish(&self.verdict, table.verdict(Instant::now()));
             if is_last {
                 return;
             }
-            tokio::select! {
-                () = self.stop.cancelled() => {}
-                () = tokio::time::sleep_until(next) => {}
+            let mut next = pin!(tokio::time::sleep_until(next));
+            loop {
+                tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => break,
+                    () = &mut next => break,
+                    Some(event) = events.next() => {
+                        if let Some(failure) = table.process_event(&event, Instant::now()) {
+                            self.metrics.custom_resources_failed(failure.reason());
+                        }
+                    }
+                }
             }
         }
     }
 
-    /// Passes the operations in the index and the unsynced rule sets to the queue. `known` is the
-    /// version of the index that the queue knows.
-    fn update(&self, queue: &mut Queue, known: &mut Option<Rv>) {
-        let now = Instant::now();
+    /// Passes the operations in the index to the table. `known` is the version of the index that the
+    /// table knows.
+    fn update(&self, table: &mut Table, known: &mut Option<Rv>) {
         if *known != Some(self.reader.head()) {
             let listed = self.reader.list(&index::OPERATIONS, ReadVersion::Latest);
             let (rv, entries) = listed.expect("a list of the newest version never fails");
             let operations = entries.iter().filter_map(|entry| named_operation(entry));
-            queue.update(&operations.collect(), now);
+            table.update(&operations.collect(), known.is_none(), Instant::now());
             *known = Some(rv);
-        }
-        if let Some(unsynced) = self.unsynced_rule_sets.borrow().clone() {
-            queue.set_unsynced_rule_sets(unsynced, now);
         }
     }
 
-    /// Compares the custom resources with the queue if a comparison is due. Then sends the writes that
-    /// are due, until a failure concerns all objects.
-    async fn write(&self, queue: &mut Queue, is_stopping: bool) {
-        let mut is_compared = true;
-        if queue.is_comparison_due(Instant::now()) {
-            match queue::list(&*self.store).await {
-                Ok(found) => queue.process_list(found, Instant::now()),
-                Err(failure) => {
-                    self.metrics.custom_resources_failed(failure.reason());
-                    queue.process_list_failure(&failure, Instant::now());
-                    is_compared = false;
-                }
-            }
-        }
+    /// Sends the writes that are due, until a failure concerns all objects.
+    async fn write(&self, table: &mut Table, is_stopping: bool) {
         let now = Instant::now();
-        let jobs = queue.due_jobs(is_stopping, now);
-        let (length, oldest) = queue.backlog(now);
+        let unsynced = self.unsynced_rule_sets.borrow().clone().unwrap_or_default();
+        let jobs = table.due_jobs(
+            &unsynced,
+            self.namespaces.borrow().as_ref(),
+            is_stopping,
+            now,
+        );
+        let (length, oldest) = table.backlog(now);
         self.metrics.persistence_backlog(length, oldest);
-        if !is_compared {
-            return;
-        }
         let is_failing = AtomicBool::new(false);
         let mut answers = stream::iter(jobs)
             .take_while(|_| future::ready(!is_failing.load(Ordering::Relaxed)))
@@ -186,7 +188,7 @@ impl Persist {
                     is_failing.fetch_or(!failure.is_of_one_object(), Ordering::Relaxed);
                 }
             }
-            queue.process_result(&job, result, Instant::now());
+            table.process_result(&job, result, Instant::now());
         }
     }
 }
@@ -199,23 +201,18 @@ fn named_operation(entry: &IndexEntry) -> Option<(Text, Arc<InFlightOperation>)>
     Some((conversion::cr_name(name, uid).into(), operation.clone()))
 }
 
-/// Performs one job. If the stored state is unknown, first reads the revision of the custom resource.
+/// Sends the request of one job. Returns the new revision, or None after a deletion.
 async fn run_job(store: &dyn Store, job: &Job) -> Result<Option<Revision>, StoreFailure> {
-    let revision = match &job.stored {
-        StoredState::Absent => None,
-        StoredState::Unknown => store.get(&job.name).await?,
-        StoredState::Present { revision, .. } => Some(revision.clone()),
-    };
     if let Some(operation) = &job.wanted {
         let mut cr = to_cr(operation);
-        if let Some(revision) = revision {
+        if let Some(revision) = job.revision.clone() {
             cr.metadata.uid = Some(revision.uid);
             cr.metadata.resource_version = Some(revision.resource_version);
         }
         return store.apply(&cr).await.map(Some);
     }
-    if let Some(revision) = revision {
-        store.delete(&job.name, &revision).await?;
+    if let Some(revision) = &job.revision {
+        store.delete(&job.name, revision).await?;
     }
     Ok(None)
 }

@@ -11,26 +11,22 @@
 //! In persistence mode, the time limits are 1 minute for the namespaces and 1 minute for the custom
 //! resources. Without persistence mode, the time limit for the namespaces is 2 s. So all waits end
 //! after at most 2 minutes, even if the kube-apiserver does not answer. If a time limit is reached,
-//! the leader continues with the operations that it has read. At most one page of custom resources
-//! is in memory at a time. This module writes nothing, so the caller can cancel the reading at any
-//! time.
+//! the leader continues with the operations that it has read. This module writes nothing, so the
+//! caller can cancel the reading at any time.
 
 use crate::clock;
 use crate::index::{IndexEntry, engine_key};
-use crate::persist::{self, ClusterStore, Store, StoreFailure};
+use crate::observe::{GapReason, Raw};
+use crate::persist::{self, ListedNamespaces, Store};
+use futures::StreamExt as _;
 use ifo_api::Text;
 use ifo_api::persisted::InFlightOperation;
 use ifo_engine::track::{InitialState, MAX_RESTORED};
-use jiff::Timestamp;
-use kube::Client;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
-use tokio::time::Instant;
-
-/// The namespaces that exist, each with its creation time.
-pub type ListedNamespaces = HashMap<String, Timestamp>;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 /// The time limit for reading the namespaces, if persistence mode is off. The limit is short,
 /// because the new leader does not detect operations before this read has ended.
@@ -46,10 +42,7 @@ const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 /// about 5 ms.
 const BATCH: usize = 256;
 
-/// The time between a failed request and the next attempt.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// The time for which a request is retried if the answer is 403. A kube-apiserver that has just
+/// The time for which the watch of the custom resources is retried if the answer is 403. A kube-apiserver that has just
 /// started answers clients with 403, until it has read the RBAC objects.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
@@ -64,8 +57,6 @@ pub struct TakeoverSources {
     /// its start. If a new run starts in the same second as the previous run, the tracker uses the
     /// next second for the new run.
     pub deleted: Vec<Arc<IndexEntry>>,
-    /// True if persistence mode is on, so that there are custom resources.
-    pub persistence: bool,
     /// True if completed operations are retained.
     pub retain: bool,
     /// The namespace in which the server shows operations on cluster-scoped objects.
@@ -74,24 +65,23 @@ pub struct TakeoverSources {
 
 /// Returns the initial state of the tracker. If custom resources cannot be read, the initial state lacks
 /// their operations. If such an operation is still in flight, the leader detects it again later.
+/// `store` has the custom resources. It is None if persistence mode is off.
 ///
-/// `listed` receives the namespaces. If this function did not wait for them, or if they did not arrive
-/// in time, it also returns the namespaces of the operations in the index.
+/// `namespaces` receives the namespaces. If this function did not wait for them, or if they did not
+/// arrive in time, it also returns the namespaces of the operations in the index.
 pub async fn initial_state(
-    client: Client,
+    store: Option<&dyn Store>,
     sources: TakeoverSources,
-    listed: oneshot::Receiver<ListedNamespaces>,
+    mut namespaces: watch::Receiver<Option<ListedNamespaces>>,
 ) -> (InitialState, HashSet<Text>) {
-    let namespaces_limit = if sources.persistence {
-        CUSTOM_RESOURCES_TIMEOUT
-    } else {
-        NAMESPACES_TIMEOUT
-    };
-    let store = ClusterStore::new(client);
     let mut known = None;
-    if sources.retain || sources.persistence {
-        let namespaces = tokio::time::timeout(namespaces_limit, listed).await;
-        known = namespaces.ok().and_then(Result::ok);
+    if sources.retain || store.is_some() {
+        let limit = match store {
+            Some(_) => CUSTOM_RESOURCES_TIMEOUT,
+            None => NAMESPACES_TIMEOUT,
+        };
+        let listed = timeout(limit, namespaces.wait_for(Option::is_some)).await;
+        known = listed.ok().and_then(|listed| listed.ok()?.clone());
         if known.is_none() {
             tracing::warn!(
                 "the namespaces cannot be listed; in persistence mode, the leader does not restore \
@@ -122,11 +112,10 @@ pub async fn initial_state(
         tokio::task::yield_now().await;
     }
     let count_before_custom_resources = state.count();
-    if sources.persistence {
-        let reading = custom_resources(&store, &mut state);
-        let read = tokio::time::timeout(CUSTOM_RESOURCES_TIMEOUT, reading).await;
-        let error = match read {
-            Ok(read) => read.err().map(|failure| failure.to_string()),
+    if let Some(store) = store {
+        let reading = custom_resources(store, &mut state);
+        let error = match timeout(CUSTOM_RESOURCES_TIMEOUT, reading).await {
+            Ok(read) => read.err().map(|reason| reason.to_string()),
             Err(late) => Some(late.to_string()),
         };
         if let Some(error) = error {
@@ -145,57 +134,42 @@ pub async fn initial_state(
     (state, unlisted)
 }
 
-/// Reads all custom resources and adds their operations to `state`. After a failure, reads the list
-/// again. If `state` has [`MAX_RESTORED`] operations from custom resources, this function logs a
-/// warning, stops reading and returns `Ok`.
-async fn custom_resources(
-    store: &impl Store,
-    state: &mut InitialState,
-) -> Result<(), StoreFailure> {
+/// Reads all custom resources and adds their operations to `state`. If `state` has [`MAX_RESTORED`]
+/// operations from custom resources, logs a warning, stops reading and returns `Ok`. The watch retries
+/// failures. Returns the failure if it is permanent, or if all answers during [`REFUSAL_PERIOD`] were
+/// 403.
+async fn custom_resources(store: &dyn Store, state: &mut InitialState) -> Result<(), GapReason> {
     let mut refused_since = None;
-    loop {
-        let add = |cr: &InFlightOperation| {
-            let operation = persist::from_cr(cr);
-            let is_added =
-                operation.is_none_or(|it| state.add_custom_resource(it, clock::reading()));
-            if !is_added {
-                tracing::warn!(
-                    MAX_RESTORED,
-                    "there are too many custom resources; the remaining custom resources are not restored"
-                );
+    let mut events = store.follow();
+    while let Some(event) = events.next().await {
+        match event {
+            Raw::Applied(json) => {
+                let cr: Option<InFlightOperation> = serde_json::from_slice(&json).ok();
+                let operation = cr.as_ref().and_then(persist::from_cr);
+                let is_added =
+                    operation.is_none_or(|it| state.add_custom_resource(it, clock::reading()));
+                if !is_added {
+                    tracing::warn!(
+                        MAX_RESTORED,
+                        "there are too many custom resources; the remaining custom resources are not restored"
+                    );
+                    return Ok(());
+                }
             }
-            is_added
-        };
-        match persist::read_pages(store, add).await {
-            Ok(()) => return Ok(()),
-            Err(failure) => wait_for_retry(failure, &mut refused_since).await?,
+            Raw::Synced => return Ok(()),
+            Raw::Lost(reason) => match reason {
+                GapReason::Refused { code: 404, .. } => return Err(reason),
+                GapReason::Refused { code: 403, .. } => {
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= REFUSAL_PERIOD {
+                        return Err(reason);
+                    }
+                }
+                _ => refused_since = None,
+            },
+            Raw::Reset | Raw::Deleted(_) | Raw::TooLarge { .. } => {}
         }
     }
-}
-
-/// Waits for [`RETRY_DELAY`]. Returns `failure` at once if it is permanent, or if all answers during
-/// [`REFUSAL_PERIOD`] were 403. `refused_since` is the time of the first 403 since the latest other
-/// answer.
-async fn wait_for_retry(
-    failure: StoreFailure,
-    refused_since: &mut Option<Instant>,
-) -> Result<(), StoreFailure> {
-    let is_final = match &failure {
-        StoreFailure::CrdMissing | StoreFailure::Invalid(_) => true,
-        StoreFailure::Forbidden(_) => {
-            let since = *refused_since.get_or_insert_with(Instant::now);
-            since.elapsed() >= REFUSAL_PERIOD
-        }
-        _ => {
-            *refused_since = None;
-            false
-        }
-    };
-    if is_final {
-        return Err(failure);
-    }
-    tracing::debug!(%failure, "a list failed and is retried");
-    tokio::time::sleep(RETRY_DELAY).await;
     Ok(())
 }
 

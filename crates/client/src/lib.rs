@@ -1,5 +1,5 @@
 //! Code that the server and the kubectl plugin share. It chooses the proxy for a kube-apiserver,
-//! reads lists page by page, resolves kinds to resources, finds their short names, reads manifests and
+//! decodes lists, resolves kinds to resources, finds their short names, reads manifests and
 //! recorded watches, formats errors, and finds the API group that a user probably meant.
 
 pub mod error_text;

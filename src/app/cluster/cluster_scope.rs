@@ -5,7 +5,7 @@
 //! - The tracker deletes the completed operations in deleted namespaces. If a namespace is deleted and
 //!   created again while the watch does not run, this module also reports the namespace as deleted.
 
-use crate::takeover::ListedNamespaces;
+use crate::persist::ListedNamespaces;
 use futures::{Stream, StreamExt as _};
 use ifo_api::Text;
 use ifo_engine::track::{Existing, Message};
@@ -17,39 +17,48 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
-/// Watches the namespaces until the leadership term ends. Sends the namespaces of the first list to
-/// `listed`, because the leader needs them to restore operations. Then waits for `unlisted`: the
+/// Watches the namespaces until the leadership term ends. Publishes the namespaces that exist on
+/// `existing`, because the leader needs them to restore operations. Then waits for `unlisted`: the
 /// namespaces of the restored operations, if the leader has restored them without the list.
 pub(super) async fn watch_namespaces(
     client: Client,
-    listed: oneshot::Sender<ListedNamespaces>,
+    existing: watch::Sender<Option<ListedNamespaces>>,
     unlisted: oneshot::Receiver<HashSet<Text>>,
     tracker: mpsc::Sender<Message>,
 ) {
     let mut changes = pin!(changes::<Namespace>(client));
-    let Some(Change::Listed(first)) = changes.next().await else {
-        return; // The first change is always a list.
+    let Some(mut change) = changes.next().await else {
+        return;
     };
-    let created = |it: &ObjectMeta| Some((it.name.clone()?, it.creation_timestamp.as_ref()?.0));
-    // The send fails if the leader no longer waits for the list.
-    let _ = listed.send(first.iter().filter_map(created).collect());
-    let mut known = unlisted.await.unwrap_or_default();
-    known.extend(first.iter().map(name));
-    let mut seen = SeenNamespaces::new(known);
-    let mut messages = seen.messages(Change::Listed(first));
+    publish(&existing, &change);
+    let mut seen = SeenNamespaces::new(unlisted.await.unwrap_or_default());
     loop {
-        for message in messages {
+        for message in seen.messages(change) {
             if tracker.send(message).await.is_err() {
                 return;
             }
         }
-        let Some(change) = changes.next().await else {
+        let Some(next) = changes.next().await else {
             return;
         };
-        messages = seen.messages(change);
+        publish(&existing, &next);
+        change = next;
     }
+}
+
+/// Publishes the namespaces that exist after a change.
+fn publish(existing: &watch::Sender<Option<ListedNamespaces>>, change: &Change) {
+    let created = |it: &ObjectMeta| Some((it.name.clone()?, it.creation_timestamp.as_ref()?.0));
+    existing.send_modify(|existing| match change {
+        Change::Listed(all) => *existing = Some(all.iter().filter_map(created).collect()),
+        Change::Applied(one) => existing.get_or_insert_default().extend(created(one)),
+        Change::Deleted(one) => {
+            let name = one.name.as_deref().unwrap_or_default();
+            existing.get_or_insert_default().remove(name);
+        }
+    });
 }
 
 /// Watches the nodes until the leadership term ends.

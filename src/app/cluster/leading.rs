@@ -9,9 +9,11 @@ use crate::app::leader_term::{LeaderTerm, PipelineInput};
 use crate::baseline_store::BaselineStore;
 use crate::config::{Common, Persistence, Serve};
 use crate::index::{ReadVersion, Scope};
-use crate::observe::{ClusterFeed, Connection, Discovery};
-use crate::persist::{self, ClusterStore, Persist, PersistSettings, UnsyncedRuleSets};
-use crate::takeover::{self, ListedNamespaces};
+use crate::observe::{ClusterFeed, Connection, Discovery, Feed};
+use crate::persist::{
+    self, ClusterStore, ListedNamespaces, Persist, PersistSettings, Store, UnsyncedRuleSets,
+};
+use crate::takeover;
 use crate::telemetry::Metrics;
 use aggregated_apiserver::serve::Readiness;
 use futures::FutureExt as _;
@@ -61,11 +63,12 @@ impl LeaderSetup {
         );
         term.tasks
             .start("registration", registration.keep(self.readiness.clone()));
-        let (listed_sender, listed) = oneshot::channel();
+        let namespaces = watch::Sender::new(None);
+        let listed = namespaces.subscribe();
         let (unlisted_sender, unlisted) = oneshot::channel();
         let tracker = term.tracker.clone();
-        let namespaces = watch_namespaces(client.clone(), listed_sender, unlisted, tracker);
-        term.tasks.start("namespaces", namespaces);
+        let watching = watch_namespaces(client.clone(), namespaces, unlisted, tracker);
+        term.tasks.start("namespaces", watching);
         let nodes = watch_nodes(client.clone(), term.tracker.clone());
         term.tasks.start("nodes", nodes);
         let store = BaselineStore::new(
@@ -78,19 +81,27 @@ impl LeaderSetup {
         let store = store.run(term.ending.clone());
         term.tasks.start_finishing("baselines", store);
         let unsynced_rule_sets = watch::Sender::new(None);
-        if serve.persistence == Persistence::Crs {
-            self.persist(term, unsynced_rule_sets.subscribe());
+        let feed: Arc<dyn Feed> = Arc::new(ClusterFeed::new(
+            connection.clone(),
+            common.requeue,
+            self.metrics.clone(),
+        ));
+        let store = (serve.persistence == Persistence::Crs).then(|| {
+            // This client does not retry requests, because persistence mode retries failed writes.
+            // The client has a separate connection, so that many writes do not delay the requests
+            // of other tasks.
+            let client = self.connection.without_retries();
+            Arc::new(ClusterStore::new(client, feed.clone()))
+        });
+        if let Some(store) = store.clone() {
+            self.persist(term, store, listed.clone(), unsynced_rule_sets.subscribe());
         }
         PipelineInput {
-            restored: self.restore_operations(term, listed, unlisted_sender),
+            restored: self.restore_operations(term, store, listed, unlisted_sender),
             resolve: Arc::new(Discovery::new(connection)),
             rule_sets: rule_sets::follow(client.clone()),
             status: Arc::new(StatusWriter::new(client)),
-            feed: Arc::new(ClusterFeed::new(
-                connection.clone(),
-                common.requeue,
-                self.metrics.clone(),
-            )),
+            feed,
             unsynced_rule_sets,
         }
     }
@@ -99,16 +110,15 @@ impl LeaderSetup {
     fn persist(
         &self,
         term: &mut LeaderTerm,
+        store: Arc<ClusterStore>,
+        namespaces: watch::Receiver<Option<ListedNamespaces>>,
         unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
     ) {
         let common = &self.common;
         let (verdict, verdicts) = watch::channel(None);
         let persist = Persist {
             reader: term.operations.clone(),
-            // This client does not retry requests, because the persistence queue retries failed
-            // writes. The client has a separate connection, so that many writes do not delay the
-            // requests of other tasks.
-            store: Arc::new(ClusterStore::new(self.connection.without_retries())),
+            store,
             settings: PersistSettings {
                 resync: common.resync,
                 settling: common.debounce + SETTLING_PERIOD,
@@ -119,6 +129,7 @@ impl LeaderSetup {
             },
             metrics: self.metrics.clone(),
             unsynced_rule_sets,
+            namespaces,
             stop: term.ending.clone(),
             verdict,
         };
@@ -130,15 +141,17 @@ impl LeaderSetup {
     }
 
     /// Returns a future that sends the operations of earlier leaders to the tracker. The tracker turns
-    /// detections into operations. `listed` receives the namespaces that exist. If the leader restores
+    /// detections into operations. `store` has the custom resources, in persistence mode. `listed`
+    /// receives the namespaces that exist. If the leader restores
     /// the operations without them, the future sends the namespaces of these operations to `unlisted`.
     fn restore_operations(
         &self,
         term: &LeaderTerm,
-        listed: oneshot::Receiver<ListedNamespaces>,
+        store: Option<Arc<ClusterStore>>,
+        listed: watch::Receiver<Option<ListedNamespaces>>,
         unlisted: oneshot::Sender<HashSet<Text>>,
     ) -> BoxFuture<'static, ()> {
-        let Self { common, serve, .. } = self;
+        let common = &self.common;
         // The listed entries are still up to date when the tracker receives them. In this term, only
         // the tracker changes the index, and it receives the entries before its first change.
         let entries = term
@@ -148,13 +161,13 @@ impl LeaderSetup {
         let sources = takeover::TakeoverSources {
             listed: entries,
             deleted: term.operations.deleted(),
-            persistence: serve.persistence == Persistence::Crs,
             retain: common.retain || common.history_max > 0,
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         };
-        let (client, tracker) = (self.connection.client.clone(), term.tracker.clone());
+        let tracker = term.tracker.clone();
         async move {
-            let (state, names) = takeover::initial_state(client, sources, listed).await;
+            let store = store.as_deref().map(|store| store as &dyn Store);
+            let (state, names) = takeover::initial_state(store, sources, listed).await;
             // A send fails only if the term is ending. Then no task needs the messages any more.
             let _ = tracker.send(Message::Resume(Box::new(state))).await;
             let _ = unlisted.send(names);

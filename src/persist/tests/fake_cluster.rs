@@ -6,12 +6,14 @@
 //! even if the client has stopped waiting for the answer, as a kube-apiserver does.
 
 use super::*;
+use crate::observe::{GapReason, Raw};
 use futures::FutureExt as _;
+use futures::stream::BoxStream;
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
-use jiff::Timestamp;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
+use tokio::sync::mpsc;
 
 /// A client of the fake cluster. Clones share the cluster.
 #[derive(Clone, Default)]
@@ -33,8 +35,8 @@ pub struct ClusterState {
     pub forbidden_prefix: Option<&'static str>,
     /// The time that a request needs to reach the cluster. None means 5 ms.
     pub latency: Option<Duration>,
-    /// The creation times of the namespaces, by name.
-    pub namespaces: BTreeMap<String, Timestamp>,
+    /// The open watches.
+    watches: Vec<mpsc::UnboundedSender<Raw>>,
     /// The keys of the labels that the server applied last to each object.
     applied_labels: BTreeMap<String, BTreeSet<String>>,
     version: u64,
@@ -49,8 +51,30 @@ impl ClusterState {
             .uid
             .get_or_insert_with(|| Uuid::new_v4().to_string());
         let revision = Revision::of(&cr.metadata).unwrap();
+        self.notify(&Raw::Applied(json(&cr)));
         self.objects.insert(cr.metadata.name.clone().unwrap(), cr);
         revision
+    }
+
+    /// Deletes an object. Returns false if it does not exist.
+    pub fn remove(&mut self, name: &str) -> bool {
+        let removed = self.objects.remove(name);
+        if let Some(cr) = &removed {
+            self.notify(&Raw::Deleted(json(cr)));
+        }
+        removed.is_some()
+    }
+
+    fn notify(&mut self, event: &Raw) {
+        self.watches
+            .retain(|watch| watch.send(event.clone()).is_ok());
+    }
+
+    /// Returns all objects, as a watch begins with them.
+    fn list(&self) -> Vec<Raw> {
+        let objects = self.objects.values().map(|cr| Raw::Applied(json(cr)));
+        let all = std::iter::once(Raw::Reset).chain(objects);
+        all.chain([Raw::Synced]).collect()
     }
 
     /// Creates or changes an object by server-side apply. Labels and annotations of other clients
@@ -148,8 +172,35 @@ impl FakeCluster {
         .boxed()
     }
 
+    /// Lets all requests fail, or none. A failure that concerns all objects also ends the watches.
     pub fn set_failure(&self, failure: Option<StoreFailure>) {
-        self.lock().failure = failure;
+        let mut cluster = self.lock();
+        if failure.as_ref().is_some_and(|it| !it.is_of_one_object()) {
+            cluster.watches.clear();
+        }
+        cluster.failure = failure;
+    }
+
+    /// Lists and watches the objects until the watch ends. Then continues with a new list.
+    async fn watch(self, out: mpsc::UnboundedSender<Raw>) {
+        while !out.is_closed() {
+            let failure = self.lock().failure.clone();
+            if let Some(failure) = failure.filter(|it| !it.is_of_one_object()) {
+                let _ = out.send(Raw::Lost(gap(&failure)));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+            let (watch, mut events) = mpsc::unbounded_channel();
+            let mut all = {
+                let mut cluster = self.lock();
+                cluster.watches.push(watch);
+                cluster.list().into_iter()
+            };
+            let mut is_open = all.all(|event| out.send(event).is_ok());
+            while is_open && let Some(event) = events.recv().await {
+                is_open = out.send(event).is_ok();
+            }
+        }
     }
 
     /// Returns the name of the subject and the phase of each custom resource.
@@ -191,39 +242,30 @@ impl Store for FakeCluster {
             if stored.is_some_and(|cr| Revision::of(&cr.metadata).unwrap() != revision) {
                 return Err(StoreFailure::Conflict);
             }
-            if cluster.objects.remove(&name).is_some() {
+            if cluster.remove(&name) {
                 cluster.changes.push(format!("delete {name}"));
             }
             Ok(())
         })
     }
 
-    fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Revision>> {
-        let name = name.to_owned();
-        self.request(format!("get {name}"), move |cluster| {
-            let found = cluster.objects.get(&name);
-            Ok(found.and_then(|cr| Revision::of(&cr.metadata)))
-        })
+    fn follow(&self) -> BoxStream<'static, Raw> {
+        let (out, mut events) = mpsc::unbounded_channel();
+        tokio::spawn(self.clone().watch(out));
+        stream::poll_fn(move |context| events.poll_recv(context)).boxed()
     }
+}
 
-    fn page<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, StoredPage> {
-        let token = token.map(str::to_owned);
-        self.request("list".to_owned(), move |cluster| {
-            // A page has at most two objects. The continue token is the name of the last object of
-            // the previous page.
-            let objects = cluster.objects.iter();
-            let mut rest = objects.filter(|(name, _)| token.as_ref() < Some(name));
-            let items: Vec<_> = rest.by_ref().take(2).collect();
-            let last = items.last().map(|(name, _)| (*name).clone());
-            Ok(StoredPage {
-                next: rest.next().and(last),
-                items: items.into_iter().map(|(_, cr)| cr.clone()).collect(),
-            })
-        })
-    }
+fn json(cr: &InFlightOperation) -> bytes::Bytes {
+    serde_json::to_vec(cr).unwrap().into()
+}
 
-    fn namespaces(&self) -> Pending<'_, HashMap<String, Timestamp>> {
-        let all = self.lock().namespaces.clone();
-        std::future::ready(Ok(all.into_iter().collect())).boxed()
+fn gap(failure: &StoreFailure) -> GapReason {
+    match failure {
+        StoreFailure::CrdMissing => GapReason::Refused {
+            code: 404,
+            message: String::new(),
+        },
+        other => GapReason::Unreachable(other.to_string()),
     }
 }

@@ -5,21 +5,23 @@
 use super::invariants::Invariants;
 use crate::clock;
 use crate::index::{IndexReader, ReadVersion, Scope, Writer, engine_key};
+use crate::observe::Raw;
 use crate::persist::fake_cluster::FakeCluster;
-use crate::persist::{self, Persist, Store as _};
+use crate::persist::{self, ListedNamespaces, Persist, Store as _};
 use crate::replicate::{Leadership, Pipeline};
 use crate::telemetry::Metrics;
 use crate::tracker_task::{self, ActivityWriter};
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::completeness::Gaps;
+use ifo_api::persisted;
 use ifo_api::{Gvr, Source};
 use ifo_engine::detect::{Detector, FeedEvent};
 use ifo_engine::rules::{RuleBook, compile};
 use ifo_engine::track::{InitialState, Message, Retention, Tracker, TrackerSettings};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -220,6 +222,7 @@ impl SimulatedPipeline {
             },
             metrics: self.metrics.clone(),
             unsynced_rule_sets,
+            namespaces: watch::channel(Some(namespaces())).1,
             stop: stop.clone(),
             verdict: watch::Sender::new(None),
         };
@@ -322,8 +325,7 @@ impl SimulatedFeed {
         let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
         let deleted = self.operations.deleted();
         self.random_delay(100).await;
-        let namespaces = HashMap::from([(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)]);
-        let mut state = InitialState::new("ifo-system".into(), Some(namespaces));
+        let mut state = InitialState::new("ifo-system".into(), Some(namespaces()));
         for entry in listed {
             state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
         }
@@ -333,23 +335,19 @@ impl SimulatedFeed {
         let Some(store) = &self.store else {
             return state;
         };
-        let mut token: Option<String> = None;
-        loop {
-            match store.page(token.as_deref()).await {
-                Ok(page) => {
-                    for cr in &page.items {
-                        if let Some(operation) = persist::from_cr(cr) {
-                            state.add_custom_resource(operation, clock::reading());
-                        }
-                    }
-                    token = page.next;
-                    if token.is_none() {
-                        return state;
-                    }
+        let mut events = store.follow();
+        while let Some(event) = events.next().await
+            && event != Raw::Synced
+        {
+            if let Raw::Applied(json) = event {
+                let cr: persisted::InFlightOperation =
+                    serde_json::from_slice(&json).expect("the server has written the object");
+                if let Some(operation) = persist::from_cr(&cr) {
+                    state.add_custom_resource(operation, clock::reading());
                 }
-                Err(_) => sleep(Duration::from_millis(500)).await,
             }
         }
+        state
     }
 
     async fn random_delay(&mut self, longest_ms: u64) {
@@ -372,6 +370,10 @@ impl SimulatedFeed {
             pending::<()>().await;
         }
     }
+}
+
+fn namespaces() -> ListedNamespaces {
+    [(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)].into()
 }
 
 fn book(target: &Gvr) -> RuleBook {

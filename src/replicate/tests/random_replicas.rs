@@ -12,7 +12,7 @@ use crate::replicate::simulation::{
 use ifo_api::Text;
 use ifo_api::live::Phase;
 use ifo_engine::track::Retention;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::Lease;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -28,9 +28,8 @@ const SEEDS: std::ops::Range<u64> = 0..100;
 ///
 /// After at most 25 s, a replica leads again. Then the new leader lists the subjects (the objects
 /// that have operations), and ends old operations after the debounce period. In persistence mode,
-/// the leader compares the custom resources with the operations, and does this a second time 65 s
-/// later.
-const CONVERGENCE_TIME: Duration = Duration::from_secs(150);
+/// the leader then writes the differences.
+const CONVERGENCE_TIME: Duration = Duration::from_mins(1);
 
 /// The time for which two replicas can lead after the Lease was restored from a backup. They must
 /// never issue the same resourceVersion.
@@ -59,9 +58,6 @@ fn seeds() -> std::ops::Range<u64> {
 
 /// Runs the failures of one seed on a new runtime, so that the runs do not affect each other.
 fn run(seed: u64) -> Outcome {
-    // Sets the seed of the thread's random generator. Persistence mode takes its random delays from
-    // this generator.
-    fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -146,10 +142,6 @@ impl SimulatedCluster {
             max_count: random.usize(1..6),
         };
         let store = random.bool().then(FakeCluster::default);
-        if let Some(store) = &store {
-            let namespaces = BTreeMap::from([("ns".to_owned(), Timestamp::UNIX_EPOCH)]);
-            store.lock().namespaces = namespaces;
-        }
         let environment = ReplicaEnvironment {
             leases: SimulatedLeases::new(seed),
             network: Network::new(),

@@ -127,9 +127,7 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
         persisting.wait_until_equal().await;
 
         delete_custom_resources(cluster).await;
-        // The server does not watch the custom resources. It compares them with its operations at
-        // least every ten minutes, so it may not know yet that they were deleted. But when an
-        // operation changes, the server must create the custom resource of this operation again.
+        // The server creates the custom resource of an operation in flight again.
         let before = writes(cluster).await;
         cluster.set_status(namespace, "a", "Running").await;
         eventually("the end of the operation is written", async || {

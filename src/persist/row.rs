@@ -1,0 +1,226 @@
+//! One row of the table of custom resources: the operation that the custom resource must contain, the
+//! state in which it is stored, and the due time of its next write.
+
+use super::client::Revision;
+use super::conversion::{content_hash, write_hash};
+use super::failure::StoreFailure;
+use super::table::PersistSettings;
+use ifo_api::live::{InFlightOperation, Phase, State};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The delay after the first failure. Each further failure doubles it.
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+
+/// The time for which an orphan must be unwanted before it is deleted.
+///
+/// If the previous leader watched another kube-apiserver, it may have seen an operation that this
+/// leader has not seen yet. If this leader detects the operation within the delay, the custom
+/// resource stays.
+const ORPHAN_DELAY: Duration = Duration::from_secs(5);
+
+/// Returns the delay between a failure and the next attempt: 500 ms, doubled for each of the earlier
+/// `failures`, but at most `most`.
+pub(super) fn delay(failures: u32, most: Duration) -> Duration {
+    // The limit of 16 prevents an overflow. 500 ms · 2^16 is 9 hours.
+    (FIRST_DELAY * 2_u32.pow(failures.min(16))).min(most)
+}
+
+/// The state in which a custom resource is stored.
+#[derive(Debug)]
+struct Stored {
+    revision: Revision,
+    /// The [`write_hash`] of the stored operation. None if it differs from the wanted operation.
+    hash: Option<u64>,
+    /// The time of the last write of this leader. None if there was no write.
+    written: Option<Instant>,
+}
+
+/// The row of one operation in the index, or of one custom resource without such an operation.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    /// The operation in the index. None if the custom resource must not exist, or is an orphan.
+    pub wanted: Option<Arc<InFlightOperation>>,
+    /// The operation in an orphan: a custom resource whose operation has not been in the index since
+    /// this leader knows the custom resource.
+    pub orphan: Option<Box<InFlightOperation>>,
+    /// The [`write_hash`] of the wanted operation, and the time since which it has been the same.
+    hash: Option<(u64, Instant)>,
+    stored: Option<Stored>,
+    /// The time since which a write is due, or from which it is due. None if no write is needed.
+    pub due: Option<Instant>,
+    /// The end of the back-off after a failure.
+    not_before: Option<Instant>,
+    /// The number of failures since the last successful write.
+    pub failures: u32,
+    /// True if the custom resource of a completed operation must not be created, because a user has
+    /// probably deleted it.
+    pub is_abandoned: bool,
+    /// False while a list of the custom resources has begun, and has not contained this one yet.
+    pub is_listed: bool,
+}
+
+impl Row {
+    /// Returns true if neither the index nor the cluster has this operation.
+    pub fn is_empty(&self) -> bool {
+        self.wanted.is_none() && self.stored.is_none()
+    }
+
+    pub fn is_completed(&self) -> bool {
+        let wanted = self.wanted.as_ref();
+        wanted.is_some_and(|it| it.status.phase == Phase::Completed)
+    }
+
+    /// Returns the state that the next write must replace. None if the custom resource does not exist.
+    pub fn revision(&self) -> Option<&Revision> {
+        self.stored.as_ref().map(|stored| &stored.revision)
+    }
+
+    /// Returns true if the custom resource contains the wanted operation.
+    fn is_written(&self) -> bool {
+        let stored = self.stored.as_ref().and_then(|stored| stored.hash);
+        stored.is_some() && stored == self.hash.map(|(hash, _)| hash)
+    }
+
+    /// Replaces the operation in the index.
+    pub fn set_wanted(&mut self, operation: &Arc<InFlightOperation>, now: Instant) {
+        if (self.wanted.as_ref()).is_some_and(|wanted| Arc::ptr_eq(wanted, operation)) {
+            return;
+        }
+        let hash = write_hash(operation);
+        if let Some(orphan) = self.orphan.take() {
+            self.due = None;
+            let stored = self.stored.as_mut();
+            stored.expect("an orphan is stored").hash =
+                contains(&orphan, operation).then_some(hash);
+        }
+        self.wanted = Some(operation.clone());
+        if self.hash.is_none_or(|(before, _)| before != hash) {
+            self.hash = Some((hash, now));
+        }
+    }
+
+    /// Plans the next write. Returns the time at which it may start. Returns None if no write is
+    /// needed. `keep` is true if the row is an orphan that stays.
+    pub fn plan(
+        &mut self,
+        settings: &PersistSettings,
+        keep: bool,
+        is_stopping: bool,
+        now: Instant,
+    ) -> Option<Instant> {
+        // If an operation changes while its write is due but has not started, the write keeps its
+        // due time. So frequent changes do not delay the write.
+        let waiting_since = self.due.filter(|since| *since <= now);
+        let due = self.next_due(settings, is_stopping, now).filter(|_| !keep);
+        self.due = due.map(|due| waiting_since.unwrap_or(due));
+        if self.due.is_none() {
+            // The failed write is not repeated, for example because the operation has ended.
+            self.failures = 0;
+        }
+        let not_before = self.not_before.filter(|_| !is_stopping);
+        let orphaned = self.due.filter(|_| self.orphan.is_some());
+        let orphaned = orphaned.map(|since| since + ORPHAN_DELAY);
+        self.due
+            .max(not_before)
+            .max(orphaned)
+            .filter(|_| self.due.is_some())
+    }
+
+    /// Returns the time at which the next write is due, without delays. Returns None if no write is
+    /// needed.
+    fn next_due(
+        &self,
+        settings: &PersistSettings,
+        is_stopping: bool,
+        now: Instant,
+    ) -> Option<Instant> {
+        let Some(wanted) = &self.wanted else {
+            return self.stored.is_some().then_some(now);
+        };
+        let is_completed = self.is_completed();
+        // If completed operations are not retained, the index removes this operation soon, and the
+        // custom resource is then deleted. So no write of the end is needed.
+        if self.is_written() || is_completed && !settings.retain {
+            return None;
+        }
+        match &self.stored {
+            None if is_completed && self.is_abandoned => None,
+            Some(stored) if !is_completed && !is_stopping => {
+                let resync_at = stored.written.map_or(now, |at| at + settings.resync);
+                let is_settling = wanted.status.state == State::Settling;
+                let settling_since = self.hash.filter(|_| is_settling);
+                let settling_at = settling_since.map(|(_, since)| since + settings.settling);
+                Some(settling_at.map_or(resync_at, |at| at.max(resync_at)))
+            }
+            _ => Some(now),
+        }
+    }
+
+    /// Records the result of a write that has applied `written`, or deleted the custom resource.
+    /// `most` is the longest back-off after a failure.
+    pub fn record_result(
+        &mut self,
+        written: Option<&InFlightOperation>,
+        result: Result<Option<Revision>, StoreFailure>,
+        most: Duration,
+        now: Instant,
+    ) {
+        let Ok(revision) = result else {
+            self.not_before = Some(now + delay(self.failures, most));
+            self.failures = self.failures.saturating_add(1);
+            return;
+        };
+        (self.failures, self.due, self.not_before) = (0, None, None);
+        let newer = self.stored.take().filter(|stored| {
+            // Another client has changed the custom resource since, and the watch was faster.
+            (revision.as_ref()).is_some_and(|revision| stored.revision.is_newer_than(revision))
+        });
+        self.stored = newer.or_else(|| {
+            Some(Stored {
+                revision: revision?,
+                hash: written.map(write_hash),
+                written: Some(now),
+            })
+        });
+    }
+
+    /// Records a state of the custom resource that the watch delivers. `operation` is None if another
+    /// client has written the custom resource.
+    pub fn record_state(&mut self, revision: Revision, operation: Option<InFlightOperation>) {
+        self.is_listed = true;
+        let before = self.stored.as_ref();
+        if before.is_some_and(|before| !revision.is_newer_than(&before.revision)) {
+            return;
+        }
+        let is_orphan = self.wanted.is_none() && (before.is_none() || self.orphan.is_some());
+        let written = self.stored.take().and_then(|stored| stored.written);
+        self.orphan = None;
+        let Some(operation) = operation else { return };
+        let wanted = self.wanted.as_ref();
+        let is_same = wanted.is_some_and(|wanted| contains(&operation, wanted));
+        self.stored = Some(Stored {
+            revision,
+            hash: self.hash.map(|(hash, _)| hash).filter(|_| is_same),
+            written,
+        });
+        self.orphan = is_orphan.then(|| Box::new(operation));
+    }
+
+    /// Records that the custom resource does not exist any more.
+    pub fn record_absence(&mut self) {
+        // A user or the garbage collector has deleted the custom resource of a completed operation,
+        // so it is not created again.
+        self.is_abandoned |= self.is_completed() && self.is_written();
+        (self.stored, self.orphan) = (None, None);
+    }
+}
+
+/// Returns true if the stored operation has the content of `wanted`. The labels of other clients do
+/// not matter.
+fn contains(stored: &InFlightOperation, wanted: &InFlightOperation) -> bool {
+    let mut labels = wanted.metadata.labels.iter();
+    labels.all(|(key, value)| stored.metadata.labels.get(key) == Some(value))
+        && content_hash(stored) == content_hash(wanted)
+}

@@ -1,0 +1,365 @@
+//! The table of custom resources. Decides which custom resource is written next, and when.
+//!
+//! The table has one row for each operation in the index (the operations in memory), and for each
+//! custom resource. A row contains the wanted state and the stored state of the custom resource. If
+//! these states differ, a write is due, now or later. If an operation changes several times before
+//! its write, only its newest state is written.
+//!
+//! The stored state comes from the answers to the writes, and from a watch of the custom resources.
+//! So the table learns what other clients, and late writes of previous leaders, have changed.
+//!
+//! If a write fails, its row backs off: the time until the next attempt grows with each failure, up
+//! to a limit. If a failure concerns all objects, the next round starts later. While the watch is
+//! interrupted, nothing is written.
+//!
+//! An orphan is a custom resource whose operation is not in the index. [`Table`] keeps or deletes it.
+
+use super::client::Revision;
+use super::condition::PersistVerdict;
+use super::conversion;
+use super::failure::StoreFailure;
+use super::row::{Row, delay};
+use crate::clock;
+use crate::observe::Raw;
+use ifo_api::Text;
+use ifo_api::live::{InFlightOperation, Phase};
+use ifo_api::persisted;
+use jiff::Timestamp;
+use kube::core::PartialObjectMeta;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The shortest time from the end of a round to the start of the next.
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The largest number of writes in a round, so at most 50 each second. If 1,000 operations start
+/// together, their writes take 20 s or longer. This is a small load for a kube-apiserver.
+pub(super) const WRITES_PER_ROUND: usize = 50;
+
+/// The longest back-off while writes of all objects fail.
+const MAX_DELAY: Duration = Duration::from_secs(30);
+
+/// The longest pause that a kube-apiserver can request.
+const MAX_PAUSE: Duration = Duration::from_mins(10);
+
+/// Custom resources of operations that had ended earlier than this time before the term are not
+/// created. If such a custom resource is missing, a user has probably deleted it. The time is longer
+/// than the usual restart of a kube-apiserver, during which a previous leader cannot write.
+const OLD_AGE: Duration = Duration::from_mins(10);
+
+/// The time for which requests must fail before the verdict becomes [`PersistVerdict::failing`]. A
+/// kube-apiserver that has just started refuses all requests for some seconds, until it has read the
+/// RBAC objects. A missing CRD is reported at once.
+const FAILING_PERIOD: Duration = Duration::from_secs(10);
+
+/// The settings that decide which operations are written, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct PersistSettings {
+    /// The shortest time between two writes of the same operation while it is in flight.
+    pub resync: Duration,
+    /// The delay before the state `Settling` is written. Usually the operation ends before this delay
+    /// has passed, and only the end is written.
+    pub settling: Duration,
+    /// The pause after a write that fails because the CRD is missing, and the longest back-off after
+    /// failures of a single object.
+    pub requeue: Duration,
+    /// True if the custom resources of completed operations are kept.
+    pub retain: bool,
+    /// The time for which completed operations are kept after their end.
+    pub retain_for: Duration,
+    /// The largest number of completed operations that are kept.
+    pub retain_max: usize,
+}
+
+/// The names of the rule sets whose target (the resource that the rule set names) is unsynced. A
+/// target is unsynced if it has not been listed yet, or if its watch is interrupted.
+pub type UnsyncedRuleSets = BTreeSet<String>;
+
+/// The namespaces that exist, each with its creation time.
+pub type ListedNamespaces = HashMap<String, Timestamp>;
+
+/// The request that brings one custom resource to its wanted state.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// The name of the custom resource.
+    pub name: Text,
+    /// The operation that the custom resource must contain. None if the custom resource must not
+    /// exist.
+    pub wanted: Option<Arc<InFlightOperation>>,
+    /// The state that the request replaces. None if the custom resource does not exist.
+    pub revision: Option<Revision>,
+}
+
+/// The rows of all operations and custom resources.
+#[derive(Debug)]
+pub(super) struct Table {
+    settings: PersistSettings,
+    rows: BTreeMap<Text, Row>,
+    created: Timestamp,
+    /// True while the watch of the custom resources works, and all of them are known.
+    is_synced: bool,
+    /// True if a request has succeeded.
+    has_succeeded: bool,
+    /// The longest pause that a failure in this round requires. None if no failure concerned all
+    /// objects.
+    pause: Option<Duration>,
+    /// The number of consecutive rounds with a failure that concerned all objects.
+    failed_rounds: u32,
+    /// The time of the first failure since all requests succeeded, and the last failure.
+    failing: Option<(Instant, StoreFailure)>,
+}
+
+impl Table {
+    pub fn new(settings: PersistSettings) -> Self {
+        Self {
+            settings,
+            rows: BTreeMap::new(),
+            created: clock::now(),
+            is_synced: false,
+            has_succeeded: false,
+            pause: None,
+            failed_rounds: 0,
+            failing: None,
+        }
+    }
+
+    /// Replaces all operations by `all`, the operations in the index. `is_first` is true at the first
+    /// call.
+    pub fn update(
+        &mut self,
+        all: &BTreeMap<Text, Arc<InFlightOperation>>,
+        is_first: bool,
+        now: Instant,
+    ) {
+        let oldest = self.created.checked_sub(OLD_AGE).unwrap_or(Timestamp::MIN);
+        for (name, row) in &mut self.rows {
+            if !all.contains_key(name) {
+                row.wanted = None;
+            }
+        }
+        for (name, operation) in all {
+            let row = self.rows.entry(name.clone()).or_default();
+            if row.is_empty() {
+                let completed = operation.status.completed.as_ref();
+                // If the leader has seen the operation in flight, the previous leader has not
+                // written its end.
+                row.is_abandoned = is_first && completed.is_some_and(|time| time.0 < oldest);
+            }
+            row.set_wanted(operation, now);
+        }
+    }
+
+    /// Processes an event of the watch of the custom resources. Returns the failure if the watch is
+    /// interrupted.
+    pub fn process_event(&mut self, event: &Raw, now: Instant) -> Option<StoreFailure> {
+        match event {
+            Raw::Reset => self.rows.values_mut().for_each(|row| row.is_listed = false),
+            Raw::Applied(json) | Raw::TooLarge { object: json, .. } => {
+                if let Some((name, revision)) = identity(json) {
+                    let cr: Option<persisted::InFlightOperation> =
+                        serde_json::from_slice(json).ok();
+                    let operation = cr.as_ref().and_then(conversion::from_cr);
+                    let row = self.rows.entry(name).or_default();
+                    row.record_state(revision, operation);
+                }
+            }
+            Raw::Deleted(json) => {
+                if let Some((name, deleted)) = identity(json)
+                    && let Some(row) = self.rows.get_mut(&name)
+                    && row.revision().is_some_and(|it| it.uid == deleted.uid)
+                {
+                    row.record_absence();
+                }
+            }
+            Raw::Synced => {
+                let unlisted = self.rows.values_mut().filter(|row| !row.is_listed);
+                unlisted.for_each(Row::record_absence);
+                (self.is_synced, self.has_succeeded) = (true, true);
+            }
+            Raw::Lost(reason) => {
+                let failure = StoreFailure::of_gap(reason)?;
+                self.is_synced = false;
+                self.process_failure(&failure, now);
+                return Some(failure);
+            }
+        }
+        None
+    }
+
+    /// Returns the writes of this round: those that are due, the longest waiting first. If
+    /// `is_stopping` is true, also those that are delayed. The rule sets in `unsynced` may still detect
+    /// operations of orphans.
+    pub fn due_jobs(
+        &mut self,
+        unsynced: &UnsyncedRuleSets,
+        namespaces: Option<&ListedNamespaces>,
+        is_stopping: bool,
+        now: Instant,
+    ) -> Vec<Job> {
+        if !self.is_synced {
+            return Vec::new();
+        }
+        let kept = self.kept_orphans(unsynced, namespaces);
+        let mut due = Vec::new();
+        let settings = &self.settings;
+        self.rows.retain(|name, row| {
+            let start = row.plan(settings, kept.contains(name), is_stopping, now);
+            due.extend(
+                start
+                    .filter(|start| *start <= now)
+                    .map(|start| (start, name.clone())),
+            );
+            !row.is_empty()
+        });
+        due.sort_unstable();
+        due.truncate(WRITES_PER_ROUND);
+        let job = |(_, name): (Instant, Text)| Job {
+            wanted: self.rows[&name].wanted.clone(),
+            revision: self.rows[&name].revision().cloned(),
+            name,
+        };
+        due.into_iter().map(job).collect()
+    }
+
+    /// Returns the names of the orphans that stay:
+    ///
+    /// - Completed ones, the newest first, so that they and the completed operations in the index are
+    ///   at most [`PersistSettings::retain_max`], and not older than [`PersistSettings::retain_for`].
+    /// - Active ones that a rule set can still detect when its target is read.
+    ///
+    /// Orphans whose namespace was deleted do not stay.
+    fn kept_orphans(
+        &self,
+        unsynced: &UnsyncedRuleSets,
+        namespaces: Option<&ListedNamespaces>,
+    ) -> HashSet<Text> {
+        let orphans = self.rows.iter();
+        let orphans = orphans.filter_map(|(name, row)| Some((name, row.orphan.as_deref()?)));
+        let orphans = orphans.filter(|(_, it)| !is_namespace_deleted(it, namespaces));
+        let (completed, active): (Vec<_>, Vec<_>) =
+            orphans.partition(|(_, it)| it.status.phase == Phase::Completed);
+        let may_be_detected = |operation: &InFlightOperation| {
+            let also = operation.status.detected_by.iter();
+            also.chain([&operation.spec.rule_set])
+                .any(|name| unsynced.contains(&**name))
+        };
+        let active = active.into_iter().filter(|(_, it)| may_be_detected(it));
+        let oldest = clock::now().checked_sub(self.settings.retain_for);
+        let oldest = oldest.unwrap_or(Timestamp::MIN);
+        let mut completed: Vec<(Timestamp, &Text)> = (completed.into_iter())
+            .filter_map(|(name, it)| Some((it.status.completed?.0, name)))
+            .filter(|(time, _)| self.settings.retain && *time > oldest)
+            .collect();
+        completed.sort_unstable_by(|a, b| b.cmp(a));
+        let in_index = self.rows.values().filter(|row| row.is_completed()).count();
+        completed.truncate(self.settings.retain_max.saturating_sub(in_index));
+        let completed = completed.into_iter().map(|(_, name)| name);
+        active
+            .map(|(name, _)| name)
+            .chain(completed)
+            .cloned()
+            .collect()
+    }
+
+    /// Processes the result of a job: the new revision of the custom resource, or None if the job
+    /// has deleted it.
+    pub fn process_result(
+        &mut self,
+        job: &Job,
+        result: Result<Option<Revision>, StoreFailure>,
+        now: Instant,
+    ) {
+        match &result {
+            Ok(_) => self.has_succeeded = true,
+            Err(failure) => {
+                if !failure.is_of_one_object() {
+                    let pause = match failure {
+                        StoreFailure::CrdMissing => self.settings.requeue,
+                        StoreFailure::Throttled(after) => *after,
+                        _ => Duration::ZERO,
+                    };
+                    self.pause = self.pause.max(Some(pause));
+                }
+                self.process_failure(failure, now);
+            }
+        }
+        let most = self.settings.requeue;
+        if let Some(row) = self.rows.get_mut(&job.name) {
+            row.record_result(job.wanted.as_deref(), result, most, now);
+        }
+    }
+
+    fn process_failure(&mut self, failure: &StoreFailure, now: Instant) {
+        if *failure == StoreFailure::CrdMissing {
+            // All custom resources were deleted with the CRD, and not by a user. So all are created
+            // again.
+            self.rows
+                .values_mut()
+                .for_each(|row| row.is_abandoned = false);
+        }
+        if *failure != StoreFailure::Conflict {
+            let since = self.failing.take().map_or(now, |(since, _)| since);
+            self.failing = Some((since, failure.clone()));
+        }
+    }
+
+    /// Ends the round. Returns the time at which the next round starts.
+    pub fn end_round(&mut self, now: Instant) -> Instant {
+        if self.is_synced && self.rows.values().all(|row| row.failures == 0) {
+            self.failing = None;
+        }
+        let Some(pause) = self.pause.take() else {
+            self.failed_rounds = 0;
+            return now + ROUND_INTERVAL;
+        };
+        let own = delay(self.failed_rounds, MAX_DELAY).max(ROUND_INTERVAL);
+        self.failed_rounds = self.failed_rounds.saturating_add(1);
+        now + pause.min(MAX_PAUSE).max(own)
+    }
+
+    /// Returns the verdict of the recent requests. Returns None if no request has succeeded yet, or if
+    /// requests have failed only for a short time.
+    pub fn verdict(&self, now: Instant) -> Option<PersistVerdict> {
+        match &self.failing {
+            Some((since, failure))
+                if *failure == StoreFailure::CrdMissing || now - *since >= FAILING_PERIOD =>
+            {
+                Some(PersistVerdict::failing(failure))
+            }
+            None if self.has_succeeded => Some(PersistVerdict::working()),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of custom resources whose write is due, and the time for which the oldest of
+    /// these writes has been waiting.
+    pub fn backlog(&self, now: Instant) -> (usize, Duration) {
+        let waiting = self.rows.values().filter_map(|row| row.due);
+        let waiting = waiting.filter_map(|due| now.checked_duration_since(due));
+        (waiting.clone().count(), waiting.max().unwrap_or_default())
+    }
+}
+
+/// Returns the name and the revision of an object. Returns None if the object has none, so that this
+/// server cannot have written it.
+fn identity(json: &[u8]) -> Option<(Text, Revision)> {
+    let object: PartialObjectMeta = serde_json::from_slice(json).ok()?;
+    let revision = Revision::of(&object.metadata)?;
+    Some((object.metadata.name?.into(), revision))
+}
+
+/// Returns true if the namespace of the subject was deleted, even if a new one has the same name.
+/// Before the namespaces are known, none counts as deleted.
+fn is_namespace_deleted(
+    operation: &InFlightOperation,
+    namespaces: Option<&ListedNamespaces>,
+) -> bool {
+    let namespace = operation.spec.subject.namespace.as_deref();
+    let last_seen = conversion::subject_last_seen(operation);
+    let known = namespaces.zip(namespace.zip(last_seen));
+    known.is_some_and(|(created, (name, seen))| {
+        created.get(name).is_none_or(|created| *created > seen)
+    })
+}
