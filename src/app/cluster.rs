@@ -61,7 +61,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let peer_credentials = peer_credentials(&serve, &connection)?;
     let client = connection.client.clone();
     let mut app = App::start(&common, true)?;
-    let (listener, address) = bind(serve.bind_address, serve.secure_port)?;
+    let (listener, address) = bind(serve.bind_address, serve.secure_port).await?;
 
     let access = access(&mut app, &client, serve.visibility).await?;
     let (tls, ca_bundle) = listener_tls::server_config(&mut app, &client, &serve).await?;

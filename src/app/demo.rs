@@ -71,7 +71,7 @@ struct DemoAccess {
 /// future `listening` is polled.
 async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAccess)> {
     let mut app = App::start(&common, false)?;
-    let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port)?;
+    let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port).await?;
 
     let authority = Authority::create()?;
     let issued = authority.issue(&["localhost".to_owned()], &[address.ip()])?;

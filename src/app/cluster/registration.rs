@@ -145,38 +145,34 @@ impl Registration {
     /// Reads the `APIService`. Creates or changes it if necessary, and then returns true.
     async fn check(&self) -> Result<bool, kube::Error> {
         let found = self.registrations.get_opt(self.name).await?;
-        let is_current = match (&found, &self.desired) {
-            (None, desired) => desired.is_none(),
-            (Some(found), None) => is_owned(found),
-            (Some(found), Some(desired)) => {
-                let found_value = serde_json::to_value(found).unwrap_or_default();
-                is_owned(found) && contains(&found_value, desired)
-            }
-        };
-        if is_current {
+        let Some(mut object) = (self.desired.clone()).or(found.is_some().then(|| json!({}))) else {
             return Ok(false);
-        }
-        let role = self.roles.get(OWNER).await?;
-        let owner = OwnerReference {
+        };
+        let role = self.roles.get_metadata(OWNER).await?;
+        let mut owners = vec![OwnerReference {
             api_version: "rbac.authorization.k8s.io/v1".to_owned(),
             kind: "ClusterRole".to_owned(),
             name: OWNER.to_owned(),
             uid: role.metadata.uid.unwrap_or_default(),
             ..OwnerReference::default()
-        };
-        let mut object = self.desired.clone().unwrap_or_else(|| json!({}));
+        }];
         let written = if let Some(found) = found {
-            let mut owners = found.metadata.owner_references.unwrap_or_default();
-            owners.retain(|other| !is_role(other));
-            owners.push(owner);
+            let others = found.metadata.owner_references.iter().flatten();
+            owners.extend(others.filter(|it| it.name != OWNER).cloned());
             object["metadata"]["ownerReferences"] = json!(owners);
             // The write fails if another client has changed the owners after the read.
             object["metadata"]["resourceVersion"] = json!(found.metadata.resource_version);
+            let found = serde_json::to_value(found).map_err(kube::Error::SerdeError)?;
+            let mut changed = found.clone();
+            json_patch::merge(&mut changed, &object);
+            if changed == found {
+                return Ok(false);
+            }
             let (params, patch) = (PatchParams::default(), Patch::Merge(object));
             let patched = self.registrations.patch(self.name, &params, &patch).await;
             patched.map(|_| "changed")
         } else {
-            object["metadata"]["ownerReferences"] = json!([owner]);
+            object["metadata"]["ownerReferences"] = json!(owners);
             self.create(object).await
         };
         match written {
@@ -226,27 +222,6 @@ fn desired(name: &str, config: &Serve) -> Value {
             "insecureSkipTLSVerify": null,
         },
     })
-}
-
-/// Returns true if `found` has all fields of `desired` with the same values. A null in `desired`
-/// means that the field must be absent.
-fn contains(found: &Value, desired: &Value) -> bool {
-    match desired {
-        Value::Object(members) => members
-            .iter()
-            .all(|(key, value)| contains(&found[key.as_str()], value)),
-        _ => found == desired,
-    }
-}
-
-fn is_owned(found: &APIService) -> bool {
-    let mut owners = found.metadata.owner_references.iter().flatten();
-    owners.any(is_role)
-}
-
-/// Returns true if the owner is our `ClusterRole`.
-fn is_role(owner: &OwnerReference) -> bool {
-    owner.kind == "ClusterRole" && owner.name == OWNER
 }
 
 #[cfg(test)]

@@ -120,8 +120,8 @@ async fn a_changed_or_deleted_apiservice_is_repaired_and_foreign_fields_are_kept
         json!({"who": "admin", "example.com/inject": "true"})
     );
     let owners = &repaired["metadata"]["ownerReferences"];
-    assert_eq!(owners[0]["uid"], "uid-of-other");
-    assert_eq!(owners[1]["uid"], "uid-of-role");
+    assert_eq!(owners[0]["uid"], "uid-of-role");
+    assert_eq!(owners[1]["uid"], "uid-of-other");
     // The task of the caBundle writes this field.
     assert_eq!(repaired["spec"]["caBundle"], "b3RoZXI=");
 
