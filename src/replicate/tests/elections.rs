@@ -219,6 +219,20 @@ async fn no_replica_leads_at_once_after_the_lease_is_restored_from_a_backup() {
     assert_eq!(cluster.leader(), None);
     cluster.until_leader(Duration::from_secs(20)).await;
     assert_eq!(cluster.environment.invariants.counts().0, 3);
+
+    // The restored Lease is recent, and names a replica that has led since then. But this replica has
+    // seen another holder, which may still lead.
+    let leader = cluster.leader().expect("a replica leads");
+    let backup = cluster.environment.leases.lease();
+    cluster.environment.leases.edit(|lease| {
+        lease.spec.as_mut().unwrap().holder_identity = Some("somebody".into());
+    });
+    cluster.run_for(1_500 * MILLISECOND).await;
+    assert!(!cluster.replicas[leader].leads());
+    cluster.environment.leases.restore(backup);
+    cluster.run_for(4_000 * MILLISECOND).await;
+    assert_eq!(cluster.leader(), None);
+    cluster.until_leader(Duration::from_secs(20)).await;
     cluster.end();
 }
 
@@ -236,41 +250,6 @@ async fn a_leadership_ends_during_a_pause_of_the_virtual_machine() {
     assert!(!cluster.replicas[0].leads());
     cluster.until_leader(MINUTE).await;
     cluster.end();
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_acquisition_without_an_answer_or_with_a_late_answer_starts_no_term() {
-    for is_lost in [true, false] {
-        let _clock = simulated_clock();
-        let mut cluster = SimulatedCluster::calm(1);
-        cluster.run_for(Duration::from_secs(5)).await;
-        let before = cluster.environment.leases.writes();
-        let faults = if is_lost {
-            Faults {
-                lost_answers: 1.0,
-                ..Faults::default()
-            }
-        } else {
-            Faults {
-                delay: Duration::from_secs(1),
-                ..Faults::default()
-            }
-        };
-        cluster.environment.leases.set_faults(faults);
-        while cluster.environment.leases.writes() == before {
-            cluster.run_for(50 * MILLISECOND).await;
-        }
-        if !is_lost {
-            cluster.replicas[0]
-                .process
-                .pause_machine_for(Duration::from_secs(5));
-        }
-        cluster.environment.leases.set_faults(Faults::default());
-        assert_eq!(cluster.leader(), None);
-        cluster.until_leader(Duration::from_secs(15)).await;
-        assert_eq!(cluster.environment.invariants.counts().0, 1, "{is_lost}");
-        cluster.end();
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,8 @@
-//! Tests of the Lease: the conversion of its contents, the requests, and the check of the time
-//! settings.
+//! Tests of the Lease: the conversion of its contents, and the check of the time settings.
 
 use crate::index::Rv;
 use crate::replicate::lease_contents::LeaseRecord;
-use crate::replicate::{ClusterLeases, Leader, LeaseError, LeaseRequest, LeaseStore, Term, Timing};
+use crate::replicate::{ClusterLeases, Leader, LeaseRequest, LeaseStore, Term, Timing};
 use http::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
@@ -101,37 +100,6 @@ fn election_periods_are_validated_as_in_kubernetes() {
     assert_eq!(refused(seconds(8), seconds(5), seconds(0)).0, retry);
 }
 
-/// Returns a Lease store whose kube-apiserver answers each request with the status code `code`. If
-/// `code` is an error, the answer has the reason `reason`.
-fn answering(code: u16, reason: &'static str) -> ClusterLeases {
-    let answer = move |request: Request<Body>| async move {
-        let path = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases";
-        let expected = if request.method() == http::Method::POST {
-            path.to_owned()
-        } else {
-            format!("{path}/ifo-apiserver")
-        };
-        let path_of_request = request.uri().path().trim_end_matches('?');
-        assert!(
-            [&expected, OWNER_PATH].contains(&path_of_request),
-            "{path_of_request}"
-        );
-        let body = if code < 300 {
-            json!({"metadata": {"name": "ifo-apiserver", "resourceVersion": "5"}})
-        } else {
-            json!({"kind": "Status", "status": "Failure", "message": "no", "reason": reason, "code": code})
-        };
-        let answer = Response::builder().status(code);
-        Ok::<_, Infallible>(
-            answer
-                .body(Body::from(body.to_string().into_bytes()))
-                .unwrap(),
-        )
-    };
-    let client = Client::new(tower::service_fn(answer), "default");
-    ClusterLeases::new(client, "ifo-system", "ifo-apiserver")
-}
-
 /// The path of the request for the owner of a new Lease.
 const OWNER_PATH: &str =
     "/apis/rbac.authorization.k8s.io/v1/clusterroles/ifo-apiserver-registration";
@@ -176,39 +144,4 @@ async fn the_garbage_collector_deletes_a_lease_with_the_rights_of_the_server() {
     assert_eq!(owners_of_a_new_lease(200).await, owner);
     // If the server lacks the right to read the owner, it creates the Lease without an owner.
     assert_eq!(owners_of_a_new_lease(403).await, Value::Null);
-}
-
-#[tokio::test]
-async fn answers_of_the_kube_apiserver_become_lease_errors() {
-    let mut own = Lease::default();
-    own.metadata.name = Some("ifo-apiserver".into());
-    let found = answering(200, "");
-    for answer in [
-        found.send(LeaseRequest::Get).await,
-        found.send(LeaseRequest::Create(own.clone())).await,
-        found.send(LeaseRequest::Update(own.clone())).await,
-    ] {
-        let version = answer.unwrap().metadata.resource_version;
-        assert_eq!(version.as_deref(), Some("5"));
-    }
-    let error = answering(409, "Conflict")
-        .send(LeaseRequest::Update(own.clone()))
-        .await
-        .unwrap_err();
-    assert_eq!(error, LeaseError::Conflict);
-    let error = answering(409, "AlreadyExists")
-        .send(LeaseRequest::Create(own))
-        .await
-        .unwrap_err();
-    assert_eq!(error, LeaseError::Conflict);
-    let error = answering(404, "NotFound")
-        .send(LeaseRequest::Get)
-        .await
-        .unwrap_err();
-    assert_eq!(error, LeaseError::NotFound);
-    let error = answering(500, "InternalError")
-        .send(LeaseRequest::Get)
-        .await
-        .unwrap_err();
-    assert!(matches!(error, LeaseError::Refused(_)), "{error:?}");
 }
