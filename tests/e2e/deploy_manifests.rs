@@ -6,13 +6,9 @@ mod certificate_renewal;
 mod olm;
 pub mod self_registration;
 
-use crate::harness::{
-    CRD, ControlPlane, Kind, apart, condition, crd, eventually, full_size, kubectl, ok_if, shared,
-    text,
-};
-use crate::installation::Cluster;
+use crate::harness::{CRD, Cluster, Kind, OPERATION, apart, crd, full_size, shared, text};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokio::sync::OnceCell;
 
 pub const COMPONENTS: [&str; 8] = [
@@ -82,12 +78,6 @@ impl Overlay {
     pub fn path(&self) -> &str {
         let path = self.folder.path().to_str();
         path.expect("the path of a temporary folder is UTF-8")
-    }
-
-    pub async fn render(&self, program: &Path) -> Vec<Value> {
-        let yaml = kubectl(program, &["kustomize", self.path()], None).await;
-        let yaml = yaml.unwrap_or_else(|error| panic!("{error}"));
-        serde_saphyr::from_multiple(&yaml).expect("kubectl must print YAML")
     }
 }
 
@@ -165,12 +155,16 @@ pub type RenderedChoice = (Choice, Vec<Value>, Vec<Value>);
 
 /// Returns the combinations with their rendered objects. Two tests use the objects, and only the first
 /// call renders them, because each rendering starts kubectl.
-pub async fn rendered_choices(program: &Path) -> &'static [RenderedChoice] {
+pub async fn rendered_choices(cluster: &Cluster) -> &'static [RenderedChoice] {
     static RENDERED: OnceCell<Vec<RenderedChoice>> = OnceCell::const_new();
     let render = async || {
         let mut rendered = Vec::new();
         for choice in choices() {
-            let (server, registration) = choice.render(program).await;
+            let server = Overlay::new("deploy", &choice.components, choice.namespace);
+            let source: Vec<&str> = choice.certificate_source.into_iter().collect();
+            let registration = Overlay::new("apiservice", &source, choice.namespace);
+            let server = cluster.kustomize(server.path()).await;
+            let registration = cluster.kustomize(registration.path()).await;
             rendered.push((choice, server, registration));
         }
         rendered
@@ -178,24 +172,10 @@ pub async fn rendered_choices(program: &Path) -> &'static [RenderedChoice] {
     RENDERED.get_or_init(render).await
 }
 
-impl Choice {
-    /// Renders the objects of the server (`deploy`) and of its registration (`apiservice`).
-    async fn render(&self, program: &Path) -> (Vec<Value>, Vec<Value>) {
-        let server = Overlay::new("deploy", &self.components, self.namespace);
-        let registration: Vec<&str> = self.certificate_source.into_iter().collect();
-        let registration = Overlay::new("apiservice", &registration, self.namespace);
-        (
-            server.render(program).await,
-            registration.render(program).await,
-        )
-    }
-}
-
 #[test]
 fn every_combination_of_components_renders_in_every_namespace() {
     shared(async |cluster| {
-        let program = &cluster.control_plane.addresses.kubectl;
-        for (choice, server, registration) in rendered_choices(program).await {
+        for (choice, server, registration) in rendered_choices(cluster).await {
             let namespace = choice.namespace.unwrap_or("ifo-system");
             check_components(server, &choice.components);
             check_namespace(server, registration, namespace);
@@ -221,13 +201,11 @@ fn check_components(objects: &[Value], components: &[&str]) {
     ] {
         assert!(args.contains(&flag), "{components:?}: {args:?}");
     }
-    let env = container["env"]
-        .as_array()
-        .expect("the container must have variables");
-    let variable = |name: &str| env.iter().find(|it| it["name"] == name);
-    assert!(variable("POD_UID").is_some(), "{components:?}");
+    let env = container["env"].as_array().expect("there are variables");
+    let has_variable = |name: &str| env.iter().any(|it| it["name"] == name);
+    assert!(has_variable("POD_UID"), "{components:?}");
     let has = |component: &str| components.contains(&component);
-    assert_eq!(variable("PERSISTENCE").is_some(), has("persistence"));
+    assert_eq!(has_variable("PERSISTENCE"), has("persistence"));
     let kinds: Vec<_> = objects.iter().map(|it| text(it, "/kind")).collect();
     assert_eq!(kinds.contains(&"NetworkPolicy"), has("network-policy"));
     for kind in ["ServiceMonitor", "PrometheusRule"] {
@@ -235,10 +213,13 @@ fn check_components(objects: &[Value], components: &[&str]) {
     }
     let replicas = if has("replicas") { 3 } else { 2 };
     assert_eq!(deployment["spec"]["replicas"], replicas);
-    assert_eq!(args.contains(&"--register"), has(REGISTER));
-    assert_eq!(args.contains(&"--gate-webhook"), has(GATE_WEBHOOK));
-    let is_filtered = args.contains(&"--visibility=subject");
-    assert_eq!(is_filtered, has(SUBJECT_VISIBILITY));
+    for (flag, component) in [
+        ("--register", REGISTER),
+        ("--gate-webhook", GATE_WEBHOOK),
+        ("--visibility=subject", SUBJECT_VISIBILITY),
+    ] {
+        assert_eq!(args.contains(&flag), has(component), "{flag}");
+    }
     for (name, component) in [
         ("ifo-gate", GATE_WEBHOOK),
         ("ifo-apiserver-register", REGISTER),
@@ -324,12 +305,10 @@ fn check_certificates(
     namespace: &str,
 ) {
     let pod = &only_object(server, "Deployment", "ifo-apiserver")["spec"]["template"]["spec"];
-    let volumes = pod["volumes"]
-        .as_array()
-        .expect("the Pod must have volumes")
-        .iter();
-    let mut secrets = volumes.filter_map(|it| it["secret"]["secretName"].as_str());
-    let secret = secrets.next();
+    let volumes = pod["volumes"].as_array().expect("there are volumes");
+    let secret = volumes
+        .iter()
+        .find_map(|it| it["secret"]["secretName"].as_str());
     let api_service = &registration[0]["metadata"]["annotations"];
     match source {
         None => {
@@ -340,13 +319,9 @@ fn check_certificates(
         Some("cert-manager") => {
             let leaf = &only_object(server, "Certificate", "ifo-apiserver-serving")["spec"];
             assert_eq!(leaf["secretName"].as_str(), secret);
-            assert_eq!(
-                leaf["dnsNames"],
-                json!([
-                    format!("ifo-apiserver.{namespace}.svc"),
-                    format!("ifo-apiserver.{namespace}.svc.cluster.local")
-                ])
-            );
+            let name = format!("ifo-apiserver.{namespace}.svc");
+            let names = json!([name, format!("{name}.cluster.local")]);
+            assert_eq!(leaf["dnsNames"], names);
             // The Certificate names an Issuer. The Issuer names the Secret with its CA. A second
             // Certificate has the same name as this Secret, and describes the CA.
             let issuer = only_object(server, "Issuer", text(leaf, "/issuerRef/name"));
@@ -361,32 +336,30 @@ fn check_certificates(
         Some(_) => {
             let service = only_object(server, "Service", "ifo-apiserver");
             let annotations = &service["metadata"]["annotations"];
-            assert_eq!(
-                annotations["service.beta.openshift.io/serving-cert-secret-name"].as_str(),
-                secret
-            );
-            assert_eq!(
-                api_service["service.beta.openshift.io/inject-cabundle"],
-                "true"
-            );
+            let name = &annotations["service.beta.openshift.io/serving-cert-secret-name"];
+            assert_eq!(name.as_str(), secret);
+            let inject = &api_service["service.beta.openshift.io/inject-cabundle"];
+            assert_eq!(inject, "true");
         }
     }
     let args = strings(&pod["containers"][0]["args"]);
     // With the component `register`, the server sets the same annotation as the component of
     // `apiservice`.
-    let annotation = args
-        .iter()
-        .find_map(|arg| arg.strip_prefix("--register-annotation="));
+    let flag = |flag: &str| {
+        let value = args.iter().find_map(|arg| arg.strip_prefix(flag));
+        value.expect("the Deployment must set this flag")
+    };
+    let annotation = flag("--register-annotation=");
     let (key, value) = annotation
-        .and_then(|annotation| annotation.split_once('='))
-        .expect("the Deployment must set this flag");
-    let value = value.replace("$(POD_NAMESPACE)", namespace);
-    assert_eq!(api_service[key], value);
-    for flag in ["--tls-cert-file=", "--tls-private-key-file="] {
-        let file = args.iter().find_map(|arg| arg.strip_prefix(flag));
-        let file = PathBuf::from(file.expect("the Deployment must set this flag"));
+        .split_once('=')
+        .expect("it has a key and a value");
+    assert_eq!(
+        api_service[key],
+        value.replace("$(POD_NAMESPACE)", namespace)
+    );
+    for name in ["--tls-cert-file=", "--tls-private-key-file="] {
         let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
-        let folder = file.parent().and_then(Path::to_str);
+        let folder = Path::new(flag(name)).parent().and_then(Path::to_str);
         assert!(mounts.iter().any(|it| it["mountPath"].as_str() == folder));
     }
 }
@@ -394,12 +367,8 @@ fn check_certificates(
 /// Returns the names of the installed objects that still exist: the objects of the server, and the
 /// ClusterRoles of rule packs (the folders in `rules`). Searches all kinds, except CRDs and the
 /// kinds of this project.
-async fn remaining(cluster: &Cluster<'_>) -> String {
-    let kinds = ["api-resources", "--verbs=list", "-o", "name"];
-    let kinds = cluster
-        .kubectl(&kinds)
-        .await
-        .expect("an administrator must be allowed to list the kinds");
+async fn remaining(cluster: &Cluster) -> String {
+    let kinds = cluster.kubectl("api-resources --verbs=list -o name").await;
     let kinds: Vec<&str> = kinds
         .lines()
         .filter(|kind| !kind.starts_with("customresourcedefinitions"))
@@ -407,102 +376,89 @@ async fn remaining(cluster: &Cluster<'_>) -> String {
         .collect();
     assert!(kinds.len() > 40, "{kinds:?}");
     let kinds = kinds.join(",");
-    let labelled = ["get", &kinds, "-A", "-o", "name", "-l"];
     let mut found = String::new();
     for label in [
         "app.kubernetes.io/part-of=ifo",
         "app.kubernetes.io/name=ifo-apiserver",
         "ifo.kubevirt.io/aggregate-to-targets",
     ] {
-        found += &cluster
-            .kubectl(&[&labelled[..], &[label]].concat())
-            .await
-            .expect("an administrator must be allowed to list");
+        let line = format!("get {kinds} -A -o name -l {label}");
+        found += &cluster.kubectl(&line).await;
     }
     found
 }
 
 /// Creates CRDs with the kinds of prometheus-operator that the component `monitoring` uses.
-async fn define_monitoring_kinds(cluster: &Cluster<'_>) {
-    let kinds = [
-        ("ServiceMonitor", "servicemonitors"),
-        ("PrometheusRule", "prometheusrules"),
-    ];
-    for (kind, plural) in kinds {
-        let kind = Kind {
-            api_version: "monitoring.coreos.com/v1",
-            kind,
-            plural,
-        };
-        let definition = crd(&kind, "Namespaced");
-        cluster.admin.post(&CRD.path(None), &definition).await.ok();
-        let name = format!("crd/{plural}.monitoring.coreos.com");
-        let established = ["wait", "--for=condition=Established", "--timeout=1m", &name];
-        let established = cluster.kubectl(&established).await;
-        established.unwrap_or_else(|error| panic!("{error}"));
+async fn define_monitoring_kinds(cluster: &Cluster) {
+    let group = "monitoring.coreos.com";
+    let monitor = Kind::new(
+        "monitoring.coreos.com/v1",
+        "ServiceMonitor",
+        "servicemonitors",
+    );
+    let rule = Kind::new(
+        "monitoring.coreos.com/v1",
+        "PrometheusRule",
+        "prometheusrules",
+    );
+    for kind in [monitor, rule] {
+        cluster.create(&CRD, None, &crd(&kind, "Namespaced")).await;
+        let name = format!("{}.{group}", kind.plural);
+        let line = format!("wait --for=condition=Established --timeout=1m crd/{name}");
+        cluster.kubectl(&line).await;
     }
 }
 
 /// Asserts that Prometheus may find the replicas and read their metrics. Checks the rights of two
 /// ServiceAccounts: the one of kube-prometheus, and the one of OpenShift's monitoring.
-async fn check_rights_of_prometheus(cluster: &Cluster<'_>) {
+async fn check_rights_of_prometheus(cluster: &Cluster) {
     for installation in ["monitoring", "openshift-monitoring"] {
         let account = format!("system:serviceaccount:{installation}:prometheus-k8s");
-        for (verb, target) in [
-            ("get", "/metrics"),
-            ("watch", "services"),
-            ("watch", "endpoints"),
-            ("watch", "endpointslices.discovery.k8s.io"),
-            ("watch", "pods"),
+        for right in [
+            "get /metrics",
+            "watch services",
+            "watch endpoints",
+            "watch endpointslices.discovery.k8s.io",
+            "watch pods",
         ] {
-            let args = ["auth", "can-i", verb, target, "-n", NAMESPACE];
-            let args = [&args[..], &["--as", &account]].concat();
-            let answer = cluster.kubectl(&args).await;
-            let answer = answer.unwrap_or_else(|error| panic!("{account}: {verb}: {error}"));
-            assert_eq!(answer.trim(), "yes", "{account}: {verb} {target}");
+            let line = format!("auth can-i {right} -n {NAMESPACE} --as {account}");
+            let answer = cluster.kubectl(&line).await;
+            assert_eq!(answer.trim(), "yes", "{account}: {right}");
         }
     }
 }
 
+/// Waits until the server lists the rollout of its own Deployment, which the rule sets in
+/// `rules/generic` detect. The rollout never completes here, because the cluster has no node that runs
+/// Pods.
+async fn until_rollout_is_listed(cluster: &Cluster) {
+    cluster.apply_folders(&["rules/generic"]).await;
+    let path = OPERATION.path(Some(cluster.namespace));
+    let is_listed = |list: &Value| list.to_string().contains("ifo-apiserver-rollout");
+    let what = "the rollout of the Deployment is listed";
+    cluster.admin.until_object(what, &path, is_listed).await;
+}
+
 #[test]
 fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_completely() {
-    apart("overlay", async |control_plane: &ControlPlane| {
-        let mut cluster = Cluster::of(control_plane).await;
+    apart("overlay", async |cluster| {
         cluster.namespace = NAMESPACE;
-        for crds in ["deploy/crd", "deploy/crd-persistence"] {
-            cluster.kubectl_on_folder("apply", crds).await;
-        }
-        define_monitoring_kinds(&cluster).await;
-        let server_overlay = Overlay::new("deploy", &COMPONENTS, Some(NAMESPACE));
         cluster
-            .kubectl_on_folder("apply", server_overlay.path())
+            .apply_folders(&["deploy/crd", "deploy/crd-persistence"])
             .await;
-        check_rights_of_prometheus(&cluster).await;
+        define_monitoring_kinds(cluster).await;
+        let overlay = Overlay::new("deploy", &COMPONENTS, Some(NAMESPACE));
+        cluster.apply_folders(&[overlay.path()]).await;
+        check_rights_of_prometheus(cluster).await;
         let server = cluster.server().await;
         // The server creates its APIService.
-        cluster.wait_until_served().await;
-        eventually("operations are persisted", async || {
-            let found = cluster.registration().await.unwrap_or_default();
-            let persisted = condition(&found, "OperationsPersisted");
-            ok_if(persisted["status"] == "True", &found["status"])
-        })
-        .await;
-
-        // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. The
-        // rollout never completes here, because the cluster has no node that runs Pods.
-        cluster.kubectl_on_folder("apply", "rules/generic").await;
-        let listed = eventually("the rollout of the Deployment is listed", async || {
-            let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
-            let listed = cluster.kubectl(&args).await?;
-            ok_if(listed.contains("ifo-apiserver-rollout"), &listed)?;
-            Ok(listed)
-        })
-        .await;
-        assert!(!listed.is_empty());
+        cluster.until_served().await;
+        cluster.until_persisted().await;
+        until_rollout_is_listed(cluster).await;
 
         // Before the removal, `remaining` must find these objects. Otherwise, its empty result
         // after the removal would prove nothing.
-        let installed = remaining(&cluster).await;
+        let installed = remaining(cluster).await;
         for object in [
             "clusterrole.rbac.authorization.k8s.io/ifo-rules-generic",
             "configmap/ifo-dashboard",
@@ -517,17 +473,18 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
 
         // The server is still running. It must not create its APIService again.
         cluster
-            .kubectl_on_folder("delete", server_overlay.path())
+            .kubectl(&format!("delete -k {}", overlay.path()))
             .await;
-        let gone = ["get", "namespace", NAMESPACE];
-        let gone = cluster.kubectl(&gone).await;
+        let gone = cluster
+            .try_kubectl(&format!("get namespace {NAMESPACE}"))
+            .await;
         assert!(gone.is_err_and(|why| why.contains("NotFound")));
         assert_eq!(cluster.registration().await, None);
         drop(server);
-        cluster.a_namespace_can_be_deleted("after").await;
+        cluster.a_namespace_can_be_deleted().await;
         // The removal of the server keeps the rule sets and their ClusterRoles. The administrator
         // can delete these objects without the server.
-        cluster.kubectl_on_folder("delete", "rules/generic").await;
-        assert_eq!(remaining(&cluster).await, "");
+        cluster.kubectl("delete -k rules/generic").await;
+        assert_eq!(remaining(cluster).await, "");
     });
 }

@@ -6,11 +6,12 @@ mod install_upgrade_remove;
 mod kubelet;
 mod values;
 
+use crate::compare_with_custom_resource::differences;
 use crate::deploy_manifests::{
     COMPONENT_OWNERS, GATE_WEBHOOK, NAMESPACE, REGISTER, SUBJECT_VISIBILITY, only_object,
     rendered_choices,
 };
-use crate::harness::{TestCluster, kubectl, shared, skip};
+use crate::harness::{TestCluster, shared, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -63,17 +64,17 @@ impl Helm {
 
     /// Runs Helm in the folder of the repository. Returns Helm's output, or an error if Helm fails.
     async fn run(&self, args: &[&str]) -> Result<String, String> {
-        let mut command = tokio::process::Command::new(&self.program);
-        command
+        let folders = ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"];
+        let done = tokio::process::Command::new(&self.program)
             .args(args)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env("KUBECONFIG", &self.kubeconfig)
+            .envs(folders.map(|folder| (folder, self.home.path())))
             .kill_on_drop(true)
-            .stdin(Stdio::null());
-        for folder in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-            command.env(folder, self.home.path());
-        }
-        let done = command.output().await.expect("Helm can be started");
+            .stdin(Stdio::null())
+            .output()
+            .await
+            .expect("Helm can be started");
         let out = String::from_utf8_lossy(&done.stdout).into_owned();
         let err = String::from_utf8_lossy(&done.stderr);
         if done.status.success() {
@@ -96,6 +97,16 @@ impl Helm {
     }
 }
 
+/// Runs a test with Helm on the shared cluster.
+fn with_helm(test: impl AsyncFnOnce(&'static TestCluster, &Helm)) {
+    shared(async |cluster| {
+        let addresses = &cluster.control_plane.addresses;
+        if let Some(helm) = Helm::new(&addresses.kubeconfig).await {
+            test(cluster, &helm).await;
+        }
+    });
+}
+
 /// Returns the objects by kind, namespace and name. Leaves out these parts, which only the charts
 /// or only the kustomizations have:
 ///
@@ -105,86 +116,53 @@ impl Helm {
 fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for mut object in objects {
-        let metadata = &mut object["metadata"];
-        if metadata["annotations"]["helm.sh/hook"] == "test" {
-            continue;
-        }
-        if let Some(annotations) = metadata["annotations"].as_object_mut() {
+        let metadata = object["metadata"]
+            .as_object_mut()
+            .expect("an object has metadata");
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            if annotations
+                .get("helm.sh/hook")
+                .is_some_and(|hook| hook == "test")
+            {
+                continue;
+            }
             annotations.remove("helm.sh/resource-policy");
-        }
-        // If an object has no annotations, the mutable access `metadata["annotations"]` above adds
-        // null as their value. This code removes null and an empty map.
-        if metadata["annotations"]
-            .as_object()
-            .is_none_or(serde_json::Map::is_empty)
-            && let Some(metadata) = metadata.as_object_mut()
-        {
-            metadata.remove("annotations");
+            if annotations.is_empty() {
+                metadata.remove("annotations");
+            }
         }
         if object["kind"] == "Namespace" {
             continue;
         }
-        let field = |pointer| {
-            object
-                .pointer(pointer)
-                .and_then(Value::as_str)
-                .unwrap_or("-")
-        };
-        let key = format!(
-            "{} {} {}",
-            field("/kind"),
-            field("/metadata/namespace"),
-            field("/metadata/name")
-        );
-        let previous = found.insert(key, object);
-        assert!(
-            previous.is_none(),
-            "two objects have the same kind, namespace and name: {previous:?}"
-        );
+        let fields = ["/kind", "/metadata/namespace", "/metadata/name"];
+        let field = |it| object.pointer(it).and_then(Value::as_str).unwrap_or("-");
+        let key = fields.map(field).join(" ");
+        let previous = found.insert(key.clone(), object);
+        assert!(previous.is_none(), "two objects: {key}");
     }
     found
 }
 
-/// Asserts that the chart and the kustomizations contain the same objects. The error message
-/// contains the first difference.
+/// Asserts that the chart and the kustomizations contain the same objects.
 fn assert_same(chart: Vec<Value>, kustomizations: Vec<Value>, choice: &str) {
-    let (chart, kustomizations) = (comparable(chart), comparable(kustomizations));
-    let names =
-        |objects: &BTreeMap<String, Value>| -> Vec<String> { objects.keys().cloned().collect() };
-    assert_eq!(names(&chart), names(&kustomizations), "{choice}");
-    for (name, object) in &kustomizations {
-        let differs = difference(&chart[name], object);
-        assert_eq!(differs, None, "{name}: {choice}");
-    }
+    let sides = [chart, kustomizations].map(|objects| {
+        let mut all = Value::Object(comparable(objects).into_iter().collect());
+        numbers_as_floats(&mut all);
+        all
+    });
+    let mut found = Vec::new();
+    differences("", &sides[0], &sides[1], &mut found);
+    assert!(found.is_empty(), "{choice}: {found:#?}");
 }
 
-/// Describes the first field that differs, such as `/spec/replicas: 2 in the chart, 3 in the
-/// kustomizations`. Returns None if both values are equal.
-fn difference(chart: &Value, kustomization: &Value) -> Option<String> {
-    // kustomize writes 100.0 as 100. So this function compares numbers by value.
-    let number = |value: &Value| value.as_f64();
-    if chart == kustomization || number(chart).is_some() && number(chart) == number(kustomization) {
-        return None;
+/// kustomize writes 100.0 as 100. So the comparison needs numbers of one type.
+fn numbers_as_floats(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(numbers_as_floats),
+        Value::Array(all) => all.iter_mut().for_each(numbers_as_floats),
+        Value::Number(number) => *value = number.as_f64().into(),
+        _ => {}
     }
-    let fields = |value: &Value| -> Vec<String> {
-        match value {
-            Value::Object(members) => members.keys().cloned().collect(),
-            Value::Array(items) => (0..items.len()).map(|at| at.to_string()).collect(),
-            _ => Vec::new(),
-        }
-    };
-    if !fields(chart).is_empty() && fields(chart) == fields(kustomization) {
-        return fields(chart).into_iter().find_map(|field| {
-            let pointer = format!("/{}", field.replace('~', "~0").replace('/', "~1"));
-            let values = chart.pointer(&pointer).zip(kustomization.pointer(&pointer));
-            let (chart, kustomization) = values.expect("both have the field");
-            let found = difference(chart, kustomization)?;
-            Some(format!("{pointer}{found}"))
-        });
-    }
-    Some(format!(
-        ": {chart} in the chart, {kustomization} in the kustomizations"
-    ))
 }
 
 /// Returns the value of the chart with the same effect as a kustomize component.
@@ -206,14 +184,10 @@ fn value_of(component: &str) -> &'static str {
 
 #[test]
 fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
-    shared(async |cluster| {
-        let addresses = &cluster.control_plane.addresses;
-        let Some(helm) = Helm::new(&addresses.kubeconfig).await else {
-            return;
-        };
+    with_helm(async |cluster, helm| {
         let mut crds = cluster.kustomize("deploy/crd").await;
         crds.extend(cluster.kustomize("deploy/crd-persistence").await);
-        for (choice, server, registration) in rendered_choices(&addresses.kubectl).await {
+        for (choice, server, registration) in rendered_choices(cluster).await {
             let mut expected = [&server[..], &crds].concat();
             let mut values: Vec<&str> = choice.components.iter().copied().map(value_of).collect();
             if !choice.components.contains(&REGISTER) {
@@ -224,7 +198,7 @@ fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
             let chart = helm.render(CHART, namespace, &values).await;
             assert_same(chart, expected, &format!("{namespace} {values:?}"));
         }
-        target_rights_and_omitted_parts(cluster, &helm).await;
+        target_rights_and_omitted_parts(cluster, helm).await;
     });
 }
 
@@ -257,11 +231,8 @@ async fn target_rights_and_omitted_parts(cluster: &TestCluster, helm: &Helm) {
         assert!(comparable(default.clone()).keys().any(|it| of_kind(&it)));
     }
     let policy = |objects: &[Value]| {
-        let crd = only_object(
-            objects,
-            "CustomResourceDefinition",
-            "operationrulesets.ifo.kubevirt.io",
-        );
+        let (kind, name) = (omitted[0], "operationrulesets.ifo.kubevirt.io");
+        let crd = only_object(objects, kind, name);
         crd["metadata"]["annotations"]["helm.sh/resource-policy"].clone()
     };
     assert_eq!(policy(&default), "keep");
@@ -271,11 +242,7 @@ async fn target_rights_and_omitted_parts(cluster: &TestCluster, helm: &Helm) {
 
 #[test]
 fn the_rules_chart_has_the_rule_packs() {
-    shared(async |cluster| {
-        let addresses = &cluster.control_plane.addresses;
-        let Some(helm) = Helm::new(&addresses.kubeconfig).await else {
-            return;
-        };
+    with_helm(async |cluster, helm| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
         let packs = std::fs::read_dir(folder).expect("there are rule packs");
         let packs: Vec<String> = packs
@@ -288,10 +255,8 @@ fn the_rules_chart_has_the_rule_packs() {
         let none: Vec<&str> = none.iter().map(String::as_str).collect();
         let all = helm.render(RULES_CHART, NAMESPACE, &[]).await;
         assert_same(all, cluster.kustomize("rules").await, "all packs");
-        assert_eq!(
-            helm.render(RULES_CHART, NAMESPACE, &none).await,
-            [Value::Null; 0]
-        );
+        let nothing = helm.render(RULES_CHART, NAMESPACE, &none).await;
+        assert_eq!(nothing, [Value::Null; 0]);
         for pack in &packs {
             let one = format!("packs.{pack}=true");
             let values = [&none[..], &[one.as_str()]].concat();
@@ -306,10 +271,4 @@ fn the_rules_chart_has_the_rule_packs() {
         let expected = serde_saphyr::from_multiple(&expected).expect("YAML");
         assert_same(optional, expected, "an optional rule set");
     });
-}
-
-/// Runs kubectl with this kubeconfig, which contains the credentials of a ServiceAccount.
-async fn kubectl_as(program: &Path, kubeconfig: &Path, args: &[&str]) -> Result<String, String> {
-    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    kubectl(program, &[&[kubeconfig.as_str()], args].concat(), None).await
 }

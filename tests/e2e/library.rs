@@ -1,14 +1,16 @@
 //! Tests the example of the library `aggregated-apiserver` behind the kube-apiserver: a server with a
 //! resource of its own, which kubectl lists, watches and explains.
 
-use crate::harness::{TestCluster, eventually, free_port, shared};
+use crate::harness::{Cluster, eventually, free_port, shared};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::json;
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// Starts the example on the port. Returns it with the certificate of its CA.
-async fn start(cluster: &TestCluster, port: u16) -> (Child, String) {
+/// Starts the example, and registers it as the README of the library describes.
+async fn start(cluster: &Cluster) -> Child {
+    let port = free_port();
     let example = crate::binaries::example(env!("CARGO_BIN_EXE_ifo-apiserver"), "notes");
     let mut child = Command::new(example)
         .env("KUBECONFIG", &cluster.control_plane.addresses.kubeconfig)
@@ -26,12 +28,6 @@ async fn start(cluster: &TestCluster, port: u16) -> (Child, String) {
         bundle += &line.expect("the example prints its CA");
         bundle.push('\n');
     }
-    (child, bundle)
-}
-
-/// Registers the example as the README of the library describes.
-async fn register(cluster: &TestCluster, port: u16, bundle: &str) {
-    use base64::{Engine as _, prelude::BASE64_STANDARD};
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "notes", "namespace": "default"},
@@ -48,58 +44,42 @@ async fn register(cluster: &TestCluster, port: u16, bundle: &str) {
         },
     });
     cluster.apply(&[service, api_service]).await;
+    child
 }
 
 #[test]
 fn kubectl_reads_the_resource_of_the_example() {
     shared(async |cluster| {
-        let port = free_port();
-        let (_example, bundle) = start(cluster, port).await;
-        register(cluster, port, &bundle).await;
-        let table = eventually("kubectl lists the note", async || {
-            cluster.kubectl(&["get", "notes"]).await
-        })
-        .await;
-        let lines: Vec<Vec<&str>> = table
-            .lines()
-            .map(|line| line.split_whitespace().collect())
-            .collect();
-        assert_eq!(lines[0], ["NAME", "TEXT"], "{table}");
-        assert_eq!((lines[1][0], lines[1][2]), ("clock", "s"), "{table}");
+        let _example = start(cluster).await;
+        let until =
+            async |line: &str| eventually(line, async || cluster.try_kubectl(line).await).await;
+        let table = until("get notes").await;
+        let words: Vec<&str> = table.split_whitespace().collect();
+        assert_eq!(
+            (&words[..3], words[4]),
+            (&["NAME", "TEXT", "clock"][..], "s"),
+            "{table}"
+        );
 
-        let watch = [
-            "get",
-            "--raw",
-            "/apis/example.com/v1/notes?watch=1&timeoutSeconds=4",
-        ];
-        let events = cluster.kubectl(&watch).await.expect("a watch succeeds");
+        let path = "/apis/example.com/v1/notes?watch=1&timeoutSeconds=4";
+        let events = cluster.kubectl(&format!("get --raw {path}")).await;
         let count = |kind: &str| events.matches(&format!("\"type\":\"{kind}\"")).count();
         assert_eq!(count("ADDED"), 1, "{events}");
         assert!(count("MODIFIED") >= 1, "{events}");
 
-        let none = [
-            "get",
-            "notes",
-            "--field-selector=spec.text=never",
-            "-o",
-            "name",
-        ];
-        assert_eq!(cluster.kubectl(&none).await.as_deref(), Ok(""));
-        let explained = eventually("kubectl explains the field", async || {
-            cluster.kubectl(&["explain", "notes.spec.text"]).await
-        })
-        .await;
+        let none = "get notes --field-selector=spec.text=never -o name";
+        assert_eq!(cluster.kubectl(none).await, "");
+        let explained = until("explain notes.spec.text").await;
         assert!(explained.contains("What the note says."), "{explained}");
-
         // The user has no right to read notes.
-        let refused = ["get", "notes", "--as", "jane"];
-        let error = cluster.kubectl(&refused).await.unwrap_err();
+        let error = cluster
+            .try_kubectl("get notes --as jane")
+            .await
+            .unwrap_err();
         assert!(
             error.contains("User \"jane\" cannot list resource"),
             "{error}"
         );
-
-        let delete = ["delete", "apiservice", "v1.example.com"];
-        cluster.kubectl(&delete).await.expect("it can be deleted");
+        cluster.kubectl("delete apiservice v1.example.com").await;
     });
 }

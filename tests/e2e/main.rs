@@ -9,10 +9,6 @@
 //! If this machine cannot run a control plane, the tests are skipped with a message. With
 //! `IFO_REQUIRE_E2E=1` or `CI=true` in the environment, the tests fail instead. If `IFO_E2E_DIR` is
 //! set, all files of the run are kept in this folder.
-//!
-//! `IFO_E2E_GAPS=20` simulates an overloaded machine: every 20 seconds, a relay interrupts the
-//! connections of the shared server to the kube-apiserver for 3 seconds. Each interruption causes a
-//! watch gap: the server sets `Detected=Unknown` on all operations until its watches work again.
 
 // The tests have many steps, so some functions are long. Comments contain names that look like
 // code.
@@ -35,12 +31,10 @@ mod harness;
 mod access;
 mod activities;
 mod admission;
-mod api_behaviour;
 #[path = "../binaries/mod.rs"]
 mod binaries;
 mod compare_with_custom_resource;
 mod deploy_manifests;
-mod displayed_fields;
 mod gate_webhook;
 mod helm;
 mod hostile;
@@ -48,19 +42,16 @@ mod impact;
 mod installation;
 mod kubectl;
 mod label_selectors;
-mod leaked_values;
 mod library;
 mod operation_objects;
 mod operation_records;
 mod persistence;
 mod plugin;
 mod restarts;
-mod restore_operations;
 mod rule_sets;
 mod shipped_roles;
 mod targets;
 mod visibility;
-mod warnings_about_missing_operations;
 mod websocket_clients;
 mod writes_to_the_cluster;
 

@@ -3,7 +3,7 @@
 //! objects and the refusals of a real kube-apiserver.
 
 use crate::harness::{
-    DEADLINE, TestCluster, VM, VMI, eventually, migrating, ok_if, rule_set, shared, text,
+    Cluster, DEADLINE, Kind, VMI, eventually, migrating, ok_if, rule_set, shared, text,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ impl PluginOutput {
 }
 
 /// Runs the plugin with the kubeconfig of the administrator until it exits.
-pub async fn run(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
+pub async fn run(cluster: &Cluster, args: &[&str]) -> PluginOutput {
     let output = Command::new(crate::plugin())
         .args(args)
         .env("KUBECONFIG", &cluster.control_plane.addresses.kubeconfig)
@@ -44,10 +44,12 @@ pub async fn run(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
     }
 }
 
+const CONFIG_MAP: Kind = Kind::new("v1", "ConfigMap", "configmaps");
+
 /// Creates a rule set for VirtualMachines, and one for VirtualMachineInstances. Then creates a
 /// VirtualMachine that migrates, a ConfigMap with the VirtualMachine as its owner, and a
 /// VirtualMachineInstance with the ConfigMap as its owner. Returns the operations.
-async fn create_owner_chain(cluster: &TestCluster, namespace: &str) -> Vec<Value> {
+async fn create_owner_chain(cluster: &Cluster, namespace: &str) -> Vec<Value> {
     let mut machines = migrating(namespace);
     machines["metadata"]["name"] = json!(format!("{namespace}-machines"));
     // The component is the name of the namespace, so that commands can select its operations.
@@ -57,35 +59,31 @@ async fn create_owner_chain(cluster: &TestCluster, namespace: &str) -> Vec<Value
     let mut instances = rule_set(namespace, &VMI, &booting);
     instances["spec"]["namespaces"] = json!([namespace]);
     cluster.ready_rule_set(&instances).await;
-    let owned = |kind: &str, api_version: &str, owner: &Value| {
-        json!([{
-            "apiVersion": api_version, "kind": kind,
-            "name": text(owner, "/metadata/name"), "uid": text(owner, "/metadata/uid"),
-        }])
+    let owned = |owner: &Value| {
+        let (name, uid) = (text(owner, "/metadata/name"), text(owner, "/metadata/uid"));
+        let (api_version, kind) = (&owner["apiVersion"], &owner["kind"]);
+        json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid}])
     };
     let machine = cluster.machine(namespace, "web", "Migrating").await;
     // No rule set watches ConfigMaps, so there is no operation on the ConfigMap. The plugin must
     // read the ConfigMap from the cluster to find its owner, the VirtualMachine.
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-    let between = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "between", "ownerReferences": owned(VM.kind, VM.api_version, &machine)},
-    });
-    let between = cluster.admin.post(&path, &between).await.ok();
+    let between = json!({"metadata": {"ownerReferences": owned(&machine)}});
+    let between = CONFIG_MAP.object("between", between);
+    let between = cluster.create(&CONFIG_MAP, Some(namespace), &between).await;
     let instance = json!({
-        "apiVersion": VMI.api_version, "kind": VMI.kind,
-        "metadata": {"name": "web", "ownerReferences": owned("ConfigMap", "v1", &between)},
-        "status": {"phase": "Scheduling"},
+        "metadata": {"ownerReferences": owned(&between)}, "status": {"phase": "Scheduling"},
     });
+    let instance = VMI.object("web", instance);
     cluster.create(&VMI, Some(namespace), &instance).await;
     let found = [("web", "Booting"), ("web", "Migrating")];
     cluster.until_operations(namespace, &found).await
 }
 
-/// Runs the plugin. Checks the exit code, and that the output contains `part`. White space does not
-/// count.
-async fn check(cluster: &TestCluster, args: &[&str], code: i32, part: &str) {
-    let said = run(cluster, args).await;
+/// Runs the plugin with the arguments in `line`. Checks the exit code, and that the output contains
+/// `part`. White space does not count.
+async fn check(cluster: &Cluster, line: &str, code: i32, part: &str) {
+    let args: Vec<&str> = line.split(' ').collect();
+    let said = run(cluster, &args).await;
     let all = said.out + &said.err;
     assert_eq!(said.code, code, "{args:?}: {all}");
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -95,75 +93,49 @@ async fn check(cluster: &TestCluster, args: &[&str], code: i32, part: &str) {
 #[test]
 fn each_command_works_on_a_real_cluster() {
     shared(async |cluster| {
-        let namespace = cluster.namespace("plugin").await;
+        let namespace = cluster.new_namespace("plugin").await;
         let operations = create_owner_chain(cluster, namespace).await;
         let name = text(&operations[1], "/metadata/name");
         let rule_set = format!("ruleSet: {namespace}-machines");
         let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/rules/generic");
-        let cases: [(&[&str], i32, &str); 15] = [
-            (&["list", "-n", namespace], 0, "VirtualMachine/web"),
-            (&["list", "-n", namespace, "-o", "name"], 0, name),
-            (&["get", name, "-o", "yaml"], 0, name),
-            (&["get", "none"], 1, "none"),
-            (&["summary", "-c", namespace], 0, "Migrating"),
+        let instance = "└── VirtualMachineInstance/web Booting";
+        // The ConfigMap joins the two other objects, although there is no operation on it.
+        let chain = format!("└── ConfigMap/between {instance}");
+        let cases: [(&str, i32, &str); 15] = [
+            ("list -n NS", 0, "VirtualMachine/web"),
+            ("list -n NS -o name", 0, name),
+            ("get NAME -o yaml", 0, name),
+            ("get none", 1, "none"),
+            ("summary -c NS", 0, "Migrating"),
+            ("tree -n NS", 0, instance),
+            ("tree -n NS --for cm/between", 0, "ConfigMap/between"),
             (
-                &["tree", "-n", namespace],
+                "tree -n NS --for virtualmachines.kubevirt.io/web",
                 0,
-                "└── VirtualMachineInstance/web Booting",
+                &chain,
             ),
             (
-                &["tree", "-n", namespace, "--for", "cm/between"],
-                0,
-                "ConfigMap/between",
-            ),
-            // The ConfigMap joins the two other objects, although there is no operation on it.
-            (
-                &[
-                    "tree",
-                    "-n",
-                    namespace,
-                    "--for",
-                    "virtualmachines.kubevirt.io/web",
-                ],
-                0,
-                "└── ConfigMap/between └── VirtualMachineInstance/web Booting",
-            ),
-            (
-                &["tree", "--for", "cow/none"],
+                "tree --for cow/none",
                 0,
                 "the cluster has no resource \"cow\"",
             ),
-            (
-                &["describe", "-n", namespace, "VirtualMachine/web"],
-                0,
-                &rule_set,
-            ),
-            (&["wait", "-c", namespace, "--for", "started"], 0, ""),
-            (
-                &["wait", "-c", namespace, "--timeout=0"],
-                1,
-                "VirtualMachine/web",
-            ),
-            (
-                &["wait", "-c", "none"],
-                2,
-                "no operation has this component",
-            ),
-            (&["version"], 0, "Server Version: v"),
+            ("describe -n NS VirtualMachine/web", 0, &rule_set),
+            ("wait -c NS --for started", 0, ""),
+            ("wait -c NS --timeout=0", 1, "VirtualMachine/web"),
+            ("wait -c none", 2, "no operation has this component"),
+            ("version", 0, "Server Version: v"),
             // The shipped rules must read only fields that the schemas of the cluster have.
-            (&["rules", "check", "--cluster", shipped], 0, "ok"),
+            ("rules check --cluster SHIPPED", 0, "ok"),
         ];
-        for (args, code, part) in cases {
-            check(cluster, args, code, part).await;
+        for (line, code, part) in cases {
+            let words = [("NS", namespace), ("NAME", name), ("SHIPPED", shipped)];
+            let fill = |line: String, (word, value)| line.replace(word, value);
+            let line = words.into_iter().fold(line.to_owned(), fill);
+            check(cluster, &line, code, part).await;
         }
         cluster.set_status(namespace, "web", "Running").await;
-        check(
-            cluster,
-            &["wait", "-c", namespace, "--timeout", "3m"],
-            0,
-            "",
-        )
-        .await;
+        let wait = format!("wait -c {namespace} --timeout 3m");
+        check(cluster, &wait, 0, "").await;
     });
 }
 
@@ -188,20 +160,15 @@ fn kubectl_finds_the_plugin() {
 #[test]
 fn missing_rights_are_named_and_existing_ones_are_used() {
     shared(async |cluster| {
-        let namespace = cluster.namespace("plugin-user").await;
+        let namespace = cluster.new_namespace("plugin-user").await;
         let operations = create_owner_chain(cluster, namespace).await;
         let name = text(&operations[1], "/metadata/name");
         let user = &format!("{namespace}-user");
         let advice = format!("bind the ClusterRole ifo-view to \"{user}\"");
-        check(cluster, &["list", "--as", user], 1, &advice).await;
+        check(cluster, &format!("list --as {user}"), 1, &advice).await;
         let advice = format!("in namespace {namespace}");
-        check(
-            cluster,
-            &["list", "--as", user, "-n", namespace],
-            1,
-            &advice,
-        )
-        .await;
+        let list = format!("list --as {user} -n {namespace}");
+        check(cluster, &list, 1, &advice).await;
 
         cluster.grant_view(namespace, user).await;
         eventually("the user may list operations", async || {
@@ -210,8 +177,8 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
         })
         .await;
         let refused = "<not shown: you may not get operationrulesets.ifo.kubevirt.io";
-        let args = ["describe", "-n", namespace, "--as", user, name];
-        check(cluster, &args, 0, refused).await;
+        let line = format!("describe -n {namespace} --as {user} {name}");
+        check(cluster, &line, 0, refused).await;
         // The user may list operations only in one namespace. So `wait` cannot know that no
         // operation is in flight elsewhere.
         let said = run(cluster, &["wait", "--as", user, "--timeout=0"]).await;
@@ -222,46 +189,42 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
 #[test]
 fn a_support_bundle_has_the_parts_that_the_user_may_read() {
     shared(async |cluster| {
-        let namespace = cluster.namespace("support-bundle").await;
+        let namespace = cluster.new_namespace("support-bundle").await;
         create_owner_chain(cluster, namespace).await;
         let user = &format!("{namespace}-user");
         cluster.grant_view(namespace, user).await;
         let folder = tempfile::tempdir().expect("a temporary folder can be created");
         let path = |name: &str| format!("{}/{name}/", folder.path().display());
         let (all, few) = (&path("all"), &path("few"));
-        check(cluster, &["support-bundle", "-o", all], 0, "all").await;
-        let args = ["support-bundle", "-n", namespace, "--as", user, "-o", few];
-        check(cluster, &args, 0, "no permission").await;
+        check(cluster, &format!("support-bundle -o {all}"), 0, "all").await;
+        let line = format!("support-bundle -n {namespace} --as {user} -o {few}");
+        check(cluster, &line, 0, "no permission").await;
         let results = |bundle: &str| {
             let index = std::fs::read(format!("{bundle}bundle.json")).expect("there is an index");
             let index: Value = serde_json::from_slice(&index).expect("the index must be JSON");
-            let parts = index["parts"]
-                .as_array()
-                .expect("the index has parts")
-                .clone();
-            parts
-                .into_iter()
-                .map(|it| (text(&it, "/what").to_owned(), it["result"].clone()))
-                .collect::<BTreeMap<_, _>>()
+            let parts = index["parts"].as_array().expect("the index has parts");
+            let part = |it: &Value| (text(it, "/what").to_owned(), it["result"].clone());
+            parts.iter().map(part).collect::<BTreeMap<_, _>>()
         };
         let (all_parts, few_parts) = (results(all), results(few));
-        for what in [
+        let kinds = [
             "APIService",
             "rule sets",
             "CustomResourceDefinition",
             "Lease",
             "Event",
-        ] {
+        ];
+        for what in kinds {
             assert_eq!(all_parts[what], "Read", "{what}");
             assert_ne!(few_parts[what], "Read", "{what}");
         }
         assert_eq!(
-            (&all_parts["operations"], &few_parts["operations"]),
-            (&json!("Read"), &json!("Read"))
+            [&all_parts["operations"], &few_parts["operations"]],
+            ["Read"; 2]
         );
         for bundle in [all, few] {
-            let args = ["list", "-n", namespace, "--from", bundle];
-            check(cluster, &args, 0, "VirtualMachine/web").await;
+            let line = format!("list -n {namespace} --from {bundle}");
+            check(cluster, &line, 0, "VirtualMachine/web").await;
         }
     });
 }

@@ -3,14 +3,15 @@
 //! test without a restart, the server must restore the CA that is missing in its registration.
 
 use crate::harness::{
-    Caller, Events, OPERATION, TestCluster, VM, alone, columns, event_types, eventually, migrating,
-    ok_if, text,
+    API_SERVICE, AS_ADMINISTRATOR, Caller, Cluster, Events, OPERATION, VM, alone, columns,
+    event_types, eventually, is, items, ok_if, text,
 };
 use crate::kubectl::{Kubectl, is_log, wait_for_watch};
 use futures::StreamExt as _;
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
@@ -30,7 +31,7 @@ impl Drop for WatchingClient {
 }
 
 impl WatchingClient {
-    fn start(cluster: &TestCluster, namespace: &str) -> Self {
+    fn start(cluster: &Cluster, namespace: &str) -> Self {
         let kind = GroupVersionKind::gvk("live.ifo.kubevirt.io", "v1alpha1", OPERATION.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, OPERATION.plural);
         let client = cluster.admin.client.clone();
@@ -70,74 +71,54 @@ impl WatchingClient {
     }
 }
 
+async fn command(cluster: &Cluster, command: &str) {
+    let done = cluster.control_plane.command(command).await;
+    done.unwrap_or_else(|error| panic!("{command}: {error}"));
+}
+
 #[test]
 fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
     alone(async |cluster| {
-        let namespace = cluster.namespace("outage").await;
-        cluster.ready_rule_set(&migrating(namespace)).await;
-        for name in ["a", "b"] {
-            cluster.machine(namespace, name, "Migrating").await;
-        }
-        let both = [("a", "Migrating"), ("b", "Migrating")];
-        let before = cluster.until_operations(namespace, &both).await;
+        let (namespace, before) = cluster.migrations("outage", &["a", "b"]).await;
         let client = WatchingClient::start(cluster, namespace);
         client.until(&["a", "b"]).await;
         // Below, the test stops the kube-apiserver. The server must still serve the operations in
         // its memory. To read these operations, the test connects directly to the server.
         let proxy = cluster.front_proxy();
-        let identity = [
-            ("X-Remote-User", "test"),
-            ("X-Remote-Group", "system:masters"),
-        ];
         let path = OPERATION.path(Some(namespace));
         let watch = format!("{path}?watch=1");
-        let mut direct = Events::with(&proxy, &watch, &identity)
-            .await
-            .expect("an administrator must be allowed to watch");
+        let direct = Events::with(&proxy, &watch, &AS_ADMINISTRATOR).await;
+        let mut direct = direct.expect("an administrator must be allowed to watch");
 
-        cluster
-            .control_plane
-            .command("stop kube-apiserver")
-            .await
-            .expect("the kube-apiserver must stop");
-        let list = proxy.get_with(&path, &identity).await.ok();
-        let uids = |operations: &[serde_json::Value]| -> Vec<String> {
-            let uid = |it: &serde_json::Value| text(it, "/metadata/uid").to_owned();
+        command(cluster, "stop kube-apiserver").await;
+        let list = proxy.get_with(&path, &AS_ADMINISTRATOR).await.ok();
+        let uids = |operations: &[Value]| -> Vec<String> {
+            let uid = |it: &Value| text(it, "/metadata/uid").to_owned();
             operations.iter().map(uid).collect()
         };
-        let items = list["items"].as_array().expect("a list has items");
-        assert_eq!(uids(items), uids(&before));
+        assert_eq!(uids(items(&list)), uids(&before));
         let stranger = Caller::new(cluster.direct());
-        stranger.get("/readyz?exclude=informer-sync").await.ok();
-        stranger
-            .get("/apis/live.ifo.kubevirt.io/v1alpha1")
-            .await
-            .ok();
-        cluster
-            .control_plane
-            .command("start kube-apiserver")
-            .await
-            .expect("the kube-apiserver must start");
-        cluster.wait_until_served().await;
+        for path in [
+            "/readyz?exclude=informer-sync",
+            "/apis/live.ifo.kubevirt.io/v1alpha1",
+        ] {
+            stranger.get(path).await.ok();
+        }
+        command(cluster, "start kube-apiserver").await;
+        cluster.until_served().await;
 
         cluster.machine(namespace, "c", "Migrating").await;
         cluster.set_status(namespace, "b", "Running").await;
-        let after = cluster
-            .until_operations(namespace, &[("a", "Migrating"), ("c", "Migrating")])
-            .await;
+        let left = [("a", "Migrating"), ("c", "Migrating")];
+        let after = cluster.until_operations(namespace, &left).await;
         assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
-        assert_eq!(
-            crate::harness::condition(&after[0], "Detected")["status"],
-            "True",
-            "{}",
-            after[0]
-        );
+        assert!(is(&after[0], "Detected", "True"), "{}", after[0]);
         client.until(&["a", "c"]).await;
-        let name = text(&before[1], "/metadata/name").to_owned();
+        let name = text(&before[1], "/metadata/name");
+        let is_deleted =
+            |all: &[Value]| (event_types(all, name).last() == Some(&"DELETED")).then_some(());
         direct
-            .until("DELETED on the direct watch", |all| {
-                (event_types(all, &name).last() == Some(&"DELETED")).then_some(())
-            })
+            .until("DELETED on the direct watch", is_deleted)
             .await;
     });
 }
@@ -145,36 +126,20 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
 #[test]
 fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
     alone(async |cluster| {
-        let namespace = cluster.namespace("missed").await;
-        cluster.ready_rule_set(&migrating(namespace)).await;
-        for name in ["a", "b"] {
-            cluster.machine(namespace, name, "Migrating").await;
-        }
-        cluster
-            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
-            .await;
+        let (namespace, _) = cluster.migrations("missed", &["a", "b"]).await;
         // The kill ends the watches of the server. The server starts new watches before or after
         // the deletion below. In both cases, it must notice the deletion.
-        cluster
-            .control_plane
-            .command("kill kube-apiserver")
-            .await
-            .expect("the kube-apiserver must be running");
-        cluster
-            .control_plane
-            .command("start kube-apiserver")
-            .await
-            .expect("the kube-apiserver must start");
-        let path = format!("{}/a", VM.path(Some(namespace)));
+        command(cluster, "kill kube-apiserver").await;
+        command(cluster, "start kube-apiserver").await;
         eventually("the machine is deleted", async || {
-            let request = http::Request::delete(&path)
+            let request = http::Request::delete(VM.one(Some(namespace), "a"))
                 .body(kube::client::Body::empty())
                 .expect("the request is valid");
             let answer = cluster.admin.try_send(request).await?;
             ok_if(matches!(answer.code, 200 | 404), answer)
         })
         .await;
-        cluster.wait_until_served().await;
+        cluster.until_served().await;
         cluster
             .until_operations(namespace, &[("b", "Migrating")])
             .await;
@@ -184,28 +149,26 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
 #[test]
 fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
     alone(async |cluster| {
-        let namespace = cluster.namespace("restarted").await;
-        cluster.ready_rule_set(&migrating(namespace)).await;
-        let subject = cluster.machine(namespace, "a", "Migrating").await;
-        cluster.machine(namespace, "b", "Migrating").await;
-        cluster
-            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
-            .await;
+        let (namespace, _) = cluster.migrations("restarted", &["a", "b"]).await;
+        let subject = cluster.admin.get(&VM.one(Some(namespace), "a")).await.ok();
         let client = WatchingClient::start(cluster, namespace);
         client.until(&["a", "b"]).await;
-        let path = OPERATION.path(Some(namespace));
-        let list = cluster.admin.get(&path).await.ok();
-        let version = |list: &serde_json::Value| -> u64 {
-            let version = text(list, "/metadata/resourceVersion");
+        let version = async || -> u64 {
+            let list = cluster
+                .admin
+                .get(&OPERATION.path(Some(namespace)))
+                .await
+                .ok();
+            let version = text(&list, "/metadata/resourceVersion");
             version.parse().expect("a resourceVersion must be a number")
         };
-        let before = version(&list);
-        let api_service_path =
-            "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
-        let registered = cluster.admin.get(api_service_path).await.ok();
+        let before = version().await;
+        let bundle = async || cluster.admin.get(API_SERVICE).await.ok()["spec"]["caBundle"].take();
+        let registered = bundle().await;
 
         let mut open = cluster.watch(namespace).await;
-        let mut kubectl = Kubectl::new(cluster).follow(&["get", "ifos", "-n", namespace, "-w"]);
+        let args = ["get", "ifos", "-n", namespace, "-w"];
+        let mut kubectl = Kubectl::new(cluster).follow(&args);
         wait_for_watch(&mut kubectl).await;
         let mut server = cluster.server.lock().await;
         let status = server.terminate().await;
@@ -215,55 +178,36 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         kubectl.wait_for_end().await;
         let lines = kubectl.until("all lines", |all| Some(all.to_vec())).await;
         // While the server stops, its answer can contain the warning that operations may be
-        // missing. kubectl prints this warning.
+        // missing. kubectl prints this warning. If the server's own watch is interrupted (a watch gap),
+        // kubectl prints rows again. So the test collects the rows in a set.
         let is_warning = |line: &str| line.contains("operations may be missing");
-        let is_row = |line: &&String| !is_log(line) && !is_warning(line);
-        let lines: Vec<&String> = lines.iter().filter(is_row).collect();
-        assert!(lines[0].starts_with("SUBJECT "), "{lines:?}");
-        // If the server's own watch is interrupted (a watch gap), kubectl prints rows again. So the
-        // test collects the rows in a set.
-        let subjects: BTreeSet<Option<&str>> = lines[1..]
+        let rows = lines
             .iter()
-            .map(|line| columns(line).first().copied())
+            .filter(|line| !is_log(line) && !is_warning(line));
+        let subjects: BTreeSet<_> = rows
+            .filter_map(|line| columns(line).first().copied())
             .collect();
-        assert!(
-            subjects
-                .into_iter()
-                .eq([Some("VirtualMachine/a"), Some("VirtualMachine/b")]),
-            "{lines:?}"
-        );
+        let expected = ["SUBJECT", "VirtualMachine/a", "VirtualMachine/b"];
+        assert!(subjects.into_iter().eq(expected), "{lines:?}");
         cluster.set_status(namespace, "b", "Running").await;
         cluster.machine(namespace, "c", "Migrating").await;
-        server.start_again(&cluster.kubeconfig).await;
+        server.start_again().await;
         drop(server);
-        cluster.wait_until_served().await;
+        cluster.until_served().await;
 
-        let after = cluster
-            .until_operations(namespace, &[("a", "Migrating"), ("c", "Migrating")])
-            .await;
+        let left = [("a", "Migrating"), ("c", "Migrating")];
+        let after = cluster.until_operations(namespace, &left).await;
         let fields = subject["metadata"]["managedFields"].as_array();
-        let changed = fields
-            .into_iter()
-            .flatten()
-            .map(|it| text(it, "/time"))
-            .max();
-        assert_eq!(
-            Some(text(&after[0], "/metadata/creationTimestamp")),
-            changed
-        );
+        let changed = fields.into_iter().flatten().map(|it| text(it, "/time"));
+        let started = text(&after[0], "/metadata/creationTimestamp");
+        assert_eq!(Some(started), changed.max());
         assert_eq!(after[0]["status"]["startTimeSource"], "ManagedFields");
-        let list = cluster.admin.get(&path).await.ok();
-        assert!(version(&list) > before, "{} after {before}", version(&list));
+        let after = version().await;
+        assert!(after > before, "{after} after {before}");
         client.until(&["a", "c"]).await;
-        let still = cluster.admin.get(api_service_path).await.ok();
-        assert_eq!(
-            still["spec"]["caBundle"], registered["spec"]["caBundle"],
-            "the CA must stay the same after a restart"
-        );
+        assert_eq!(bundle().await, registered, "the CA must stay the same");
         cluster.set_status(namespace, "a", "Running").await;
-        cluster
-            .until_operations(namespace, &[("c", "Migrating")])
-            .await;
+        cluster.until_operations(namespace, &left[1..]).await;
         client.until(&["c"]).await;
     });
 }

@@ -3,7 +3,8 @@
 //! server writes to the status.
 
 use crate::harness::{
-    RULE_SET, alone, columns, condition, eventually, migrating, ok_if, shared, text,
+    CRD, OPERATION, RULE_SET, alone, columns, condition, eventually, is, items, migrating, ok_if,
+    shared, text,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use std::path::Path;
 #[test]
 fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
     shared(async |cluster| {
-        let namespace = cluster.namespace("ready").await;
+        let namespace = cluster.new_namespace("ready").await;
         let ready = cluster.ready_rule_set(&migrating(namespace)).await;
         assert_eq!(ready["status"]["watchActive"], true, "{ready}");
         assert_eq!(
@@ -29,8 +30,7 @@ fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
             assert_eq!(condition(&ready, kind), &Value::Null, "{ready}");
         }
 
-        let table = cluster.kubectl(&["get", "ors", namespace]).await;
-        let table = table.expect("kubectl must know the short name ors");
+        let table = cluster.kubectl(&format!("get ors {namespace}")).await;
         let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
         let header = ["NAME", "COMPONENT", "TARGET", "READY", "REASON", "AGE"];
         assert_eq!(lines[0], header, "{table}");
@@ -42,21 +42,21 @@ fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
 #[test]
 fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
     alone(async |cluster| {
-        let namespace = cluster.namespace("fields").await;
-        let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/operationrulesets.ifo.kubevirt.io";
-        let original = cluster.admin.get(definition).await.ok();
+        let namespace = cluster.new_namespace("fields").await;
+        let definition = CRD.one(None, "operationrulesets.ifo.kubevirt.io");
+        let original = cluster.admin.get(&definition).await.ok();
         let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
         let store = async |change: &dyn Fn(&mut Value)| {
             // The kube-apiserver also writes the CRD, so the PUT can fail with a conflict.
             eventually("the CRD is changed", async || {
-                let mut object = cluster.admin.get(definition).await.ok();
+                let mut object = cluster.admin.get(&definition).await.ok();
                 object["spec"] = original["spec"].clone();
                 change(object.pointer_mut(spec).expect("the schema has fields"));
-                let body = object.to_string();
+                let (kind, body) = ("application/json", object.to_string());
                 let answer = cluster
                     .admin
-                    .send(Method::PUT, definition, "application/json", body);
-                let answer = answer.await;
+                    .send(Method::PUT, &definition, kind, body)
+                    .await;
                 ok_if(answer.code == 200, &answer.text)
             })
             .await;
@@ -70,24 +70,21 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
             let path = RULE_SET.path(None);
             let _ = cluster.admin.delete(&format!("{path}/{namespace}")).await;
             let created = cluster.admin.post(&path, &rules).await;
-            ok_if(
-                created.code == 201 && created.body["spec"]["newer"] == "yes",
-                &created.body,
-            )
+            let is_kept = created.body["spec"]["newer"] == "yes";
+            ok_if(created.code == 201 && is_kept, &created.body)
         })
         .await;
         // The server's watch of rule sets began before the change of the CRD. Such a watch delivers
         // objects without the new field. After some time, the kube-apiserver ends this watch. The
         // next watch delivers the field. So the test changes the rule set repeatedly.
-        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        let path = RULE_SET.one(None, namespace);
         let mut changes = 0;
         let reported = eventually("UnknownFields", async || {
             changes += 1;
             let patch = json!({"metadata": {"labels": {"changes": changes.to_string()}}});
             let object = cluster.admin.merge(&path, &patch).await.ok();
-            let conditions = ["UnknownFields", "Ready"];
-            let all = conditions.map(|kind| condition(&object, kind)["status"] == "True");
-            ok_if(all == [true; 2], &object["status"])?;
+            let has = |kind| is(&object, kind, "True");
+            ok_if(has("UnknownFields") && has("Ready"), &object["status"])?;
             Ok(object)
         })
         .await;
@@ -97,16 +94,12 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
         // The CRD of an older release of ifo lacks a field that this server knows.
         store(&|fields| {
             let fields = fields.as_object_mut().expect("an object");
-            fields
-                .remove("labelExpressions")
-                .expect("a field of this release");
+            let removed = fields.remove("labelExpressions");
+            removed.expect("a field of this release");
         })
         .await;
-        let reported = cluster
-            .rule_set_until(namespace, "OutdatedDefinition", |it| {
-                condition(it, "OutdatedDefinition")["status"] == "True"
-            })
-            .await;
+        let outdated = cluster.until_rule_set(namespace, "OutdatedDefinition", "True");
+        let reported = outdated.await;
         let message = text(condition(&reported, "OutdatedDefinition"), "/message");
         assert!(message.contains("labelExpressions"), "{message}");
 
@@ -162,71 +155,46 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
     // detect additional operations. So no other test runs at the same time.
     alone(async |cluster| {
         let shipped = cluster.kustomize("rules").await;
-        let (rule_sets, roles): (Vec<_>, Vec<_>) = shipped
-            .into_iter()
-            .partition(|it| it["kind"] == "OperationRuleSet");
-        assert!(!rule_sets.is_empty());
-        for role in &roles {
-            assert_eq!(role["kind"], "ClusterRole");
-            let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-            cluster.admin.post(roles, role).await.ok();
-        }
-        for rule_set in &rule_sets {
-            cluster.create(&RULE_SET, None, rule_set).await;
-        }
-        for rule_set in &rule_sets {
+        cluster.apply(&shipped).await;
+        let rule_sets = shipped.iter().filter(|it| it["kind"] == RULE_SET.kind);
+        let names: Vec<&str> = rule_sets
+            .clone()
+            .map(|it| text(it, "/metadata/name"))
+            .collect();
+        assert!(!names.is_empty());
+        for rule_set in rule_sets {
             let name = text(rule_set, "/metadata/name");
-            let settled = cluster
-                .rule_set_until(name, "Ready, or without its target", |it| {
-                    let ready = condition(it, "Ready");
-                    // The VirtualMachines of earlier tests have statuses that KubeVirt never
-                    // writes. So the evaluation of rules may fail on these VirtualMachines.
-                    let settled = ["NotInstalled", "InvalidTarget", "EvaluationFailed"];
-                    ready["status"] == "True" || settled.iter().any(|it| ready["reason"] == *it)
-                })
-                .await;
-            let ready = condition(&settled, "Ready");
-            let group = text(rule_set, "/spec/target/group");
-            if matches!(group, "" | "apps") {
-                assert_eq!(ready["status"], "True", "{settled}");
+            let is_settled = |it: &Value| {
+                // The VirtualMachines of earlier tests have statuses that KubeVirt never
+                // writes. So the evaluation of rules may fail on these VirtualMachines.
+                let states = ["True", "NotInstalled", "InvalidTarget", "EvaluationFailed"];
+                states.iter().any(|state| is(it, "Ready", state))
+            };
+            let what = "Ready, or without its target";
+            let settled = cluster.rule_set_until(name, what, is_settled).await;
+            if matches!(text(rule_set, "/spec/target/group"), "" | "apps") {
+                assert!(is(&settled, "Ready", "True"), "{settled}");
             }
-            assert_eq!(
-                condition(&settled, "Validated")["status"],
-                "True",
-                "{settled}"
-            );
+            assert!(is(&settled, "Validated", "True"), "{settled}");
         }
-        for rule_set in &rule_sets {
-            let name = text(rule_set, "/metadata/name");
-            let path = format!("{}/{name}", RULE_SET.path(None));
-            cluster.admin.delete(&path).await.ok();
+        for name in &names {
+            cluster.delete_rule_set(name).await;
         }
-        eventually("the operations of these rule sets have ended", async || {
-            let all = cluster
-                .admin
-                .get("/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations")
-                .await;
-            let all = all.ok()["items"].take();
-            let of_them = all.as_array().into_iter().flatten().any(|operation| {
-                let owner = text(operation, "/spec/ruleSet");
-                rule_sets
-                    .iter()
-                    .any(|it| text(it, "/metadata/name") == owner)
-            });
-            ok_if(!of_them, &all)
-        })
-        .await;
+        let have_ended = |list: &Value| {
+            let owners = items(list).iter().map(|it| text(it, "/spec/ruleSet"));
+            !owners.into_iter().any(|owner| names.contains(&owner))
+        };
+        let what = "the operations of these rule sets have ended";
+        let path = OPERATION.path(None);
+        cluster.admin.until_object(what, &path, have_ended).await;
     });
 }
 
 /// Creates a rule set from YAML, as a dry run. Returns the answer of the kube-apiserver.
-async fn dry_run(cluster: &crate::harness::TestCluster, yaml: &str) -> crate::harness::ApiAnswer {
+async fn dry_run(cluster: &crate::harness::Cluster, yaml: &str) -> crate::harness::ApiAnswer {
     let path = format!("{}?dryRun=All", RULE_SET.path(None));
-    let body = yaml.to_owned();
-    cluster
-        .admin
-        .send(Method::POST, &path, "application/yaml", body)
-        .await
+    let (kind, body) = ("application/yaml", yaml.to_owned());
+    cluster.admin.send(Method::POST, &path, kind, body).await
 }
 
 /// Returns the paths and the contents of the files in a folder of fixtures.

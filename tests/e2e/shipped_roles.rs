@@ -7,24 +7,10 @@
 //! finds this refusal in the audit log of the kube-apiserver.
 
 use crate::harness::{
-    ControlPlane, Kind, RULE_SET, ServerProcess, apart, credentials, eventually, ok_if, rule_set,
-    text,
+    ACCOUNT, API_SERVICE, Cluster, POD, RULE_SET, ServerProcess, apart, eventually, ok_if,
+    rule_set, text,
 };
-use crate::installation::Cluster;
 use serde_json::{Value, json};
-use std::path::PathBuf;
-
-/// The user name of the server's ServiceAccount.
-const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
-
-/// The target of the test's rule set. The target of a rule set is the resource that the server
-/// watches for it. The server has no right to read Pods. So the server must write an error to the
-/// status of the rule set, and needs the right to write this status.
-const POD: Kind = Kind {
-    api_version: "v1",
-    kind: "Pod",
-    plural: "pods",
-};
 
 /// API path of roles and bindings.
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -89,123 +75,71 @@ fn rights(manifests: &[Value]) -> Vec<Right> {
     let mut rights = Vec::new();
     let own = |it: &&Value| text(it, "/metadata/name").starts_with("ifo-apiserver");
     for object in manifests.iter().filter(own) {
-        let path = |plural: &str| match object["metadata"]["namespace"].as_str() {
-            Some(namespace) => format!(
-                "{ROLES}/namespaces/{namespace}/{plural}/{}",
-                text(object, "/metadata/name")
-            ),
-            None => format!("{ROLES}/{plural}/{}", text(object, "/metadata/name")),
-        };
-        let plural = match text(object, "/kind") {
-            "ClusterRole" => "clusterroles",
-            "Role" => "roles",
-            "ClusterRoleBinding" if text(object, "/roleRef/name").starts_with("system:") => {
-                let rule = json!({
-                    "apiGroups": ["authentication.k8s.io", "authorization.k8s.io"],
-                    "resources": ["tokenreviews", "subjectaccessreviews"], "verbs": ["create"],
-                });
-                let path = path("clusterrolebindings");
-                rights.push(Right {
-                    path,
-                    rest: None,
-                    rule,
-                });
-                continue;
-            }
-            "RoleBinding" if text(object, "/roleRef/name").starts_with("extension-") => {
-                let rule = json!({
-                    "apiGroups": [""], "resources": ["configmaps"],
-                    "verbs": ["get", "list", "watch"],
-                });
-                let path = path("rolebindings");
-                rights.push(Right {
-                    path,
-                    rest: None,
-                    rule,
-                });
-                continue;
-            }
+        let namespace = object["metadata"]["namespace"].as_str();
+        let folder = namespace.map_or_else(String::new, |it| format!("namespaces/{it}/"));
+        let name = text(object, "/metadata/name");
+        let plural = format!("{}s", text(object, "/kind").to_lowercase());
+        let path = format!("{ROLES}/{folder}{plural}/{name}");
+        let rule = match (text(object, "/kind"), text(object, "/roleRef/name")) {
+            ("ClusterRole" | "Role", _) => None,
+            ("ClusterRoleBinding", role) if role.starts_with("system:") => Some(json!({
+                "apiGroups": ["authentication.k8s.io", "authorization.k8s.io"],
+                "resources": ["tokenreviews", "subjectaccessreviews"], "verbs": ["create"],
+            })),
+            ("RoleBinding", role) if role.starts_with("extension-") => Some(json!({
+                "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"],
+            })),
             _ => continue,
         };
+        if let Some(rule) = rule {
+            let rest = None;
+            rights.push(Right { path, rest, rule });
+            continue;
+        }
         let rules = object["rules"].as_array().expect("a role has rules");
         for (at, rule) in rules.iter().enumerate() {
             let mut rest = rules.clone();
             rest.remove(at);
-            let rest = Some(rest);
-            let (path, rule) = (path(plural), rule.clone());
-            rights.push(Right { path, rest, rule });
+            rights.push(Right {
+                path: path.clone(),
+                rest: Some(rest),
+                rule: rule.clone(),
+            });
         }
     }
     rights
 }
 
-/// A cluster in which the server is installed in persistence mode: the leader writes operations as
-/// custom resources.
-struct Installation<'a> {
-    cluster: Cluster<'a>,
-    control_plane: &'a ControlPlane,
-    deployment: Value,
-    api_service: Value,
+/// Deletes the state of earlier replicas: their Lease, their CA, and their changes of the APIService.
+/// Creates the rule set of the test again. Its target are Pods, which the server may not read. So the
+/// server must write an error to its status, and needs the right to write this status.
+async fn reset(cluster: &Cluster, api_service: &Value) {
+    let admin = &cluster.admin;
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
+    let rights = RULE_SET.one(None, "rights");
+    for path in [lease, &rights] {
+        let deleted = admin.delete(path).await;
+        assert!([200, 404].contains(&deleted.code), "{deleted:?}");
+    }
+    let secret = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
+    admin.merge(secret, &json!({"data": null})).await.ok();
+    let (api_services, _) = API_SERVICE.rsplit_once('/').expect("a path");
+    admin.delete(API_SERVICE).await.ok();
+    admin.post(api_services, api_service).await.ok();
+    let rules = [("Starting", "object.status.phase == 'Pending'")];
+    let new = rule_set("rights", &POD, &rules);
+    cluster.create(&RULE_SET, None, &new).await;
 }
 
-impl Installation<'_> {
-    /// Deletes the state of earlier replicas: their Lease, their CA, and their changes of the
-    /// APIService. Creates the rule set of the test again.
-    async fn reset(&self) {
-        let admin = &self.cluster.admin;
-        let lease = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
-        let deleted = admin.delete(lease).await;
-        assert!([200, 404].contains(&deleted.code), "{deleted:?}");
-        let secret = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
-        admin.merge(secret, &json!({"data": null})).await.ok();
-        let api_services = "/apis/apiregistration.k8s.io/v1/apiservices";
-        let name = text(&self.api_service, "/metadata/name");
-        admin.delete(&format!("{api_services}/{name}")).await.ok();
-        admin.post(api_services, &self.api_service).await.ok();
-        // The rule set is new, so the new replicas must write its status.
-        let rule_sets = RULE_SET.path(None);
-        let deleted = admin.delete(&format!("{rule_sets}/rights")).await;
-        assert!([200, 404].contains(&deleted.code), "{deleted:?}");
-        let rules = [("Starting", "object.status.phase == 'Pending'")];
-        let new = rule_set("rights", &POD, &rules);
-        admin.post(&rule_sets, &new).await.ok();
+/// Starts two replicas. Does not wait until they are ready, because a replica that lacks a right may
+/// never become ready.
+async fn replicas(cluster: &Cluster, deployment: &Value, attempt: usize) -> Vec<ServerProcess> {
+    let mut replicas = Vec::new();
+    for replica in ["a", "b"] {
+        let folder = format!("rights-{attempt}-{replica}");
+        replicas.push(cluster.start_unready(&folder, deployment).await);
     }
-
-    /// Starts two replicas. Does not wait until they are ready, because a replica that lacks a
-    /// right may never become ready. If the caller drops the returned values, the processes end.
-    async fn replicas(&self, attempt: usize) -> Vec<ServerProcess> {
-        let mut replicas = Vec::new();
-        for replica in ["a", "b"] {
-            let dir = self.folder(attempt, replica);
-            std::fs::create_dir_all(&dir).expect("the folder of the control plane is writable");
-            let kubeconfig = dir.join("kubeconfig");
-            let account = ("ifo-system", "ifo-apiserver");
-            let url = &self.control_plane.addresses.apiserver_url;
-            let admin = &self.cluster.admin;
-            credentials(self.control_plane, url, admin, account, &kubeconfig).await;
-            replicas.push(ServerProcess::start_unready(
-                &dir,
-                &self.deployment,
-                &kubeconfig,
-            ));
-        }
-        replicas
-    }
-
-    fn folder(&self, attempt: usize, replica: &str) -> PathBuf {
-        let dir = &self.control_plane.addresses.dir;
-        dir.join(format!("rights-{attempt}-{replica}"))
-    }
-
-    /// Returns the events of the audit log after the first `skipped` lines.
-    fn events(&self, skipped: usize) -> Vec<Value> {
-        let log = std::fs::read_to_string(&self.control_plane.addresses.audit_log);
-        let log = log.expect("the control plane keeps an audit log");
-        let lines = log.lines().skip(skipped);
-        lines
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
-    }
+    replicas
 }
 
 /// Returns true if the event is a refused request of the server's ServiceAccount. Requests for Pods
@@ -218,67 +152,48 @@ fn is_unexpected_refusal(event: &Value) -> bool {
 
 #[test]
 fn the_server_needs_each_rule_of_its_roles_and_no_more_rights() {
-    apart("rights", async |control_plane| {
-        let cluster = Cluster::of(control_plane).await;
-        for folder in [
-            "deploy/crd",
-            "deploy/crd-persistence",
-            "deploy/persistence",
-            "apiservice",
-        ] {
-            cluster.kubectl_on_folder("apply", folder).await;
-        }
-        let path = "/apis/apps/v1/namespaces/ifo-system/deployments/ifo-apiserver";
-        let deployment = cluster.admin.get(path).await.ok();
-        let rights = rights(&cluster.rendered("deploy/persistence").await);
+    apart("rights", async |cluster| {
+        let crds = ["deploy/crd", "deploy/crd-persistence"];
+        cluster.apply_folders(&crds).await;
+        cluster
+            .apply_folders(&["deploy/persistence", "apiservice"])
+            .await;
+        let deployment = cluster.deployment().await;
+        let rights = rights(&cluster.kustomize("deploy/persistence").await);
         assert!(rights.len() > 15, "{} rights", rights.len());
-        let mut api_service = cluster.rendered("apiservice").await;
-        let installation = Installation {
-            cluster,
-            control_plane,
-            deployment,
-            api_service: api_service.remove(0),
-        };
+        let api_service = cluster.kustomize("apiservice").await.remove(0);
 
         // With all rights, both replicas must become ready. The kube-apiserver may refuse only
         // requests for Pods.
-        installation.reset().await;
-        let mut replicas = installation.replicas(0).await;
-        for replica in &mut replicas {
+        reset(cluster, &api_service).await;
+        let mut all = replicas(cluster, &deployment, 0).await;
+        for replica in &mut all {
             replica.until_ready().await;
         }
-        let refusals: Vec<Value> = installation
-            .events(0)
-            .into_iter()
-            .filter(is_unexpected_refusal)
-            .collect();
+        let mut refusals = cluster.audit_log(0);
+        refusals.retain(is_unexpected_refusal);
         assert!(refusals.is_empty(), "{refusals:#?}");
-        drop(replicas);
+        drop(all);
 
         for (number, right) in rights.iter().enumerate() {
-            let admin = &installation.cluster.admin;
+            let admin = &cluster.admin;
             let shipped = admin.get(&right.path).await.ok();
             match &right.rest {
                 Some(rest) => admin.merge(&right.path, &json!({"rules": rest})).await.ok(),
                 None => admin.delete(&right.path).await.ok(),
             };
-            installation.reset().await;
-            let skipped = installation.events(0).len();
-            let replicas = installation.replicas(number + 1).await;
+            reset(cluster, &api_service).await;
+            let skipped = cluster.audit_log(0).len();
+            let replicas = replicas(cluster, &deployment, number + 1).await;
             let what = format!(
                 "the kube-apiserver refuses a request that the rule {} of {} would allow",
                 right.rule, right.path
             );
             eventually(&what, async || {
-                let events = installation.events(skipped);
+                let events = cluster.audit_log(skipped);
                 let needed = events.iter().any(|event| right.was_needed_in(event));
-                ok_if(
-                    needed,
-                    events
-                        .iter()
-                        .filter(|event| is_unexpected_refusal(event))
-                        .count(),
-                )
+                let refused = events.iter().filter(|event| is_unexpected_refusal(event));
+                ok_if(needed, refused.count())
             })
             .await;
             drop(replicas);

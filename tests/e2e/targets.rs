@@ -1,10 +1,8 @@
 //! Tests of targets. A target is a resource that the server watches because a rule set names it.
-//! The CRD of a target can be missing, installed later, or removed. The server can also lack the
-//! right to read the target.
+//! The CRD of a target can be missing and installed later. The server can also lack the right to read
+//! the target.
 
-use crate::harness::{
-    CRD, Kind, RULE_SET, TestCluster, condition, crd, eventually, ok_if, rule_set, shared, text,
-};
+use crate::harness::{CRD, Cluster, Kind, RULE_SET, condition, crd, is, rule_set, shared, text};
 use serde_json::{Value, json};
 
 /// A kind that `deploy/targets-default` allows the server to read. No other test installs it.
@@ -14,88 +12,62 @@ const CLONE: Kind = Kind {
     plural: "virtualmachineclones",
 };
 /// A kind that the server is not allowed to read.
-const WIDGET: Kind = Kind {
-    api_version: "e2e.example.com/v1",
-    kind: "Widget",
-    plural: "widgets",
-};
+const WIDGET: Kind = Kind::new("e2e.example.com/v1", "Widget", "widgets");
 
-/// Returns a rule set that detects the operation `Running`.
-fn running(name: &str, target: &Kind) -> Value {
-    rule_set(
-        name,
-        target,
-        &[("Running", "object.status.phase == 'Running'")],
-    )
+/// Creates a namespace and a rule set for a target. Returns the namespace, which is the name of the rule
+/// set.
+async fn with_rule_set(cluster: &Cluster, target: &Kind) -> &'static str {
+    let namespace = cluster.new_namespace("target").await;
+    let running = [("Running", "object.status.phase == 'Running'")];
+    let rules = rule_set(namespace, target, &running);
+    cluster.create(&RULE_SET, None, &rules).await;
+    namespace
 }
 
-/// Creates an object on which the rule set of [`running`] detects `Running`. Repeats the request
-/// until the kube-apiserver serves the kind of the object.
-async fn create_running(cluster: &TestCluster, kind: &Kind, namespace: &str, name: &str) {
-    let object = json!({
-        "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name},
-        "status": {"phase": "Running"},
-    });
-    let path = kind.path(Some(namespace));
-    eventually(&format!("{} can be created", kind.kind), async || {
-        let answer = cluster.admin.post(&path, &object).await;
-        ok_if(answer.code == 201, answer)
-    })
-    .await;
+/// Waits until the rule set works and no longer has the condition `failure`. Then lets it detect an
+/// operation.
+async fn until_it_works(cluster: &Cluster, target: &Kind, namespace: &str, failure: &str) {
+    let ready = cluster.until_rule_set(namespace, "Ready", "True").await;
+    assert_eq!(condition(&ready, failure), &Value::Null, "{ready}");
+    assert_eq!(ready["status"]["watchActive"], true);
+    let object = target.object("a", json!({"status": {"phase": "Running"}}));
+    let path = target.path(Some(namespace));
+    cluster.admin.create_when_served(&path, &object).await;
+    let running = [("a", "Running")];
+    cluster.until_operations(namespace, &running).await;
 }
 
 #[test]
 fn a_target_installed_later_is_watched_automatically() {
     shared(async |cluster| {
-        let namespace = cluster.namespace("later").await;
-        cluster
-            .create(&RULE_SET, None, &running(namespace, &CLONE))
-            .await;
+        let namespace = with_rule_set(cluster, &CLONE).await;
         let waiting = cluster
-            .rule_set_until(namespace, "NotInstalled", |it| {
-                condition(it, "NotInstalled")["status"] == "True"
-            })
+            .until_rule_set(namespace, "NotInstalled", "True")
             .await;
         let message = text(condition(&waiting, "NotInstalled"), "/message");
         assert!(message.contains("clone.kubevirt.io"), "{message}");
-        assert_eq!(condition(&waiting, "Ready")["reason"], "NotInstalled");
-        assert_eq!(condition(&waiting, "Validated")["status"], "True");
-
+        assert!(is(&waiting, "Ready", "NotInstalled"), "{waiting}");
+        assert!(is(&waiting, "Validated", "True"), "{waiting}");
         cluster.create(&CRD, None, &crd(&CLONE, "Namespaced")).await;
-        let active = cluster
-            .rule_set_until(namespace, "Ready", |it| {
-                condition(it, "Ready")["status"] == "True"
-            })
-            .await;
-        assert_eq!(condition(&active, "NotInstalled"), &Value::Null, "{active}");
-        assert_eq!(active["status"]["watchActive"], true);
-        create_running(cluster, &CLONE, namespace, "a").await;
-        cluster
-            .until_operations(namespace, &[("a", "Running")])
-            .await;
+        until_it_works(cluster, &CLONE, namespace, "NotInstalled").await;
     });
 }
 
 #[test]
 fn a_forbidden_watch_names_the_missing_right_and_recovers_when_granted() {
     shared(async |cluster| {
-        let namespace = cluster.namespace("forbidden").await;
         cluster
             .create(&CRD, None, &crd(&WIDGET, "Namespaced"))
             .await;
-        cluster
-            .create(&RULE_SET, None, &running(namespace, &WIDGET))
-            .await;
+        let namespace = with_rule_set(cluster, &WIDGET).await;
         let failed = cluster
-            .rule_set_until(namespace, "WatchFailed", |it| {
-                condition(it, "WatchFailed")["status"] == "True"
-            })
+            .until_rule_set(namespace, "WatchFailed", "True")
             .await;
         let message = text(condition(&failed, "WatchFailed"), "/message");
         for part in ["widgets", "e2e.example.com", "watch", "cluster scope"] {
             assert!(message.contains(part), "{part}: {message}");
         }
-        assert_eq!(condition(&failed, "Ready")["status"], "False", "{failed}");
+        assert!(is(&failed, "Ready", "False"), "{failed}");
         assert_ne!(failed["status"]["watchActive"], true, "{failed}");
 
         // The message contains the commands that grant the missing right.
@@ -103,21 +75,9 @@ fn a_forbidden_watch_names_the_missing_right_and_recovers_when_granted() {
             .split_once("or run: ")
             .expect("the message must contain commands");
         for command in commands.split(" && ") {
-            let args: Vec<&str> = command.split_whitespace().skip(1).collect();
-            cluster
-                .kubectl(&args)
-                .await
-                .expect("the commands in the message must work");
+            let line = command.strip_prefix("kubectl ").expect("it is kubectl");
+            cluster.kubectl(line).await;
         }
-        let ready = cluster
-            .rule_set_until(namespace, "Ready", |it| {
-                condition(it, "Ready")["status"] == "True"
-            })
-            .await;
-        assert_eq!(condition(&ready, "WatchFailed"), &Value::Null, "{ready}");
-        create_running(cluster, &WIDGET, namespace, "a").await;
-        cluster
-            .until_operations(namespace, &[("a", "Running")])
-            .await;
+        until_it_works(cluster, &WIDGET, namespace, "WatchFailed").await;
     });
 }

@@ -1,9 +1,8 @@
-//! Watches over WebSocket through `kubectl proxy`, with clients that dashboards and scripts use: a
-//! browser (Chromium) and the Python package websocket-client. If this machine does not have a
-//! client, its test is skipped with a message, also in CI. `apt-get install chromium` and
-//! `pip install websocket-client` install the clients. `IFO_PYTHON` can name another Python.
+//! A watch over WebSocket through `kubectl proxy`, with a browser (Chromium), as dashboards do. If this
+//! machine does not have a browser, the test is skipped with a message, also in CI.
+//! `apt-get install chromium` installs it.
 
-use crate::harness::{OPERATION, TestCluster, eventually, migrating, print_skipped, shared};
+use crate::harness::{Cluster, OPERATION, print_skipped, shared};
 use serde_json::Value;
 use std::process::Stdio;
 use tokio::process::Command;
@@ -18,9 +17,9 @@ fn a_browser_watches_operations_through_kubectl_proxy() {
             print_skipped("the test with a browser", "Chromium is not installed");
             return;
         };
-        let namespace = namespace_with_operation(cluster, "browser").await;
+        let (namespace, _) = cluster.migrations("browser", &["a"]).await;
         let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/websocket_clients");
-        let (_proxy, address) = proxy(cluster, &["--www", pages]).await;
+        let (_proxy, address) = proxy(cluster, &format!("--www {pages}")).await;
         let options: String = form_urlencoded::Serializer::new(String::new())
             .append_pair("namespace", namespace)
             .append_pair("watch", &watch_path(namespace))
@@ -45,15 +44,7 @@ fn a_browser_watches_operations_through_kubectl_proxy() {
             .spawn()
             .expect("the browser can be started");
         let path = format!("/api/v1/namespaces/{namespace}/configmaps/browser");
-        let stored = eventually("the browser stores the end of its watch", async || {
-            let answer = cluster.admin.get(&path).await;
-            if answer.code == 200 {
-                Ok(answer.body)
-            } else {
-                Err(answer.text)
-            }
-        })
-        .await;
+        let stored = cluster.admin.until_code(&path, 200).await;
         let data = &stored["data"];
         assert_eq!(data["opened"], "true", "{data}");
         assert_eq!(data["end"], "1000 true");
@@ -61,51 +52,6 @@ fn a_browser_watches_operations_through_kubectl_proxy() {
         let messages = data["events"].as_str().expect("the events are a text");
         check(&serde_json::from_str(messages).expect("the page stores JSON"));
     });
-}
-
-#[test]
-fn a_python_client_watches_operations_through_kubectl_proxy() {
-    shared(async |cluster| {
-        let python = std::env::var("IFO_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-        if !succeeds(
-            &python,
-            &["-c", "import websocket; websocket.create_connection"],
-        )
-        .await
-        {
-            let why = "the package websocket-client is not installed";
-            print_skipped("the test with a Python client", why);
-            return;
-        }
-        let namespace = namespace_with_operation(cluster, "python").await;
-        let (_proxy, address) = proxy(cluster, &[]).await;
-        let script = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/e2e/websocket_clients/watch.py"
-        );
-        let output = Command::new(python)
-            .args([script, &address, &watch_path(namespace)])
-            .output()
-            .await
-            .expect("Python can be started");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
-        let result: Value = serde_json::from_slice(&output.stdout).expect("the script prints JSON");
-        assert_eq!(result["end"], 1000);
-        assert_eq!(result["subprotocol"], "base64.binary.k8s.io");
-        check(&result["events"]);
-    });
-}
-
-/// Creates a namespace with one operation in flight, on the VirtualMachine `a`.
-async fn namespace_with_operation(cluster: &TestCluster, prefix: &str) -> &'static str {
-    let namespace = cluster.namespace(prefix).await;
-    cluster.ready_rule_set(&migrating(namespace)).await;
-    cluster.machine(namespace, "a", "Migrating").await;
-    cluster
-        .until_operations(namespace, &[("a", "Migrating")])
-        .await;
-    namespace
 }
 
 fn watch_path(namespace: &str) -> String {
@@ -117,8 +63,8 @@ fn watch_path(namespace: &str) -> String {
 }
 
 /// Starts `kubectl proxy` on a free port. Returns its address.
-async fn proxy(cluster: &TestCluster, args: &[&str]) -> (crate::harness::Lines, String) {
-    let mut lines = cluster.kubectl_watch(&[&["proxy", "--port=0"], args].concat());
+async fn proxy(cluster: &Cluster, args: &str) -> (crate::harness::Lines, String) {
+    let mut lines = cluster.kubectl_watch(&format!("proxy --port=0 {args}"));
     let address = lines.until("the address of the proxy", |lines| {
         let (_, address) = lines.first()?.split_once("Starting to serve on ")?;
         Some(address.trim().to_owned())
@@ -147,16 +93,12 @@ fn check(messages: &Value) {
 
 async fn first_installed(programs: &[&'static str]) -> Option<&'static str> {
     for program in programs {
-        if succeeds(program, &["--version"]).await {
+        let mut command = Command::new(program);
+        command.arg("--version").stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        if command.status().await.is_ok_and(|status| status.success()) {
             return Some(program);
         }
     }
     None
-}
-
-async fn succeeds(program: &str, args: &[&str]) -> bool {
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().await.is_ok_and(|status| status.success())
 }

@@ -157,9 +157,13 @@ async fn silent_connections_are_closed() {
 /// frames.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
+const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
+const CONTINUATION: u8 = 9;
 
-const END_STREAM_AND_END_HEADERS: u8 = 0x5;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const END_STREAM_AND_END_HEADERS: u8 = END_STREAM | END_HEADERS;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -171,7 +175,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 fn headers_frame(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    frame(1, flags, stream, payload)
+    frame(HEADERS, flags, stream, payload)
 }
 
 fn reset(stream: u32) -> Vec<u8> {
@@ -197,21 +201,57 @@ pub fn token(demo: &Demo) -> String {
 /// Returns the headers of a GET request in HPACK encoding, without the dynamic table and without
 /// Huffman codes (RFC 7541, 6.2.2).
 fn request_headers(demo: &Demo, path: &str) -> Vec<u8> {
-    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    [
+        headers_without_user(path),
+        // 0 means that the name of the header follows as text.
+        vec![0x00],
+        literal("authorization"),
+        literal(&format!("Bearer {}", token(demo))),
+    ]
+    .concat()
+}
+
+/// Returns the headers of a GET request without credentials.
+fn headers_without_user(path: &str) -> Vec<u8> {
     [
         // The headers `:method: GET` and `:scheme: https`, and the name `:path`. Each byte is an
         // index of the static table.
         vec![0x82, 0x87, 0x04],
-        text(path),
+        literal(path),
         // The name `:authority`, as an index of the static table.
         vec![0x01],
-        text("localhost"),
-        // 0 means that the name of the header follows as text.
-        vec![0x00],
-        text("authorization"),
-        text(&format!("Bearer {}", token(demo))),
+        literal("localhost"),
     ]
     .concat()
+}
+
+/// Encodes a text with its length. A length of 127 or more has several bytes (RFC 7541, 5).
+fn literal(text: &str) -> Vec<u8> {
+    let mut encoded = vec![u8::try_from(text.len().min(127)).unwrap()];
+    if let Some(mut rest) = text.len().checked_sub(127) {
+        while rest >= 128 {
+            encoded.push(u8::try_from(rest % 128 + 128).unwrap());
+            rest /= 128;
+        }
+        encoded.push(u8::try_from(rest).unwrap());
+    }
+    encoded.extend(text.as_bytes());
+    encoded
+}
+
+/// Returns the frames of a request. A frame has at most 16 KiB.
+fn request_frames(stream: u32, headers: &[u8]) -> Vec<u8> {
+    let mut parts = headers.chunks(16 << 10).peekable();
+    let mut frames = Vec::new();
+    let (mut kind, mut flags) = (HEADERS, END_STREAM);
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            flags |= END_HEADERS;
+        }
+        frames.extend(frame(kind, flags, stream, part));
+        (kind, flags) = (CONTINUATION, 0);
+    }
+    frames
 }
 
 /// Returns the first `count` stream numbers that an HTTP/2 client may use. A client may use only
@@ -281,7 +321,6 @@ async fn unread_watches_cost_little_and_end_when_reset() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_headers_are_aborted() {
-    const CONTINUATION: u8 = 9;
     let demo = Demo::start(&[]).await;
     // The header `a: b`, 3,000 times. Its encoding is a literal that is never indexed (RFC 7541,
     // 6.2.3).
@@ -362,5 +401,44 @@ async fn a_client_without_a_window_and_with_a_huge_header_table_costs_little() {
         )
         .await;
     }
+    assert_others_are_served(&demo).await;
+}
+
+/// Each request has about 60 KB. The client does not read the bodies of the answers, and cancels the
+/// requests at the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_long_requests_cost_little() {
+    // The value 0 for SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113, 6.5.2).
+    const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
+    let demo = Demo::start(&[]).await;
+    assert_others_are_served(&demo).await;
+    let values: Vec<String> = (0..10_000).map(|value| format!("v{value}")).collect();
+    let values = values.join(",");
+    let selected = |options: &str, number: u32| {
+        let path = format!("{OPERATIONS}?{options}labelSelector=k%20in%20({values},n{number})");
+        request_headers(&demo, &path)
+    };
+    // The JSON of the answer to the first request contains each `&` in an escaped form of six bytes.
+    let forbidden = headers_without_user(&format!("/apis/g/v1/{}", "&".repeat(60_000)));
+    let requests: [&dyn Fn(u32) -> Vec<u8>; 3] = [
+        &|_| forbidden.clone(),
+        &|number| selected("", number),
+        &|number| selected("watch=1&", number),
+    ];
+    for headers in requests {
+        let mut stream = tls(&demo, b"h2").await;
+        let preface = [&PREFACE[..24], &frame(SETTINGS, 0, 0, &NO_WINDOW)].concat();
+        stream.write_all(&preface).await.unwrap();
+        for number in streams(400) {
+            let frames = request_frames(number, &headers(number));
+            stream.write_all(&frames).await.unwrap();
+        }
+        stream.flush().await.unwrap();
+        assert_others_are_served(&demo).await;
+        let closed: Vec<u8> = streams(400).flat_map(reset).collect();
+        stream.write_all(&closed).await.unwrap();
+        stream.flush().await.unwrap();
+    }
+    wait_for_watch_count(&demo, |watchers| watchers == 0).await;
     assert_others_are_served(&demo).await;
 }

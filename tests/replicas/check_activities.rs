@@ -3,7 +3,7 @@
 //! operations is in flight.
 
 use crate::compare_replicas::list;
-use crate::harness::{Kind, OPERATION, condition, eventually, ok_if, text};
+use crate::harness::{ACTIVITY, OPERATION, eventually, is, items, ok_if, text};
 use crate::list_clients::read;
 use crate::load_balancer::Endpoints;
 use crate::report::Report;
@@ -17,14 +17,8 @@ pub const ACTIVITIES: &str = "lists of activities that were compared with operat
 /// Pause between two comparisons.
 const PAUSE: Duration = Duration::from_millis(100);
 
-const ACTIVITY: Kind = Kind {
-    api_version: "live.ifo.kubevirt.io/v1alpha1",
-    kind: "Activity",
-    plural: "activities",
-};
-
-fn items(list: &Value) -> &[Value] {
-    list["items"].as_array().map_or(&[], Vec::as_slice)
+fn is_in_flight(operation: &Value) -> bool {
+    operation["status"]["phase"] == "Active" && operation["status"]["state"] != "Held"
 }
 
 /// Returns true if the activity counts the operation, which is in flight and not on hold.
@@ -41,12 +35,10 @@ fn counts(activity: &Value, operation: &Value) -> bool {
 
 /// Returns the first activity that is idle although one of its operations is in flight.
 fn contradiction(operations: &Value, activities: &Value) -> Option<String> {
-    let in_flight = items(operations)
-        .iter()
-        .filter(|it| it["status"]["phase"] == "Active" && it["status"]["state"] != "Held");
+    let in_flight = items(operations).iter().filter(|it| is_in_flight(it));
     let mut pairs = items(activities)
         .iter()
-        .filter(|activity| condition(activity, "Idle")["status"] == "True")
+        .filter(|activity| is(activity, "Idle", "True"))
         .flat_map(|activity| {
             in_flight
                 .clone()
@@ -87,16 +79,14 @@ pub async fn wait_until_equal(endpoints: &Endpoints) {
         let chosen = endpoints.any_undisturbed().ok_or("no replica")?;
         let caller = &chosen.endpoint.caller.0;
         let operations = read(caller, &OPERATION.path(None)).await?.body;
-        let path = format!("{}/cluster", ACTIVITY.path(Some("ifo-system")));
+        let path = ACTIVITY.one(Some("ifo-system"), "cluster");
         let activity = read(caller, &path).await?.body;
         let counted = items(&operations)
             .iter()
-            .filter(|it| it["status"]["phase"] == "Active" && it["status"]["state"] != "Held")
+            .filter(|it| is_in_flight(it))
             .count();
-        ok_if(
-            activity["status"]["operations"] == counted,
-            &activity["status"],
-        )
+        let status = &activity["status"];
+        ok_if(status["operations"] == counted, status)
     })
     .await;
 }

@@ -3,7 +3,7 @@
 //! the operations. The leader must create and delete each custom resource at most once.
 
 use crate::cluster::Replicas;
-use crate::harness::{Kind, OPERATION, eventually, ok_if, text};
+use crate::harness::{ACCOUNT, Kind, OPERATION, eventually, items, ok_if, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,18 +21,10 @@ type Operations = BTreeSet<[String; 3]>;
 /// write of a killed leader arrives late, the new leader corrects the custom resource after 65 s.
 pub async fn wait_until_equal(replicas: &Replicas<'_>) {
     eventually("the custom resources equal the operations", async || {
-        let live = list(
-            replicas,
-            OPERATION,
-            ["/metadata/uid", "/metadata/creationTimestamp"],
-        );
-        let live = live.await?;
-        let records = list(
-            replicas,
-            CUSTOM_RESOURCE,
-            ["/status/liveUID", "/status/started"],
-        );
-        let records = records.await?;
+        let live = ["/metadata/uid", "/metadata/creationTimestamp"];
+        let live = list(replicas, OPERATION, live).await?;
+        let records = ["/status/liveUID", "/status/started"];
+        let records = list(replicas, CUSTOM_RESOURCE, records).await?;
         let missing: Vec<_> = live.difference(&records).collect();
         let extra: Vec<_> = records.difference(&live).collect();
         ok_if(
@@ -50,25 +42,21 @@ async fn list(
 ) -> Result<Operations, String> {
     let answer = replicas.admin.try_get(&kind.path(None)).await?;
     ok_if(answer.code == 200, &answer)?;
-    let items = answer.body["items"].as_array().cloned().unwrap_or_default();
     let fields = |it: &Value| [uid, start, "/status/phase"].map(|field| text(it, field).to_owned());
-    Ok(items.iter().map(fields).collect())
+    Ok(items(&answer.body).iter().map(fields).collect())
 }
 
 /// Fails if the audit log shows that the server created or deleted a custom resource more than
 /// once.
 pub fn assert_written_once(replicas: &Replicas<'_>) {
-    let log = &replicas.control_plane.addresses.audit_log;
-    let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
     let mut writes: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for line in log.lines() {
-        let event: Value = serde_json::from_str(line).unwrap_or_default();
+    for event in replicas.cluster.audit_log(0) {
         let field = |pointer: &str| text(&event, pointer).to_owned();
         let succeeded = event["responseStatus"]["code"].as_u64() < Some(300);
         let (verb, name) = (field("/verb"), field("/objectRef/name"));
         let ours = field("/objectRef/apiGroup") == "ifo.kubevirt.io"
             && field("/objectRef/resource") == CUSTOM_RESOURCE.plural
-            && field("/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver";
+            && field("/user/username") == ACCOUNT;
         if ours && succeeded && matches!(&*verb, "create" | "delete") {
             *writes.entry((verb, name)).or_default() += 1;
         }

@@ -3,27 +3,20 @@
 
 use crate::harness::relay::Relay;
 use crate::harness::{
-    Caller, ControlPlane, Installed, OPERATION, ServerProcess, administrator, credentials,
-    eventually, front_proxy, install, ok_if, register, text,
+    API_SERVICE, Caller, Cluster, OPERATION, ServerProcess, eventually, is, ok_if, text,
 };
 use crate::load_balancer::{self, Endpoint, Endpoints};
 use http::Method;
 use kube::Config;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// API path of the Lease. The replica that holds the Lease is the leader.
 pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
 
-/// API path of the APIService. It makes the kube-apiserver forward requests for operations to the
-/// replicas.
-const REGISTRATION: &str =
-    "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
-
 /// All replicas, behind the address of a load balancer.
 pub struct Replicas<'a> {
-    pub control_plane: &'a ControlPlane,
+    pub cluster: &'a Cluster,
     /// A client of the kube-apiserver. Its user is a member of system:masters.
     pub admin: Caller,
     pub endpoints: Endpoints,
@@ -42,14 +35,13 @@ pub struct Replica {
     pub server: ServerProcess,
     pub relay: Relay,
     pub endpoint: Arc<Endpoint>,
-    kubeconfig: PathBuf,
 }
 
 impl Replica {
     /// Starts the server again after its process has exited, as a kubelet restarts a container.
     /// Waits until the server is ready.
     pub async fn start_again(&mut self) {
-        self.server.start_again(&self.kubeconfig).await;
+        self.server.start_again().await;
         self.endpoint.recover();
     }
 }
@@ -58,25 +50,21 @@ impl<'a> Replicas<'a> {
     /// Installs the folders of manifests, and starts `count` replicas. `variables` are environment
     /// variables of the replicas.
     pub async fn start(
-        control_plane: &'a ControlPlane,
+        cluster: &'a Cluster,
         folders: &[&str],
         variables: &[(&str, &str)],
         count: usize,
     ) -> Self {
-        let (_, admin) = administrator(control_plane).await;
-        let Installed {
-            deployment,
-            registration,
-        } = install(control_plane, folders).await;
+        let installed = cluster.install(folders).await;
         let endpoints = Endpoints::default();
         let port = load_balancer::start(&endpoints).await;
-        register(control_plane, registration, port).await;
+        cluster.register(installed.registration, port).await;
         let mut replicas = Self {
-            control_plane,
-            admin,
+            cluster,
+            admin: cluster.admin.clone(),
             endpoints,
             all: Vec::new(),
-            deployment: with_variables(deployment, variables),
+            deployment: with_variables(installed.deployment, variables),
             started: 0,
         };
         for _ in 0..count {
@@ -90,17 +78,16 @@ impl<'a> Replicas<'a> {
     pub async fn add(&mut self) {
         let number = self.started;
         self.started += 1;
-        let addresses = &self.control_plane.addresses;
-        let dir = addresses.dir.join(format!("replica-{number}"));
-        std::fs::create_dir_all(&dir).expect("the folder of the run is writable");
-        let relay = Relay::start(&addresses.apiserver_url).await;
-        let kubeconfig = dir.join("kubeconfig");
-        let account = text(&self.deployment, "/spec/template/spec/serviceAccountName");
-        let account = (text(&self.deployment, "/metadata/namespace"), account);
-        let (control_plane, admin) = (self.control_plane, &self.admin);
-        credentials(control_plane, &relay.url, admin, account, &kubeconfig).await;
-        let server = ServerProcess::start(&dir, &self.deployment, &kubeconfig).await;
-        let caller = front_proxy(control_plane, as_administrator(server.stranger()));
+        let relay = Relay::start(&self.cluster.control_plane.addresses.apiserver_url).await;
+        let name = format!("replica-{number}");
+        let deployment = &self.deployment;
+        let mut server = self
+            .cluster
+            .start_behind(&relay.url, &name, deployment)
+            .await;
+        server.until_ready().await;
+        let caller = as_administrator(server.stranger());
+        let caller = self.cluster.front_proxy_of(caller);
         let endpoint = Endpoint::new(number, server.port(), caller, server.stranger());
         let endpoint = Arc::new(endpoint);
         self.endpoints.add(endpoint.clone());
@@ -108,7 +95,6 @@ impl<'a> Replicas<'a> {
             server,
             relay,
             endpoint,
-            kubeconfig,
         });
     }
 
@@ -149,29 +135,19 @@ impl<'a> Replicas<'a> {
         for replica in &self.all {
             replica.endpoint.recover();
         }
-        eventually("the registration is available", async || {
-            let found = self.admin.try_get(REGISTRATION).await?;
-            let conditions = found.body["status"]["conditions"].as_array();
-            let mut conditions = conditions.into_iter().flatten();
-            let available = |it: &Value| it["type"] == "Available" && it["status"] == "True";
-            ok_if(conditions.any(available), &found)
-        })
-        .await;
+        let available = |it: &Value| is(it, "Available", "True");
+        let what = "the registration is available";
+        self.admin.until_object(what, API_SERVICE, available).await;
         // The kube-apiserver may still have connections to a stopped replica. A request on such a
         // connection fails. After ten successful requests, the test assumes that the kube-apiserver
         // has closed these connections.
         for _ in 0..10 {
-            eventually("operations are served", async || {
-                let answer = self.admin.try_get(&OPERATION.path(None)).await?;
-                ok_if(answer.code == 200, answer)
-            })
-            .await;
+            self.admin.until_code(&OPERATION.path(None), 200).await;
         }
     }
 
     pub async fn delete_lease(&self) {
-        let answer = self.admin.delete(LEASE).await;
-        assert_eq!(answer.code, 200, "{}", answer.text);
+        self.admin.delete(LEASE).await.ok();
     }
 
     /// Changes the Lease. If another client writes the Lease at the same time, reads the Lease
@@ -191,12 +167,9 @@ impl<'a> Replicas<'a> {
     /// Returns the last log lines of each replica, including stopped replicas.
     pub fn logs(&self) -> String {
         let logs = (0..self.started).map(|number| {
-            let dir = self
-                .control_plane
-                .addresses
-                .dir
-                .join(format!("replica-{number}"));
-            format!("replica {number}: {}\n", crate::harness::tail(&dir))
+            let dir = &self.cluster.control_plane.addresses.dir;
+            let log = crate::harness::tail(&dir.join(format!("replica-{number}")));
+            format!("replica {number}: {log}\n")
         });
         logs.collect()
     }
@@ -226,15 +199,14 @@ pub fn garble(lease: &mut Value) {
 /// Adds the headers of the front proxy for a user who is an administrator. The kube-apiserver sends
 /// such headers with each forwarded request.
 fn as_administrator(mut config: Config) -> Config {
-    let header = |name: &'static str, value: &'static str| {
-        (
-            http::HeaderName::from_static(name),
-            http::HeaderValue::from_static(value),
-        )
-    };
-    config.headers.push(header("x-remote-user", "test"));
-    config
-        .headers
-        .push(header("x-remote-group", "system:masters"));
+    for (name, value) in [
+        ("x-remote-user", "test"),
+        ("x-remote-group", "system:masters"),
+    ] {
+        let name = http::HeaderName::from_static(name);
+        config
+            .headers
+            .push((name, http::HeaderValue::from_static(value)));
+    }
     config
 }

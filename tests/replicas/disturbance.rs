@@ -170,7 +170,10 @@ impl Disturbance {
                 replicas.edit_lease(steal).await;
             }
             RestartApiServer => {
-                let restarted = replicas.control_plane.command("restart kube-apiserver");
+                let restarted = replicas
+                    .cluster
+                    .control_plane
+                    .command("restart kube-apiserver");
                 restarted.await.expect("the kube-apiserver must restart");
             }
         }

@@ -4,8 +4,8 @@
 
 use crate::cluster::Replicas;
 use crate::harness::{
-    ApiAnswer, Caller, DEADLINE, OPERATION, RULE_SET, VM, condition, eventually, ok_if, rule_set,
-    text,
+    ApiAnswer, Caller, Cluster, DEADLINE, NAMESPACE as NAMESPACE_KIND, OPERATION, VM, eventually,
+    ok_if, rule_set, text,
 };
 use crate::operation_identity::identity;
 use crate::report::Report;
@@ -70,35 +70,22 @@ pub struct Load {
 
 impl Load {
     /// Creates the rule set, the namespaces and the steady VirtualMachines, and starts the load.
-    pub async fn start(admin: &Caller, seed: u64) -> Self {
-        let rules: Vec<(&str, String)> = STATUSES[..3]
-            .iter()
-            .map(|status| {
-                (
-                    *status,
-                    format!("object.status.printableStatus == '{status}'"),
-                )
+    pub async fn start(cluster: &Cluster, seed: u64) -> Self {
+        let rule = |status: &str| {
+            json!({
+                "operation": status,
+                "expression": format!("object.status.printableStatus == '{status}'"),
+                "message": "'step ' + string(object.status.step)",
             })
-            .collect();
-        let rules: Vec<(&str, &str)> = rules.iter().map(|(name, it)| (*name, &**it)).collect();
-        let mut set = rule_set("load", &VM, &rules);
-        for rule in set["spec"]["rules"].as_array_mut().into_iter().flatten() {
-            rule["message"] = json!("'step ' + string(object.status.step)");
-        }
-        admin.post(&RULE_SET.path(None), &set).await.ok();
-        eventually("the rule set is ready", async || {
-            let path = format!("{}/load", RULE_SET.path(None));
-            let found = admin.try_get(&path).await?;
-            let ready = condition(&found.body, "Ready")["status"] == "True";
-            ok_if(ready, &found)
-        })
-        .await;
+        };
+        let mut set = rule_set("load", &VM, &[]);
+        set["spec"]["rules"] = STATUSES[..3].iter().copied().map(rule).collect();
+        cluster.ready_rule_set(&set).await;
+        let admin = &cluster.admin;
         let machines = Machines::default();
         for namespace in NAMESPACES {
-            let object = json!({
-                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
-            });
-            admin.post("/api/v1/namespaces", &object).await.ok();
+            let object = NAMESPACE_KIND.object(namespace, json!({}));
+            cluster.create(&NAMESPACE_KIND, None, &object).await;
             for number in 0..STEADY {
                 let id = (namespace.to_owned(), format!("steady-{number}"));
                 set_status(admin, &machines, &id, Some(MIGRATING), 0).await;
@@ -247,7 +234,7 @@ async fn run(
         let namespace = NAMESPACES[random.usize(..NAMESPACES.len())].to_owned();
         let number = random.usize(..MACHINES + STEADY);
         if let Some(steady) = number.checked_sub(MACHINES) {
-            let path = format!("{}/steady-{steady}", VM.path(Some(&namespace)));
+            let path = VM.one(Some(&namespace), &format!("steady-{steady}"));
             let patch = json!({"status": {"step": step}});
             retry_until(&admin, Method::PATCH, &path, &patch, &[200]).await;
             continue;
@@ -287,10 +274,7 @@ async fn set_status(
     let content = json!({"printableStatus": status, "step": step});
     match (before, status) {
         (None, Some(_)) => {
-            let machine = json!({
-                "apiVersion": VM.api_version, "kind": VM.kind,
-                "metadata": {"name": id.1}, "status": content,
-            });
+            let machine = VM.object(&id.1, json!({"status": content}));
             // 409 is also a success: an earlier attempt has created the VirtualMachine, but its
             // answer was lost.
             retry_until(admin, Method::POST, &all, &machine, &[201, 409]).await;
@@ -346,32 +330,15 @@ async fn retry_until(
 pub async fn namespaces(admin: Caller, report: Arc<Report>, worker: usize) {
     for number in 0.. {
         let name = format!("passing-{worker}-{number}");
-        let namespace = json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
-        });
-        let path = format!("/api/v1/namespaces/{name}");
-        retry_until(
-            &admin,
-            Method::POST,
-            "/api/v1/namespaces",
-            &namespace,
-            &[201, 409],
-        )
-        .await;
-        let machine = json!({
-            "apiVersion": VM.api_version, "kind": VM.kind,
-            "metadata": {"name": "a"}, "status": {"printableStatus": MIGRATING, "step": 0},
-        });
+        let namespace = NAMESPACE_KIND.object(&name, json!({}));
+        let (namespaces, path) = (NAMESPACE_KIND.path(None), NAMESPACE_KIND.one(None, &name));
+        retry_until(&admin, Method::POST, &namespaces, &namespace, &[201, 409]).await;
+        let status = json!({"printableStatus": MIGRATING, "step": 0});
+        let machine = VM.object("a", json!({"status": status}));
         let machines = VM.path(Some(&name));
         retry_until(&admin, Method::POST, &machines, &machine, &[201, 409]).await;
-        retry_until(
-            &admin,
-            Method::DELETE,
-            &path,
-            &Value::Null,
-            &[200, 202, 404, 409],
-        )
-        .await;
+        let deleted = [200, 202, 404, 409];
+        retry_until(&admin, Method::DELETE, &path, &Value::Null, &deleted).await;
         let gone = retry_until(&admin, Method::GET, &path, &Value::Null, &[404]);
         match tokio::time::timeout(DEADLINE, gone).await {
             Ok(_) => report.count(NAMESPACE),

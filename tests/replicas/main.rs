@@ -45,7 +45,6 @@ mod load_balancer;
 mod moving_watches;
 mod operation_identity;
 mod report;
-mod usual_durations_of_operations;
 
 use cluster::Replicas;
 use disturbance::{CALM, Disturbance, PERSISTENCE_PLAN, parse_plan, plan};
@@ -67,7 +66,7 @@ static TURNS: Mutex<()> = Mutex::new(());
 #[test]
 fn clients_of_three_replicas_converge_after_every_disturbance() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-    apart("replicas", async |control_plane| {
+    apart("replicas", async |cluster| {
         let seed = seed();
         let count = env_number("IFO_DISTURBANCES").unwrap_or(6);
         let plan = match std::env::var("IFO_PLAN") {
@@ -77,7 +76,7 @@ fn clients_of_three_replicas_converge_after_every_disturbance() {
                 seed,
             ),
         };
-        let mut replicas = Replicas::start(control_plane, &MANIFEST_FOLDERS, &[], REPLICAS).await;
+        let mut replicas = Replicas::start(cluster, &MANIFEST_FOLDERS, &[], REPLICAS).await;
         run(&mut replicas, &plan, seed).await;
     });
 }
@@ -87,7 +86,7 @@ fn clients_of_three_replicas_converge_after_every_disturbance() {
 #[test]
 fn custom_resources_match_the_operations_and_are_written_once() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-    apart("replicas-persistence", async |control_plane| {
+    apart("replicas-persistence", async |cluster| {
         let folders = MANIFEST_FOLDERS.map(|folder| match folder {
             "deploy" => "deploy/persistence",
             other => other,
@@ -95,7 +94,7 @@ fn custom_resources_match_the_operations_and_are_written_once() {
         let folders = [&["deploy/crd-persistence"][..], &folders].concat();
         // The server deletes a custom resource when its operation has ended.
         let variables = [("RETAIN_COMPLETED_IFOS", "false")];
-        let mut replicas = Replicas::start(control_plane, &folders, &variables, REPLICAS).await;
+        let mut replicas = Replicas::start(cluster, &folders, &variables, REPLICAS).await;
         run(&mut replicas, &PERSISTENCE_PLAN, seed()).await;
         check_custom_resources::wait_until_equal(&replicas).await;
         check_custom_resources::assert_written_once(&replicas);
@@ -114,9 +113,9 @@ fn seed() -> u64 {
 /// clients have received.
 async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     let report = Arc::new(Report::default());
-    let mut load = Load::start(&replicas.admin, seed).await;
-    let mut streaming = ClientGo::start(replicas.control_plane, true);
-    let mut listing = ClientGo::start(replicas.control_plane, false);
+    let mut load = Load::start(replicas.cluster, seed).await;
+    let mut streaming = ClientGo::start(&replicas.cluster.control_plane, true);
+    let mut listing = ClientGo::start(&replicas.cluster.control_plane, false);
     let mut rust_streaming = KubeRs::start(&replicas.admin, true);
     let mut rust_listing = KubeRs::start(&replicas.admin, false);
     let (admin, endpoints) = (replicas.admin.clone(), replicas.endpoints.clone());

@@ -17,7 +17,7 @@ const WIDTH: usize = 300;
 
 /// A difference between two answers.
 #[derive(Debug)]
-struct Difference {
+pub struct Difference {
     /// The path of the field, such as `body.items[0].status.phase`.
     at: String,
     live: String,
@@ -162,7 +162,7 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
 
 /// Adds all differences between two values to `found`. `at` is the path of the values in the
 /// answer, such as `body.items[0]`.
-fn differences(at: &str, live: &Value, custom: &Value, found: &mut Vec<Difference>) {
+pub fn differences(at: &str, live: &Value, custom: &Value, found: &mut Vec<Difference>) {
     match (live, custom) {
         (Value::Object(ours), Value::Object(theirs)) => {
             let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();

@@ -82,9 +82,8 @@ pub async fn define(cluster: &TestCluster) -> String {
         .map(|field| json!({"jsonPath": format!(".{field}")}))
         .collect();
     let (group, version) = TWIN.group_version();
+    let name = format!("{}.{group}", TWIN.plural);
     let definition = json!({
-        "apiVersion": CRD.api_version, "kind": CRD.kind,
-        "metadata": {"name": format!("{}.{group}", TWIN.plural)},
         "spec": {
             "group": group, "scope": "Namespaced",
             "names": {
@@ -99,6 +98,7 @@ pub async fn define(cluster: &TestCluster) -> String {
             }],
         },
     });
+    let definition = CRD.object(&name, definition);
     cluster.create(&CRD, None, &definition).await;
     eventually("the custom resource is served", async || {
         let answer = cluster.admin.get(&TWIN.path(None)).await;

@@ -27,6 +27,8 @@ mod table;
 mod test_objects;
 
 use crate::harness::{DEADLINE, shared};
+pub use compare::differences;
+
 use compare::Comparison;
 use definition::define;
 use exchange::{TableRequest, exchange_on_both};

@@ -8,7 +8,7 @@ use super::definition::TWIN;
 use super::masks::token;
 use super::side::Side;
 use crate::harness::{
-    Caller, Events, OPERATION, TestCluster, VM, eventually, ok_if, rule_set, text,
+    Caller, Events, NAMESPACE, OPERATION, TestCluster, VM, eventually, ok_if, rule_set, text,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -39,13 +39,10 @@ impl Twin {
     /// copied. `oldest` is a resourceVersion that is older than the first object of the custom
     /// resource.
     pub async fn create(cluster: &'static TestCluster, oldest: String) -> Self {
-        let namespace = cluster.namespace("twin").await;
+        let namespace = cluster.new_namespace("twin").await;
         for other in ["-b", "-c", "-fat"] {
-            let name = format!("{namespace}{other}");
-            let object = json!({
-                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
-            });
-            cluster.admin.post("/api/v1/namespaces", &object).await.ok();
+            let object = NAMESPACE.object(&format!("{namespace}{other}"), json!({}));
+            cluster.create(&NAMESPACE, None, &object).await;
         }
         let mirror = Mirror::start(cluster, namespace, &format!("{namespace}-fat")).await;
         Self {
@@ -106,7 +103,9 @@ impl Twin {
         let (many, size) = MANY_OPERATIONS;
         for number in 0..many {
             let status = json!({"printableStatus": "Migrating", "message": "x".repeat(size)});
-            self.machine(&fat, &format!("m{number:03}"), status).await;
+            self.cluster
+                .vm(&fat, &format!("m{number:03}"), status)
+                .await;
         }
         self.until("all operations exist", |operations| {
             operations.len() == 7 + many
@@ -288,18 +287,10 @@ impl Twin {
         self.cluster.ready_rule_set(&rules).await;
     }
 
-    async fn machine(&self, namespace: &str, name: &str, status: Value) {
-        let machine = json!({
-            "apiVersion": VM.api_version, "kind": VM.kind,
-            "metadata": {"name": name}, "status": status,
-        });
-        self.cluster.create(&VM, Some(namespace), &machine).await;
-    }
-
     /// Creates a VirtualMachine that migrates, and waits until its operation is copied.
     async fn start(&mut self, namespace: &str, name: &str, mut status: Value) {
         status["printableStatus"] = json!("Migrating");
-        self.machine(namespace, name, status.clone()).await;
+        self.cluster.vm(namespace, name, status.clone()).await;
         self.until_shown(namespace, name, &status).await;
     }
 
@@ -338,9 +329,8 @@ impl Twin {
     }
 
     async fn set_status(&self, namespace: &str, name: &str, status: Value) {
-        let path = format!("{}/{name}", VM.path(Some(namespace)));
         let patch = json!({"status": status});
-        self.cluster.admin.merge(&path, &patch).await.ok();
+        self.cluster.merge(&VM, namespace, name, &patch).await;
     }
 
     /// Returns the name of the operation on this VirtualMachine in the first namespace.

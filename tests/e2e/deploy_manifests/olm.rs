@@ -3,11 +3,8 @@
 //! from the ClusterServiceVersion.
 
 use super::certificate_renewal::{ca, inject, leaf, mount, new_key};
-use super::{only_object, remaining};
-use crate::harness::{
-    ServerProcess, apart, condition, eventually, kubeconfig_of, mounted_secret, ok_if, text,
-};
-use crate::installation::Cluster;
+use super::{only_object, remaining, until_rollout_is_listed};
+use crate::harness::{API_SERVICE, apart, eventually, mounted_secret, text};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -147,20 +144,15 @@ fn deployment(version: &Value) -> Value {
 
 #[test]
 fn a_server_that_olm_installs_serves_operations_and_is_removed_except_for_the_crd() {
-    apart("olm", async |control_plane| {
-        let cluster = Cluster::of(control_plane).await;
+    apart("olm", async |cluster| {
         let definitions = olm_definitions();
-        let definitions = definitions.to_str().expect("the path is UTF-8");
-        let apply = ["apply", "--server-side", "-f", definitions];
+        let definitions = definitions.display();
         cluster
-            .kubectl(&apply)
-            .await
-            .expect("the CRDs of OLM must be accepted");
-        let namespace = ["create", "namespace", NAMESPACE];
+            .kubectl(&format!("apply --server-side -f {definitions}"))
+            .await;
         cluster
-            .kubectl(&namespace)
-            .await
-            .expect("the namespace must be new");
+            .kubectl(&format!("create namespace {NAMESPACE}"))
+            .await;
         let mut bundle = bundle();
         for object in &mut bundle {
             object["metadata"]["namespace"] = json!(NAMESPACE);
@@ -171,57 +163,35 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_except_for_the_cr
         .await;
         let version = only_object(&bundle, "ClusterServiceVersion", "ifo.v0.2.0-dev");
         let (created, deployment) = (created_by_olm(version), deployment(version));
-        cluster
-            .try_apply(&created)
-            .await
-            .expect("the objects that OLM creates must be valid");
-        cluster
-            .try_apply(std::slice::from_ref(&deployment))
-            .await
-            .expect("the Deployment must be valid");
+        cluster.apply(&created).await;
+        cluster.apply(std::slice::from_ref(&deployment)).await;
 
-        let dir = &control_plane.addresses.dir;
-        let names = [
-            &format!("{SERVICE}.{NAMESPACE}.svc") as &str,
-            &format!("{SERVICE}.{NAMESPACE}"),
-        ];
-        let authority = ca("olm-selfsigned", &new_key());
-        let folder = mounted_secret(dir, &format!("{SERVICE}-cert"));
+        let key = new_key();
+        let authority = ca("olm-selfsigned", &key);
+        let dir = cluster.control_plane.addresses.dir.join("server");
+        let folder = mounted_secret(&dir, &format!("{SERVICE}-cert"));
+        let names = ["svc", ""].map(|end| format!("{SERVICE}.{NAMESPACE}.{end}"));
+        let names = names.each_ref().map(|name| name.trim_end_matches('.'));
         mount(&folder, &leaf(&authority, &names));
         for (key, file) in [("tls.crt", "apiserver.crt"), ("tls.key", "apiserver.key")] {
             std::os::unix::fs::symlink(key, folder.join(file)).expect("the folder is ours");
         }
-        let kubeconfig = dir.join("ifo-apiserver.kubeconfig");
-        let account = (NAMESPACE, "ifo-apiserver");
-        kubeconfig_of(control_plane, &cluster.admin, account, &kubeconfig).await;
-        let mut server = ServerProcess::start_unready(dir, &deployment, &kubeconfig);
-        inject(&cluster, &[&authority]).await;
+        let mut server = cluster.start_unready("server", &deployment).await;
+        inject(cluster, &[&authority]).await;
         server.until_ready().await;
         let port = json!({"spec": {"service": {"port": server.port()}}});
-        let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
-        cluster.admin.merge(path, &port).await.ok();
+        cluster.admin.merge(API_SERVICE, &port).await.ok();
         let service = format!("/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}");
         let port = json!({"spec": {"ports": [{"port": server.port()}]}});
         cluster.admin.merge(&service, &port).await.ok();
-        cluster.wait_until_served().await;
+        cluster.until_served().await;
 
         // The server has only the rights from the bundle. With these rights, it must read rule
         // sets, write their status, and detect operations.
-        cluster.kubectl_on_folder("apply", "rules/generic").await;
+        until_rollout_is_listed(cluster).await;
         cluster
-            .rule_set_until("deployment-rules", "Ready", |it| {
-                condition(it, "Ready")["status"] == "True"
-            })
+            .until_rule_set("deployment-rules", "Ready", "True")
             .await;
-        eventually(
-            "the rollout of the Deployment is listed as an operation",
-            async || {
-                let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
-                let listed = cluster.kubectl(&args).await?;
-                ok_if(listed.contains("ifo-apiserver-rollout"), &listed)
-            },
-        )
-        .await;
 
         // When an administrator removes an operator, OLM deletes the objects that OLM has created,
         // and the objects of the bundle except the CRD. The test does the same.
@@ -231,14 +201,12 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_except_for_the_cr
         let removed: Vec<Value> = bundle.into_iter().filter(|it| !keeps(it)).collect();
         cluster.delete_all(&removed).await;
         drop(server);
-        let delete = ["delete", "namespace", NAMESPACE];
         cluster
-            .kubectl(&delete)
-            .await
-            .expect("the namespace must be deleted");
+            .kubectl(&format!("delete namespace {NAMESPACE}"))
+            .await;
         let rule_sets = cluster.rule_sets().await;
         assert!(!rule_sets.is_empty(), "uninstalling must keep rule sets");
-        cluster.kubectl_on_folder("delete", "rules/generic").await;
-        assert_eq!(remaining(&cluster).await, "");
+        cluster.kubectl("delete -k rules/generic").await;
+        assert_eq!(remaining(cluster).await, "");
     });
 }

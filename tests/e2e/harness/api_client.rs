@@ -1,5 +1,6 @@
 //! A small client for Kubernetes APIs in tests. It sends requests and returns complete answers.
 
+use super::{eventually, ok_if};
 use http::{HeaderName, HeaderValue, Method, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -134,5 +135,51 @@ impl Caller {
     pub async fn delete(&self, path: &str) -> ApiAnswer {
         self.send(Method::DELETE, path, "application/json", String::new())
             .await
+    }
+
+    /// Sends a DELETE request, and waits until the object does not exist.
+    pub async fn delete_and_wait(&self, path: &str) {
+        self.delete(path).await.ok();
+        self.until_code(path, 404).await;
+    }
+
+    /// Sends a GET request until `is` returns true for the answer, and returns the answer. Also repeats
+    /// the request if the connection fails. `what` is the expectation for the error message.
+    pub async fn until(
+        &self,
+        what: &str,
+        path: &str,
+        is: impl Fn(&ApiAnswer) -> bool,
+    ) -> ApiAnswer {
+        eventually(&format!("{what}: {path}"), async || {
+            let answer = self.try_get(path).await?;
+            ok_if(is(&answer), &answer)?;
+            Ok(answer)
+        })
+        .await
+    }
+
+    /// Sends a GET request until the answer has this status code. Returns the body.
+    pub async fn until_code(&self, path: &str, code: u16) -> Value {
+        let what = code.to_string();
+        self.until(&what, path, |answer| answer.code == code)
+            .await
+            .body
+    }
+
+    /// Sends a GET request until `is` returns true for the object in the answer. Returns the object.
+    pub async fn until_object(&self, what: &str, path: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let is = |answer: &ApiAnswer| answer.code == 200 && is(&answer.body);
+        self.until(what, path, is).await.body
+    }
+
+    /// Sends a POST request until the object is created. The kind may not be served yet, or the
+    /// namespace may lack the ServiceAccount of a Pod.
+    pub async fn create_when_served(&self, path: &str, object: &Value) {
+        eventually(&format!("an object is created: {path}"), async || {
+            let answer = self.post(path, object).await;
+            ok_if(answer.code == 201, answer)
+        })
+        .await;
     }
 }

@@ -9,9 +9,11 @@
 //! If a test on the shared cluster fails, the harness prints the last lines of the server's log.
 
 mod api_client;
+mod cluster;
 mod control_plane;
 mod evaluate_watch_events;
 mod objects;
+mod presented;
 pub mod relay;
 mod server;
 mod test_cluster;
@@ -19,19 +21,18 @@ mod watch;
 pub mod websocket;
 
 pub use api_client::{ApiAnswer, Caller};
+pub use cluster::{ACCOUNT, AS_ADMINISTRATOR, Cluster, Installed, columns};
 pub use control_plane::ControlPlane;
 pub use evaluate_watch_events::{
     StateAfterEvents, event_types, is_in_gap, same_but_for_gaps, without_gaps,
 };
 pub use objects::{
-    CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, path_of_column,
-    rule_set, text,
+    ACTIVITY, API_SERVICE, CRD, Kind, NAMESPACE, NODE, OPERATION, OPERATION_RECORD, POD, RULE_SET,
+    VM, VMI, condition, crd, is, items, migrating, path_of_column, rule_set, text,
+    with_rule_fields,
 };
 pub use server::{ServerProcess, free_port, mounted_secret, tail};
-pub use test_cluster::{
-    Installed, MANIFEST_FOLDERS, TestCluster, administrator, audited, columns, credentials,
-    front_proxy, install, kubeconfig_of, kubectl, register,
-};
+pub use test_cluster::{MANIFEST_FOLDERS, TestCluster};
 pub use watch::{Events, Lines};
 
 use std::any::Any;
@@ -115,12 +116,12 @@ pub fn alone_in_persistence_cluster(test: impl AsyncFnOnce(&'static TestCluster)
 }
 
 /// Runs a test on a new control plane, on which nothing is installed. Skips the test if
-/// [`ControlPlane::start`] returns an error. `name` is the name of a folder for the files of the
+/// [`Cluster::start`] returns an error. `name` is the name of a folder for the files of the
 /// control plane.
-pub fn apart(name: &str, test: impl AsyncFnOnce(&ControlPlane)) {
+pub fn apart(name: &str, test: impl AsyncFnOnce(&mut Cluster)) {
     RUNTIME.block_on(async {
-        match ControlPlane::start(name).await {
-            Ok(control_plane) => test(&control_plane).await,
+        match Cluster::start(name).await {
+            Ok(mut cluster) => test(&mut cluster).await,
             Err(why) => skip(&why),
         }
     });

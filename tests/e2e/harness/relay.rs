@@ -1,19 +1,10 @@
 //! A TCP relay between a server under test and the kube-apiserver. A test uses the relay to
-//! interrupt the server's connections. If the environment variable `IFO_E2E_GAPS` is set, the
-//! server of the shared cluster also has a relay. This relay interrupts the connections
-//! periodically, to simulate an overloaded machine.
+//! interrupt the server's connections.
 
-use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-
-/// Duration of a periodic interruption. If the server cannot continue a watch for 2 s
-/// (`INTERRUPTION_REPORT_DELAY` in `src/observe/watch_task.rs`), it reports a watch gap: a time
-/// in which the server can miss changes of objects. So each periodic interruption causes a watch
-/// gap.
-const INTERRUPTION: Duration = Duration::from_secs(3);
 
 /// The state of a relay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -59,17 +50,6 @@ impl Relay {
     /// Interrupts or restores the connections.
     pub fn set(&self, link: Link) {
         self.link.send_replace(link);
-    }
-
-    /// Repeats without end: forwards bytes for `interval`, and then refuses connections for
-    /// [`INTERRUPTION`].
-    pub async fn with_gaps(self, interval: Duration) {
-        loop {
-            tokio::time::sleep(interval).await;
-            self.set(Link::Refused);
-            tokio::time::sleep(INTERRUPTION).await;
-            self.set(Link::Open);
-        }
     }
 }
 

@@ -42,6 +42,7 @@ pub struct ServerProcess {
     child: Child,
     /// The standard input of [`UNTIL_STDIN_ENDS`]. Dropping this value kills the server.
     lifeline: Option<ChildStdin>,
+    kubeconfig: PathBuf,
 }
 
 /// The fields of a Pod that the tests need to start its container.
@@ -83,16 +84,8 @@ fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
 }
 
 impl ServerProcess {
-    /// Starts a new Pod of this Deployment, and waits until its readiness probe succeeds. The
-    /// server writes its log and its port to files in the folder `dir`. The server has the rights
-    /// of the user in the kubeconfig.
-    pub async fn start(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
-        let mut server = Self::start_unready(dir, deployment, kubeconfig);
-        server.until_ready().await;
-        server
-    }
-
-    /// Starts a new Pod of this Deployment, and does not wait until it is ready.
+    /// Starts a new Pod of this Deployment, and does not wait until it is ready. The server writes its
+    /// log and its port to files in the folder `dir`. It has the rights of the user in the kubeconfig.
     pub fn start_unready(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
         let spec = &deployment["spec"]["template"]["spec"];
         let pod = Pod {
@@ -115,6 +108,7 @@ impl ServerProcess {
             lifeline: None,
             pod,
             port: 0,
+            kubeconfig: kubeconfig.to_owned(),
         };
         server.lifeline = server.child.stdin.take();
         server
@@ -122,15 +116,20 @@ impl ServerProcess {
 
     /// Waits until the server has written its port and its readiness probe succeeds.
     pub async fn until_ready(&mut self) {
-        self.port = self.written_port().await;
+        self.until_listening().await;
         self.wait_until_probe_succeeds().await;
+    }
+
+    /// Waits until the server has written its port.
+    pub async fn until_listening(&mut self) {
+        self.port = self.written_port().await;
     }
 
     /// Starts the server again on the same port after its process has ended. Waits until the
     /// readiness probe succeeds.
-    pub async fn start_again(&mut self, kubeconfig: &Path) {
+    pub async fn start_again(&mut self) {
         let _ = std::fs::remove_file(self.pod.dir.join("port"));
-        self.child = self.pod.spawn(kubeconfig, self.port);
+        self.child = self.pod.spawn(&self.kubeconfig, self.port);
         self.lifeline = self.child.stdin.take();
         assert_eq!(self.written_port().await, self.port);
         self.wait_until_probe_succeeds().await;
@@ -199,9 +198,17 @@ impl ServerProcess {
     /// Returns the configuration of a client without credentials. Like a kubelet, the client does
     /// not verify the certificate of the server.
     pub fn stranger(&self) -> Config {
-        let mut config = Config::new(self.url().parse().expect("the URL is valid"));
-        config.accept_invalid_certs = true;
-        config
+        without_credentials(&self.url())
+    }
+
+    /// Returns the certificate (DER) that the server presents.
+    pub async fn certificate(&self) -> Vec<u8> {
+        super::presented::presented_certificate(self.port).await
+    }
+
+    /// Returns the log of the server.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.pod.dir.join("ifo-apiserver.log")).unwrap_or_default()
     }
 
     /// Waits until the server has written its port to a file, and returns the port.
@@ -229,14 +236,19 @@ impl ServerProcess {
                 "the server ended:\n{}",
                 tail(&self.pod.dir)
             );
-            let request = http::Request::get(&path)
-                .body(kube::client::Body::empty())
-                .expect("the path of the probe is valid");
-            let answer = caller.try_send(request).await?;
+            let answer = caller.try_get(&path).await?;
             super::ok_if(answer.code == 200, answer)
         })
         .await;
     }
+}
+
+/// Returns the configuration of a client of the server at this URL. Like a kubelet, the client has no
+/// credentials, and does not verify the certificate of the server.
+pub fn without_credentials(url: &str) -> Config {
+    let mut config = Config::new(url.parse().expect("the URL is valid"));
+    config.accept_invalid_certs = true;
+    config
 }
 
 /// Returns a port that no process listens on.
@@ -294,9 +306,11 @@ impl Pod {
             .append(true)
             .open(dir.join("ifo-apiserver.log"))
             .expect("the folder of the server is writable");
+        // A benchmark can measure the server of another build.
+        let own = || env!("CARGO_BIN_EXE_ifo-apiserver").into();
         Command::new("/bin/sh")
             .args(["-c", UNTIL_STDIN_ENDS, "sh"])
-            .arg(env!("CARGO_BIN_EXE_ifo-apiserver"))
+            .arg(std::env::var_os("IFO_BENCH_SERVER").unwrap_or_else(own))
             .args(args.iter().filter(|arg| !is_ours(arg)))
             .args(&ours)
             .env_clear()

@@ -2,7 +2,7 @@
 //! -w`. A background task collects these items, and a test can wait for an item.
 
 use super::{Caller, DEADLINE, websocket};
-use futures::{AsyncBufReadExt as _, StreamExt as _};
+use futures::{AsyncBufReadExt as _, Stream, StreamExt as _, future, stream};
 use http::Request;
 use http::header::UPGRADE;
 use kube::client::Body;
@@ -160,30 +160,13 @@ impl Events {
         if request.headers().contains_key(UPGRADE) {
             return Self::over_websocket(caller, path, request.map(Body::from)).await;
         }
-        let body = caller
-            .client
-            .request_stream(request)
-            .await
-            .map_err(|error| error.to_string())?;
-        let (sender, seen) = channel();
-        let reader = tokio::spawn(async move {
-            let mut lines = Box::pin(body.lines());
-            while let Some(Ok(line)) = lines.next().await {
-                let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
-                sender.send_modify(|seen| seen.items.push(event));
-            }
-            sender.send_modify(|seen| seen.ended = true);
-        });
-        Ok(Self {
-            what: format!("watch of {path}"),
-            seen,
-            reader,
-            child: None,
-        })
+        let body = caller.client.request_stream(request).await;
+        let body = body.map_err(|error| error.to_string())?;
+        let lines = body.lines().take_while(|line| future::ready(line.is_ok()));
+        let lines = lines.filter_map(|line| future::ready(line.ok()));
+        Ok(Self::collect(format!("watch of {path}"), lines))
     }
-}
 
-impl Events {
     async fn over_websocket(
         caller: &Caller,
         path: &str,
@@ -191,22 +174,35 @@ impl Events {
     ) -> Result<Self, String> {
         websocket::add_handshake(&mut request);
         let (answer, messages) = websocket::open(caller, request).await?;
-        let mut messages = messages.ok_or_else(|| format!("{answer:?}"))?;
+        let messages = messages.ok_or_else(|| format!("{answer:?}"))?;
+        let texts = stream::unfold(messages, async |mut messages| {
+            let Some(Message::Text(text)) = messages.next().await else {
+                return None;
+            };
+            Some((text.to_string(), messages))
+        });
+        Ok(Self::collect(
+            format!("watch of {path} over WebSocket"),
+            texts,
+        ))
+    }
+
+    fn collect(what: String, texts: impl Stream<Item = String> + Send + 'static) -> Self {
         let (sender, seen) = channel();
         let reader = tokio::spawn(async move {
-            while let Some(Message::Text(text)) = messages.next().await {
-                let event = serde_json::from_str(&text);
-                let event = event.unwrap_or_else(|_| Value::String(text.to_string()));
+            let mut texts = Box::pin(texts);
+            while let Some(text) = texts.next().await {
+                let event = serde_json::from_str(&text).unwrap_or(Value::String(text));
                 sender.send_modify(|seen| seen.items.push(event));
             }
             sender.send_modify(|seen| seen.ended = true);
         });
-        Ok(Self {
-            what: format!("watch of {path} over WebSocket"),
+        Self {
+            what,
             seen,
             reader,
             child: None,
-        })
+        }
     }
 }
 

@@ -1,9 +1,7 @@
 //! Does the work of the kubelet for the Pods in one namespace, because the control plane of the
 //! tests has no nodes.
 
-use super::kubectl_as;
-use crate::harness::{kubeconfig_of, text};
-use crate::installation::Cluster;
+use crate::harness::{Cluster, POD, text};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -12,15 +10,15 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs `future`. Meanwhile, sets the Pods of the server to ready, and runs the Pods of `helm
 /// test`.
-pub async fn with_kubelet<T>(cluster: &Cluster<'_>, future: impl Future<Output = T>) -> T {
+pub async fn with_kubelet<T>(cluster: &Cluster, future: impl Future<Output = T>) -> T {
     tokio::select! {
         done = future => done,
         () = run_pods(cluster) => unreachable!("it never ends"),
     }
 }
 
-async fn run_pods(cluster: &Cluster<'_>) {
-    let path = format!("/api/v1/namespaces/{}/pods", cluster.namespace);
+async fn run_pods(cluster: &Cluster) {
+    let path = POD.path(Some(cluster.namespace));
     loop {
         let list = cluster.admin.get(&path).await;
         let pods = list.body["items"].as_array().cloned().unwrap_or_default();
@@ -58,19 +56,22 @@ async fn run_pods(cluster: &Cluster<'_>) {
 
 /// Runs the Pod of `helm test`: runs the real kubectl with the arguments of the Pod's containers
 /// and the rights of its ServiceAccount. Returns an error if kubectl fails.
-async fn run_test(cluster: &Cluster<'_>, pod: &Value) -> Result<(), String> {
+async fn run_test(cluster: &Cluster, pod: &Value) -> Result<(), String> {
     let addresses = &cluster.control_plane.addresses;
     let folder = addresses.dir.join("helm-test");
     std::fs::create_dir_all(&folder).expect("the folder of the run is ours");
     let kubeconfig = folder.join("kubeconfig");
     let account = (cluster.namespace, text(pod, "/spec/serviceAccountName"));
-    kubeconfig_of(cluster.control_plane, &cluster.admin, account, &kubeconfig).await;
+    cluster
+        .credentials(&addresses.apiserver_url, account, &kubeconfig)
+        .await;
     let containers = ["initContainers", "containers"].map(|list| pod["spec"][list].as_array());
     for container in containers.into_iter().flatten().flatten() {
         assert!(container["command"].is_null(), "the image starts kubectl");
         let args = container["args"].as_array().into_iter().flatten();
         let args: Vec<&str> = args.filter_map(Value::as_str).collect();
-        let output = kubectl_as(&addresses.kubectl, &kubeconfig, &args).await?;
+        let line = format!("--kubeconfig={} {}", kubeconfig.display(), args.join(" "));
+        let output = cluster.try_kubectl(&line).await?;
         println!("{}: {output}", text(container, "/name"));
     }
     Ok(())

@@ -1,10 +1,9 @@
 //! Tests of rules that take much time. The server evaluates the rules of all targets on one thread.
 //! So slow rules could hide the operations of other teams.
 
-use super::allow;
 use crate::harness::{
-    CRD, Kind, TestCluster, alone, condition, crd, eventually, full_size, migrating, ok_if,
-    rule_set, text,
+    ACCOUNT, CRD, Cluster, Kind, alone, condition, crd, eventually, full_size, is, migrating,
+    ok_if, rule_set, text,
 };
 use crate::plugin::run;
 use futures::{StreamExt as _, stream};
@@ -39,19 +38,12 @@ fn kinds() -> Vec<Kind> {
 }
 
 /// Creates the objects of a target.
-async fn fill(cluster: &TestCluster, kind: &Kind, namespace: &str) {
+async fn fill(cluster: &Cluster, kind: &Kind, namespace: &str) {
     let path = kind.path(Some(namespace));
-    eventually(&format!("{} are served", kind.plural), async || {
-        let answer = cluster.admin.get(&path).await;
-        ok_if(answer.code == 200, answer)
-    })
-    .await;
+    cluster.admin.until_code(&path, 200).await;
     let list: Vec<u32> = (0..ELEMENTS).collect();
     let create = async |number: usize| {
-        let object = json!({
-            "apiVersion": kind.api_version, "kind": kind.kind,
-            "metadata": {"name": format!("o-{number}")}, "list": list,
-        });
+        let object = kind.object(&format!("o-{number}"), json!({"list": list}));
         cluster.admin.post(&path, &object).await.ok();
     };
     let creations = stream::iter((0..OBJECTS).map(create));
@@ -59,26 +51,20 @@ async fn fill(cluster: &TestCluster, kind: &Kind, namespace: &str) {
 }
 
 /// Changes the objects of a target, one after the other. Never ends.
-async fn change_objects(cluster: &TestCluster, kind: &Kind, namespace: &str) {
+async fn change_objects(cluster: &Cluster, kind: &Kind, namespace: &str) {
     for turn in 0_usize.. {
-        let path = format!("{}/o-{}", kind.path(Some(namespace)), turn % OBJECTS);
+        let name = format!("o-{}", turn % OBJECTS);
         cluster
-            .admin
-            .merge(&path, &json!({"turn": turn}))
-            .await
-            .ok();
+            .merge(kind, namespace, &name, &json!({"turn": turn}))
+            .await;
     }
 }
 
 /// Checks that the server reports the slow rule sets, and detects the operations of the namespace
 /// `good`.
-async fn check(cluster: &TestCluster, slow: &[String], namespace: &str, good: &str) {
+async fn check(cluster: &Cluster, slow: &[String], namespace: &str, good: &str) {
     for name in slow {
-        let throttled = cluster
-            .rule_set_until(name, "Throttled", |it| {
-                condition(it, "Ready")["reason"] == "Throttled"
-            })
-            .await;
+        let throttled = cluster.until_rule_set(name, "Ready", "Throttled").await;
         let failure = condition(&throttled, "EvaluationFailed").to_string();
         assert!(
             !failure.contains("cost limit"),
@@ -96,24 +82,29 @@ async fn check(cluster: &TestCluster, slow: &[String], namespace: &str, good: &s
         })
         .await;
     }
-    let said = run(
-        cluster,
-        &["wait", "-c", namespace, "-n", namespace, "--timeout=0"],
-    )
-    .await;
-    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+    assert_wait(cluster, namespace, "0", 3).await;
     cluster.set_status(good, "a", "Running").await;
     cluster.until_operations(good, &[]).await;
-    let beside = cluster
-        .rule_set_until(good, "a status", |it| !condition(it, "Ready").is_null())
-        .await;
-    assert_eq!(
-        condition(&beside, "Ready")["status"],
-        "True",
-        "the other rule set must work: {beside}"
-    );
+    let has_status = |it: &Value| !condition(it, "Ready").is_null();
+    let beside = cluster.rule_set_until(good, "a status", has_status).await;
+    assert!(is(&beside, "Ready", "True"), "{beside}");
     let said = run(cluster, &["wait", "-n", good, "--timeout=3m"]).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+}
+
+/// Checks the exit code of `kubectl ifo wait` for the component and namespace of the slow rule sets.
+async fn assert_wait(cluster: &Cluster, namespace: &str, timeout: &str, code: i32) {
+    let args = [
+        "wait",
+        "-c",
+        namespace,
+        "-n",
+        namespace,
+        "--timeout",
+        timeout,
+    ];
+    let said = run(cluster, &args).await;
+    assert_eq!(said.code, code, "{}{}", said.out, said.err);
 }
 
 /// The attacker may write rule sets. Their rules use most of the evaluation steps of each object,
@@ -122,11 +113,14 @@ async fn check(cluster: &TestCluster, slow: &[String], namespace: &str, good: &s
 #[test]
 fn slow_rules_are_throttled_and_hide_no_operations_of_other_rule_sets() {
     alone(async |cluster| {
-        let namespace = cluster.namespace("slow").await;
-        let good = cluster.namespace("beside-slow").await;
+        let namespace = cluster.new_namespace("slow").await;
+        let good = cluster.new_namespace("beside-slow").await;
         cluster.ready_rule_set(&migrating(good)).await;
         cluster.machine(good, "a", "Running").await;
-        allow(cluster, "e2e-slow-rules", GROUP).await;
+        let read = json!([
+            {"apiGroups": [GROUP], "resources": ["*"], "verbs": ["get", "list", "watch"]},
+        ]);
+        cluster.grant(ACCOUNT, None, &read).await;
         let kinds = kinds();
         let definitions: Vec<_> = kinds.iter().map(|kind| crd(kind, "Namespaced")).collect();
         cluster.apply(&definitions).await;
@@ -156,21 +150,12 @@ fn slow_rules_are_throttled_and_hide_no_operations_of_other_rule_sets() {
             cluster.admin.delete(&kind.path(Some(namespace))).await.ok();
         }
         for name in &names {
-            cluster
-                .rule_set_until(name, "Ready again", |it| {
-                    condition(it, "Ready")["status"] == "True"
-                })
-                .await;
+            cluster.until_rule_set(name, "Ready", "True").await;
         }
-        let said = run(
-            cluster,
-            &["wait", "-c", namespace, "-n", namespace, "--timeout=3m"],
-        )
-        .await;
-        assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+        assert_wait(cluster, namespace, "3m", 0).await;
         for kind in &kinds {
-            let path = format!("{}/{}.{GROUP}", CRD.path(None), kind.plural);
-            cluster.admin.delete(&path).await.ok();
+            let name = format!("{}.{GROUP}", kind.plural);
+            cluster.admin.delete(&CRD.one(None, &name)).await.ok();
         }
     });
 }

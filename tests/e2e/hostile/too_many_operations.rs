@@ -3,14 +3,11 @@
 //! neither use up the memory of the server, nor affect the operations and records of other rule
 //! sets.
 
-use super::peak_memory;
 use crate::harness::{
-    Kind, RULE_SET, TestCluster, VM, VMI, alone, condition, eventually, full_size, migrating,
-    ok_if, rule_set, text,
+    Cluster, Kind, OPERATION, OPERATION_RECORD, RULE_SET, VM, VMI, alone, condition, eventually,
+    full_size, items, migrating, ok_if, rule_set, text,
 };
-use http::Request;
-use http_body_util::BodyExt as _;
-use kube::client::Body;
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 /// Number of VirtualMachineInstances. With 64 rules, they have 10,240 operations, more than the
@@ -27,13 +24,7 @@ fn rule_for_parts(operation: &str, message: &str) -> Value {
 
 /// Creates a rule set for the objects of the attacker, in the namespace of the attacker. Each rule set
 /// has a component of its own, because the rule sets of one component share a part of the bounds.
-async fn attack(
-    cluster: &TestCluster,
-    namespace: &str,
-    name: &str,
-    target: &Kind,
-    rules: Vec<Value>,
-) {
+async fn attack(cluster: &Cluster, namespace: &str, name: &str, target: &Kind, rules: Vec<Value>) {
     let mut attack = rule_set(name, target, &[]);
     attack["spec"]["component"] = json!(name);
     attack["spec"]["namespaces"] = json!([namespace]);
@@ -41,16 +32,9 @@ async fn attack(
     cluster.create(&RULE_SET, None, &attack).await;
 }
 
-async fn delete_rule_sets(cluster: &TestCluster, names: &[String]) {
-    for name in names {
-        let path = format!("{}/{name}", RULE_SET.path(None));
-        cluster.admin.delete(&path).await.ok();
-    }
-}
-
 /// Creates objects with a list `parts` of this length. Their names are `prefix` and a number.
 async fn create_objects(
-    cluster: &TestCluster,
+    cluster: &Cluster,
     (kind, namespace): (&Kind, &str),
     prefix: &str,
     count: usize,
@@ -61,78 +45,56 @@ async fn create_objects(
         .map(|number| format!("{prefix}-{number}"))
         .collect();
     for names in names.chunks(20) {
-        let requests = names.iter().map(|name| {
-            let object = json!({
-                "apiVersion": kind.api_version, "kind": kind.kind,
-                "metadata": {"name": name, "labels": {"set": prefix}}, "parts": parts,
-            });
-            async move { cluster.create(kind, Some(namespace), &object).await }
+        let requests = names.iter().map(async |name| {
+            let object = kind.object(name, json!({"parts": parts}));
+            cluster.create(kind, Some(namespace), &object).await
         });
-        futures::future::join_all(requests).await;
+        join_all(requests).await;
     }
 }
 
 /// Waits until the status of a rule set reports that it has too many operations. Returns the
 /// message.
-async fn until_too_many(cluster: &TestCluster, name: &str) -> String {
+async fn until_too_many(cluster: &Cluster, name: &str) -> String {
     let reported = cluster
-        .rule_set_until(name, "TooManyOperations", |it| {
-            condition(it, "Ready")["reason"] == "TooManyOperations"
-        })
+        .until_rule_set(name, "Ready", "TooManyOperations")
         .await;
     assert_eq!(condition(&reported, "Ready")["status"], "False");
     text(condition(&reported, "Ready"), "/message").to_owned()
 }
 
-/// Waits until a rule set shows all its operations again.
-async fn until_ready(cluster: &TestCluster, name: &str) {
-    cluster
-        .rule_set_until(name, "Ready", |it| {
-            condition(it, "Ready")["status"] == "True"
-        })
-        .await;
-}
-
 /// Starts and ends an operation of another team. Waits until its record exists, and checks that
 /// there are `records` records of the team.
-async fn run_operation(cluster: &TestCluster, team: &str, machine: &str, records: usize) {
+async fn run_operation(cluster: &Cluster, team: &str, machine: &str, records: usize) {
     cluster.machine(team, machine, "Migrating").await;
     cluster
         .until_operations(team, &[(machine, "Migrating")])
         .await;
     cluster.set_status(team, machine, "Running").await;
     cluster.until_operations(team, &[]).await;
-    let path = format!("/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/{team}/operationrecords");
-    eventually("the records of the team", async || {
-        let list = cluster.admin.get(&path).await.ok();
-        let found = list["items"].as_array().map_or(0, Vec::len);
-        ok_if(found == records, found)
-    })
-    .await;
+    let path = OPERATION_RECORD.path(Some(team));
+    let are_there = |list: &Value| items(list).len() == records;
+    let what = "the records of the team";
+    cluster.admin.until_object(what, &path, are_there).await;
 }
 
-/// Lists operations. Returns the `Warning` header, or an empty text for a complete list. Also
-/// returns the body of the answer.
-async fn list_with_warning(cluster: &TestCluster, path: &str) -> (String, Value) {
-    let request = Request::get(path).body(Body::empty());
-    let request = request.expect("the path is valid");
-    let answer = cluster.admin.client.send(request).await;
-    let answer = answer.expect("the API server must answer");
-    assert!(answer.status().is_success(), "{path}: {}", answer.status());
-    let header = |name| {
-        answer
-            .headers()
-            .get(name)
-            .map(|it| it.to_str().unwrap_or("?"))
-    };
-    let warning = match (header("warning"), header("ifo-complete")) {
-        (Some(warning), None) => warning.to_owned(),
-        (None, Some("true")) => String::new(),
-        both => panic!("{path}: {both:?}"),
-    };
-    let body = answer.into_body().collect().await;
-    let body = body.expect("the answer must be complete").to_bytes();
-    (warning, serde_json::from_slice(&body).expect("JSON"))
+/// Lists operations. Returns the warning that kubectl prints, or an empty text for a complete list.
+async fn warning(cluster: &Cluster, namespace: &str) -> String {
+    let path = format!("{}?limit=1", OPERATION.path(Some(namespace)));
+    let output = cluster
+        .kubectl_output(&format!("get --raw {path}"), String::new())
+        .await;
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Returns the peak resident memory of a process in bytes, or 0 if the system does not report it.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes =
+        peak.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) << 10
 }
 
 #[test]
@@ -142,11 +104,11 @@ fn the_worst_rule_sets_stay_within_the_memory_limit_and_affect_no_other_rule_set
         // process.
         let mut server = cluster.server.lock().await;
         server.terminate().await;
-        server.start_again(&cluster.kubeconfig).await;
+        server.start_again().await;
         let (pid, limit) = (server.pid(), server.memory_limit());
         drop(server);
-        let team = cluster.namespace("many-team").await;
-        let namespace = cluster.namespace("many-hostile").await;
+        let team = cluster.new_namespace("many-team").await;
+        let namespace = cluster.new_namespace("many-hostile").await;
         cluster.ready_rule_set(&migrating(team)).await;
         run_operation(cluster, team, "before", 1).await;
 
@@ -157,11 +119,8 @@ fn the_worst_rule_sets_stay_within_the_memory_limit_and_affect_no_other_rule_set
             .map(|number| json!({"operation": format!("Every{number}"), "expression": "true"}));
         attack(cluster, namespace, &every, &VMI, rules.collect()).await;
         let message = until_too_many(cluster, &every).await;
-        assert!(
-            message
-                .contains("10000 operations are kept, because 10000 is the bound for a rule set"),
-            "{message}"
-        );
+        let expected = "10000 operations are kept, because 10000 is the bound for a rule set";
+        assert!(message.contains(expected), "{message}");
 
         // The message has 1,024 characters of four bytes.
         let long = "\u{1f980}".repeat(1_024);
@@ -194,33 +153,30 @@ fn the_worst_rule_sets_stay_within_the_memory_limit_and_affect_no_other_rule_set
                 until_too_many(cluster, name).await;
             }
         }
-        let list = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/";
         // While the server lists a target again, the warning has another reason.
         eventually("the warning names the reason", async || {
-            let path = format!("{list}{namespace}/inflightoperations?limit=1");
-            let (warning, _) = list_with_warning(cluster, &path).await;
+            let warning = warning(cluster, namespace).await;
             ok_if(warning.contains("too many operations"), warning)
         })
         .await;
-        let (warning, _) =
-            list_with_warning(cluster, &format!("{list}{team}/inflightoperations")).await;
-        assert!(warning.is_empty(), "{warning}");
+        assert_eq!(warning(cluster, team).await, "");
         run_operation(cluster, team, "meanwhile", 2).await;
 
         // The operations of all these rule sets end. Each of them leaves a record.
-        delete_rule_sets(cluster, &all).await;
+        for name in &all {
+            cluster.delete_rule_set(name).await;
+        }
         run_operation(cluster, team, "after", 3).await;
         let message = until_too_many(cluster, &every).await;
         assert!(message.contains("10000 operations are kept"), "{message}");
         // The remaining objects have fewer operations than the bound. So all of them are shown.
-        let names = (0..INSTANCES / 4).map(|number| format!("instance-{number}"));
-        let deletions = names.map(|name| async move {
-            let path = format!("{}/{name}", VMI.path(Some(namespace)));
+        let deletions = (0..INSTANCES / 4).map(async |number| {
+            let path = VMI.one(Some(namespace), &format!("instance-{number}"));
             cluster.admin.delete(&path).await.ok();
         });
-        futures::future::join_all(deletions).await;
-        until_ready(cluster, &every).await;
-        delete_rule_sets(cluster, &[every]).await;
+        join_all(deletions).await;
+        cluster.until_rule_set(&every, "Ready", "True").await;
+        cluster.delete_rule_set(&every).await;
         cluster.until_operations(namespace, &[]).await;
         run_operation(cluster, team, "at-the-end", 4).await;
 

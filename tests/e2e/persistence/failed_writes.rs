@@ -3,22 +3,18 @@
 //! must still serve operations, and must report a missing CRD and a missing right. When writes
 //! succeed again, the server must write all custom resources.
 
-use super::{
-    CR, Persisting, crs, delete_custom_resources, install, random_status_changes::Traffic, writes,
-};
+use super::{CR, crs, install, persisting, random_status_changes::Traffic, writes};
 use crate::harness::{
-    CRD, alone_in_persistence_cluster, condition, eventually, full_size, migrating, ok_if, text,
+    API_SERVICE, CRD, condition, eventually, full_size, is, migrating, ok_if, text,
 };
+use http::Method;
+use serde_json::Value;
 use std::time::Duration;
-
-const REGISTRATION: &str =
-    "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
 
 #[test]
 fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
-    alone_in_persistence_cluster(async |cluster| {
-        delete_custom_resources(cluster).await;
-        let persisting = Persisting::start(cluster, &[]).await;
+    persisting(async |persisting| {
+        let cluster = persisting.cluster;
         let mut traffic = Traffic::start(cluster, 20).await;
         let mut outage = async |away: Duration| {
             let stop = async {
@@ -33,7 +29,7 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
             tokio::time::sleep(away).await;
             let started = cluster.control_plane.command("start kube-apiserver").await;
             started.expect("the kube-apiserver must start");
-            cluster.wait_until_served().await;
+            cluster.until_served().await;
         };
         if full_size() {
             outage(Duration::from_mins(1)).await;
@@ -59,44 +55,32 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
 
 #[test]
 fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
-    alone_in_persistence_cluster(async |cluster| {
-        let persisting = Persisting::start(cluster, &[]).await;
-        let namespace = cluster.namespace("no-crd").await;
+    persisting(async |persisting| {
+        let cluster = persisting.cluster;
+        let namespace = cluster.new_namespace("no-crd").await;
         cluster.ready_rule_set(&migrating(namespace)).await;
-        let definition = format!("{}/{}.ifo.kubevirt.io", CRD.path(None), CR.plural);
-        let wait_for_condition = async |status: &str| {
-            eventually(&format!("OperationsPersisted is {status}"), async || {
-                let service = cluster.admin.get(REGISTRATION).await.ok();
-                let found = condition(&service, "OperationsPersisted").clone();
-                ok_if(found["status"] == status, &found)?;
-                let available = condition(&service, "Available")["status"].clone();
-                ok_if(available == "True", available)?;
-                Ok(found)
-            })
-            .await
+        let until_condition = async |value: &str| {
+            let is =
+                |it: &Value| is(it, "OperationsPersisted", value) && is(it, "Available", "True");
+            let what = format!("OperationsPersisted is {value}");
+            let found = cluster.admin.until_object(&what, API_SERVICE, is).await;
+            condition(&found, "OperationsPersisted").clone()
         };
-        wait_for_condition("True").await;
+        until_condition("True").await;
+        let definition = CRD.one(None, &format!("{}.ifo.kubevirt.io", CR.plural));
         cluster.admin.delete(&definition).await.ok();
-        eventually("the CRD is deleted", async || {
-            let answer = cluster.admin.get(&CR.path(None)).await;
-            ok_if(answer.code == 404, answer.code)
-        })
-        .await;
+        cluster.admin.until_code(&CR.path(None), 404).await;
         cluster.machine(namespace, "a", "Migrating").await;
         eventually("the operation is served", async || {
-            let live = persisting.live().await;
-            let found = live
-                .values()
-                .any(|it| text(it, "/spec/subject/namespace") == namespace);
-            ok_if(found, live.len())
+            let live = persisting.live_in(namespace).await;
+            ok_if(!live.is_empty(), live)
         })
         .await;
-        let found = wait_for_condition("False").await;
-        assert_eq!(text(&found, "/reason"), "CustomResourceDefinitionMissing");
-        assert!(persisting.log().contains("CustomResourceDefinitionMissing"));
-
+        until_condition("CustomResourceDefinitionMissing").await;
+        let log = persisting.server.log();
+        assert!(log.contains("CustomResourceDefinitionMissing"), "{log}");
         install(cluster).await;
-        wait_for_condition("True").await;
+        until_condition("True").await;
         persisting.wait_until_equal().await;
 
         let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/ifo-apiserver-persistence";
@@ -104,30 +88,26 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
         let kind = "application/json-patch+json";
         cluster
             .admin
-            .send(http::Method::PATCH, role, kind, without)
+            .send(Method::PATCH, role, kind, without)
             .await
             .ok();
         cluster.machine(namespace, "b", "Migrating").await;
-        let found = wait_for_condition("False").await;
-        assert_eq!(text(&found, "/reason"), "Forbidden");
-        let log = persisting.log();
-        let lines = log.lines();
-        let failures = lines.filter(|line| line.contains("but not written as custom resources"));
-        assert_eq!(
-            failures.filter(|line| line.contains("Forbidden")).count(),
-            1,
-            "{log}"
-        );
+        let found = until_condition("Forbidden").await;
         assert!(
             text(&found, "/message").contains("inflightoperations"),
             "{found}"
         );
+        let log = persisting.server.log();
+        let lines = log.lines();
+        let failures = lines.filter(|line| line.contains("but not written as custom resources"));
+        let forbidden = failures.filter(|line| line.contains("Forbidden"));
+        assert_eq!(forbidden.count(), 1, "{log}");
         install(cluster).await;
-        wait_for_condition("True").await;
+        until_condition("True").await;
         persisting.wait_until_equal().await;
 
-        delete_custom_resources(cluster).await;
         // The server creates the custom resource of an operation in flight again.
+        cluster.admin.delete(&CR.path(None)).await.ok();
         let before = writes(cluster).await;
         cluster.set_status(namespace, "a", "Running").await;
         eventually("the end of the operation is written", async || {

@@ -1,9 +1,9 @@
 //! Tests of persistence mode, in which the server also writes each operation as a custom resource.
 //! The tests check the custom resources, and the number of writes. Some tests cause failures.
 //!
-//! Each test starts its own server, with the settings in `deploy/persistence` and with the
-//! ServiceAccount [`ACCOUNT`]. The APIService refers to the server that all end-to-end tests share.
-//! So the tests of this folder send their requests directly to their own server.
+//! Each test starts its own server, with the settings in `deploy/persistence`. The APIService refers to
+//! the server of the cluster of these tests. So the tests send their requests directly to their own
+//! server.
 
 mod changes_by_others;
 mod failed_writes;
@@ -13,12 +13,11 @@ mod random_status_changes;
 mod writes;
 
 use crate::harness::{
-    Caller, Kind, OPERATION, ServerProcess, TestCluster, eventually, ok_if, text,
+    AS_ADMINISTRATOR, Caller, Kind, OPERATION, ServerProcess, TestCluster,
+    alone_in_persistence_cluster, eventually, items, ok_if, text,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The custom resource of an operation.
 pub const CR: Kind = Kind {
@@ -27,126 +26,66 @@ pub const CR: Kind = Kind {
     plural: "inflightoperations",
 };
 
-/// The ServiceAccount of the servers in these tests. The shared server has another ServiceAccount.
-/// Other tests find the requests of the shared server in the audit log by the name of its
-/// ServiceAccount.
-const ACCOUNT: &str = "ifo-persisting";
-
 /// A server in persistence mode, and a client that connects to it directly.
 pub struct Persisting {
-    cluster: &'static TestCluster,
+    pub cluster: &'static TestCluster,
     pub server: ServerProcess,
-    kubeconfig: PathBuf,
     caller: Caller,
 }
 
-/// Returns the objects that a test must install, and the Deployment of the server. The objects
-/// grant the server's rights to [`ACCOUNT`].
-async fn manifests(cluster: &TestCluster) -> (Vec<Value>, Value) {
-    let mut all = cluster.kustomize("deploy/crd-persistence").await;
-    all.extend(cluster.kustomize("deploy/persistence").await);
-    let deployment = all.iter().find(|it| it["kind"] == "Deployment");
-    let deployment = deployment
-        .expect("deploy/persistence must have a Deployment")
-        .clone();
-    let kinds = ["ClusterRole", "ServiceAccount", "CustomResourceDefinition"];
-    let mut others: Vec<Value> = Vec::new();
-    for mut it in all {
-        let kind = text(&it, "/kind").to_owned();
-        if kind.ends_with("Binding") {
-            // The binding gets another name, and gives the same rights to [`ACCOUNT`].
-            let name = text(&it, "/metadata/name").replace("ifo-apiserver", ACCOUNT);
-            it["metadata"]["name"] = json!(format!("{name}-e2e"));
-            for subject in it["subjects"].as_array_mut().into_iter().flatten() {
-                subject["name"] = json!(ACCOUNT);
-            }
-            others.push(it);
-        } else if kind == "ServiceAccount" {
-            it["metadata"]["name"] = json!(ACCOUNT);
-            others.push(it);
-        } else if kinds.contains(&kind.as_str()) {
-            others.push(it);
-        }
-    }
-    (others, deployment)
+/// Runs a test with a server in persistence mode, and without the custom resources of earlier tests.
+fn persisting(test: impl AsyncFnOnce(&mut Persisting)) {
+    alone_in_persistence_cluster(async |cluster| {
+        install(cluster).await;
+        let deleted = cluster.admin.delete(&CR.path(None)).await;
+        deleted.ok();
+        let mut persisting = Persisting::start(cluster).await;
+        test(&mut persisting).await;
+    });
 }
 
-/// Installs the CRD of the custom resources, and [`ACCOUNT`] with its rights.
-pub async fn install(cluster: &TestCluster) {
-    let (others, _) = manifests(cluster).await;
-    cluster.apply(&others).await;
-    eventually("custom resources are served", async || {
-        let answer = cluster.admin.get(&CR.path(None)).await;
-        ok_if(answer.code == 200, answer.code)
-    })
-    .await;
+/// Installs the CRD of the custom resources, and the rights of the server.
+async fn install(cluster: &TestCluster) {
+    let mut objects = cluster.kustomize("deploy/crd-persistence").await;
+    objects.extend(cluster.kustomize("deploy/persistence").await);
+    let kinds = [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+    ];
+    objects.retain(|it| kinds.contains(&text(it, "/kind")));
+    cluster.apply(&objects).await;
+    cluster.admin.until_code(&CR.path(None), 200).await;
 }
 
 impl Persisting {
-    /// Installs the necessary objects, and starts a server. The environment variables in `env`
-    /// replace those in the Deployment.
-    pub async fn start(cluster: &'static TestCluster, env: &[(&str, &str)]) -> Self {
-        install(cluster).await;
-        Self::start_only(cluster, env).await
-    }
-
-    /// Starts a server as [`Self::start`] does, but installs no objects.
-    pub async fn start_only(cluster: &'static TestCluster, env: &[(&str, &str)]) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let (_, mut deployment) = manifests(cluster).await;
-        let container = "/spec/template/spec/containers/0/env";
-        let variables = deployment
-            .pointer_mut(container)
-            .and_then(Value::as_array_mut)
-            .expect("the container must have a list of variables");
-        for (name, value) in env {
-            variables.retain(|it| it["name"] != *name);
-            variables.push(json!({"name": name, "value": value}));
-        }
+    async fn start(cluster: &'static TestCluster) -> Self {
+        let manifests = cluster.kustomize("deploy/persistence").await;
+        let deployment = manifests.into_iter().find(|it| it["kind"] == "Deployment");
+        let mut deployment = deployment.expect("deploy/persistence must have a Deployment");
         // The shared server holds the Lease. So this server gets no leader election, and leads at
         // the same time as the shared server.
-        let args = deployment.pointer_mut("/spec/template/spec/containers/0/args");
-        let args = args
-            .and_then(Value::as_array_mut)
-            .expect("the container must have a list of arguments");
+        let pod = &mut deployment["spec"]["template"]["spec"];
+        let args = pod["containers"][0]["args"].as_array_mut();
+        let args = args.expect("the container must have arguments");
         for flag in ["--leader-elect", "--peer-token-file"] {
             args.retain(|arg| !arg.as_str().is_some_and(|arg| arg.starts_with(flag)));
         }
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = cluster
-            .control_plane
-            .addresses
-            .dir
-            .join(format!("persisting-{number}"));
-        std::fs::create_dir_all(&dir).expect("the folder of the run is writable");
-        let kubeconfig = dir.join("kubeconfig");
-        cluster
-            .kubeconfig_of("ifo-system", ACCOUNT, &kubeconfig)
-            .await;
-        let server = ServerProcess::start(&dir, &deployment, &kubeconfig).await;
-        let caller = cluster.front_proxy_of(server.stranger());
+        let folder = format!("persisting-{}", uuid::Uuid::new_v4());
+        let mut server = cluster.start_unready(&folder, &deployment).await;
+        server.until_ready().await;
         Self {
             cluster,
+            caller: cluster.front_proxy_of(server.stranger()),
             server,
-            kubeconfig,
-            caller,
         }
-    }
-
-    /// Restarts the server after it has exited.
-    pub async fn start_again(&mut self) {
-        self.server.start_again(&self.kubeconfig).await;
     }
 
     /// Waits until the server answers. Returns the operations that it serves, by UID.
     pub async fn live(&self) -> BTreeMap<String, Value> {
-        let identity = [
-            ("X-Remote-User", "test"),
-            ("X-Remote-Group", "system:masters"),
-        ];
         let path = OPERATION.path(None);
         let list = eventually("the server answers", async || {
-            let answer = self.caller.get_with(&path, &identity).await;
+            let answer = self.caller.get_with(&path, &AS_ADMINISTRATOR).await;
             ok_if(answer.code == 200, answer.code)?;
             Ok(answer.body)
         })
@@ -154,20 +93,15 @@ impl Persisting {
         by(&list, "/metadata/uid")
     }
 
-    /// Returns the sum of all series of a metric of this server.
-    pub async fn metric(&self, name: &str) -> f64 {
-        let identity = [
-            ("X-Remote-User", "test"),
-            ("X-Remote-Group", "system:masters"),
-        ];
-        let answer = self.caller.get_with("/metrics", &identity).await;
-        sum(&answer.text, name, "")
+    /// Returns the operations with a subject in this namespace, by UID.
+    pub async fn live_in(&self, namespace: &str) -> BTreeMap<String, Value> {
+        within(namespace, self.live().await)
     }
 
-    /// Returns the log of this server.
-    pub fn log(&self) -> String {
-        let dir: &Path = self.kubeconfig.parent().expect("the file is in a folder");
-        std::fs::read_to_string(dir.join("ifo-apiserver.log")).unwrap_or_default()
+    /// Returns the sum of all series of a metric of this server.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let answer = self.caller.get_with("/metrics", &AS_ADMINISTRATOR).await;
+        sum(&answer.text, name)
     }
 
     /// Waits until the custom resources equal the operations that the server serves. Returns the
@@ -205,22 +139,22 @@ impl Persisting {
 /// the same operation.
 pub async fn crs(cluster: &TestCluster) -> BTreeMap<String, Value> {
     // A kube-apiserver that has just started answers 429 for a while.
-    let list = eventually("custom resources are served", async || {
-        let answer = cluster.admin.get(&CR.path(None)).await;
-        ok_if(answer.code == 200, answer.code)?;
-        Ok(answer.body)
-    })
-    .await;
+    let list = cluster.admin.until_code(&CR.path(None), 200).await;
     let all = by(&list, "/status/liveUID");
-    assert_eq!(Some(all.len()), list["items"].as_array().map(Vec::len));
+    assert_eq!(all.len(), items(&list).len());
     all
 }
 
 /// Returns the items of a list as a map. The key of an item is its string at the JSON pointer.
 fn by(list: &Value, pointer: &str) -> BTreeMap<String, Value> {
-    let items = list["items"].as_array().cloned().unwrap_or_default();
-    let uid = |it: &Value| text(it, pointer).to_owned();
-    items.into_iter().map(|it| (uid(&it), it)).collect()
+    let keyed = |it: &Value| (text(it, pointer).to_owned(), it.clone());
+    items(list).iter().map(keyed).collect()
+}
+
+/// Returns the operations or custom resources whose subject is in this namespace.
+fn within(namespace: &str, mut all: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    all.retain(|_, it| text(it, "/spec/subject/namespace") == namespace);
+    all
 }
 
 /// Describes the first difference between the operations (`live`) and the custom resources (`crs`).
@@ -235,30 +169,22 @@ fn first_difference(
     may_lack_operation: impl Fn(&Value) -> bool,
 ) -> Option<String> {
     for (uid, operation) in live {
+        let name = &operation["metadata"]["name"];
         let Some(cr) = crs.get(uid) else {
-            return Some(format!(
-                "{} has no custom resource",
-                operation["metadata"]["name"]
-            ));
+            return Some(format!("{name} has no custom resource"));
         };
-        let describe = |field: &str| {
-            format!(
-                "{field} of {} differs: operation status {}, custom resource status {}",
-                operation["metadata"]["name"], operation["status"], cr["status"]
-            )
-        };
-        if operation["metadata"]["labels"] != cr["metadata"]["labels"] {
-            return Some(describe("labels"));
-        }
-        if operation["spec"] != cr["spec"] {
-            return Some(describe("spec"));
-        }
-        if operation["metadata"]["creationTimestamp"] != cr["status"]["started"] {
-            return Some(describe("start"));
-        }
-        for field in ["phase", "reason", "completed", "message", "progress"] {
-            if operation["status"][field] != cr["status"][field] {
-                return Some(describe(field));
+        let labels = "/metadata/labels";
+        let started = ("/metadata/creationTimestamp", "/status/started");
+        let status = ["phase", "reason", "completed", "message", "progress"];
+        let status = status.map(|field| format!("/status/{field}"));
+        let same = status.iter().map(|field| (field.as_str(), field.as_str()));
+        for (live, custom) in [(labels, labels), ("/spec", "/spec"), started]
+            .into_iter()
+            .chain(same)
+        {
+            let (one, other) = (operation.pointer(live), cr.pointer(custom));
+            if one != other {
+                return Some(format!("{live} of {name} differs: {one:?}, {other:?}"));
             }
         }
     }
@@ -302,42 +228,31 @@ pub fn immutable_fields(operation: &Value) -> [&str; 3] {
 /// Returns the number of requests so far that wrote or deleted custom resources of operations. The
 /// number is a metric of the kube-apiserver.
 pub async fn writes(cluster: &TestCluster) -> f64 {
-    let text = cluster.admin.get("/metrics").await.text;
-    text.lines()
-        .filter(|line| {
-            line.starts_with("apiserver_request_total{")
-                && line.contains("group=\"ifo.kubevirt.io\"")
-                && line.contains("resource=\"inflightoperations\"")
-                && [
-                    "APPLY",
-                    "PATCH",
-                    "POST",
-                    "PUT",
-                    "DELETE",
-                    "DELETECOLLECTION",
-                ]
+    let metrics = cluster.admin.get("/metrics").await.text;
+    let verbs = [
+        "APPLY",
+        "PATCH",
+        "POST",
+        "PUT",
+        "DELETE",
+        "DELETECOLLECTION",
+    ];
+    let is_write = |line: &&str| {
+        line.contains("group=\"ifo.kubevirt.io\"")
+            && line.contains("resource=\"inflightoperations\"")
+            && verbs
                 .iter()
                 .any(|verb| line.contains(&format!("verb=\"{verb}\"")))
-        })
-        .map(|line| sum(line, "apiserver_request_total", ""))
-        .sum()
+    };
+    let lines: Vec<&str> = metrics.lines().filter(is_write).collect();
+    sum(&lines.join("\n"), "apiserver_request_total")
 }
 
 /// Returns the sum of the series of a metric. `text` is the answer to a request for `/metrics`.
-/// The sum includes only lines that contain the text in the parameter `with`.
-fn sum(text: &str, name: &str, with: &str) -> f64 {
-    text.lines()
-        .filter(|line| {
-            line.strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with(['{', ' ']))
-                && line.contains(with)
-        })
+fn sum(text: &str, name: &str) -> f64 {
+    let series = text.lines().filter_map(|line| line.strip_prefix(name));
+    let series = series.filter(|rest| rest.starts_with(['{', ' ']));
+    series
         .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
         .sum()
-}
-
-/// Deletes all custom resources of operations that earlier tests have left.
-pub async fn delete_custom_resources(cluster: &TestCluster) {
-    let answer = cluster.admin.delete(&CR.path(None)).await;
-    assert!(matches!(answer.code, 200 | 404), "{}", answer.text);
 }

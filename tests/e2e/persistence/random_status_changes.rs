@@ -32,7 +32,7 @@ impl Traffic {
     /// of these operations starts, the server ends any other operation on the same VirtualMachine
     /// (`supersedes`).
     pub async fn start(cluster: &'static TestCluster, machines: usize) -> Self {
-        let namespace = cluster.namespace("persisted").await;
+        let namespace = cluster.new_namespace("persisted").await;
         let expression = |status: &str| format!("object.status.printableStatus == '{status}'");
         let operations = ["Migrating", "Starting", "Stopping"];
         let rules = operations.iter().map(|it| (*it, expression(it)));
@@ -113,7 +113,7 @@ fn name(machine: usize) -> String {
 }
 
 async fn set(cluster: &TestCluster, namespace: &str, machine: usize, status: &str) {
-    let path = format!("{}/{}", VM.path(Some(namespace)), name(machine));
+    let path = VM.one(Some(namespace), &name(machine));
     let patch = json!({"status": {"printableStatus": status}}).to_string();
     let request = http::Request::patch(path)
         .header("Content-Type", "application/merge-patch+json")
