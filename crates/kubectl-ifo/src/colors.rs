@@ -4,6 +4,7 @@
 
 use super::terminal_text::TerminalText;
 use anstyle::{AnsiColor, Style};
+use ifo_api::live::{Phase, State};
 use std::io::IsTerminal as _;
 
 /// The flags that enable or disable colours.
@@ -34,13 +35,15 @@ impl Colors {
 }
 
 /// Returns the style in which the state of an operation is shown.
-pub(super) fn state_style(state: &str) -> Style {
+fn state_style(state: State) -> Style {
     match state {
-        "Failing" | "Failed" => AnsiColor::Red.on_default().bold(),
-        "Blocked" => AnsiColor::Yellow.on_default(),
-        "Held" => AnsiColor::Magenta.on_default(),
-        "Progressing" | "Active" => AnsiColor::Cyan.on_default(),
-        "Succeeded" => AnsiColor::Green.on_default(),
+        State::Failing | State::Failed => AnsiColor::Red.on_default().bold(),
+        State::Blocked => AnsiColor::Yellow.on_default(),
+        State::Held => AnsiColor::Magenta.on_default(),
+        State::Progressing => AnsiColor::Cyan.on_default(),
+        State::Succeeded => AnsiColor::Green.on_default(),
+        // Custom resources of the Go operator have only a phase.
+        State::Unknown(_) if state.name() == Phase::Active.name() => AnsiColor::Cyan.on_default(),
         _ => Style::new().dimmed(),
     }
 }
@@ -54,7 +57,7 @@ pub(super) struct Paint {
 
 impl Paint {
     /// Formats `text` in the colour of the state.
-    pub(super) fn state(self, state: &str, text: &str) -> TerminalText {
+    pub(super) fn state(self, state: State, text: &str) -> TerminalText {
         self.apply(state_style(state), text)
     }
 

@@ -8,10 +8,11 @@ mod table;
 
 pub(super) use table::{Table, terminal_width};
 
-use super::listed_operation::{ListedOperation, attention, seconds_text};
+use super::operation::{InFlightOperation, OperationFacts as _, seconds_text};
 use super::plain_text::one_line;
 use super::work_groups::rank;
-use ifo_api::duration;
+use ifo_api::Text;
+use ifo_api::metadata::Time;
 use jiff::Timestamp;
 use std::cmp::Ordering;
 
@@ -54,14 +55,6 @@ const ALL_COLUMNS: &[OperationColumn] = &[
     Component, RuleSet, Initiator, Reason, Started, Completed, Message,
 ];
 
-/// The prefix of the subject in the row of a member of a piece of work. A piece of work is a group
-/// of operations with one common row. With `--expand`, the rows of the members follow below this
-/// row.
-const MEMBER_PREFIX: &str = "└ ";
-
-/// The text of a cell without a value.
-pub(super) const EMPTY_CELL: &str = "-";
-
 impl OperationColumn {
     /// Returns the columns by which operations can be sorted. The column with the completion time is
     /// missing, because operations in flight have no completion time.
@@ -97,47 +90,31 @@ impl OperationColumn {
 
     /// Returns the text of the cell for an operation. Empty if the operation has no value for the
     /// column.
-    pub(super) fn text(self, operation: &ListedOperation, now: Timestamp) -> String {
-        let time =
-            |time: Option<Timestamp>| time.map(|time| format!("{time:.0}")).unwrap_or_default();
+    pub(super) fn text(self, operation: &InFlightOperation, now: Timestamp) -> String {
+        let (spec, status) = (&operation.spec, &operation.status);
+        let time = |time: Time| format!("{:.0}", time.0);
+        let text = |text: &Option<Text>| text.as_deref().unwrap_or_default().to_owned();
         one_line(&match self {
-            Namespace => operation
-                .subject
-                .namespace
-                .as_deref()
-                .unwrap_or_default()
-                .to_owned(),
-            Subject => with_member_prefix(operation, operation.subject_name()),
+            Namespace => text(&spec.subject.namespace),
+            Subject => operation.subject_name(),
+            Operation => spec.operation.to_string(),
             State => operation.marked_state(),
             Progress => operation.percent(""),
-            Age => age(operation, now),
+            Age => operation.age(now),
             Expected => operation.usual_duration(),
             Estimate => operation.time_left(now),
-            Nodes => operation.nodes.join(","),
-            Started => time(operation.started),
-            Completed => time(operation.completed),
-            Queued => operation.in_queue.map(seconds_text).unwrap_or_default(),
+            Nodes => status.nodes.join(","),
+            Name => operation.metadata.name.to_string(),
+            Component => spec.component.to_string(),
+            RuleSet => spec.rule_set.to_string(),
+            Initiator => text(&spec.initiator),
+            Reason => status.reason.to_string(),
+            Started => time(operation.metadata.creation_timestamp),
+            Completed => status.completed.map(time).unwrap_or_default(),
+            Queued => operation.in_queue().map(seconds_text).unwrap_or_default(),
             Duration => operation.duration().map(seconds_text).unwrap_or_default(),
-            Operation | Name | Component | RuleSet | Initiator | Reason | Message => {
-                return one_line(self.field(operation));
-            }
+            Message => status.message.to_string(),
         })
-    }
-
-    /// Returns the text field of the operation that the column shows. Empty for a column that shows
-    /// a value of another type, such as a time.
-    fn field(self, operation: &ListedOperation) -> &str {
-        match self {
-            Operation => &operation.operation,
-            Name => &operation.name,
-            Component => &operation.component,
-            RuleSet => &operation.rule_set,
-            Initiator => &operation.initiator,
-            Reason => &operation.reason,
-            Message => &operation.message,
-            Namespace | Subject | State | Progress | Age | Expected | Estimate | Nodes
-            | Started | Completed | Queued | Duration => "",
-        }
     }
 
     /// Compares two operations by this column. Earlier times, higher progress, worse states
@@ -145,39 +122,29 @@ impl OperationColumn {
     ///
     /// In the columns namespace and subject, all operations compare as equal. Callers sort equal
     /// operations with `sort::by_subject`, which compares namespaces and subjects.
-    pub(super) fn compare(self, a: &ListedOperation, b: &ListedOperation) -> Ordering {
+    pub(super) fn compare(self, a: &InFlightOperation, b: &InFlightOperation) -> Ordering {
+        let typical =
+            |it: &InFlightOperation| it.status.expected.as_ref().map(|it| it.typical_seconds);
+        let badness = |it: &InFlightOperation| (it.attention(), rank(it));
+        let (one, two) = (&a.status, &b.status);
         match self {
-            Age | Started => a.started.cmp(&b.started),
-            Completed => a.completed.cmp(&b.completed),
-            Queued => a.in_queue.cmp(&b.in_queue),
+            Namespace | Subject => Ordering::Equal,
+            Age | Started => a.started().cmp(&b.started()),
+            Completed => one.completed.cmp(&two.completed),
+            Queued => a.in_queue().cmp(&b.in_queue()),
             Duration => a.duration().cmp(&b.duration()),
-            Progress => b.progress.cmp(&a.progress),
-            State => (attention(a), rank(a)).cmp(&(attention(b), rank(b))),
+            Progress => two.progress.cmp(&one.progress),
+            State => badness(a).cmp(&badness(b)),
             Expected => typical(a).cmp(&typical(b)),
-            Estimate => a.estimated_completion.cmp(&b.estimated_completion),
-            Nodes => a.nodes.cmp(&b.nodes),
-            Namespace | Subject | Operation | Name | Component | RuleSet | Initiator | Reason
-            | Message => self.field(a).cmp(self.field(b)),
+            Estimate => one.estimated_completion.cmp(&two.estimated_completion),
+            Nodes => one.nodes.cmp(&two.nodes),
+            Operation => a.spec.operation.cmp(&b.spec.operation),
+            Name => a.metadata.name.cmp(&b.metadata.name),
+            Component => a.spec.component.cmp(&b.spec.component),
+            RuleSet => a.spec.rule_set.cmp(&b.spec.rule_set),
+            Initiator => a.spec.initiator.cmp(&b.spec.initiator),
+            Reason => one.reason.cmp(&two.reason),
+            Message => one.message.cmp(&two.message),
         }
     }
-}
-
-fn typical(operation: &ListedOperation) -> Option<u64> {
-    operation.expected.as_ref().map(|it| it.typical_seconds)
-}
-
-/// Adds [`MEMBER_PREFIX`] to the subject, if the row shows a member of a piece of work.
-pub(super) fn with_member_prefix(operation: &ListedOperation, subject: String) -> String {
-    if operation.is_member_row {
-        format!("{MEMBER_PREFIX}{subject}")
-    } else {
-        subject
-    }
-}
-
-/// Formats the time since the start of an operation, as kubectl formats ages.
-pub(super) fn age(operation: &ListedOperation, now: Timestamp) -> String {
-    operation
-        .age(now)
-        .map_or_else(|| "<unknown>".to_owned(), duration::human)
 }

@@ -223,7 +223,12 @@ fn names(connect: &Connect, of_namespaces: bool) -> Vec<String> {
         }
         let filters = Filters::all_in(connect.namespace());
         let (_, operations) = OperationSource::open(server, filters, false).await?;
-        Ok::<_, Problem>(operations.into_iter().map(|it| it.name).collect())
+        Ok::<_, Problem>(
+            operations
+                .into_iter()
+                .map(|it| it.metadata.name.to_string())
+                .collect(),
+        )
     };
     let names = runtime.block_on(async { tokio::time::timeout(CLUSTER_TIMEOUT, names).await });
     let mut names = names.ok().and_then(Result::ok).unwrap_or_default();

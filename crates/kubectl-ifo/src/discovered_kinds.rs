@@ -14,7 +14,10 @@
 //! (aggregated discovery, since Kubernetes 1.26).
 
 use super::api_client::ApiClient;
+use super::colors::Paint;
+use super::columns::terminal_width;
 use super::object_names::escape;
+use super::output::{ListFormat, TextStyle};
 use super::suggestion::nearest;
 use ifo_api::Gvr;
 use ifo_client::offline_kinds::{KindName, group, group_and_version};
@@ -170,6 +173,17 @@ impl Kinds {
         Self {
             server,
             served: OnceCell::new(),
+        }
+    }
+
+    /// Returns the style of a table. A table of `-o wide` has no maximum width.
+    pub(super) async fn style(&self, format: ListFormat, paint: Paint) -> TextStyle {
+        let screen = terminal_width().filter(|_| format == ListFormat::Table);
+        TextStyle {
+            screen,
+            wide: format == ListFormat::Wide,
+            paint,
+            short_names: self.short_names(screen).await,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::api_client::ApiClient;
 use super::discovered_kinds::{ChosenKind, Kinds};
-use super::listed_operation::ListedOperation;
+use super::operation::{InFlightOperation, OperationFacts as _};
 use super::output::ListFormat;
 use super::problem::Problem;
 use ifo_api::labels;
@@ -251,26 +251,28 @@ impl Filters {
     /// Returns true if the filters select `operation`, regardless of its phase and state. This method does
     /// not compare the labels with `--selector`. When the plugin lists operations, the server
     /// evaluates `--selector`. The command `history` evaluates `--selector` itself.
-    pub(super) fn matches(&self, operation: &ListedOperation) -> bool {
-        let subject = &operation.subject;
+    pub(super) fn matches(&self, operation: &InFlightOperation) -> bool {
+        let (spec, subject) = (&operation.spec, &operation.spec.subject);
+        let nodes = &operation.status.nodes;
         let mut kinds = self.kind.iter();
         let is_kind = |it: &ChosenKind| it.matches_object(&subject.kind, &subject.api_version);
-        is_empty_or_contains(&self.component, &operation.component)
+        let touches = |node: &String| nodes.iter().any(|it| it == node);
+        is_empty_or_contains(&self.component, &spec.component)
             && (self.kind.is_empty() || kinds.any(is_kind))
-            && is_empty_or_contains(&self.operation, &operation.operation)
-            && (self.node.is_empty() || self.node.iter().any(|it| operation.nodes.contains(it)))
+            && is_empty_or_contains(&self.operation, &spec.operation)
+            && (self.node.is_empty() || self.node.iter().any(touches))
             && (self.namespace.is_none()
                 || self.namespace.as_deref() == subject.namespace.as_deref())
     }
 
     /// Returns true if the filters select the state of `operation`.
-    pub(super) fn has_state(&self, operation: &ListedOperation) -> bool {
-        self.states.is_empty() || self.states.iter().any(|it| it.name() == operation.state)
+    pub(super) fn has_state(&self, operation: &InFlightOperation) -> bool {
+        self.states.is_empty() || self.states.contains(&operation.status.state)
     }
 
     /// Returns true if the filters select `operation`, its phase and its state.
-    pub(super) fn shows(&self, operation: &ListedOperation) -> bool {
-        (operation.active || self.all_phases)
+    pub(super) fn shows(&self, operation: &InFlightOperation) -> bool {
+        (operation.is_active() || self.all_phases)
             && self.has_state(operation)
             && self.matches(operation)
     }
@@ -309,17 +311,16 @@ pub(super) fn is_empty_or_contains(wanted: &[String], value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_fixtures::{OperationFixture as _, on};
+    use ifo_api::Text;
 
-    fn migrating(namespace: Option<&str>) -> ListedOperation {
-        let mut operation = ListedOperation {
-            operation: "Migrating".to_owned(),
-            component: "kubevirt".to_owned(),
-            active: true,
-            ..ListedOperation::default()
-        };
-        operation.subject.kind = "VirtualMachine".into();
-        operation.subject.namespace = namespace.map(Into::into);
-        operation
+    fn migrating(namespace: Option<&str>) -> InFlightOperation {
+        on(
+            namespace.unwrap_or_default(),
+            "VirtualMachine",
+            "web",
+            "Migrating",
+        )
     }
 
     #[test]
@@ -343,7 +344,7 @@ mod tests {
         let filters = Filters::default().with_namespace(Some(&"a".to_owned()));
         assert!(filters.shows(&migrating(Some("a"))));
         let mut on_a_node = migrating(None);
-        on_a_node.namespace = Some("a".to_owned());
+        on_a_node.metadata.namespace = "a".into();
         assert!(!filters.shows(&on_a_node));
     }
 
@@ -355,7 +356,7 @@ mod tests {
         };
         let mut operation = migrating(None);
         assert!(!filters.matches(&operation));
-        operation.nodes = vec!["c".to_owned(), "b".to_owned()];
+        operation.status.nodes = ["c", "b"].map(Text::from).into();
         assert!(filters.matches(&operation) && !filters.is_unfiltered());
         filters.node.truncate(1);
         assert!(!filters.matches(&operation));
@@ -374,8 +375,7 @@ mod tests {
 
     #[test]
     fn completed_operations_are_shown_on_request() {
-        let mut completed = migrating(None);
-        completed.active = false;
+        let completed = migrating(None).state("Ended", None);
         let mut filters = Filters::default();
         assert!(!filters.shows(&completed) && filters.matches(&completed));
         filters.all_phases = true;

@@ -29,7 +29,7 @@
 //! value that matches a listed operation needs no request.
 
 use super::filter::{FilterValue, Filters};
-use super::listed_operation::ListedOperation;
+use super::operation::InFlightOperation;
 use super::operation_source::{OperationSource, escape, names, namespaces};
 use super::output::{ListFormat, complain};
 use super::problem::Problem;
@@ -63,7 +63,7 @@ impl FilterWarning {
 pub(super) async fn check(
     filters: &Filters,
     source: &OperationSource,
-    listed: &[ListedOperation],
+    listed: &[InFlightOperation],
 ) -> Result<Vec<FilterWarning>, Problem> {
     let matches_listed = |value: &FilterValue<'_>| {
         let alone = value.alone();
@@ -109,7 +109,7 @@ pub(super) async fn check(
 pub(super) async fn check_and_warn(
     filters: &Filters,
     source: &OperationSource,
-    listed: &[ListedOperation],
+    listed: &[InFlightOperation],
 ) -> Result<(), Problem> {
     let warnings = check(filters, source, listed).await?;
     warnings.iter().for_each(FilterWarning::print);
@@ -123,7 +123,7 @@ struct FilterCheck<'a> {
     /// All rule sets, or the reason why they cannot be read.
     rule_sets: Result<RuleSets, Problem>,
     /// All operations that the user may read, in any phase.
-    operations: Result<Vec<ListedOperation>, Problem>,
+    operations: Result<Vec<InFlightOperation>, Problem>,
     /// True if the user may not list the operations of all namespaces. `operations` then has those in
     /// the namespace of the filters.
     is_tenant: bool,
@@ -205,7 +205,7 @@ impl<'a> FilterCheck<'a> {
     async fn unknown(&self, value: FilterValue<'_>) -> Problem {
         let server = &self.source.server;
         let rule_sets = self.rule_sets.iter();
-        let own = |name: fn(&ListedOperation) -> String| {
+        let own = |name: fn(&InFlightOperation) -> String| {
             let operations = self.operations.iter().flatten();
             operations.map(name)
         };
@@ -214,7 +214,7 @@ impl<'a> FilterCheck<'a> {
                 let what =
                     format!("{value}: no OperationRuleSet and no operation has this component");
                 let names = rule_sets.flat_map(RuleSets::components).map(str::to_owned);
-                let names = names.chain(own(|it| it.component.clone()));
+                let names = names.chain(own(|it| it.spec.component.to_string()));
                 (
                     name,
                     what,
@@ -233,7 +233,9 @@ impl<'a> FilterCheck<'a> {
                 let formats = formats.filter_map(ListFormat::to_possible_value);
                 let formats = formats.map(|it| it.get_name().to_owned());
                 let names = rule_sets.flat_map(RuleSets::operations).map(str::to_owned);
-                let names = names.chain(own(|it| it.operation.clone())).chain(formats);
+                let names = names
+                    .chain(own(|it| it.spec.operation.to_string()))
+                    .chain(formats);
                 (
                     name,
                     what,
@@ -245,7 +247,7 @@ impl<'a> FilterCheck<'a> {
                 let what = format!("the cluster has no resource {:?}", kind.to_string());
                 let names = rule_sets.flat_map(RuleSets::resources);
                 let names = names.chain(kind.nearest()).map(str::to_owned);
-                let names = names.chain(own(|it| it.subject.kind.to_string()));
+                let names = names.chain(own(|it| it.spec.subject.kind.to_string()));
                 (kind.name(), what, "", names.collect())
             }
             FilterValue::Node(name) => {

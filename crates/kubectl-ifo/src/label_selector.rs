@@ -5,6 +5,7 @@
 use ifo_api::labels::{is_key, is_value};
 use kube::core::{Expression, Selector, SelectorExt as _};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 /// A parsed label selector.
 #[derive(Debug)]
@@ -23,8 +24,13 @@ impl ParsedLabelSelector {
     }
 
     /// Returns true if labels match all requirements.
-    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.0.matches(labels)
+    pub(crate) fn matches<K: Display, V: Display>(
+        &self,
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) -> bool {
+        let labels = labels.into_iter();
+        let labels = labels.map(|(key, value)| (key.to_string(), value.to_string()));
+        self.0.matches(&labels.collect::<BTreeMap<_, _>>())
     }
 }
 

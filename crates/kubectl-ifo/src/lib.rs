@@ -8,7 +8,7 @@
 //! order:
 //!
 //! ```text
-//! connect ─▶ api_client ─▶ operation_source ─▶ listed_operation ─▶ filter ─▶ sort
+//! connect ─▶ api_client ─▶ operation_source ─▶ operation ─▶ filter ─▶ sort
 //!         ─▶ columns · list · summary
 //! ```
 
@@ -30,8 +30,8 @@ mod history;
 mod impact;
 mod label_selector;
 mod list;
-mod listed_operation;
 mod object_names;
+mod operation;
 mod operation_source;
 mod output;
 mod owner_lookup;
@@ -42,8 +42,6 @@ mod reprint;
 mod resource_argument;
 mod rule_sets;
 mod rules;
-#[cfg(test)]
-mod snapshots;
 mod sort;
 mod state_filter;
 mod suggestion;
@@ -52,6 +50,8 @@ mod support_bundle;
 mod terminal_text;
 #[cfg(test)]
 mod test_fixtures;
+#[cfg(test)]
+mod test_snapshots;
 mod top;
 mod tree;
 mod ui;

@@ -2,30 +2,28 @@
 
 mod list_watch;
 
-use super::colors::{Colors, Paint};
-use super::columns::{Table, terminal_width};
+use super::colors::Colors;
+use super::columns::Table;
 use super::connect::{Connect, needs_cluster};
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::listed_operation::{ListedOperation, operation_name_in};
-use super::operation_source::{OperationSource, Served};
+use super::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
+use super::operation_source::{Objects, OperationSource};
 use super::output::{
     Format, ListFormat, TerminalText, TextStyle, complain, encode, print, print_error_line,
 };
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use super::state_filter::StateArgs;
-use super::work_groups;
+use super::work_groups::{self, Row};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
-use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// The flags of `list`.
 #[derive(Debug, Clone, clap::Args)]
@@ -159,12 +157,13 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
         ListFormat::Table | ListFormat::Wide => SortBy::Need,
         ListFormat::Json | ListFormat::Yaml | ListFormat::Name => SortBy::default(),
     });
-    let keep_raw = format.data_format().is_some() || sort.needs_raw();
+    let keeps_objects = format.data_format().is_some() || sort.needs_objects();
     let server = common.connect.open().await?;
     let empty_message = filters.empty_result_message(&server);
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
-    let (source, mut operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
+    let (source, mut operations) =
+        OperationSource::open(server, filters.clone(), keeps_objects).await?;
     if names.is_empty() {
         filter_check::check_and_warn(&filters, &source, &operations).await?;
     }
@@ -173,9 +172,9 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
         .map(|it| operation_name_in(it).unwrap_or(it))
         .collect();
     let is_selected =
-        |operation: &ListedOperation| names.is_empty() || names.contains(&operation.name.as_str());
+        |it: &InFlightOperation| names.is_empty() || names.contains(&&*it.metadata.name);
     operations.retain(is_selected);
-    let is_listed = |name: &&str| operations.iter().any(|it| it.name == **name);
+    let is_listed = |name: &&str| operations.iter().any(|it| it.metadata.name == *name);
     let missing: Vec<&str> = names.iter().copied().filter(|it| !is_listed(it)).collect();
     if missing.len() == names.len()
         && let Some(first) = missing.first()
@@ -183,18 +182,15 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
         return Err(not_found(&source, &filters, first).await);
     }
     if !output.watch {
-        sort.check(&operations)?;
+        sort.check(&operations, &source.objects)?;
     }
-    sort.sort(&mut operations);
-    let screen = terminal_width().filter(|_| format == ListFormat::Table);
+    sort.sort(&mut operations, &source.objects);
     let view = ListView {
         format,
         rows,
         sort,
-        served: source.served,
-        paint: output.colors.paint(),
-        screen,
-        short_names: kinds.short_names(screen).await,
+        objects: source.objects.clone(),
+        style: kinds.style(format, output.colors.paint()).await,
     };
     if !output.watch {
         print(view.format_all(&operations, clock::now(), names.len() == 1)?)?;
@@ -251,7 +247,7 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
 /// Returns the error for an argument of `get` that names no listed operation.
 async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> Problem {
     let all = source.unfiltered().list().await.unwrap_or_default();
-    if let Some(found) = all.iter().find(|it| it.name == name) {
+    if let Some(found) = all.iter().find(|it| *it.metadata.name == *name) {
         return Problem::NotFound(format!(
             "operation {name:?} exists, but the filters exclude it: its subject is {}",
             found.place_name()
@@ -285,12 +281,9 @@ struct ListView {
     rows: RowMode,
     /// The order of the rows.
     sort: SortBy,
-    served: Served,
-    paint: Paint,
-    /// Width of the terminal in columns. None for no limit.
-    screen: Option<usize>,
-    /// The short names of kinds for a narrow terminal.
-    short_names: Arc<ShortNames>,
+    /// The JSON of the operations, for JSON, YAML and a JSONPath.
+    objects: Objects,
+    style: TextStyle,
 }
 
 /// A list of objects, in the form in which kubectl prints it.
@@ -300,98 +293,99 @@ struct List<'a> {
     api_version: &'static str,
     items: Vec<FormattedObject<'a>>,
     kind: &'static str,
-    metadata: PrintedListMeta,
+    metadata: BTreeMap<&'static str, &'static str>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PrintedListMeta {
-    resource_version: &'static str,
-}
-
-/// An object that is parsed only when it is printed. A list of parsed objects would need several
-/// times the memory of the JSON texts.
-struct FormattedObject<'a>(&'a RawValue);
+/// An object that is parsed only when it is printed.
+struct FormattedObject<'a>(&'a InFlightOperation, &'a Objects);
 
 impl Serialize for FormattedObject<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let value: Value = serde_json::from_str(self.0.get()).map_err(serde::ser::Error::custom)?;
-        value.serialize(serializer)
+        self.1.get(self.0).serialize(serializer)
     }
 }
 
 impl ListView {
-    fn style(&self) -> TextStyle {
-        TextStyle {
-            screen: self.screen,
-            wide: self.format == ListFormat::Wide,
-            paint: self.paint,
-            short_names: Arc::clone(&self.short_names),
-        }
-    }
-
-    /// Returns the rows of a table. For other formats, returns the operations unchanged.
-    fn rows(&self, operations: &[ListedOperation]) -> Vec<ListedOperation> {
+    /// Returns the rows of a table. For other formats, each row is an operation.
+    fn rows(&self, operations: &[InFlightOperation]) -> Vec<Row> {
         if !self.format.is_table() || self.rows == RowMode::Operations {
-            return operations.to_vec();
+            return operations.iter().map(Row::from).collect();
         }
         let is_expanded = self.rows == RowMode::Expanded;
-        work_groups::rows(operations, is_expanded, |lines| self.sort.sort(lines))
+        work_groups::rows(operations, is_expanded, |pieces| {
+            self.sort.sort(pieces, &self.objects);
+        })
     }
 
     /// Formats all operations. If `single` is true and there is one operation, JSON and YAML output
     /// is its object instead of a list.
     fn format_all(
         &self,
-        operations: &[ListedOperation],
+        operations: &[InFlightOperation],
         now: Timestamp,
         single: bool,
     ) -> Result<TerminalText, Problem> {
         match self.format {
-            ListFormat::Table | ListFormat::Wide => {
-                if operations.is_empty() {
-                    return Ok(TerminalText::default());
-                }
-                Ok(Table::text(&self.rows(operations), now, &self.style()))
+            ListFormat::Table | ListFormat::Wide if operations.is_empty() => {
+                Ok(TerminalText::default())
             }
-            ListFormat::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
-            ListFormat::Json | ListFormat::Yaml => objects(operations, self.format, single),
+            ListFormat::Table | ListFormat::Wide => {
+                Ok(Table::text(&self.rows(operations), now, &self.style))
+            }
+            ListFormat::Name => Ok(names(operations)),
+            format @ (ListFormat::Json | ListFormat::Yaml) => {
+                objects(operations, &self.objects, format, single)
+            }
         }
     }
 
-    /// Formats one operation of a watch.
+    /// Formats one row of a watch.
     fn format_change(
         &self,
         table: &mut Table,
-        operation: &ListedOperation,
+        row: &Row,
         now: Timestamp,
     ) -> Result<TerminalText, Problem> {
-        match (self.format, &operation.raw) {
-            (ListFormat::Table | ListFormat::Wide, _) => Ok(table.further_row(operation, now)),
-            (ListFormat::Name, _) => Ok(self.name(operation).into()),
-            (ListFormat::Yaml, Some(raw)) => {
-                let document = encode_document(&FormattedObject(raw), self.format)?;
-                Ok(TerminalText::from("---\n") + document)
+        let operation = &row.operation;
+        Ok(match self.format {
+            ListFormat::Table | ListFormat::Wide => table.further_row(row, now),
+            ListFormat::Name => names([operation]),
+            ListFormat::Json | ListFormat::Yaml => {
+                let Some(mut object) = self.objects.get(operation) else {
+                    return Ok(TerminalText::default());
+                };
+                // The watch has not received the outcome of an operation that was deleted while it
+                // was active.
+                if object["status"]["phase"] != operation.status.phase.name() {
+                    object["status"]["phase"] = json!(operation.status.phase);
+                    object["status"]["state"] = json!(operation.status.state);
+                }
+                let is_yaml = self.format == ListFormat::Yaml;
+                let separator = if is_yaml { "---\n" } else { "" };
+                TerminalText::from(separator) + encode_document(&object, self.format)?
             }
-            (ListFormat::Json, Some(raw)) => encode_document(&FormattedObject(raw), self.format),
-            (ListFormat::Json | ListFormat::Yaml, None) => Ok(TerminalText::default()),
-        }
+        })
     }
+}
 
-    fn name(&self, operation: &ListedOperation) -> String {
-        operation.resource_name(self.served.group()) + "\n"
-    }
+/// Formats `kind.group/name` of each operation in a line, as kubectl does with `-o name`.
+pub(super) fn names<'a>(
+    operations: impl IntoIterator<Item = &'a InFlightOperation>,
+) -> TerminalText {
+    let names = operations.into_iter();
+    names.map(|it| it.resource_name() + "\n").collect()
 }
 
 /// Encodes the objects of `operations` as JSON or YAML. If `single` is true and there is one
 /// operation, the result is its object instead of a list.
 pub(super) fn objects(
-    operations: &[ListedOperation],
+    operations: &[InFlightOperation],
+    objects: &Objects,
     format: ListFormat,
     single: bool,
 ) -> Result<TerminalText, Problem> {
-    let raw = operations.iter().filter_map(|it| it.raw.as_deref());
-    let items: Vec<FormattedObject<'_>> = raw.map(FormattedObject).collect();
+    let items = operations.iter().map(|it| FormattedObject(it, objects));
+    let items: Vec<FormattedObject<'_>> = items.collect();
     match items.as_slice() {
         [item] if single => encode_document(item, format),
         _ => encode_document(
@@ -399,9 +393,7 @@ pub(super) fn objects(
                 api_version: "v1",
                 items,
                 kind: "List",
-                metadata: PrintedListMeta {
-                    resource_version: "",
-                },
+                metadata: BTreeMap::from([("resourceVersion", "")]),
             },
             format,
         ),
@@ -415,8 +407,11 @@ fn encode_document(value: &impl Serialize, format: ListFormat) -> Result<Termina
 
 #[cfg(test)]
 mod tests {
-    use super::super::snapshots::{mixed, now, operation, short_names, snapshot};
+    use super::super::test_snapshots::{
+        mixed, mixed_with_objects, now, operation, short_names, snapshot,
+    };
     use super::*;
+    use crate::colors::Paint;
     use serde_json::{Value, json};
     use unicode_width::UnicodeWidthStr as _;
 
@@ -425,10 +420,13 @@ mod tests {
             format,
             rows: RowMode::Operations,
             sort: SortBy::default(),
-            served: Served::Live,
-            paint: Paint { on: color },
-            screen,
-            short_names: short_names(),
+            objects: mixed_with_objects().1,
+            style: TextStyle {
+                screen,
+                wide: format == ListFormat::Wide,
+                paint: Paint { on: color },
+                short_names: short_names(),
+            },
         }
     }
 
@@ -455,7 +453,7 @@ mod tests {
 
     /// Returns operations with long kinds, names and messages. The kind `VirtualMachineImage` has no
     /// short name, but its initials are the short name of another kind.
-    fn long() -> Vec<ListedOperation> {
+    fn long() -> Vec<InFlightOperation> {
         let migration = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
         let blocked = json!({"status": {
             "progress": 45, "state": "Blocked",
@@ -489,7 +487,7 @@ mod tests {
         ]
     }
 
-    fn table(operations: &[ListedOperation], width: usize) -> String {
+    fn table(operations: &[InFlightOperation], width: usize) -> String {
         view(ListFormat::Table, Some(width), false)
             .format_all(operations, now(), false)
             .expect("the sample operations can be encoded")
@@ -581,10 +579,11 @@ mod tests {
     #[test]
     fn later_rows_keep_the_column_widths() {
         let view = view(ListFormat::Table, None, false);
-        let mut table = Table::growing(&mixed(), now(), &view.style());
+        let rows: Vec<Row> = mixed().iter().map(Row::from).collect();
+        let mut table = Table::growing(&rows, now(), &view.style);
         let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
         let row = view
-            .format_change(&mut table, &late, now())
+            .format_change(&mut table, &Row::from(&late), now())
             .expect("a table row needs no encoding");
         let header = table.header();
         assert_eq!(

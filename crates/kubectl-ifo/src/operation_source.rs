@@ -5,17 +5,21 @@
 //! the user may not list the operations of all namespaces, the plugin sends one request for each
 //! namespace that the user may see.
 
+mod decode;
 mod follow;
+mod objects;
 
 pub(super) use super::completeness::IncompleteJson;
 pub(super) use super::object_names::{escape, names, namespaces};
+pub(super) use decode::decode;
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
+pub(super) use objects::Objects;
 
 use super::api_client::{ApiClient, ListRequest};
 use super::completeness::{ListCompleteness, combined};
 use super::filter::Filters;
-use super::listed_operation::ListedOperation;
+use super::operation::InFlightOperation;
 use super::output::complain;
 use super::plain_text::first_names;
 use super::problem::Problem;
@@ -92,7 +96,8 @@ pub(super) struct OperationSource {
     /// None if one request is enough: for all namespaces, or for the namespace of `-n`.
     pub(super) namespaces: Option<Vec<String>>,
     filters: Filters,
-    keep_raw: bool,
+    /// The JSON of the operations that the source has read, if the command needs it.
+    pub(super) objects: Objects,
     /// A note for the user. Set if the operations come from custom resources, or if the user may
     /// list operations only in some namespaces. Otherwise None.
     pub(super) note: Option<String>,
@@ -103,13 +108,13 @@ pub(super) struct OperationSource {
 
 impl OperationSource {
     /// Returns a source that reads the live API, without a request.
-    pub(super) fn new(server: ApiClient, filters: Filters, keep_raw: bool) -> Self {
+    pub(super) fn new(server: ApiClient, filters: Filters, keep_objects: bool) -> Self {
         Self {
             server,
             served: Served::Live,
             namespaces: None,
             filters,
-            keep_raw,
+            objects: Objects::new(keep_objects),
             note: None,
             completeness: Mutex::default(),
         }
@@ -117,13 +122,14 @@ impl OperationSource {
 
     /// Finds the API and the namespaces that the user may read, and lists the operations. Returns
     /// the source and the listed operations. If the source has a note, prints the note to standard
-    /// error. If `keep_raw` is true, each operation keeps the JSON of its object.
+    /// error. If `keep_objects` is true, the source keeps
+    /// the JSON of the objects.
     pub(super) async fn open(
         server: ApiClient,
         filters: Filters,
-        keep_raw: bool,
-    ) -> Result<(Self, Vec<ListedOperation>), Problem> {
-        let (source, listed) = Self::find(server, filters, keep_raw).await?;
+        keep_objects: bool,
+    ) -> Result<(Self, Vec<InFlightOperation>), Problem> {
+        let (source, listed) = Self::find(server, filters, keep_objects).await?;
         source.print_note();
         Ok((source, listed))
     }
@@ -139,9 +145,9 @@ impl OperationSource {
     pub(super) async fn find(
         server: ApiClient,
         filters: Filters,
-        keep_raw: bool,
-    ) -> Result<(Self, Vec<ListedOperation>), Problem> {
-        let mut source = Self::new(server, filters, keep_raw);
+        keep_objects: bool,
+    ) -> Result<(Self, Vec<InFlightOperation>), Problem> {
+        let mut source = Self::new(server, filters, keep_objects);
         if let Some(from_files) = &source.server.from_files
             && source.filters.namespace.is_none()
         {
@@ -178,20 +184,17 @@ impl OperationSource {
     /// Returns a source for all operations, active and completed. The new source does not use `-n`.
     /// Its API and its field `namespaces` stay the same.
     pub(super) fn unfiltered(&self) -> Self {
-        Self {
-            keep_raw: false,
-            ..self.filtered(Filters::all_in(None))
-        }
+        self.filtered(Filters::all_in(None))
     }
 
-    /// Returns a source with other filters. Its API and its field `namespaces` stay the same.
+    /// Returns a source with other filters, which keeps no objects. Its API and its field `namespaces` stay the same.
     pub(super) fn filtered(&self, filters: Filters) -> Self {
         Self {
             server: self.server.clone(),
             served: self.served,
             namespaces: self.namespaces.clone(),
             filters,
-            keep_raw: self.keep_raw,
+            objects: Objects::default(),
             note: None,
             completeness: Mutex::default(),
         }
@@ -254,7 +257,7 @@ impl OperationSource {
     }
 
     /// Lists the matching operations in the selected phases.
-    pub(super) async fn list(&self) -> Result<Vec<ListedOperation>, Problem> {
+    pub(super) async fn list(&self) -> Result<Vec<InFlightOperation>, Problem> {
         futures::stream::iter(self.requested_namespaces())
             .map(|namespace| self.list_in(namespace))
             .buffered(CONCURRENCY)
@@ -276,7 +279,7 @@ impl OperationSource {
     /// Lists the operations. If the user may not list the operations of all namespaces, lists them
     /// in the namespaces that the user may read. Returns `NotFound` if the cluster does not serve
     /// the API, even if RBAC refuses the request.
-    async fn list_readable(&mut self) -> Result<Vec<ListedOperation>, Problem> {
+    async fn list_readable(&mut self) -> Result<Vec<InFlightOperation>, Problem> {
         let listed = self.list().await;
         let Err(refused @ Problem::Forbidden { .. }) = listed else {
             return listed;
@@ -292,9 +295,9 @@ impl OperationSource {
 
     /// Lists the operations with one request for each namespace, and sets `namespaces` to the
     /// namespaces that the user may read.
-    async fn list_one_by_one(&mut self) -> Result<Vec<ListedOperation>, Problem> {
+    async fn list_one_by_one(&mut self) -> Result<Vec<InFlightOperation>, Problem> {
         let all = namespaces(&self.server).await;
-        let lists: Vec<(&String, Result<Vec<ListedOperation>, Problem>)> =
+        let lists: Vec<(&String, Result<Vec<InFlightOperation>, Problem>)> =
             futures::stream::iter(&all)
                 .map(async |namespace| (namespace, self.list_in(Some(namespace)).await))
                 .buffered(CONCURRENCY)
@@ -330,7 +333,7 @@ impl OperationSource {
     }
 
     /// Lists the operations in one namespace, or in all namespaces.
-    async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<ListedOperation>, Problem> {
+    async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<InFlightOperation>, Problem> {
         let (path, field_selector) = (self.path(namespace), self.field_selector());
         let list = ListRequest {
             path: &path,
@@ -340,8 +343,11 @@ impl OperationSource {
             namespace,
         };
         let read = |item: &str| {
-            let operation = ListedOperation::read(item, self.keep_raw)?;
-            Ok(Some(operation).filter(|it| self.filters.shows(it)))
+            let operation = Some(decode(item)?).filter(|it| self.filters.shows(it));
+            if let Some(operation) = &operation {
+                self.objects.keep(operation, item);
+            }
+            Ok(operation)
         };
         let (operations, completeness) = self.server.list(list, read).await?;
         self.record_completeness(namespace, completeness);

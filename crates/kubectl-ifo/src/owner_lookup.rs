@@ -7,13 +7,12 @@
 
 use super::api_client::ApiClient;
 use super::discovered_kinds::Kinds;
-use super::listed_operation::ListedOperation;
-use super::ownership::{ObjectIdentity, Ownership};
+use super::operation::InFlightOperation;
+use super::ownership::Ownership;
 use futures::StreamExt as _;
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
 use ifo_api::metadata::OwnerReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use std::collections::HashSet;
 
@@ -36,7 +35,7 @@ pub(super) struct OwnerLookup {
     /// beyond this limit.
     limit: usize,
     /// The UIDs of the owners that were looked up, successfully or not.
-    requested: HashSet<String>,
+    requested: HashSet<Text>,
     /// The owners that were found, with their own owner references.
     pub(super) known: Vec<SubjectReference>,
 }
@@ -59,49 +58,27 @@ impl OwnerLookup {
     /// requested because of the limit.
     pub(super) async fn look_up_for(
         &mut self,
-        operations: &[ListedOperation],
-        is_included: &dyn Fn(&ListedOperation) -> bool,
+        operations: &[InFlightOperation],
+        is_included: &dyn Fn(&InFlightOperation) -> bool,
     ) -> usize {
         let mut left_out = 0;
         for _ in 0..MAX_LEVELS {
             let ownership = Ownership::of(operations, &self.known);
-            let mut missing: Vec<ObjectIdentity<'_>> = ownership
-                .owners_to_look_up(is_included)
-                .into_iter()
-                .filter(|identity| {
-                    identity
-                        .uid
-                        .is_some_and(|uid| !self.requested.contains(uid))
-                })
-                .collect();
+            let mut missing = ownership.owners_to_look_up(is_included);
+            missing.retain(|it| {
+                let uid = it.uid.as_ref();
+                uid.is_some_and(|uid| !self.requested.contains(uid))
+            });
             let room = self.limit.saturating_sub(self.requested.len());
             left_out = missing.len().saturating_sub(room);
             missing.truncate(room);
             if missing.is_empty() {
                 break;
             }
-            let mut requests = Vec::new();
-            for identity in missing {
-                self.requested.extend(identity.uid.map(str::to_owned));
-                if let Some(resource) = self
-                    .kinds
-                    .resource(identity.api_version, identity.kind)
-                    .await
-                {
-                    requests.push((identity, resource));
-                }
-            }
-            let server = &self.server;
-            let found: Vec<Option<SubjectReference>> = futures::stream::iter(requests)
-                .map(async |(identity, resource)| {
-                    let path = resource.path(identity.namespace, identity.name);
-                    let resource = resource.to_string();
-                    let object: PartialObjectMeta = server
-                        .get(&path, &resource, identity.namespace)
-                        .await
-                        .ok()?;
-                    owner(identity, object.metadata)
-                })
+            let requests = missing.iter().filter_map(|it| it.uid.clone());
+            self.requested.extend(requests);
+            let found: Vec<Option<SubjectReference>> = futures::stream::iter(missing)
+                .map(|it| self.read(it))
                 .buffered(CONCURRENCY)
                 .collect()
                 .await;
@@ -109,32 +86,31 @@ impl OwnerLookup {
         }
         left_out
     }
-}
 
-/// Returns an owner with its own owner references. `identity` is the identity of the owner in an
-/// owner reference. `found` is the metadata of the object with this name in the cluster. Returns
-/// None if the UIDs differ: the owner was deleted, and a new object has the same name.
-fn owner(identity: ObjectIdentity<'_>, found: ObjectMeta) -> Option<SubjectReference> {
-    (found.uid.as_deref() == identity.uid).then(|| SubjectReference {
-        api_version: identity.api_version.into(),
-        kind: identity.kind.into(),
-        name: identity.name.into(),
-        namespace: found.namespace.map(Text::from),
-        uid: found.uid.map(Text::from),
-        owner_references: found
-            .owner_references
-            .iter()
-            .flatten()
-            .map(OwnerReference::from)
-            .collect(),
-        ..SubjectReference::default()
-    })
+    /// Reads the owner references of an owner. Returns None if the owner cannot be read, or if the
+    /// UIDs differ: the owner was deleted, and a new object has the same name.
+    async fn read(&self, owner: SubjectReference) -> Option<SubjectReference> {
+        let kinds = &self.kinds;
+        let resource = kinds.resource(&owner.api_version, &owner.kind).await?;
+        let namespace = owner.namespace.as_deref();
+        let path = resource.path(namespace, &owner.name);
+        let resource = resource.to_string();
+        let answer = self.server.get(&path, &resource, namespace);
+        let found: PartialObjectMeta = answer.await.ok()?;
+        let metadata = found.metadata;
+        let references = metadata.owner_references.iter().flatten();
+        (metadata.uid.as_deref() == owner.uid.as_deref()).then(|| SubjectReference {
+            namespace: metadata.namespace.as_deref().map(Text::from),
+            owner_references: references.map(OwnerReference::from).collect(),
+            ..owner
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_fixtures::{SubjectFixture as _, client, on, subject};
+    use crate::test_fixtures::{OperationFixture as _, SubjectFixture as _, client, on, subject};
     use serde_json::json;
 
     #[tokio::test]

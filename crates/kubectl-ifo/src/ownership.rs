@@ -20,65 +20,34 @@
 //! Owner references can form a cycle. The graph keeps such cycles, so code that walks the graph
 //! must not loop forever. The graph ignores only a reference of an object to itself.
 
-use super::listed_operation::ListedOperation;
+use super::operation::{InFlightOperation, OperationFacts as _};
+use ifo_api::Text;
 use ifo_api::live::SubjectReference;
 use ifo_api::metadata::OwnerReference;
 use ifo_client::offline_kinds::group;
-use serde::Serialize;
 use std::collections::{BTreeSet, HashMap, HashSet};
-
-/// The identity of an object, as operations and owner references contain it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ObjectIdentity<'a> {
-    /// Group and version.
-    pub(super) api_version: &'a str,
-    /// Kind.
-    pub(super) kind: &'a str,
-    /// Name.
-    pub(super) name: &'a str,
-    /// Namespace. None for a cluster-scoped object.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) namespace: Option<&'a str>,
-    /// UID, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) uid: Option<&'a str>,
-}
-
-impl<'a> ObjectIdentity<'a> {
-    /// Returns the identity of the subject of an operation (the object that the operation is
-    /// about).
-    pub(super) fn of(subject: &'a SubjectReference) -> Self {
-        Self {
-            api_version: &subject.api_version,
-            kind: &subject.kind,
-            name: &subject.name,
-            namespace: subject.namespace.as_deref(),
-            uid: subject.uid.as_deref().filter(|uid| !uid.is_empty()),
-        }
-    }
-
-    fn names(&self) -> GroupKindName<'a> {
-        (
-            group(self.api_version),
-            self.kind,
-            self.namespace,
-            self.name,
-        )
-    }
-}
+use std::sync::Arc;
 
 /// Group, kind, namespace and name.
-type GroupKindName<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
+type GroupKindName = (String, Text, Option<Text>, Text);
+
+fn names(object: &SubjectReference) -> GroupKindName {
+    (
+        group(&object.api_version).to_owned(),
+        object.kind.clone(),
+        object.namespace.clone(),
+        object.name.clone(),
+    )
+}
 
 /// An object and its operations.
 #[derive(Debug)]
 pub(super) struct OwnershipNode<'a> {
-    /// The identity of the object.
-    pub(super) identity: ObjectIdentity<'a>,
+    /// The object. Its owners are in `owners`.
+    pub(super) object: SubjectReference,
     /// The operations on the object, in input order. Empty if the object is known only as the owner
     /// of another object.
-    pub(super) operations: Vec<&'a ListedOperation>,
+    pub(super) operations: Vec<&'a InFlightOperation>,
     /// The indexes of the possible parents, the preferred parent first.
     pub(super) parents: Vec<usize>,
     /// True if the owner references of the object are known: from an operation on the object, or
@@ -95,19 +64,19 @@ pub(super) struct OwnershipNode<'a> {
 pub(super) struct Ownership<'a> {
     /// The nodes. Objects with operations come first, in input order.
     pub(super) nodes: Vec<OwnershipNode<'a>>,
-    by_uid: HashMap<&'a str, usize>,
-    by_names: HashMap<GroupKindName<'a>, usize>,
+    by_uid: HashMap<Text, usize>,
+    by_names: HashMap<GroupKindName, usize>,
 }
 
 impl<'a> Ownership<'a> {
     /// Builds the graph. `known` are owners that were looked up in the cluster.
     pub(super) fn of(
-        operations: impl IntoIterator<Item = &'a ListedOperation>,
+        operations: impl IntoIterator<Item = &'a InFlightOperation>,
         known: &'a [SubjectReference],
     ) -> Self {
         let mut ownership = Self::default();
         for operation in operations {
-            let index = ownership.known_node(&operation.subject);
+            let index = ownership.known_node(&operation.spec.subject);
             ownership.nodes[index].operations.push(operation);
         }
         for subject in known {
@@ -120,8 +89,8 @@ impl<'a> Ownership<'a> {
                 ownership.nodes[index].references.iter().collect();
             references.sort_by_key(|it| it.controller != Some(true));
             for reference in references {
-                let owner =
-                    ownership.owner_node(reference, ownership.nodes[index].identity.namespace);
+                let namespace = ownership.nodes[index].object.namespace.clone();
+                let owner = ownership.owner_node(reference, namespace);
                 if owner != index {
                     ownership.nodes[index].owners.push(owner);
                 }
@@ -134,12 +103,16 @@ impl<'a> Ownership<'a> {
     /// Returns the index of the node for an object whose owner references are known. Adds the node
     /// if it does not exist.
     fn known_node(&mut self, subject: &'a SubjectReference) -> usize {
-        let identity = ObjectIdentity::of(subject);
-        let index = match identity.uid {
-            Some(uid) => self.by_uid.get(uid),
-            None => self.by_names.get(&identity.names()),
+        let object = SubjectReference {
+            uid: subject.uid.clone().filter(|uid| !uid.is_empty()),
+            owner_references: Arc::default(),
+            ..subject.clone()
         };
-        let index = index.copied().unwrap_or_else(|| self.add_node(identity));
+        let index = match &object.uid {
+            Some(uid) => self.by_uid.get(uid),
+            None => self.by_names.get(&names(&object)),
+        };
+        let index = index.copied().unwrap_or_else(|| self.add_node(object));
         let node = &mut self.nodes[index];
         node.owners_known = true;
         if node.references.is_empty() {
@@ -148,14 +121,14 @@ impl<'a> Ownership<'a> {
         index
     }
 
-    fn add_node(&mut self, identity: ObjectIdentity<'a>) -> usize {
+    fn add_node(&mut self, object: SubjectReference) -> usize {
         let index = self.nodes.len();
-        if let Some(uid) = identity.uid {
-            self.by_uid.insert(uid, index);
+        if let Some(uid) = &object.uid {
+            self.by_uid.insert(uid.clone(), index);
         }
-        self.by_names.entry(identity.names()).or_insert(index);
+        self.by_names.entry(names(&object)).or_insert(index);
         self.nodes.push(OwnershipNode {
-            identity,
+            object,
             operations: Vec::new(),
             parents: Vec::new(),
             owners_known: false,
@@ -170,36 +143,34 @@ impl<'a> Ownership<'a> {
     ///
     /// The method finds the node by the UID of the owner. If the owner reference or the node has no
     /// UID, the method finds the node by name.
-    fn owner_node(&mut self, reference: &'a OwnerReference, namespace: Option<&'a str>) -> usize {
-        let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty());
-        if let Some(index) = uid.and_then(|uid| self.by_uid.get(uid)).copied() {
+    fn owner_node(&mut self, reference: &OwnerReference, namespace: Option<Text>) -> usize {
+        let uid = Some(reference.uid.clone()).filter(|uid| !uid.is_empty());
+        if let Some(index) = uid.as_ref().and_then(|uid| self.by_uid.get(uid)).copied() {
             let node = &mut self.nodes[index];
             // The node was added as the owner of an object in another namespace. An object that
             // owns objects in two namespaces is cluster-scoped.
-            if !node.owners_known && node.identity.namespace != namespace {
-                node.identity.namespace = None;
+            if !node.owners_known && node.object.namespace != namespace {
+                node.object.namespace = None;
             }
             return index;
         }
-        let identity = ObjectIdentity {
-            api_version: &reference.api_version,
-            kind: &reference.kind,
-            name: &reference.name,
-            namespace,
+        let mut object = SubjectReference {
+            api_version: reference.api_version.clone(),
+            kind: reference.kind.clone(),
+            name: reference.name.clone(),
             uid,
+            ..SubjectReference::default()
         };
-        for namespace in [namespace, None] {
-            let candidate = ObjectIdentity {
-                namespace,
-                ..identity
-            };
-            if let Some(index) = self.by_names.get(&candidate.names())
-                && (uid.is_none() || self.nodes[*index].identity.uid.is_none())
+        for namespace in [namespace.clone(), None] {
+            object.namespace = namespace;
+            if let Some(index) = self.by_names.get(&names(&object))
+                && (object.uid.is_none() || self.nodes[*index].object.uid.is_none())
             {
                 return *index;
             }
         }
-        self.add_node(identity)
+        object.namespace = namespace;
+        self.add_node(object)
     }
 
     /// Determines the possible parents of each node.
@@ -235,14 +206,14 @@ impl<'a> Ownership<'a> {
     /// `is_included` returns true.
     pub(super) fn owners_to_look_up(
         &self,
-        is_included: &dyn Fn(&ListedOperation) -> bool,
-    ) -> Vec<ObjectIdentity<'a>> {
+        is_included: &dyn Fn(&InFlightOperation) -> bool,
+    ) -> Vec<SubjectReference> {
         let own = self.nodes_where(|node| node.operations.iter().any(|it| is_included(it)));
         let above = reach(own, |it| &self.nodes[it].parents);
         let nodes = self.nodes.iter().enumerate();
         nodes
             .filter(|(index, node)| !node.owners_known && above.contains(index))
-            .map(|(_, node)| node.identity)
+            .map(|(_, node)| node.object.clone())
             .collect()
     }
 
@@ -310,7 +281,7 @@ impl<'a> Roots<'a> {
     /// namespace. If there is none, the only cluster-scoped root, or for a cluster-scoped node, the
     /// only root in any namespace.
     fn of_groups(&self, index: usize, nodes: &[OwnershipNode<'a>]) -> Vec<usize> {
-        let namespace = nodes[index].identity.namespace;
+        let namespace = &nodes[index].object.namespace;
         let mut found = Vec::new();
         for operation in &nodes[index].operations {
             let group = operation.correlation("group").filter(|it| !it.is_empty());
@@ -320,7 +291,7 @@ impl<'a> Roots<'a> {
             if roots.contains(&index) {
                 continue;
             }
-            let of = |it: &usize| nodes[*it].identity.namespace;
+            let of = |it: &usize| &nodes[*it].object.namespace;
             let (here, others): (Vec<usize>, Vec<usize>) =
                 roots.iter().partition(|it| of(it) == namespace);
             let others = others.into_iter();

@@ -4,7 +4,7 @@
 
 use super::columns::terminal_width;
 use super::list::incomplete_line;
-use super::listed_operation::{ListedOperation, OperationKey};
+use super::operation::{InFlightOperation, OperationFacts as _, OperationKey};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource};
 use super::output::{ListFormat, TerminalText, complain, print, print_error_line};
 use super::plain_text::one_line;
@@ -36,12 +36,12 @@ const CLEAR_REST: &str = "\x1b[J";
 /// An output of a command: a text that is computed from all matching operations.
 pub(super) trait WatchOutputText {
     /// Returns true if the text depends on this operation.
-    fn wants(&self, operation: &ListedOperation) -> bool;
+    fn wants(&self, operation: &InFlightOperation) -> bool;
     /// Returns the text. A line can be wider than the terminal, because [`run`] cuts the lines of a
     /// table on a terminal.
     async fn text(
         &mut self,
-        operations: Vec<ListedOperation>,
+        operations: Vec<InFlightOperation>,
         shown: &WatchOutputInputs,
     ) -> Result<TerminalText, Problem>;
 }
@@ -71,13 +71,13 @@ impl WatchOutputInputs {
 /// is redrawn in place.
 pub(super) async fn run(
     source: &OperationSource,
-    operations: Vec<ListedOperation>,
+    operations: Vec<InFlightOperation>,
     format: ListFormat,
     mut view: impl WatchOutputText,
 ) -> Result<ExitCode, Problem> {
-    let mut known: BTreeMap<OperationKey, ListedOperation> =
+    let mut known: BTreeMap<OperationKey, InFlightOperation> =
         operations.iter().map(|it| (it.key(), it.clone())).collect();
-    let mut follower = source.follow(Some(operations))?;
+    let mut follower = source.follow(operations)?;
     let redraws_in_place = terminal_width().is_some() && format.is_table();
     let mut lost = None;
     let mut first = true;

@@ -5,9 +5,8 @@
 use super::discovered_kinds::{ChosenKind, Kinds};
 use super::filter::Filters;
 use super::filter_check;
-use super::listed_operation::ListedOperation;
+use super::operation::InFlightOperation;
 use super::operation_source::OperationSource;
-use super::ownership::ObjectIdentity;
 use ifo_api::live::SubjectReference;
 use std::fmt;
 use std::str::FromStr;
@@ -61,18 +60,10 @@ impl ResourceArgument {
         &self.name
     }
 
-    /// Returns true if `identity` has this kind and name.
-    pub(super) fn matches(&self, identity: ObjectIdentity<'_>) -> bool {
-        self.name == identity.name
-            && self
-                .kind
-                .matches_object(identity.kind, identity.api_version)
-    }
-
-    /// Returns true if the subject of an operation (the object that the operation is about) has
-    /// this kind and name.
-    pub(super) fn matches_subject(&self, subject: &SubjectReference) -> bool {
-        self.matches(ObjectIdentity::of(subject))
+    /// Returns true if the object has this kind and name.
+    pub(super) fn matches(&self, object: &SubjectReference) -> bool {
+        let kind = &self.kind;
+        *self.name == *object.name && kind.matches_object(&object.kind, &object.api_version)
     }
 
     /// Looks up the kind in the discovery of the cluster.
@@ -85,7 +76,7 @@ impl ResourceArgument {
     pub(super) async fn unknown_kind_message(
         &self,
         source: &OperationSource,
-        listed: &[ListedOperation],
+        listed: &[InFlightOperation],
     ) -> Option<String> {
         let filters = Filters {
             kind: vec![self.kind.clone()],
@@ -100,16 +91,14 @@ impl ResourceArgument {
 mod tests {
     use super::*;
 
-    const MACHINE: ObjectIdentity<'_> = ObjectIdentity {
-        api_version: "kubevirt.io/v1",
-        kind: "VirtualMachine",
-        name: "web",
-        namespace: Some("a"),
-        uid: None,
-    };
-
     #[test]
     fn a_resource_is_named_by_kind_and_name() {
+        let machine = SubjectReference {
+            api_version: "kubevirt.io/v1".into(),
+            kind: "VirtualMachine".into(),
+            name: "web".into(),
+            ..SubjectReference::default()
+        };
         for (text, is_it) in [
             ("VirtualMachine/web", true),
             ("vm.kubevirt.io/web", true),
@@ -118,7 +107,7 @@ mod tests {
             ("VirtualMachineInstance/web", false),
         ] {
             let argument: ResourceArgument = text.parse().unwrap();
-            assert_eq!(argument.matches(MACHINE), is_it, "{text}");
+            assert_eq!(argument.matches(&machine), is_it, "{text}");
         }
     }
 

@@ -1,13 +1,15 @@
 //! Sorts operations by the value of `--sort-by`, which is a column or a JSONPath as in kubectl.
 
 use super::columns::OperationColumn;
-use super::listed_operation::{ListedOperation, attention};
+use super::operation::{InFlightOperation, OperationFacts as _};
+use super::operation_source::Objects;
 use super::problem::Problem;
 use jsonpath_rust::parser::model::JpQuery;
 use jsonpath_rust::parser::parse_json_path;
 use jsonpath_rust::query::js_path_process;
 use serde_json::Value;
-use std::cmp::{Ordering, Reverse};
+use std::borrow::Borrow;
+use std::cmp::Reverse;
 
 /// The order of the printed operations.
 #[derive(Clone, Debug)]
@@ -67,16 +69,22 @@ impl SortBy {
     }
 
     /// Returns true if the sort needs the JSON of the operations.
-    pub(super) fn needs_raw(&self) -> bool {
+    pub(super) fn needs_objects(&self) -> bool {
         matches!(self, Self::Path { .. })
     }
 
     /// Returns an error if no operation has the field of the JSONPath. An empty list is no error. A
     /// command with `--watch` does not call this method, because a later change can add the field.
-    pub(super) fn check(&self, operations: &[ListedOperation]) -> Result<(), Problem> {
+    pub(super) fn check(
+        &self,
+        operations: &[InFlightOperation],
+        objects: &Objects,
+    ) -> Result<(), Problem> {
         if let Self::Path { text, query } = self
             && !operations.is_empty()
-            && !operations.iter().any(|it| field(it, query).is_some())
+            && !operations
+                .iter()
+                .any(|it| field(objects.get(it), query).is_some())
         {
             return Err(Problem::Usage(format!(
                 "--sort-by: no operation has a field {text}"
@@ -86,52 +94,55 @@ impl SortBy {
     }
 
     /// Sorts operations. Operations with equal values have the order of [`by_subject`]. Operations
-    /// without the field of the JSONPath come first.
-    pub(super) fn sort(&self, operations: &mut [ListedOperation]) {
+    /// without the field of the JSONPath come first. `objects` has the JSON of the operations.
+    pub(super) fn sort<T: Borrow<InFlightOperation>>(
+        &self,
+        operations: &mut [T],
+        objects: &Objects,
+    ) {
         // The second sort is stable, so operations with equal values keep the order of this first
         // sort.
-        operations.sort_by(by_subject);
+        operations.sort_by(|a, b| by_subject(a.borrow()).cmp(&by_subject(b.borrow())));
         match self {
-            Self::Need => operations.sort_by(by_need),
-            Self::Column(column) => operations.sort_by(|a, b| column.compare(a, b)),
-            Self::Kind => operations.sort_by(|a, b| a.subject.kind.cmp(&b.subject.kind)),
-            Self::Path { query, .. } => {
-                operations.sort_by_cached_key(|it| field_key(field(it, query)));
+            Self::Need => operations.sort_by_key(|it| by_need(it.borrow())),
+            Self::Column(column) => {
+                operations.sort_by(|a, b| column.compare(a.borrow(), b.borrow()));
             }
+            Self::Kind => operations.sort_by(|a, b| {
+                let [a, b] = [a, b].map(|it| &it.borrow().spec.subject.kind);
+                a.cmp(b)
+            }),
+            Self::Path { query, .. } => operations
+                .sort_by_cached_key(|it| field_key(field(objects.get(it.borrow()), query))),
         }
     }
 }
 
-/// Compares two operations by their need for attention: failing, blocked, stalled, overdue, other
+/// Returns the sort key of the need for attention: failing, blocked, stalled, overdue, other
 /// operations in flight, completed ones. Of the operations in flight, the oldest come first. Of the
 /// completed operations, those that ended last come first.
-pub(super) fn by_need(a: &ListedOperation, b: &ListedOperation) -> Ordering {
-    let ends = |it: &ListedOperation| Reverse(it.completed.filter(|_| !it.active));
-    let key = |it: &ListedOperation| (attention(it), ends(it), it.started);
-    key(a).cmp(&key(b))
+fn by_need(it: &InFlightOperation) -> impl Ord + use<> {
+    let end = it.completed().filter(|_| !it.is_active());
+    (it.attention(), Reverse(end), it.started())
 }
 
-/// Compares two operations by the namespace, kind and name of the subject, and then by the
-/// operation, its item, and the name of the InFlightOperation.
-pub(super) fn by_subject(a: &ListedOperation, b: &ListedOperation) -> Ordering {
-    subject_key(a).cmp(&subject_key(b))
-}
-
-fn subject_key(it: &ListedOperation) -> [&str; 6] {
-    let subject = &it.subject;
+/// Returns the sort key of the subject: its namespace, kind and name, and then the operation, its item
+/// and the name of the object.
+fn by_subject(it: &InFlightOperation) -> [&str; 6] {
+    let (spec, subject) = (&it.spec, &it.spec.subject);
     [
         subject.namespace.as_deref().unwrap_or_default(),
         &subject.kind,
         &subject.name,
-        &it.operation,
-        it.item.as_deref().unwrap_or_default(),
-        &it.name,
+        &spec.operation,
+        spec.item.as_deref().unwrap_or_default(),
+        &it.metadata.name,
     ]
 }
 
-/// Returns the first value of a JSONPath in the JSON of the operation.
-fn field(operation: &ListedOperation, query: &JpQuery) -> Option<Value> {
-    let object: Value = serde_json::from_str(operation.raw.as_ref()?.get()).ok()?;
+/// Returns the first value of a JSONPath in an object.
+fn field(object: Option<Value>, query: &JpQuery) -> Option<Value> {
+    let object = object?;
     let found = js_path_process(query, &object).ok()?;
     found.into_iter().next().map(|it| it.val().clone())
 }
@@ -151,17 +162,15 @@ fn field_key(value: Option<Value>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::snapshots::mixed;
-    use super::super::test_fixtures::{condition, now, on};
+    use super::super::test_fixtures::{OperationFixture as _, condition, on};
+    use super::super::test_snapshots::mixed_with_objects;
     use super::*;
-    use jiff::ToSpan as _;
 
     fn sorted(by: &str) -> Vec<String> {
-        let mut operations = mixed();
-        SortBy::read(by)
-            .expect("the order must be supported")
-            .sort(&mut operations);
-        let names = operations.iter().map(|it| it.subject.name.to_string());
+        let (mut operations, objects) = mixed_with_objects();
+        let by = SortBy::read(by).expect("the order must be supported");
+        by.sort(&mut operations, &objects);
+        let names = operations.iter().map(|it| it.spec.subject.name.to_string());
         names.collect()
     }
 
@@ -191,17 +200,13 @@ mod tests {
         let pod = |name: &str, state: &str, age: i64| {
             on("a", "Pod", name, "Up").since(age).state(state, None)
         };
-        let with = |mut it: ListedOperation, marker: &str| {
-            it.conditions = vec![condition(marker, "True")];
-            it
-        };
-        let ended = |mut it: ListedOperation, ago: i64| {
-            it.completed = now().checked_sub(ago.seconds()).ok();
+        let with = |mut it: InFlightOperation, marker: &str| {
+            it.status.conditions = vec![condition(marker, "True")];
             it
         };
         let mut operations = vec![
-            ended(pod("ended first", "Failed", 900), 20),
-            ended(pod("ended last", "Succeeded", 900), 10),
+            pod("ended first", "Failed", 900).ended(20),
+            pod("ended last", "Succeeded", 900).ended(10),
             pod("young", "Progressing", 1),
             pod("held", "Held", 2),
             pod("old", "Progressing", 3),
@@ -211,8 +216,8 @@ mod tests {
             pod("older blocked", "Blocked", 5),
             pod("failing", "Failing", 1),
         ];
-        SortBy::Need.sort(&mut operations);
-        let order = operations.iter().map(|it| &*it.subject.name);
+        SortBy::Need.sort(&mut operations, &Objects::default());
+        let order = operations.iter().map(|it| &*it.spec.subject.name);
         assert_eq!(
             order.collect::<Vec<_>>(),
             [
@@ -233,9 +238,10 @@ mod tests {
     #[test]
     fn unknown_sort_keys_are_reported() {
         assert!(SortBy::read("size").is_err());
+        let (operations, objects) = mixed_with_objects();
         let nowhere = SortBy::read(".status.nothing").expect("the path must be supported");
-        assert!(nowhere.check(&mixed()).is_err());
-        assert!(nowhere.check(&[]).is_ok());
+        assert!(nowhere.check(&operations, &objects).is_err());
+        assert!(nowhere.check(&[], &objects).is_ok());
     }
 
     #[test]
@@ -244,7 +250,7 @@ mod tests {
             "metadata": {"labels": {"a.b/c": "x"}},
             "status": {"conditions": [{"reason": "y"}]},
         });
-        let operation = super::super::snapshots::operation("a", "VM/b", "Up", 5, more);
+        let object = super::super::test_snapshots::object("a", "VM/b", "Up", 5, more);
         for (path, found) in [
             (".metadata.labels['a.b/c']", Some("x")),
             ("{$.status.conditions[0].reason}", Some("y")),
@@ -253,7 +259,11 @@ mod tests {
             let Ok(SortBy::Path { query, .. }) = SortBy::read(path) else {
                 panic!("{path}");
             };
-            assert_eq!(field(&operation, &query), found.map(Value::from), "{path}");
+            assert_eq!(
+                field(Some(object.clone()), &query),
+                found.map(Value::from),
+                "{path}"
+            );
         }
         let [nine, ten] = [9, 10].map(|it| field_key(Some(Value::from(it))));
         assert!(nine < ten, "{nine} {ten}");

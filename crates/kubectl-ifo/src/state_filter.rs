@@ -49,7 +49,7 @@ pub(super) fn one_of(states: Vec<State>) -> impl TypedValueParser<Value = State>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshots::mixed;
+    use crate::test_snapshots::mixed;
     use clap::Parser as _;
 
     #[derive(Debug, clap::Parser)]
@@ -69,7 +69,9 @@ mod tests {
     fn shown(line: &str) -> Vec<String> {
         let filters = filters(line);
         let operations = mixed().into_iter().filter(|it| filters.shows(it));
-        operations.map(|it| it.subject.name.to_string()).collect()
+        operations
+            .map(|it| it.spec.subject.name.to_string())
+            .collect()
     }
 
     #[test]

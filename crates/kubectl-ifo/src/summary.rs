@@ -4,28 +4,26 @@
 //! Operations whose rules yield the same key (`spec.work`) are one piece of work. The text counts
 //! pieces of work. JSON, YAML and the text with `--expand` count operations.
 
-use super::colors::Paint;
-use super::columns::{self, Table};
+use super::columns::Table;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::list::{CommonArgs, WorkArgs, print_incomplete};
-use super::listed_operation::{JsonField, ListedOperation, OperationJson};
-use super::operation_source::{IncompleteJson, OperationSource};
+use super::operation::{BriefOperation, InFlightOperation, OperationFacts};
+use super::operation_source::{IncompleteJson, Objects, OperationSource};
 use super::output::{ListFormat, TerminalText, TextStyle, encode, print, table};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use super::reprint::{self, WatchOutputInputs, WatchOutputText};
 use super::sort::SortBy;
-use super::work_groups;
+use super::work_groups::{self, Row};
 use clap::ValueEnum as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use ifo_client::short_names::ShortNames;
+use ifo_api::live::State;
 use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// The flags of `summary`.
 #[derive(Debug, clap::Args)]
@@ -55,7 +53,6 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (mut filters, format) = args.common.chosen()?;
     filters.all_phases = true;
     let sort = args.common.output.sort_by.clone().unwrap_or(SortBy::Need);
-    let keep_raw = sort.needs_raw();
     if format == ListFormat::Name {
         return Err(Problem::Usage(
             "a summary has no names; use -O json".to_owned(),
@@ -64,21 +61,28 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let server = args.common.connect.open().await?;
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
-    let screen = columns::terminal_width().filter(|_| format.is_table());
+    let table_format = match format {
+        ListFormat::Wide => ListFormat::Table,
+        format => format,
+    };
+    let paint = args.common.output.colors.paint();
+    let style = kinds.style(table_format, paint).await;
+    let keeps_objects = sort.needs_objects();
+    let (source, operations) =
+        OperationSource::open(server, filters.clone(), keeps_objects).await?;
+    filter_check::check_and_warn(&filters, &source, &operations).await?;
     let mut view = SummaryView {
         format,
-        paint: args.common.output.colors.paint(),
-        short_names: kinds.short_names(screen).await,
-        filters: filters.clone(),
+        style,
+        filters,
         sort,
+        objects: source.objects.clone(),
         is_expanded: args.work.expand,
     };
-    let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
-    filter_check::check_and_warn(&filters, &source, &operations).await?;
     if args.common.output.watch {
         return reprint::run(&source, operations, format, view).await;
     }
-    view.sort.check(&operations)?;
+    view.sort.check(&operations, &source.objects)?;
     print(
         view.text(operations, &WatchOutputInputs::now(source.incomplete()))
             .await?,
@@ -90,30 +94,30 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
 /// The form of the output.
 struct SummaryView {
     format: ListFormat,
-    paint: Paint,
-    /// The short names of kinds for a narrow terminal.
-    short_names: Arc<ShortNames>,
+    style: TextStyle,
     filters: Filters,
     /// The order of the listed operations.
     sort: SortBy,
+    objects: Objects,
     /// True if the text counts operations instead of pieces of work.
     is_expanded: bool,
 }
 
 impl WatchOutputText for SummaryView {
-    fn wants(&self, operation: &ListedOperation) -> bool {
+    fn wants(&self, operation: &InFlightOperation) -> bool {
         self.filters.shows(operation)
     }
 
     async fn text(
         &mut self,
-        mut operations: Vec<ListedOperation>,
+        mut operations: Vec<InFlightOperation>,
         shown: &WatchOutputInputs,
     ) -> Result<TerminalText, Problem> {
         if self.format.is_table() && !self.is_expanded {
-            operations = work_groups::rows(&operations, false, |_| {});
+            let pieces = work_groups::pieces_of_work(&operations);
+            operations = pieces.into_iter().map(|it| it.line).collect();
         }
-        self.sort.sort(&mut operations);
+        self.sort.sort(&mut operations, &self.objects);
         let now = shown.now;
         let mut summary = Summary::of(&operations, now);
         summary.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
@@ -122,9 +126,7 @@ impl WatchOutputText for SummaryView {
         }
         let style = TextStyle {
             screen: shown.screen,
-            wide: false,
-            paint: self.paint,
-            short_names: Arc::clone(&self.short_names),
+            ..self.style.clone()
         };
         Ok(summary.text(&operations, now, &style))
     }
@@ -139,29 +141,17 @@ struct PhaseCounts {
 
 /// Counts the operations of each group. `name` returns the group of an operation.
 fn counts(
-    operations: &[ListedOperation],
-    name: impl Fn(&ListedOperation) -> &str,
+    operations: &[InFlightOperation],
+    name: impl Fn(&InFlightOperation) -> &str,
 ) -> BTreeMap<&str, PhaseCounts> {
     let mut counts: BTreeMap<&str, PhaseCounts> = BTreeMap::new();
     for it in operations {
         let of_group = counts.entry(name(it)).or_default();
-        of_group.active += usize::from(it.active);
-        of_group.completed += usize::from(!it.active);
+        of_group.active += usize::from(it.is_active());
+        of_group.completed += usize::from(!it.is_active());
     }
     counts
 }
-
-/// The fields of an operation in JSON and YAML, in order.
-const FIELDS: &[JsonField] = &[
-    JsonField::Name,
-    JsonField::SubjectNamespace,
-    JsonField::SubjectText,
-    JsonField::Operation,
-    JsonField::State,
-    JsonField::Started,
-    JsonField::AgeSeconds,
-    JsonField::Message,
-];
 
 /// All counts and lists, in the form of the JSON and YAML output.
 #[derive(Debug, Serialize)]
@@ -172,67 +162,75 @@ struct Summary<'a> {
     by_kind: BTreeMap<&'a str, PhaseCounts>,
     by_operation: BTreeMap<&'a str, PhaseCounts>,
     by_state: BTreeMap<&'a str, usize>,
-    /// The active operation with the earliest start. Held operations do not count. None if no other
-    /// active operation has a start.
-    oldest: Option<OperationJson<'a>>,
-    failing: Vec<OperationJson<'a>>,
-    blocked: Vec<OperationJson<'a>>,
+    /// The active operation with the earliest start. Held operations do not count. None if there is
+    /// no other active operation.
+    oldest: Option<BriefOperation<'a>>,
+    failing: Vec<BriefOperation<'a>>,
+    blocked: Vec<BriefOperation<'a>>,
     /// The operations in flight that take longer than usual.
-    overdue: Vec<OperationJson<'a>>,
+    overdue: Vec<BriefOperation<'a>>,
     /// The operations in flight whose progress has not risen for too long.
-    stalled: Vec<OperationJson<'a>>,
+    stalled: Vec<BriefOperation<'a>>,
     /// The reason why operations may be missing. None if no reason is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<IncompleteJson>,
 }
 
 impl<'a> Summary<'a> {
-    fn of(operations: &'a [ListedOperation], now: Timestamp) -> Self {
+    fn of(operations: &'a [InFlightOperation], now: Timestamp) -> Self {
         let urgent = urgent(operations);
-        let list = |is_in: fn(&ListedOperation) -> bool| {
+        let list = |is_in: fn(&InFlightOperation) -> bool| {
             let in_list = urgent.iter().filter(|it| is_in(it));
-            in_list.map(|it| it.json(FIELDS).at(now)).collect()
+            in_list.map(|it| it.brief(now, false)).collect()
         };
-        let states = counts(operations, |it| &it.state).into_iter();
+        let states = counts(operations, |it| it.status.state.name()).into_iter();
         Self {
             total: counts(operations, |_| "")
                 .get("")
                 .copied()
                 .unwrap_or_default(),
-            by_component: counts(operations, |it| &it.component),
-            by_kind: counts(operations, |it| &it.subject.kind),
-            by_operation: counts(operations, |it| &it.operation),
+            by_component: counts(operations, |it| &it.spec.component),
+            by_kind: counts(operations, |it| &it.spec.subject.kind),
+            by_operation: counts(operations, |it| &it.spec.operation),
             by_state: states
                 .map(|(state, it)| (state, it.active + it.completed))
                 .collect(),
-            oldest: oldest(operations).map(|it| it.json(FIELDS).at(now)),
-            failing: list(ListedOperation::is_failing_or_failed),
-            blocked: list(ListedOperation::is_blocked),
-            overdue: list(ListedOperation::is_overdue),
-            stalled: list(ListedOperation::is_stalled),
+            oldest: oldest(operations).map(|it| it.brief(now, false)),
+            failing: list(OperationFacts::is_failing_or_failed),
+            blocked: list(|it| it.status.state == State::Blocked),
+            overdue: list(OperationFacts::is_overdue),
+            stalled: list(OperationFacts::is_stalled),
             incomplete: None,
         }
     }
 
     fn text(
         &self,
-        operations: &[ListedOperation],
+        operations: &[InFlightOperation],
         now: Timestamp,
         style: &TextStyle,
     ) -> TerminalText {
         let PhaseCounts { active, completed } = self.total;
-        let held = match operations.iter().filter(|it| it.is_held()).count() {
+        let held = match operations
+            .iter()
+            .filter(|it| it.status.state == State::Held)
+            .count()
+        {
             0 => String::new(),
             held => format!(" ({held} held)"),
         };
         let mut text =
             TerminalText::from(format!("{active} active{held}, {completed} completed\n"));
         if let Some(oldest) = oldest(operations) {
-            let what = one_line(&format!("{} {}", oldest.place_name(), oldest.operation));
-            let age = columns::age(oldest, now);
+            let what = one_line(&format!(
+                "{} {}",
+                oldest.place_name(),
+                oldest.spec.operation
+            ));
+            let age = oldest.age(now);
             text += format!("Oldest: {what} for {age}\n");
         }
-        let states = counts(operations, |it| &it.state);
+        let states = counts(operations, |it| it.status.state.name());
         for (title, counts) in [
             ("COMPONENT", &self.by_component),
             ("KIND", &self.by_kind),
@@ -252,7 +250,7 @@ impl<'a> Summary<'a> {
                 text = text + "\n" + table([title, "ACTIVE", "COMPLETED"], &rows);
             }
         }
-        let urgent: Vec<ListedOperation> = urgent(operations).into_iter().cloned().collect();
+        let urgent: Vec<Row> = urgent(operations).into_iter().map(Row::from).collect();
         if !urgent.is_empty() {
             let heading = "Blocked, failing, overdue or stalled:";
             text = text + "\n" + style.paint.heading(heading) + "\n";
@@ -262,34 +260,36 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn oldest(operations: &[ListedOperation]) -> Option<&ListedOperation> {
+fn oldest(operations: &[InFlightOperation]) -> Option<&InFlightOperation> {
     let active = operations
         .iter()
-        .filter(|it| it.active && !it.is_held() && it.started.is_some());
-    active.min_by_key(|it| it.started)
+        .filter(|it| it.is_active() && it.status.state != State::Held);
+    active.min_by_key(|it| it.started())
 }
 
 /// Returns the active operations that are blocked, failing, overdue or stalled, in the order of
 /// `operations`.
-fn urgent(operations: &[ListedOperation]) -> Vec<&ListedOperation> {
+fn urgent(operations: &[InFlightOperation]) -> Vec<&InFlightOperation> {
     let urgent = operations.iter();
     urgent
         .filter(|it| {
             let is_behind = it.is_overdue() || it.is_stalled();
-            it.active && (it.is_blocked() || it.is_failing_or_failed() || is_behind)
+            let is_blocked = it.status.state == State::Blocked;
+            it.is_active() && (is_blocked || it.is_failing_or_failed() || is_behind)
         })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::snapshots::{mixed, now, short_names, snapshot};
+    use super::super::test_snapshots::{mixed, now, short_names, snapshot};
     use super::*;
+    use crate::colors::Paint;
 
     #[test]
     fn summary_output_equals_the_snapshot() {
         let mut operations = mixed();
-        SortBy::Need.sort(&mut operations);
+        SortBy::Need.sort(&mut operations, &Objects::default());
         let summary = Summary::of(&operations, now());
         snapshot(
             "summary",

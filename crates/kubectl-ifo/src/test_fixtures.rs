@@ -2,13 +2,14 @@
 //! `tree`, `describe`, `top` and the lookup of owners.
 
 use super::api_client::ApiClient;
-use super::listed_operation::ListedOperation;
+use super::operation::InFlightOperation;
+use super::operation_source::decode;
 use ifo_api::Text;
-use ifo_api::live::SubjectReference;
+use ifo_api::live::{Phase, SubjectReference};
 use ifo_api::metadata::{Condition, OwnerReference, Time, UnknownFields};
 use jiff::Timestamp;
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::convert::Infallible;
 
 /// Returns the fixed current time of these tests.
@@ -20,24 +21,23 @@ pub(super) fn now() -> Timestamp {
 
 /// Creates an active operation on an object. `namespace` is empty for a cluster-scoped object. The
 /// UID of the object is derived from its kind, namespace and name.
-pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> ListedOperation {
-    let mut it = ListedOperation {
-        namespace: Some(if namespace.is_empty() {
-            "ifo-system".to_owned()
-        } else {
-            namespace.to_owned()
-        }),
-        name: format!("{name}-{}", operation.to_lowercase()),
-        operation: operation.to_owned(),
-        component: "kubevirt".to_owned(),
-        rule_set: "rules".to_owned(),
-        subject: subject(namespace, kind, name),
-        active: true,
-        state: "Progressing".to_owned(),
-        ..ListedOperation::default()
+pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> InFlightOperation {
+    let namespace_of_object = match namespace {
+        "" => "ifo-system",
+        namespace => namespace,
     };
-    it.started = Some(now());
-    it
+    let object = json!({
+        "metadata": {
+            "name": format!("{name}-{}", operation.to_lowercase()),
+            "namespace": namespace_of_object, "creationTimestamp": now(),
+        },
+        "spec": {
+            "operation": operation, "ruleSet": "rules", "component": "kubevirt",
+            "subject": subject(namespace, kind, name),
+        },
+        "status": {"state": "Progressing"},
+    });
+    decode(&object.to_string()).expect("the JSON is an operation")
 }
 
 /// Creates a subject: the identity of an object, but no operation on the object.
@@ -92,69 +92,91 @@ pub(super) fn condition(type_: &str, status: &str) -> Condition {
     }
 }
 
-impl ListedOperation {
+/// Builds the operations of tests.
+pub(super) trait OperationFixture: Sized {
+    fn edit(self, edit: impl FnOnce(&mut InFlightOperation)) -> Self;
+
     /// Adds an owner in the namespace of the subject.
-    pub(super) fn owned_by(self, kind: &str, name: &str) -> Self {
-        let namespace = self.subject.namespace.clone().unwrap_or_default();
-        self.owned_in(&namespace, kind, name)
+    fn owned_by(self, kind: &str, name: &str) -> Self {
+        self.edit(|it| {
+            let namespace = it.spec.subject.namespace.clone().unwrap_or_default();
+            it.spec.subject = it.spec.subject.clone().owned_by(&namespace, kind, name);
+        })
     }
 
     /// Adds an owner in `namespace`, which is empty for a cluster-scoped owner.
-    pub(super) fn owned_in(mut self, namespace: &str, kind: &str, name: &str) -> Self {
-        self.subject = self.subject.owned_by(namespace, kind, name);
-        self
+    fn owned_in(self, namespace: &str, kind: &str, name: &str) -> Self {
+        self.edit(|it| it.spec.subject = it.spec.subject.clone().owned_by(namespace, kind, name))
     }
 
     /// Marks the owner that was added last as the controller.
-    pub(super) fn controlled(mut self) -> Self {
-        let owners = std::sync::Arc::make_mut(&mut self.subject.owner_references);
-        if let Some(owner) = owners.last_mut() {
-            owner.controller = Some(true);
-        }
-        self
+    fn controlled(self) -> Self {
+        self.edit(|it| {
+            let owners = std::sync::Arc::make_mut(&mut it.spec.subject.owner_references);
+            owners.last_mut().expect("there is an owner").controller = Some(true);
+        })
     }
 
     /// Sets the labels for the correlation group and for the role in the group (`root` or `child`).
-    pub(super) fn group(mut self, group: &str, role: &str) -> Self {
-        for (suffix, value) in [("group", group), ("role", role)] {
-            let key = format!("ifo.kubevirt.io/correlation-{suffix}");
-            self.labels.insert(key, value.to_owned());
-        }
-        self
+    fn group(self, group: &str, role: &str) -> Self {
+        self.edit(|it| {
+            for (suffix, value) in [("group", group), ("role", role)] {
+                let key = format!("ifo.kubevirt.io/correlation-{suffix}");
+                it.metadata.labels.insert(key.into(), value.into());
+            }
+        })
     }
 
     /// Sets the component.
-    pub(super) fn of(mut self, component: &str) -> Self {
-        component.clone_into(&mut self.component);
-        self
+    fn of(self, component: &str) -> Self {
+        self.edit(|it| it.spec.component = component.into())
+    }
+
+    /// Sets the key of the piece of work.
+    fn work(self, key: &str) -> Self {
+        self.edit(|it| it.spec.work = Some(key.into()))
     }
 
     /// Sets the age in seconds.
-    pub(super) fn since(mut self, seconds: i64) -> Self {
-        let start = now().as_second() - seconds;
-        self.started = Some(
-            Timestamp::from_second(start)
-                .expect("the time is near the current time, so it is in range"),
-        );
-        self
+    fn since(self, seconds: i64) -> Self {
+        self.edit(|it| it.metadata.creation_timestamp = ago(seconds))
+    }
+
+    /// Sets the end, in seconds before the current time of these tests.
+    fn ended(self, seconds: i64) -> Self {
+        self.edit(|it| it.status.completed = Some(ago(seconds)))
     }
 
     /// Sets the state and the progress. The state decides whether the operation is active.
-    pub(super) fn state(mut self, state: &str, progress: Option<u8>) -> Self {
-        state.clone_into(&mut self.state);
-        self.active = matches!(
-            state,
-            "Progressing" | "Blocked" | "Held" | "Failing" | "Settling"
-        );
-        self.progress = progress;
-        self
+    fn state(self, state: &str, progress: Option<u8>) -> Self {
+        self.edit(|it| {
+            it.status.state = serde_json::from_value(json!(state)).expect("a text is a state");
+            let is_completed = it.status.state.is_completed();
+            it.status.phase = if is_completed {
+                Phase::Completed
+            } else {
+                Phase::Active
+            };
+            it.status.progress = progress;
+        })
     }
 
     /// Sets the item.
-    pub(super) fn item(mut self, item: &str) -> Self {
-        self.item = Some(item.to_owned());
+    fn item(self, item: &str) -> Self {
+        self.edit(|it| it.spec.item = Some(item.into()))
+    }
+}
+
+impl OperationFixture for InFlightOperation {
+    fn edit(mut self, edit: impl FnOnce(&mut InFlightOperation)) -> Self {
+        edit(&mut self);
         self
     }
+}
+
+/// Returns the time that was so many seconds before the current time of these tests.
+fn ago(seconds: i64) -> Time {
+    Time(Timestamp::from_second(now().as_second() - seconds).expect("the time is in range"))
 }
 
 /// Returns a client of a simulated cluster. `answer` receives the path and the query of a request,

@@ -43,25 +43,58 @@
 //! | nodes | the nodes of all members |
 //! | overdue, stalled | true if a member in flight is overdue or stalled |
 
-use super::listed_operation::{ListedOperation, WorkKey};
-use ifo_api::live::SubjectReference;
-use ifo_api::live::{FAILED_WITHOUT_CAUSE, State};
+use super::operation::{InFlightOperation, OperationFacts, WorkKey};
+use ifo_api::Text;
+use ifo_api::live::{FAILED_WITHOUT_CAUSE, Phase, State, SubjectReference};
+use ifo_api::metadata::Time;
 use jiff::{SignedDuration, Timestamp};
+use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+/// A row of a table: an operation, or the line of a piece of work.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) operation: InFlightOperation,
+    /// True for a member of a piece of work. `--expand` shows these rows below the line of the piece.
+    pub(super) is_member: bool,
+}
+
+impl From<&InFlightOperation> for Row {
+    fn from(operation: &InFlightOperation) -> Self {
+        Self {
+            operation: operation.clone(),
+            is_member: false,
+        }
+    }
+}
+
+impl OperationFacts for Row {
+    fn operation(&self) -> &InFlightOperation {
+        &self.operation
+    }
+}
 
 /// A piece of work.
 #[derive(Clone, Debug)]
 pub(super) struct PieceOfWork {
     /// The operation that is shown for the piece.
-    pub(super) line: ListedOperation,
+    pub(super) line: InFlightOperation,
     /// The operations of the piece, the root first. Empty if the piece is a single operation.
-    pub(super) members: Vec<ListedOperation>,
+    pub(super) members: Vec<InFlightOperation>,
+}
+
+/// A piece is sorted by its line.
+impl Borrow<InFlightOperation> for PieceOfWork {
+    fn borrow(&self) -> &InFlightOperation {
+        &self.line
+    }
 }
 
 impl PieceOfWork {
     /// Creates a piece from its members, the root first.
-    pub(super) fn new(members: &[&ListedOperation]) -> Self {
+    pub(super) fn new(members: &[&InFlightOperation]) -> Self {
         Self {
             line: line_of(members),
             members: match members {
@@ -71,16 +104,31 @@ impl PieceOfWork {
         }
     }
 
-    /// Returns the rows for the members, which `--expand` shows below the line.
-    pub(super) fn member_rows(&self) -> impl Iterator<Item = ListedOperation> {
-        self.members.iter().map(member_row)
+    /// Returns the operations of the piece.
+    pub(super) fn operations(&self) -> &[InFlightOperation] {
+        match self.members.as_slice() {
+            [] => std::slice::from_ref(&self.line),
+            members => members,
+        }
+    }
+
+    /// Returns the row of the line, and with `is_expanded` the rows of the members.
+    pub(super) fn rows(self, is_expanded: bool) -> impl Iterator<Item = Row> {
+        let members = self.members.into_iter().filter(move |_| is_expanded);
+        let members = members.map(|operation| Row {
+            operation,
+            is_member: true,
+        });
+        std::iter::once(Row::from(&self.line)).chain(members)
     }
 }
 
 /// Groups operations into pieces. The pieces are in the order of their first operations in
 /// `operations`.
-pub(super) fn pieces_of_work(operations: &[ListedOperation]) -> Vec<PieceOfWork> {
-    let all: Vec<&ListedOperation> = operations.iter().collect();
+pub(super) fn pieces_of_work<'a>(
+    operations: impl IntoIterator<Item = &'a InFlightOperation>,
+) -> Vec<PieceOfWork> {
+    let all: Vec<&InFlightOperation> = operations.into_iter().collect();
     let grouped = group_by_work(&all).into_iter();
     grouped
         .map(|numbers| {
@@ -90,42 +138,22 @@ pub(super) fn pieces_of_work(operations: &[ListedOperation]) -> Vec<PieceOfWork>
         .collect()
 }
 
-/// Returns the lines of the pieces, in the order that `sort` gives. With `is_expanded`, the members
-/// of each piece follow its line.
+/// Returns the rows of the pieces, in the order that `sort` gives.
 pub(super) fn rows(
-    operations: &[ListedOperation],
+    operations: &[InFlightOperation],
     is_expanded: bool,
-    sort: impl Fn(&mut [ListedOperation]),
-) -> Vec<ListedOperation> {
-    let mut lines = Vec::new();
-    let mut members = HashMap::new();
-    for piece in pieces_of_work(operations) {
-        if is_expanded && !piece.members.is_empty() {
-            let rows: Vec<ListedOperation> = piece.member_rows().collect();
-            members.insert(piece.line.key(), rows);
-        }
-        lines.push(piece.line);
-    }
-    sort(&mut lines);
-    let rows = lines.into_iter().flat_map(|line| {
-        let below = members.remove(&line.key()).unwrap_or_default();
-        std::iter::once(line).chain(below)
-    });
+    sort: impl FnOnce(&mut [PieceOfWork]),
+) -> Vec<Row> {
+    let mut pieces = pieces_of_work(operations);
+    sort(&mut pieces);
+    let rows = pieces.into_iter().flat_map(|it| it.rows(is_expanded));
     rows.collect()
-}
-
-/// Returns the row of a member below the line of its piece.
-pub(super) fn member_row(member: &ListedOperation) -> ListedOperation {
-    ListedOperation {
-        is_member_row: true,
-        ..member.clone()
-    }
 }
 
 /// Groups operations by their key. Returns the indexes of the members of each piece: first the
 /// root, then the other members by start. The pieces are in the order of their first operations in
 /// `operations`.
-pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> {
+pub(super) fn group_by_work(operations: &[&InFlightOperation]) -> Vec<Vec<usize>> {
     let mut pieces: Vec<Vec<usize>> = Vec::new();
     let mut by_key: HashMap<WorkKey<'_>, usize> = HashMap::new();
     let mut with_open_key: Vec<(usize, WorkKey<'_>)> = Vec::new();
@@ -152,19 +180,11 @@ pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> 
     pieces
 }
 
-/// Returns the indexes of the members of one piece: first the root, then the other members by
-/// start.
-pub(super) fn root_first(members: &[&ListedOperation]) -> Vec<usize> {
-    let mut piece: Vec<usize> = (0..members.len()).collect();
-    sort_members(&mut piece, members);
-    piece
-}
-
 /// Adds the operations with an open key to the pieces that they belong to. An operation that
 /// belongs to no other piece becomes a piece of its own.
 fn join_open_keys(
     pieces: &mut Vec<Vec<usize>>,
-    operations: &[&ListedOperation],
+    operations: &[&InFlightOperation],
     by_key: &HashMap<WorkKey<'_>, usize>,
     with_open_key: &[(usize, WorkKey<'_>)],
 ) {
@@ -194,35 +214,34 @@ fn join_open_keys(
 
 /// Returns true if the key is an open key, such as `migration/a/`. The keys of several runs, such
 /// as `migration/a/1` and `migration/a/2`, can begin with an open key.
-pub(super) fn is_open(key: &str) -> bool {
+fn is_open(key: &str) -> bool {
     key.ends_with('/')
 }
 
 /// Returns true if an operation with the open key `open_key` can belong to the piece with the key
 /// `key`.
-pub(super) fn begins_with(key: WorkKey<'_>, open_key: WorkKey<'_>) -> bool {
+fn begins_with(key: WorkKey<'_>, open_key: WorkKey<'_>) -> bool {
     key.0 == open_key.0 && key.1.starts_with(open_key.1)
 }
 
 /// The time during which an operation or a piece of work was in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TimeInFlight {
+struct TimeInFlight {
     start: Timestamp,
     end: Timestamp,
 }
 
 impl TimeInFlight {
-    /// Returns the time from the first start of the members to their last end. A member with an
-    /// unknown start has the earliest possible start. A member that is in flight, or whose end is
-    /// unknown, has the latest possible end.
-    pub(super) fn of<'a>(members: impl Iterator<Item = &'a ListedOperation>) -> Self {
+    /// Returns the time from the first start of the members to their last end. A member that is in
+    /// flight, or whose end is unknown, has the latest possible end.
+    fn of<'a>(members: impl Iterator<Item = &'a InFlightOperation>) -> Self {
         let mut whole = Self {
             start: Timestamp::MAX,
             end: Timestamp::MIN,
         };
         for member in members {
-            let end = member.completed.filter(|_| !member.active);
-            whole.start = whole.start.min(member.started.unwrap_or(Timestamp::MIN));
+            let end = member.completed().filter(|_| !member.is_active());
+            whole.start = whole.start.min(member.started());
             whole.end = whole.end.max(end.unwrap_or(Timestamp::MAX));
         }
         whole
@@ -236,8 +255,8 @@ impl TimeInFlight {
 /// - If possible candidates started before the operation or in the same second, the result is the
 ///   one of them that started last.
 /// - Otherwise, the result is the possible candidate that started first.
-pub(super) fn nearest_piece<T>(
-    operation: &ListedOperation,
+fn nearest_piece<T>(
+    operation: &InFlightOperation,
     candidates: impl Iterator<Item = (T, TimeInFlight)>,
 ) -> Option<T> {
     let own = TimeInFlight::of(std::iter::once(operation));
@@ -264,15 +283,15 @@ fn uid(subject: &SubjectReference) -> Option<&str> {
 ///    the root is the phase with most of the work.
 /// 4. The root started first.
 /// 5. The namespace and name of the root are the first in alphabetical order.
-fn sort_members(piece: &mut [usize], operations: &[&ListedOperation]) {
-    let members = || piece.iter().map(|it| &operations[*it].subject);
+fn sort_members(piece: &mut [usize], operations: &[&InFlightOperation]) {
+    let members = || piece.iter().map(|it| &operations[*it].spec.subject);
     let subjects: HashSet<&str> = members().filter_map(uid).collect();
     let owners: HashSet<&str> = members().flat_map(owner_uids).collect();
-    let by_start = |it: &ListedOperation| (it.started.is_none(), it.started, it.key());
+    let by_start = |it: &InFlightOperation| (it.started(), it.key());
     let root = piece.iter().copied().min_by_key(|number| {
         let it = operations[*number];
-        let is_owned = owner_uids(&it.subject).any(|owner| subjects.contains(owner));
-        let owns = uid(&it.subject).is_some_and(|uid| owners.contains(uid));
+        let is_owned = owner_uids(&it.spec.subject).any(|owner| subjects.contains(owner));
+        let owns = uid(&it.spec.subject).is_some_and(|uid| owners.contains(uid));
         (is_owned, !owns, Reverse(time_in_flight(it)), by_start(it))
     });
     piece.sort_by_key(|number| (Some(*number) != root, by_start(operations[*number])));
@@ -285,14 +304,14 @@ fn owner_uids(subject: &SubjectReference) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the time for which an operation was in flight. The time of an operation that is still in
-/// flight has no limit. If the start or the end is unknown, the time is zero.
-fn time_in_flight(operation: &ListedOperation) -> SignedDuration {
-    if operation.active {
+/// flight has no limit. If the end is unknown, the time is zero.
+fn time_in_flight(operation: &InFlightOperation) -> SignedDuration {
+    if operation.is_active() {
         return SignedDuration::MAX;
     }
-    let times = operation.started.zip(operation.completed);
-    times.map_or(SignedDuration::ZERO, |(start, end)| {
-        end.duration_since(start)
+    let end = operation.completed();
+    end.map_or(SignedDuration::ZERO, |end| {
+        end.duration_since(operation.started())
     })
 }
 
@@ -300,12 +319,13 @@ fn time_in_flight(operation: &ListedOperation) -> SignedDuration {
 /// ended first, because a failure of a child makes its owner fail later. If several members ended in
 /// the same second, the root (the first member) comes last. A member without a message about the
 /// cause counts only if no other failed member has one. None if no member has failed.
-fn cause_of_failure<'a>(members: &[&'a ListedOperation]) -> Option<&'a ListedOperation> {
+fn cause_of_failure<'a>(members: &[&'a InFlightOperation]) -> Option<&'a InFlightOperation> {
     let failed = members.iter().enumerate();
-    let failed = failed.filter(|(_, it)| it.state == State::Failed.name());
+    let failed = failed.filter(|(_, it)| it.status.state == State::Failed);
     let cause = failed.min_by_key(|(number, it)| {
-        let has_no_cause = it.message.is_empty() || it.message.starts_with(FAILED_WITHOUT_CAUSE);
-        (has_no_cause, it.completed, *number == 0)
+        let message = &it.status.message;
+        let has_no_cause = message.is_empty() || message.starts_with(FAILED_WITHOUT_CAUSE);
+        (has_no_cause, it.completed(), *number == 0)
     });
     cause.map(|(_, it)| *it)
 }
@@ -313,117 +333,110 @@ fn cause_of_failure<'a>(members: &[&'a ListedOperation]) -> Option<&'a ListedOpe
 /// Returns the rank of the state of an operation. The worst state has the lowest rank. Usually, the
 /// member with the lowest rank is the deciding member of its piece. `Ended` and `Superseded` say nothing
 /// about success, so the known outcomes `Failed` and `Succeeded` rank before them.
-pub(super) fn rank(operation: &ListedOperation) -> u8 {
-    match operation.state.as_str() {
-        "Failing" => 0,
-        "Blocked" => 1,
-        "Held" => 3,
-        "Settling" => 4,
-        _ if operation.active => 2,
-        "Failed" => 5,
-        "Succeeded" => 6,
-        "Ended" => 7,
-        "Superseded" => 8,
+pub(super) fn rank(operation: &InFlightOperation) -> u8 {
+    match operation.status.state {
+        State::Failing => 0,
+        State::Blocked => 1,
+        State::Held => 3,
+        State::Settling => 4,
+        _ if operation.is_active() => 2,
+        State::Failed => 5,
+        State::Succeeded => 6,
+        State::Ended => 7,
+        State::Superseded => 8,
         _ => 9,
     }
 }
 
 /// The object of an operation: kind, namespace and name of the subject, its UID, and the item.
-type SubjectAndItem<'a> = (
-    &'a str,
-    Option<&'a str>,
-    &'a str,
-    Option<&'a str>,
-    Option<&'a str>,
-);
+type SubjectAndItem<'a> = [Option<&'a Text>; 5];
 
-fn subject_and_item(operation: &ListedOperation) -> SubjectAndItem<'_> {
-    let subject = &operation.subject;
-    (
-        &subject.kind,
-        subject.namespace.as_deref(),
-        &subject.name,
-        subject.uid.as_deref(),
-        operation.item.as_deref(),
-    )
+fn subject_and_item(operation: &InFlightOperation) -> SubjectAndItem<'_> {
+    let spec = &operation.spec;
+    let SubjectReference {
+        kind,
+        name,
+        namespace,
+        uid,
+        ..
+    } = &spec.subject;
+    let (namespace, uid, item) = (namespace.as_ref(), uid.as_ref(), spec.item.as_ref());
+    [Some(kind), namespace, Some(name), uid, item]
 }
 
 /// Returns the operation that is shown for a piece of work. `members` must not be empty, and its
 /// first member is the root.
-pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
-    let Some(root) = members.first() else {
-        return ListedOperation::default();
-    };
-    let mut line = (*root).clone();
+fn line_of(members: &[&InFlightOperation]) -> InFlightOperation {
+    let root = members[0];
+    let mut line = root.clone();
     if members.len() == 1 {
         return line;
     }
-    let is_active = members.iter().any(|it| it.active);
-    let shown = members.iter().filter(|it| it.active == is_active);
-    let mut by_rank: Vec<&ListedOperation> = shown.copied().collect();
+    let is_active = members.iter().any(|it| it.is_active());
+    let shown = members.iter().filter(|it| it.is_active() == is_active);
+    let mut by_rank: Vec<&InFlightOperation> = shown.copied().collect();
     let mut last_ends: HashMap<SubjectAndItem<'_>, Option<Timestamp>> = HashMap::new();
-    for it in members.iter().filter(|it| !it.active) {
+    for it in members.iter().filter(|it| !it.is_active()) {
         let last = last_ends.entry(subject_and_item(it)).or_default();
-        *last = it.completed.max(*last);
+        *last = it.completed().max(*last);
     }
     // The success of a phase is not the success of the whole work. For example, a job waits until a
     // person approves it. This phase succeeds, and then the next phase is aborted.
-    let is_earlier_success = |it: &ListedOperation| {
+    let is_earlier_success = |it: &InFlightOperation| {
         let last = last_ends.get(&subject_and_item(it)).copied().flatten();
-        it.state == "Succeeded" && it.completed.is_some() && it.completed < last
+        let end = it.completed();
+        it.status.state == State::Succeeded && end.is_some() && end < last
     };
     // The sort is stable, so the root comes before other members with an equal sort key.
-    by_rank.sort_by_key(|it| (is_earlier_success(it), rank(it), it.progress.is_none()));
-    let Some(first) = by_rank.first() else {
-        return line;
-    };
-    line.active = is_active;
-    line.state.clone_from(&first.state);
-    line.reason.clone_from(&first.reason);
-    line.state_since = first.state_since;
-    line.progress = by_rank.iter().find_map(|it| it.progress);
-    let mut messages = by_rank.iter().map(|it| &it.message);
-    let message = messages.find(|it| !it.is_empty());
-    line.message = message.cloned().unwrap_or_default();
-    if let Some(cause) = cause_of_failure(members).filter(|it| it.state == line.state) {
-        line.reason.clone_from(&cause.reason);
-        line.message.clone_from(&cause.message);
-    }
-    line.started = members.iter().filter_map(|it| it.started).min();
-    line.completed = if is_active {
-        None
+    by_rank.sort_by_key(|it| {
+        let has_no_progress = it.status.progress.is_none();
+        (is_earlier_success(it), rank(it), has_no_progress)
+    });
+    let status = &mut line.status;
+    status.phase = if is_active {
+        Phase::Active
     } else {
-        members.iter().filter_map(|it| it.completed).max()
+        Phase::Completed
     };
-    // The duration of the root is not the duration of the piece. Without this field,
-    // `ListedOperation::duration` computes the duration from `started` and `completed`.
-    line.duration_seconds = None;
-    let longest = || {
-        let expected = members.iter().filter_map(|it| it.expected.clone());
-        expected.max_by_key(|it| it.typical_seconds)
-    };
-    let mut initiators = members.iter().map(|it| &it.initiator);
-    let initiator = initiators.find(|it| !it.is_empty());
-    line.initiator = initiator.cloned().unwrap_or_default();
-    line.in_queue = members.iter().filter_map(|it| it.in_queue).max();
-    line.expected = root.expected.clone().or_else(longest);
-    line.estimated_completion = by_rank
-        .iter()
-        .filter_map(|it| it.estimated_completion)
+    status.state = by_rank[0].status.state;
+    status.reason = by_rank[0].status.reason.clone();
+    status.progress = by_rank.iter().find_map(|it| it.status.progress);
+    let mut messages = by_rank.iter().map(|it| &it.status.message);
+    let message = messages.find(|it| !it.is_empty());
+    status.message = message.cloned().unwrap_or_default();
+    let cause = cause_of_failure(members).map(|it| &it.status);
+    if let Some(cause) = cause.filter(|it| it.state == status.state) {
+        status.reason = cause.reason.clone();
+        status.message = cause.message.clone();
+    }
+    let ends = members.iter().filter_map(|it| it.status.completed);
+    status.completed = ends.max().filter(|_| !is_active);
+    // The duration of the root is not the duration of the piece. Without this field, the duration is
+    // computed from the start and the end.
+    status.duration_seconds = None;
+    let expected = members.iter().filter_map(|it| it.status.expected.as_ref());
+    let longest = expected.max_by_key(|it| it.typical_seconds);
+    status.expected = root.status.expected.as_ref().or(longest).cloned();
+    let estimates = by_rank.iter();
+    status.estimated_completion = estimates
+        .filter_map(|it| it.status.estimated_completion)
         .max();
-    line.last_progress = by_rank.iter().filter_map(|it| it.last_progress).max();
+    let start = members.iter().map(|it| it.started()).min();
+    let start = start.unwrap_or(root.started());
+    line.metadata.creation_timestamp = Time(start);
+    let in_queue = members.iter().filter_map(|it| it.in_queue()).max();
+    let queued = in_queue.and_then(|it| start.checked_sub(Duration::from_secs(it)).ok());
+    status.queued_at = queued.map(Time);
     for marker in ["Overdue", "Stalled"] {
-        let mut conditions = by_rank.iter().flat_map(|it| &it.conditions);
-        let found = conditions.find(|it| *it.type_ == *marker && it.status == "True");
-        if !line.has_condition(marker)
-            && let Some(found) = found
-        {
-            line.conditions.retain(|it| *it.type_ != *marker);
-            line.conditions.push(found.clone());
+        let marked = by_rank.iter().find(|it| it.status.is_true(marker));
+        if let Some(found) = marked.and_then(|it| it.status.condition(marker)) {
+            status.conditions.retain(|it| *it.type_ != *marker);
+            status.conditions.push(found.clone());
         }
     }
-    let nodes: BTreeSet<&String> = members.iter().flat_map(|it| &it.nodes).collect();
-    line.nodes = nodes.into_iter().cloned().collect();
+    let nodes: BTreeSet<&Text> = members.iter().flat_map(|it| &*it.status.nodes).collect();
+    status.nodes = nodes.into_iter().cloned().collect();
+    line.spec.initiator = members.iter().find_map(|it| it.spec.initiator.clone());
     line
 }
 

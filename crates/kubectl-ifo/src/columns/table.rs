@@ -9,10 +9,11 @@ mod tests;
 use super::OperationColumn::{
     self, Age, Expected, Message, Namespace, Operation, Progress, Started, State, Subject,
 };
-use super::{ALL_COLUMNS, DEFAULT_COLUMNS, EMPTY_CELL, with_member_prefix};
-use crate::listed_operation::ListedOperation;
+use super::{ALL_COLUMNS, DEFAULT_COLUMNS};
+use crate::operation::OperationFacts as _;
 use crate::output::{COLUMN_GAP, MESSAGE_INDENT, MIN_MESSAGE_WIDTH, TerminalText, TextStyle, line};
 use crate::plain_text::{cut, one_line};
+use crate::work_groups::Row;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -52,6 +53,12 @@ const USUAL_WIDTHS: [(OperationColumn, usize); 6] = [
     (Message, MIN_MESSAGE_WIDTH),
 ];
 
+/// The prefix of the subject in the row of a member of a piece of work.
+const MEMBER_PREFIX: &str = "└ ";
+
+/// The text of a cell without a value.
+const EMPTY_CELL: &str = "-";
+
 /// The columns of a table with their widths.
 pub(crate) struct Table {
     columns: Vec<(OperationColumn, usize)>,
@@ -64,44 +71,36 @@ pub(crate) struct Table {
 
 impl Table {
     /// Formats a table with a row for each operation.
-    pub(crate) fn text(
-        operations: &[ListedOperation],
-        now: Timestamp,
-        style: &TextStyle,
-    ) -> TerminalText {
-        Self::of_columns(columns_of(style), operations, now, style)
+    pub(crate) fn text(rows: &[Row], now: Timestamp, style: &TextStyle) -> TerminalText {
+        Self::of_columns(columns_of(style), rows, now, style)
     }
 
     /// Formats a table with these columns.
     pub(crate) fn of_columns(
         columns: &[OperationColumn],
-        operations: &[ListedOperation],
+        rows: &[Row],
         now: Timestamp,
         style: &TextStyle,
     ) -> TerminalText {
-        let table = Self::new(columns, operations, now, style, &[]);
-        let rows = operations.iter().map(|it| table.row(it, now));
+        let table = Self::new(columns, rows, now, style, &[]);
+        let rows = rows.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
     }
 
     /// Creates a table whose rows are formatted by [`Table::further_row`]. The columns are wide
-    /// enough for `operations` and for usual texts.
-    pub(crate) fn growing(
-        operations: &[ListedOperation],
-        now: Timestamp,
-        style: &TextStyle,
-    ) -> Self {
+    /// enough for `rows` and for usual texts.
+    pub(crate) fn growing(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
         let usual = if style.width().is_some() {
             &USUAL_WIDTHS[..]
         } else {
             &[]
         };
-        Self::new(columns_of(style), operations, now, style, usual)
+        Self::new(columns_of(style), rows, now, style, usual)
     }
 
     fn new(
         columns: &[OperationColumn],
-        operations: &[ListedOperation],
+        rows: &[Row],
         now: Timestamp,
         style: &TextStyle,
         usual: &[(OperationColumn, usize)],
@@ -116,9 +115,9 @@ impl Table {
             // If no row is known yet, the usual widths apply.
             let mut usual = usual.iter();
             let usual =
-                usual.find(|(it, _)| *it == column && (column == Message || operations.is_empty()));
+                usual.find(|(it, _)| *it == column && (column == Message || rows.is_empty()));
             let least = usual.map_or(0, |it| it.1).max(column.header().width());
-            let cells = operations.iter();
+            let cells = rows.iter();
             let cells = cells.map(|it| table.cell(column, it, now).width());
             cells.fold(least, usize::max)
         };
@@ -129,8 +128,8 @@ impl Table {
         let Some(screen) = style.width() else {
             return table;
         };
-        let has_message = |it: &ListedOperation| !it.message.is_empty();
-        if usual.is_empty() && !operations.iter().any(has_message) {
+        let has_message = |it: &Row| !it.operation.status.message.is_empty();
+        if usual.is_empty() && !rows.iter().any(has_message) {
             table.narrow(Message, 0, screen);
         }
         if table.excess(screen) > 0 {
@@ -145,8 +144,8 @@ impl Table {
         if table.excess(screen) > 0 {
             table.gap = COLUMN_GAP - 1;
         }
-        let has_progress = |it: &ListedOperation| it.progress.is_some();
-        if usual.is_empty() && !operations.iter().any(has_progress) {
+        let has_progress = |it: &Row| it.operation.status.progress.is_some();
+        if usual.is_empty() && !rows.iter().any(has_progress) {
             table.narrow(Progress, 0, screen);
         }
         for (column, width) in STEPS {
@@ -160,16 +159,15 @@ impl Table {
 
     /// Returns the text of a cell. The message is the last column, so an empty message needs no
     /// dash.
-    fn cell(&self, column: OperationColumn, operation: &ListedOperation, now: Timestamp) -> String {
+    fn cell(&self, column: OperationColumn, row: &Row, now: Timestamp) -> String {
         let text = match column {
-            Subject if self.short => {
-                let short = one_line(&operation.short_subject_name(&self.style.short_names));
-                with_member_prefix(operation, short)
-            }
-            column => column.text(operation, now),
+            Subject if self.short => one_line(&row.short_subject_name(&self.style.short_names)),
+            column => column.text(&row.operation, now),
         };
-        match text.as_str() {
-            "" if column != Message => EMPTY_CELL.to_owned(),
+        match (column, text.as_str()) {
+            (Subject, _) if row.is_member => format!("{MEMBER_PREFIX}{text}"),
+            (Message, _) => text,
+            (_, "") => EMPTY_CELL.to_owned(),
             _ => text,
         }
     }
@@ -214,26 +212,22 @@ impl Table {
     /// Formats a further row. Columns that are too narrow for the row become wider if the terminal
     /// has space, and stay wider for later rows. In this row, they can also take the space of the
     /// message, which then follows on a second line.
-    pub(crate) fn further_row(
-        &mut self,
-        operation: &ListedOperation,
-        now: Timestamp,
-    ) -> TerminalText {
-        self.widen_for(operation, now);
+    pub(crate) fn further_row(&mut self, row: &Row, now: Timestamp) -> TerminalText {
+        self.widen_for(row, now);
         let columns = self.columns.clone();
         for (_, width) in self.columns.iter_mut().filter(|it| it.0 == Message) {
             *width = 0;
         }
-        self.widen_for(operation, now);
-        let row = self.row(operation, now);
+        self.widen_for(row, now);
+        let text = self.row(row, now);
         self.columns = columns;
-        row
+        text
     }
 
-    fn widen_for(&mut self, operation: &ListedOperation, now: Timestamp) {
+    fn widen_for(&mut self, row: &Row, now: Timestamp) {
         for (column, _) in self.columns.clone() {
             if column != Message {
-                self.widen(column, self.cell(column, operation, now).width());
+                self.widen(column, self.cell(column, row, now).width());
             }
         }
     }
@@ -241,31 +235,31 @@ impl Table {
     /// Formats the row of one operation. The message takes all space that remains. If the table has
     /// no column for messages, or too little space for this message, the message follows on a second
     /// line.
-    fn row(&self, operation: &ListedOperation, now: Timestamp) -> TerminalText {
+    fn row(&self, row: &Row, now: Timestamp) -> TerminalText {
         let screen = self.style.width();
         let others = self.columns.iter().filter(|it| it.0 != Message);
         let used: usize = others.map(|(_, width)| width + self.gap).sum();
         let room = screen.map_or(usize::MAX, |screen| screen.saturating_sub(used));
-        let message = one_line(&operation.message);
+        let message = one_line(&row.operation.status.message);
         let has_column = self.columns.iter().any(|it| it.0 == Message);
         let fits = has_column && room >= message.width().min(MIN_MESSAGE_WIDTH);
         let cells = self.columns.iter().map(|(column, width)| {
             let text = match column {
                 Message if fits => cut(&message, room),
                 Message => String::new(),
-                column => cut(&self.cell(*column, operation, now), *width),
+                column => cut(&self.cell(*column, row, now), *width),
             };
             let painted = match column {
-                State => self.style.paint.state(operation.color_state(), &text),
+                State => self.style.paint.state(row.color_state(), &text),
                 _ => text.as_str().into(),
             };
             (painted, text.width(), *width)
         });
-        let mut row = line(cells, self.gap);
+        let mut text = line(cells, self.gap);
         if let Some(screen) = screen.filter(|_| !fits && !message.is_empty()) {
-            row += cut(&format!("{MESSAGE_INDENT}{message}"), screen) + "\n";
+            text += cut(&format!("{MESSAGE_INDENT}{message}"), screen) + "\n";
         }
-        row
+        text
     }
 }
 

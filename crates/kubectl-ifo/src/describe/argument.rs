@@ -3,7 +3,7 @@
 
 use crate::discovered_kinds::Kinds;
 use crate::history::selected_records;
-use crate::listed_operation::{ListedOperation, operation_name_in};
+use crate::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
 use crate::operation_source::OperationSource;
 use crate::output::complain;
 use crate::problem::Problem;
@@ -29,12 +29,13 @@ impl<'a> DescribeArgument<'a> {
         Ok(Self::Subject(resource))
     }
 
-    fn names(&self, operation: &ListedOperation) -> bool {
+    fn names(&self, operation: &InFlightOperation) -> bool {
         match self {
-            Self::Operation(name) => operation.name == *name,
+            Self::Operation(name) => operation.metadata.name == *name,
             Self::Subject(resource) => {
-                let item_fits = resource.item.is_none() || resource.item == operation.item;
-                item_fits && resource.matches_subject(&operation.subject)
+                let item = operation.spec.item.as_deref();
+                let item_fits = resource.item.is_none() || resource.item.as_deref() == item;
+                item_fits && resource.matches(&operation.spec.subject)
             }
         }
     }
@@ -46,11 +47,17 @@ impl<'a> DescribeArgument<'a> {
     pub(super) async fn find(
         &self,
         source: &OperationSource,
-        operations: &[ListedOperation],
-    ) -> Result<Vec<ListedOperation>, Problem> {
+        operations: &[InFlightOperation],
+    ) -> Result<Vec<InFlightOperation>, Problem> {
         let named = operations.iter().filter(|it| self.names(it)).cloned();
-        let mut found: Vec<ListedOperation> = named.collect();
-        found.sort_by_key(|it| (!it.active, it.subject.namespace.clone(), it.started));
+        let mut found: Vec<InFlightOperation> = named.collect();
+        found.sort_by_key(|it| {
+            (
+                !it.is_active(),
+                it.spec.subject.namespace.clone(),
+                it.started(),
+            )
+        });
         if !found.is_empty() {
             return Ok(found);
         }
@@ -70,10 +77,10 @@ impl<'a> DescribeArgument<'a> {
         }
         let all = records.len();
         if let Self::Subject(_) = self {
-            records.sort_by_key(|it| Reverse(it.completed));
+            records.sort_by_key(|it| Reverse(it.completed()));
             let mut seen = BTreeSet::new();
             records.retain(|it| {
-                let subject = it.subject.clone();
+                let subject = it.spec.subject.clone();
                 seen.insert((subject.namespace, subject.api_version, subject.kind))
             });
         }
@@ -89,7 +96,7 @@ impl<'a> DescribeArgument<'a> {
     async fn not_found(
         &self,
         source: &OperationSource,
-        operations: &[ListedOperation],
+        operations: &[InFlightOperation],
         why: &str,
     ) -> Problem {
         let what = match self {

@@ -14,21 +14,18 @@ mod rule;
 mod tests;
 mod text;
 
-use super::api_client::ApiClient;
 use super::colors::Colors;
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::history::record_resource_name;
-use super::list::objects;
-use super::listed_operation::{ListedOperation, operation_name_in};
+use super::list;
+use super::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
 use super::operation_source::OperationSource;
 use super::output::{ListFormat, complain, print};
 use super::problem::Problem;
 use crate::clock;
 use argument::DescribeArgument;
-use ifo_api::record;
 use k8s_openapi::api::core::v1::Event;
 use related::Related;
 use serde_json::Value;
@@ -75,7 +72,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let (source, operations) = OperationSource::open(server.clone(), filters.clone(), true).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     let kinds = Kinds::new(server.clone());
-    let mut chosen: Vec<ListedOperation> = Vec::new();
+    let mut chosen: Vec<InFlightOperation> = Vec::new();
     let mut missing: Vec<Problem> = Vec::new();
     for text in &args.names {
         let argument = DescribeArgument::parse(text, &kinds).await?;
@@ -87,7 +84,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     }
     // If two arguments name the same operation, the operation is described once.
     let mut seen = BTreeSet::new();
-    chosen.retain(|it| seen.insert((is_record(it), it.key())));
+    chosen.retain(|it| seen.insert((it.kind.clone(), it.key())));
     let format = args.format.unwrap_or_default();
     match format {
         _ if chosen.is_empty() => {}
@@ -95,20 +92,11 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             let mut names = args.names.iter();
             let by_name = names.all(|name| operation_name_in(name).is_some());
             let single = chosen.len() == 1 && by_name && missing.is_empty();
-            print(objects(&chosen, format, single)?)?;
+            print(list::objects(&chosen, &source.objects, format, single)?)?;
         }
-        ListFormat::Name => {
-            for it in &chosen {
-                let name = if is_record(it) {
-                    record_resource_name(&it.name)
-                } else {
-                    it.resource_name(source.served.group())
-                };
-                print(name + "\n")?;
-            }
-        }
+        ListFormat::Name => print(list::names(&chosen))?,
         ListFormat::Table | ListFormat::Wide => {
-            let descriptions = describe_all(&server, &operations, &chosen).await;
+            let descriptions = describe_all(&source, &operations, &chosen).await;
             let paint = args.colors.paint();
             print(text::text(&descriptions, clock::now(), paint))?;
         }
@@ -125,20 +113,9 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     Err(first)
 }
 
-/// Returns true for a record of an operation that has ended.
-fn is_record(operation: &ListedOperation) -> bool {
-    object_of(operation)["kind"] == record::KIND
-}
-
-fn object_of(operation: &ListedOperation) -> Value {
-    let raw = operation.raw.as_ref();
-    let object = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
-    object.unwrap_or_default()
-}
-
 /// The facts about one operation.
 struct OperationDescription<'a> {
-    operation: &'a ListedOperation,
+    operation: &'a InFlightOperation,
     /// The JSON of the object, as the command received it.
     object: Value,
     /// The rule that detects the operation, or the reason why no rule is shown.
@@ -150,28 +127,29 @@ struct OperationDescription<'a> {
 }
 
 async fn describe_all<'a>(
-    server: &ApiClient,
-    operations: &'a [ListedOperation],
-    chosen: &'a [ListedOperation],
+    source: &OperationSource,
+    operations: &'a [InFlightOperation],
+    chosen: &'a [InFlightOperation],
 ) -> Vec<OperationDescription<'a>> {
+    let server = &source.server;
     let mut rule_sets = BTreeMap::new();
     let mut descriptions: Vec<OperationDescription<'a>> = Vec::new();
     for (position, operation) in chosen.iter().enumerate() {
-        let name = &operation.rule_set;
+        let (name, subject) = (&*operation.spec.rule_set, &operation.spec.subject);
         if !rule_sets.contains_key(name) {
             rule_sets.insert(name, rule::read_rule_set(server, name).await);
         }
-        let next = chosen.get(position + 1).map(|it| &it.subject);
-        let events = if next == Some(&operation.subject) {
+        let next = chosen.get(position + 1).map(|it| &it.spec.subject);
+        let events = if next == Some(subject) {
             None
         } else {
-            Some(events::read(server, &operation.subject).await)
+            Some(events::read(server, subject).await)
         };
         let rule_set = rule_sets[name].as_ref().map_err(Clone::clone);
         descriptions.push(OperationDescription {
             operation,
-            object: object_of(operation),
-            rule: rule_set.and_then(|it| rule::rule_for(it, &operation.operation)),
+            object: source.objects.get(operation).unwrap_or_default(),
+            rule: rule_set.and_then(|it| rule::rule_for(it, &operation.spec.operation)),
             related: related::to(operation, operations),
             events,
         });

@@ -1,6 +1,6 @@
 //! Finds the operations that are related to a given operation.
 
-use crate::listed_operation::ListedOperation;
+use crate::operation::{InFlightOperation, OperationFacts as _};
 use ifo_api::Text;
 
 /// An operation that is related to the described operation.
@@ -8,11 +8,14 @@ use ifo_api::Text;
 pub(super) struct Related<'a> {
     /// The relation to the described operation, in words.
     pub(super) how: &'static str,
-    pub(super) operation: &'a ListedOperation,
+    pub(super) operation: &'a InFlightOperation,
 }
 
 /// Returns all operations that are related to `operation`, active ones first.
-pub(super) fn to<'a>(operation: &ListedOperation, all: &'a [ListedOperation]) -> Vec<Related<'a>> {
+pub(super) fn to<'a>(
+    operation: &InFlightOperation,
+    all: &'a [InFlightOperation],
+) -> Vec<Related<'a>> {
     let others = all.iter().filter(|it| it.key() != operation.key());
     let related = others.filter_map(|other| {
         let how = relation(operation, other)?;
@@ -20,20 +23,20 @@ pub(super) fn to<'a>(operation: &ListedOperation, all: &'a [ListedOperation]) ->
         Some(Related { how, operation })
     });
     let mut related: Vec<Related<'_>> = related.collect();
-    related.sort_by_key(|it| !it.operation.active);
+    related.sort_by_key(|it| !it.operation.is_active());
     related
 }
 
 /// Returns the relation of `other` to `operation`. None if they are not related. A correlation group
 /// is of one namespace, and can have operations on cluster-scoped objects, too.
-fn relation(operation: &ListedOperation, other: &ListedOperation) -> Option<&'static str> {
-    let (own, subject) = (&operation.subject, &other.subject);
-    let owns = |owner: &Option<Text>, owned: &ListedOperation| {
-        let mut references = owned.subject.owner_references.iter();
+fn relation(operation: &InFlightOperation, other: &InFlightOperation) -> Option<&'static str> {
+    let (own, subject) = (&operation.spec.subject, &other.spec.subject);
+    let owns = |owner: &Option<Text>, owned: &InFlightOperation| {
+        let mut references = owned.spec.subject.owner_references.iter();
         references.any(|it| owner.as_ref() == Some(&it.uid))
     };
-    let identity = |it: &ListedOperation| {
-        let subject = &it.subject;
+    let identity = |it: &InFlightOperation| {
+        let subject = &it.spec.subject;
         (
             subject.kind.clone(),
             subject.namespace.clone(),
@@ -50,7 +53,7 @@ fn relation(operation: &ListedOperation, other: &ListedOperation) -> Option<&'st
         Some("Owner")
     } else if owns(&own.uid, other) {
         Some("Owned")
-    } else if operation.work.is_some() && operation.work_key() == other.work_key() {
+    } else if operation.work_key().is_some() && operation.work_key() == other.work_key() {
         Some("Same work")
     } else {
         (is_near && group.is_some() && group == other.correlation("group")).then_some("Same group")

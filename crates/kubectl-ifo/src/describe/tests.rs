@@ -2,8 +2,9 @@
 
 use super::{OperationDescription, events, related, rule, text};
 use crate::colors::Paint;
-use crate::listed_operation::{ListedOperation, operation_name_in};
-use crate::test_fixtures::{client, now, on, subject};
+use crate::operation::{InFlightOperation, OperationFacts as _};
+use crate::operation_source::decode;
+use crate::test_fixtures::{OperationFixture as _, client, now, on, subject};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
@@ -96,7 +97,7 @@ fn three_events() -> Vec<Event> {
 }
 
 /// Describes an operation that is related to `all`.
-fn described(operation: &ListedOperation, object: Value, all: &[ListedOperation]) -> String {
+fn described(operation: &InFlightOperation, object: Value, all: &[InFlightOperation]) -> String {
     let description = OperationDescription {
         operation,
         object,
@@ -109,7 +110,7 @@ fn described(operation: &ListedOperation, object: Value, all: &[ListedOperation]
 
 #[test]
 fn describe_shows_all_fields_the_rule_and_events() {
-    let operation = ListedOperation::read(&object().to_string(), true).unwrap();
+    let operation = decode(&object().to_string()).unwrap();
     let text = described(&operation, object(), &[]);
     let lines: Vec<String> = text
         .lines()
@@ -163,7 +164,7 @@ fn describe_shows_all_fields_the_rule_and_events() {
 /// Removes each field of the object, and expects that the description changes.
 #[test]
 fn each_field_of_an_operation_is_described() {
-    let operation = ListedOperation::read(&object().to_string(), true).unwrap();
+    let operation = decode(&object().to_string()).unwrap();
     let all = described(&operation, object(), &[]);
     for part in ["spec", "status"] {
         let fields = object()[part].as_object().cloned().unwrap_or_default();
@@ -178,14 +179,14 @@ fn each_field_of_an_operation_is_described() {
 
 #[test]
 fn operations_of_the_same_subject_owners_and_groups_are_related() {
-    let operation = ListedOperation::read(&object().to_string(), true).unwrap();
+    let operation = decode(&object().to_string()).unwrap();
     let mut owned =
         on("shop", "VirtualMachineInstance", "web", "Booting").owned_by("VirtualMachine", "web");
-    std::sync::Arc::make_mut(&mut owned.subject.owner_references)[0].uid = "u-2".into();
+    std::sync::Arc::make_mut(&mut owned.spec.subject.owner_references)[0].uid = "u-2".into();
     let mut owner = on("shop", "Pool", "p", "Growing").state("Succeeded", None);
-    owner.subject.uid = Some("u-3".into());
+    owner.spec.subject.uid = Some("u-3".into());
     let mut resizing = operation.clone();
-    resizing.name = "web-resizing".to_owned();
+    resizing.metadata.name = "web-resizing".into();
     let in_group =
         |namespace: &str, kind: &str| on(namespace, kind, "m", "Running").group("vm.web", "child");
     let all = [
@@ -217,7 +218,7 @@ fn operations_of_the_same_subject_owners_and_groups_are_related() {
 fn missing_information_is_stated_and_long_tables_are_cut() {
     let operation = on("a", "VM", "web", "Migrating");
     let relative = |number: usize| on("a", "VM", "web", &format!("Resizing{number}"));
-    let all: Vec<ListedOperation> = (0..300).map(relative).collect();
+    let all: Vec<InFlightOperation> = (0..300).map(relative).collect();
     let description = OperationDescription {
         operation: &operation,
         object: Value::Null,
@@ -242,23 +243,6 @@ fn a_missing_rule_is_reported() {
         rule::rule_for(&rule_set(), "Resizing"),
         Err("the rule set has no rule for Resizing any more".to_owned())
     );
-}
-
-#[test]
-fn operation_names_are_distinguished_from_resource_names() {
-    for resource in ["VirtualMachine/web", "vm/web", "pods.v1/x"] {
-        assert_eq!(operation_name_in(resource), None, "{resource}");
-    }
-    for operation in [
-        "web-migrating-3f9c2a1b5e6d7f80",
-        "inflightoperation.live.ifo.kubevirt.io/web-migrating-3f9c2a1b5e6d7f80",
-        "ifo/web-migrating-3f9c2a1b5e6d7f80",
-    ] {
-        assert_eq!(
-            operation_name_in(operation),
-            Some("web-migrating-3f9c2a1b5e6d7f80")
-        );
-    }
 }
 
 #[tokio::test]

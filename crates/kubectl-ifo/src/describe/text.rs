@@ -5,12 +5,11 @@
 use super::OperationDescription;
 use super::events;
 use crate::colors::Paint;
-use crate::columns;
-use crate::listed_operation::seconds_text;
+use crate::operation::{OperationFacts as _, seconds_text};
 use crate::output::{TerminalText, table};
 use crate::plain_text::{ago, one_line, pad};
+use ifo_api::Text;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
 /// Width of the column with the titles, in terminal columns. Longer titles are not cut.
@@ -44,25 +43,27 @@ fn describe(
     let OperationDescription {
         operation, object, ..
     } = description;
-    let metadata = &object["metadata"];
+    let (metadata, status) = (&object["metadata"], &operation.status);
+    let optional = |text: &Option<Text>| text.clone().unwrap_or_default();
     let state = paint.state(
         operation.color_state(),
         &one_line(&operation.marked_state()),
     );
     *text += TerminalText::from(pad("State:", TITLE_WIDTH)) + state + "\n";
-    line(text, 0, "Message", &operation.message);
-    field(text, 0, "Since", &json!(operation.started.map(Time)), now);
+    line(text, 0, "Message", &status.message);
+    let since = json!(operation.metadata.creation_timestamp);
+    field(text, 0, "Since", &since, now);
     line(text, 0, "Expected", &operation.usual_duration_and_source());
     line(text, 0, "Time Left", &operation.time_left(now));
-    line(text, 0, "Initiator", &operation.initiator);
-    let in_queue = operation.in_queue.map(seconds_text);
+    line(text, 0, "Initiator", &optional(&operation.spec.initiator));
+    let in_queue = operation.in_queue().map(seconds_text);
     line(text, 0, "Queued", &in_queue.unwrap_or_default());
-    line(text, 0, "To Stop It", &operation.cancel);
-    line(text, 0, "Name", &operation.name);
+    line(text, 0, "To Stop It", &optional(&status.cancel));
+    line(text, 0, "Name", &operation.metadata.name);
     field(text, 0, "Namespace", &metadata["namespace"], now);
     field(text, 0, "Spec", &object["spec"], now);
     field(text, 0, "Status", &object["status"], now);
-    let rows = operation.conditions.iter().map(|it| {
+    let rows = status.conditions.iter().map(|it| {
         let since = ago(it.last_transition_time.0, now);
         let texts: [&str; 5] = [&it.type_, &it.status, &since, &it.reason, &it.message];
         texts.map(str::to_owned)
@@ -78,10 +79,10 @@ fn describe(
         [
             it.how.to_owned(),
             other.subject_name(),
-            other.operation.clone(),
+            other.spec.operation.to_string(),
             other.marked_state(),
-            columns::age(other, now),
-            other.name.clone(),
+            other.age(now),
+            other.metadata.name.to_string(),
         ]
     });
     let header = ["Relation", "Subject", "Operation", "State", "Age", "Name"];

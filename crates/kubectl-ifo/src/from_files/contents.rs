@@ -175,7 +175,7 @@ impl FileContents {
             return Err(self.lacks(&format!("the operations in namespace {namespace}")));
         }
         let labels = ParsedLabelSelector::parse(label_selector).map_err(Problem::Invalid)?;
-        let is_selected = |it: &&Value| is_in(it) && labels.matches(&labels_of(it));
+        let is_selected = |it: &&Value| is_in(it) && labels.matches(labels_of(it));
         Ok(objects.values().filter(is_selected).collect())
     }
 
@@ -319,12 +319,10 @@ fn newest_time(object: &Value) -> Option<Timestamp> {
     times.filter_map(|it| it.as_str()?.parse().ok()).max()
 }
 
-fn labels_of(object: &Value) -> BTreeMap<String, String> {
+fn labels_of(object: &Value) -> impl Iterator<Item = (&String, &str)> {
     let labels = object["metadata"]["labels"].as_object();
     let labels = labels.into_iter().flatten();
-    labels
-        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-        .collect()
+    labels.filter_map(|(key, value)| Some((key, value.as_str()?)))
 }
 
 #[cfg(test)]

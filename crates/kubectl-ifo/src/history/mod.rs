@@ -8,26 +8,25 @@
 mod records;
 
 use super::colors::Colors;
-use super::columns::{OperationColumn, Table, terminal_width};
+use super::columns::{OperationColumn, Table};
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::label_selector::ParsedLabelSelector;
-use super::list::{WorkArgs, objects, print_incomplete};
-use super::listed_operation::{ListedOperation, OperationKey};
-use super::operation_source::{OperationSource, Served};
-use super::output::{ListFormat, TextStyle, complain, print, print_error_line};
+use super::list::{WorkArgs, names, objects, print_incomplete};
+use super::operation::{InFlightOperation, OperationFacts, OperationKey};
+use super::operation_source::OperationSource;
+use super::output::{ListFormat, complain, print, print_error_line};
 use super::problem::Problem;
 use super::state_filter::one_of;
-use super::work_groups;
-use super::work_groups::PieceOfWork;
+use super::work_groups::{self, PieceOfWork, Row};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use ifo_api::duration;
 use ifo_api::live::State;
 use jiff::{SignedDuration, Timestamp};
-pub(super) use records::{resource_name as record_resource_name, selected_records};
+pub(super) use records::selected_records;
 use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -131,10 +130,10 @@ struct HistoryLimits {
 }
 
 impl HistoryLimits {
-    fn allows(&self, operation: &ListedOperation) -> bool {
-        let is_recent = |earliest| operation.completed.is_some_and(|it| it >= earliest);
+    fn allows(&self, operation: &InFlightOperation) -> bool {
+        let is_recent = |earliest| operation.completed().is_some_and(|it| it >= earliest);
         self.earliest_end.is_none_or(is_recent)
-            && (self.states.is_empty() || self.states.iter().any(|it| it.name() == operation.state))
+            && (self.states.is_empty() || self.states.contains(&operation.status.state))
     }
 }
 
@@ -160,14 +159,17 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     // Reads all operations in flight in the namespace, even if the other filters exclude them. A
     // piece of work with a member in flight is not over, so the table leaves out the piece.
     let in_flight = Filters::default().with_namespace(namespace);
-    let (source, in_flight) = OperationSource::open(server, in_flight, false).await?;
-    let keep_raw = format.data_format().is_some();
-    let (mut operations, note) = records::completed_operations(&source, keep_raw).await?;
+    let keeps_objects = format.data_format().is_some();
+    let (source, in_flight) = OperationSource::open(server, in_flight, keeps_objects).await?;
+    let (mut operations, note) = records::completed_operations(&source).await?;
     if let Some(note) = note {
         complain("note", note);
     }
-    let oldest_end = operations.iter().filter_map(|it| it.completed).min();
-    operations.retain(|it| filters.matches(it) && selector.matches(&it.labels));
+    let oldest_end = operations
+        .iter()
+        .filter_map(OperationFacts::completed)
+        .min();
+    operations.retain(|it| filters.matches(it) && selector.matches(it.metadata.labels.iter()));
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     // If no rule set is installed, `filter_check` cannot find a misspelt component or operation. So
     // if the result is also empty, the command prints that no rule set is installed.
@@ -182,13 +184,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     };
     if format.is_table() {
         let (rows, unfinished) = rows(&operations, &in_flight, &limits, args.work.expand);
-        let screen = terminal_width().filter(|_| format == ListFormat::Table);
-        let style = TextStyle {
-            screen,
-            wide: format == ListFormat::Wide,
-            paint: args.colors.paint(),
-            short_names: kinds.short_names(screen).await,
-        };
+        let style = kinds.style(format, args.colors.paint()).await;
         if rows.is_empty() {
             print_error_line("No completed operations that fit the filters.");
         } else {
@@ -205,8 +201,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         operations.retain(|it| limits.allows(it));
         operations.sort_by_cached_key(newest_first);
         print(match format {
-            ListFormat::Name => operations.iter().map(resource_name).collect(),
-            _ => objects(&operations, format, false)?,
+            ListFormat::Name => names(&operations),
+            _ => objects(&operations, &source.objects, format, false)?,
         })?;
     }
     print_error_line(&reach_line(oldest_end, earliest_end));
@@ -225,12 +221,12 @@ fn before(now: Timestamp, duration: Duration) -> Timestamp {
 /// Returns the rows of the table, and the number of pieces of work that have a completed member but
 /// are still in flight. Such a piece has no row.
 fn rows(
-    completed: &[ListedOperation],
-    in_flight: &[ListedOperation],
+    completed: &[InFlightOperation],
+    in_flight: &[InFlightOperation],
     limits: &HistoryLimits,
     is_expanded: bool,
-) -> (Vec<ListedOperation>, usize) {
-    let all: Vec<&ListedOperation> = completed.iter().chain(in_flight).collect();
+) -> (Vec<Row>, usize) {
+    let all: Vec<&InFlightOperation> = completed.iter().chain(in_flight).collect();
     let mut unfinished = 0;
     let mut pieces = Vec::new();
     for numbers in work_groups::group_by_work(&all) {
@@ -244,31 +240,16 @@ fn rows(
     }
     pieces.retain(|it| limits.allows(&it.line));
     pieces.sort_by_cached_key(|it| newest_first(&it.line));
-    let rows = pieces.into_iter().flat_map(|piece| {
-        let members: Vec<ListedOperation> = if is_expanded {
-            piece.member_rows().collect()
-        } else {
-            Vec::new()
-        };
-        std::iter::once(piece.line).chain(members)
-    });
+    let rows = pieces.into_iter().flat_map(|it| it.rows(is_expanded));
     (rows.collect(), unfinished)
 }
 
 /// Returns a sort key, with which the operation that ended last comes first.
-fn newest_first(operation: &ListedOperation) -> (Reverse<[Option<Timestamp>; 2]>, OperationKey) {
-    let times = [operation.completed, operation.started];
+fn newest_first(
+    operation: &InFlightOperation,
+) -> (Reverse<(Option<Timestamp>, Timestamp)>, OperationKey) {
+    let times = (operation.completed(), operation.started());
     (Reverse(times), operation.key())
-}
-
-/// Formats `kind.group/name`, as kubectl does with `-o name`. Records are namespaced, and custom
-/// resources are cluster-scoped. So an operation with a namespace comes from a record.
-fn resource_name(operation: &ListedOperation) -> String {
-    let name = match operation.namespace {
-        Some(_) => records::resource_name(&operation.name),
-        None => operation.resource_name(Served::Crs.group()),
-    };
-    name + "\n"
 }
 
 /// Formats how far back the history reaches, in one line. If the history does not reach back to

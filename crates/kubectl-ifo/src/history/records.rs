@@ -1,32 +1,24 @@
 //! Reads completed operations. The server keeps a record of each completed operation. In persistence
 //! mode, there are also custom resources of completed operations.
 
-use crate::listed_operation::ListedOperation;
+use crate::operation::InFlightOperation;
 use crate::operation_source::{OperationSource, Served, escape};
-use crate::plain_text::one_line;
 use crate::problem::Problem;
-use ifo_api::{LIVE_GROUP, VERSION, live, record};
+use ifo_api::{LIVE_GROUP, Text, VERSION, live, record};
 use std::collections::HashSet;
 
-/// Formats `operationrecord.GROUP/name`, as kubectl does with `-o name`.
-pub(crate) fn resource_name(name: &str) -> String {
-    let name = one_line(name);
-    format!("{}.{LIVE_GROUP}/{name}", record::KIND.to_lowercase())
-}
-
 /// Reads all completed operations in the namespaces of `source`, and the notes for the user about
-/// parts that could not be read. If `keep_raw` is true, each operation keeps the JSON of its object.
+/// parts that could not be read.
 pub(super) async fn completed_operations(
     source: &OperationSource,
-    keep_raw: bool,
-) -> Result<(Vec<ListedOperation>, Option<String>), Problem> {
+) -> Result<(Vec<InFlightOperation>, Option<String>), Problem> {
     let records = match source.served {
-        Served::Live => records(source, "", keep_raw).await,
+        Served::Live => records(source, "").await,
         Served::Crs => Ok(Vec::new()),
     };
     let path = format!("/apis/{}/{VERSION}/{}", Served::Crs.group(), live::PLURAL);
     let resource = Served::Crs.resource();
-    let read = |item: &str| ListedOperation::read(item, keep_raw).map(Some);
+    let read = |item: &str| source.objects.decode(item).map(Some);
     let custom = source.server.all(&path, "", (resource, None), read).await;
     let (custom, note) = match custom {
         Ok(custom) => (custom, None),
@@ -46,10 +38,12 @@ pub(super) async fn completed_operations(
         records => (records?, note),
     };
     // A custom resource has the UID of the operation that it stores.
-    let uids: HashSet<String> = all.iter().map(|it| it.uid.clone()).collect();
-    let is_new = |it: &ListedOperation| it.uid.is_empty() || !uids.contains(&it.uid);
-    let ended = custom.into_iter().filter(|it| it.completed.is_some());
-    all.extend(ended.filter(is_new));
+    let uids: HashSet<Text> = all.iter().map(|it| it.metadata.uid.clone()).collect();
+    let is_new = |uid: &Text| uid.is_empty() || !uids.contains(uid);
+    let ended = custom
+        .into_iter()
+        .filter(|it| it.status.completed.is_some());
+    all.extend(ended.filter(|it| is_new(&it.metadata.uid)));
     Ok((all, note))
 }
 
@@ -58,9 +52,9 @@ pub(super) async fn completed_operations(
 pub(crate) async fn selected_records(
     source: &OperationSource,
     field_selector: &str,
-) -> Result<Vec<ListedOperation>, Problem> {
+) -> Result<Vec<InFlightOperation>, Problem> {
     match source.served {
-        Served::Live => records(source, field_selector, true).await,
+        Served::Live => records(source, field_selector).await,
         Served::Crs => Ok(Vec::new()),
     }
 }
@@ -68,14 +62,13 @@ pub(crate) async fn selected_records(
 async fn records(
     source: &OperationSource,
     field_selector: &str,
-    keep_raw: bool,
-) -> Result<Vec<ListedOperation>, Problem> {
+) -> Result<Vec<InFlightOperation>, Problem> {
     let resource = format!("{}.{LIVE_GROUP}", record::PLURAL);
     let mut records = Vec::new();
     for namespace in source.requested_namespaces() {
         let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{}", record::PLURAL);
-        let read = |item: &str| ListedOperation::read(item, keep_raw).map(Some);
+        let read = |item: &str| source.objects.decode(item).map(Some);
         let (server, resource) = (&source.server, (resource.as_str(), namespace));
         let listed = server.all(&path, field_selector, resource, read).await;
         records.extend(listed.map_err(|problem| match problem {

@@ -1,24 +1,19 @@
-use super::super::test_fixtures::{now, on};
+use super::super::test_fixtures::{OperationFixture as _, now, on};
 use super::*;
 
 /// Returns an operation that ended `ended` seconds ago and took `took` seconds.
-fn past(kind: &str, name: &str, state: &str, ended: i64, took: i64) -> ListedOperation {
-    let mut it = on("shop", kind, name, "Migrating")
+fn past(kind: &str, name: &str, state: &str, ended: i64, took: i64) -> InFlightOperation {
+    on("shop", kind, name, "Migrating")
         .state(state, None)
-        .since(ended + took);
-    it.completed = Some(now() - SignedDuration::from_secs(ended));
-    it
+        .since(ended + took)
+        .ended(ended)
 }
 
-fn of_work(mut it: ListedOperation, key: &str) -> ListedOperation {
-    it.work = Some(key.to_owned());
-    it
-}
-
-fn shown(rows: &[ListedOperation]) -> Vec<String> {
+fn shown(rows: &[Row]) -> Vec<String> {
     let texts = rows.iter().map(|it| {
-        let mark = if it.is_member_row { "-" } else { "" };
-        format!("{mark}{} {}", it.subject.name, it.state)
+        let mark = if it.is_member { "-" } else { "" };
+        let it = &it.operation;
+        format!("{mark}{} {}", it.spec.subject.name, it.status.state.name())
     });
     texts.collect()
 }
@@ -27,8 +22,8 @@ fn shown(rows: &[ListedOperation]) -> Vec<String> {
 fn the_newest_piece_comes_first_and_has_one_line() {
     let completed = [
         past("Pod", "old", "Failed", 900, 10),
-        of_work(past("Pod", "a", "Superseded", 500, 10), "m"),
-        of_work(past("Pod", "b", "Succeeded", 30, 5), "m"),
+        past("Pod", "a", "Superseded", 500, 10).work("m"),
+        past("Pod", "b", "Succeeded", 30, 5).work("m"),
         past("Pod", "new", "Ended", 60, 10),
     ];
     let of = |limits, expand| shown(&rows(&completed, &[], limits, expand).0);
@@ -60,8 +55,8 @@ fn the_newest_piece_comes_first_and_has_one_line() {
 
 #[test]
 fn a_piece_with_a_member_in_flight_is_not_over() {
-    let completed = [of_work(past("Pod", "a", "Succeeded", 30, 5), "m")];
-    let active = [of_work(on("shop", "Pod", "b", "Migrating"), "m")];
+    let completed = [past("Pod", "a", "Succeeded", 30, 5).work("m")];
+    let active = [on("shop", "Pod", "b", "Migrating").work("m")];
     let (rows, unfinished) = rows(&completed, &active, &HistoryLimits::default(), false);
     assert!(rows.is_empty());
     assert_eq!(unfinished, 1);
@@ -69,10 +64,9 @@ fn a_piece_with_a_member_in_flight_is_not_over() {
 
 #[test]
 fn two_successive_migrations_of_one_machine_are_two_pieces() {
-    let machine = |ended, took| of_work(past("VM", "web", "Ended", ended, took), "migration/web/");
-    let run = |name: &str, key: &str, ended, took| {
-        of_work(past("VMIM", name, "Succeeded", ended, took), key)
-    };
+    let machine = |ended, took| past("VM", "web", "Ended", ended, took).work("migration/web/");
+    let run =
+        |name: &str, key: &str, ended, took| past("VMIM", name, "Succeeded", ended, took).work(key);
     let completed = [
         machine(20, 5),
         machine(40, 5),
@@ -92,10 +86,8 @@ fn two_successive_migrations_of_one_machine_are_two_pieces() {
         ]
     );
     // The operation of the machine is over, but the migration is not.
-    let active = [of_work(
-        on("shop", "VMIM", "third", "Running").since(9),
-        "migration/web/3",
-    )];
+    let third = on("shop", "VMIM", "third", "Running").since(9);
+    let active = [third.work("migration/web/3")];
     let last = [machine(1, 5)];
     let (rows, unfinished) = rows(&last, &active, &HistoryLimits::default(), false);
     assert_eq!((rows.len(), unfinished), (0, 1));
@@ -123,8 +115,8 @@ fn the_reach_says_if_it_is_shorter_than_the_requested_time() {
 #[test]
 fn a_piece_is_named_by_its_root_and_not_by_its_first_phase() {
     let phase = |operation: &str, state: &str, ended, took| {
-        let mut it = of_work(past("Backup", "nightly", state, ended, took), "b");
-        it.operation = operation.to_owned();
+        let mut it = past("Backup", "nightly", state, ended, took).work("b");
+        it.spec.operation = operation.into();
         it
     };
     let phases = [
@@ -133,27 +125,37 @@ fn a_piece_is_named_by_its_root_and_not_by_its_first_phase() {
         phase("Finalizing", "Succeeded", 5, 5),
     ];
     let (rows, _) = rows(&phases, &[], &HistoryLimits::default(), false);
-    let names: Vec<&str> = rows.iter().map(|it| it.operation.as_str()).collect();
+    let names: Vec<&str> = rows
+        .iter()
+        .map(|it| &*it.operation.spec.operation)
+        .collect();
     assert_eq!(names, ["InProgress"]);
 }
 
 #[test]
 fn a_failed_piece_shows_the_message_of_the_child_that_failed() {
-    let mut root = of_work(past("VM", "web", "Failed", 10, 60), "m");
-    root.message = "The subject reports that the operation failed.".to_owned();
-    let mut child = of_work(past("Pod", "a", "Failed", 20, 30), "m");
-    (child.message, child.reason) = ("no space left".to_owned(), "Full".to_owned());
-    let mut other = of_work(past("Pod", "b", "Succeeded", 30, 30), "m");
-    other.message = "copied".to_owned();
-    let line = |members: &[&ListedOperation]| PieceOfWork::new(members).line;
+    let mut root = past("VM", "web", "Failed", 10, 60).work("m");
+    root.status.message = "The subject reports that the operation failed.".into();
+    let mut child = past("Pod", "a", "Failed", 20, 30).work("m");
+    (child.status.message, child.status.reason) = ("no space left".into(), "Full".into());
+    let mut other = past("Pod", "b", "Succeeded", 30, 30).work("m");
+    other.status.message = "copied".into();
+    let line = |members: &[&InFlightOperation]| PieceOfWork::new(members).line;
     let shown = line(&[&root, &child, &other]);
     assert_eq!(
-        (&*shown.subject.name, &*shown.message, &*shown.reason),
+        (
+            &*shown.spec.subject.name,
+            &*shown.status.message,
+            &*shown.status.reason
+        ),
         ("web", "no space left", "Full")
     );
     // The root also names a cause, but it failed because the child had failed.
-    root.message = "disk a is not ready".to_owned();
-    assert_eq!(line(&[&root, &child]).message, "no space left");
-    child.message = "The subject reports that the operation failed.".to_owned();
-    assert_eq!(line(&[&root, &child]).message, "disk a is not ready");
+    root.status.message = "disk a is not ready".into();
+    assert_eq!(&*line(&[&root, &child]).status.message, "no space left");
+    child.status.message = "The subject reports that the operation failed.".into();
+    assert_eq!(
+        &*line(&[&root, &child]).status.message,
+        "disk a is not ready"
+    );
 }

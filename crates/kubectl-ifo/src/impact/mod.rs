@@ -8,21 +8,22 @@ mod evictions;
 mod verdict;
 
 use super::colors::Colors;
-use super::columns::{self, Table};
+use super::columns::Table;
 use super::connect::{Connect, needs_cluster};
 use super::discovered_kinds::Kinds;
 use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
 use super::list::WorkArgs;
-use super::listed_operation::{JsonField, ListedOperation, OperationJson};
-use super::operation_source::OperationSource;
+use super::operation::{BriefOperation, InFlightOperation, OperationFacts as _};
+use super::operation_source::{Objects, OperationSource};
 use super::output::{
-    Format, TerminalText, TextStyle, complain, print, print_error_line, print_value, table,
+    Format, ListFormat, TerminalText, TextStyle, complain, print, print_error_line, print_value,
+    table,
 };
 use super::plain_text::cut;
 use super::problem::Problem;
 use super::sort::SortBy;
-use super::work_groups;
+use super::work_groups::{self, Row};
 use crate::clock;
 use evictions::{AffectedPod, DrainEffect, affected_pods};
 use serde::Serialize;
@@ -108,26 +109,12 @@ struct NodeImpact<'a> {
     namespace: Option<&'a str>,
     verdict: &'a DrainVerdict,
     /// The operations in flight that touch the node.
-    operations: Vec<OperationJson<'a>>,
+    operations: Vec<BriefOperation<'a>>,
     interrupted: &'a [AffectedPod],
     /// The Pods in `interrupted` whose eviction is refused.
     blockers: Vec<&'a AffectedPod>,
     missing: &'a [MissingPart],
 }
-
-/// The fields of an operation in the JSON output, in order.
-const FIELDS: &[JsonField] = &[
-    JsonField::Name,
-    JsonField::SubjectNamespace,
-    JsonField::SubjectText,
-    JsonField::Operation,
-    JsonField::Component,
-    JsonField::State,
-    JsonField::Progress,
-    JsonField::Started,
-    JsonField::AgeSeconds,
-    JsonField::Message,
-];
 
 /// Runs the command, and returns its exit code.
 pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
@@ -163,14 +150,11 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let pods = affected_pods(&server, &args.node, namespace, &mut missing).await?;
     let verdict = DrainVerdict::of(&args.node, &operations, &pods, &missing);
     if args.format == Format::Table {
-        let rows = work_groups::rows(&operations, args.work.expand, |it| SortBy::Need.sort(it));
-        let screen = columns::terminal_width();
-        let style = TextStyle {
-            screen,
-            wide: false,
-            paint: args.colors.paint(),
-            short_names: Kinds::new(server.clone()).short_names(screen).await,
-        };
+        let rows = work_groups::rows(&operations, args.work.expand, |pieces| {
+            SortBy::Need.sort(pieces, &Objects::default());
+        });
+        let kinds = Kinds::new(server.clone());
+        let style = kinds.style(ListFormat::Table, args.colors.paint()).await;
         print(verdict.text(&args.node) + "\n")?;
         print(text(&rows, &pods, &style))?;
         for MissingPart { part, reason } in &missing {
@@ -183,10 +167,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             node: &args.node,
             namespace,
             verdict: &verdict,
-            operations: operations
-                .iter()
-                .map(|it| it.json(FIELDS).at(now))
-                .collect(),
+            operations: operations.iter().map(|it| it.brief(now, true)).collect(),
             interrupted: &pods,
             blockers: pods.iter().filter(stays).collect(),
             missing: &missing,
@@ -197,7 +178,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
 }
 
 /// Formats the operations in flight and the affected Pods. An empty section is left out.
-fn text(rows: &[ListedOperation], pods: &[AffectedPod], style: &TextStyle) -> TerminalText {
+fn text(rows: &[Row], pods: &[AffectedPod], style: &TextStyle) -> TerminalText {
     let mut text = TerminalText::default();
     if !rows.is_empty() {
         text = text + "\n" + style.paint.heading("In flight on the node:") + "\n";
@@ -222,7 +203,7 @@ fn text(rows: &[ListedOperation], pods: &[AffectedPod], style: &TextStyle) -> Te
 async fn check_operations(
     filters: &Filters,
     source: &OperationSource,
-    listed: &[ListedOperation],
+    listed: &[InFlightOperation],
     missing: &mut Vec<MissingPart>,
 ) -> Result<(), Problem> {
     for warning in filter_check::check(filters, source, listed).await? {

@@ -2,8 +2,9 @@
 
 use super::MissingPart;
 use super::evictions::{AffectedPod, DrainEffect};
-use crate::listed_operation::ListedOperation;
+use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::plain_text::{first_names, one_line};
+use ifo_api::live::State;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -36,17 +37,17 @@ impl DrainVerdict {
     /// - Otherwise `True`.
     pub(super) fn of(
         node: &str,
-        operations: &[ListedOperation],
+        operations: &[InFlightOperation],
         pods: &[AffectedPod],
         missing: &[MissingPart],
     ) -> Self {
         let against = operations.iter();
-        let against = against.filter(|it| it.active && counts_against_a_drain(it, node));
+        let against = against.filter(|it| it.is_active() && counts_against_a_drain(it, node));
         let against: Vec<String> = against
             .map(|it| {
                 format!(
                     "{} of {} is {}",
-                    it.operation,
+                    it.spec.operation,
                     it.place_name(),
                     it.marked_state()
                 )
@@ -98,11 +99,11 @@ impl DrainVerdict {
 /// Returns true if the operation is a reason against a drain of the node. This is true for each
 /// operation that is not `Progressing`, with one exception: a node that a person has cordoned is
 /// `Held`. To cordon a node is the first step of a drain.
-fn counts_against_a_drain(operation: &ListedOperation, node: &str) -> bool {
-    let subject = &operation.subject;
-    let is_own_hold = operation.state == "Held"
+fn counts_against_a_drain(operation: &InFlightOperation, node: &str) -> bool {
+    let (subject, state) = (&operation.spec.subject, operation.status.state);
+    let is_own_hold = state == State::Held
         && *subject.kind == *"Node"
         && subject.namespace.is_none()
         && *subject.name == *node;
-    operation.state != "Progressing" && !is_own_hold
+    state != State::Progressing && !is_own_hold
 }

@@ -4,13 +4,13 @@ use super::{ListView, RowMode, print_incomplete};
 use crate::clock;
 use crate::columns::Table;
 use crate::filter::Filters;
-use crate::listed_operation::{ListedOperation, OperationKey};
+use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
 use crate::operation_source::{OperationChange, OperationSource};
 use crate::output::{complain, print};
 use crate::problem::Problem;
-use crate::work_groups;
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use crate::work_groups::{PieceOfWork, Row, group_by_work, pieces_of_work};
+use ifo_api::Text;
+use ifo_api::live::{Phase, State};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::process::ExitCode;
 
@@ -24,12 +24,12 @@ use std::process::ExitCode;
 pub(super) async fn watch(
     view: &ListView,
     source: &OperationSource,
-    operations: Vec<ListedOperation>,
+    operations: Vec<InFlightOperation>,
     filters: &Filters,
-    is_selected: &dyn Fn(&ListedOperation) -> bool,
+    is_selected: &dyn Fn(&InFlightOperation) -> bool,
 ) -> Result<ExitCode, Problem> {
     let rows = view.rows(&operations);
-    let mut table = Table::growing(&rows, clock::now(), &view.style());
+    let mut table = Table::growing(&rows, clock::now(), &view.style);
     if view.format.is_table() {
         print(table.header())?;
     }
@@ -40,8 +40,8 @@ pub(super) async fn watch(
     let mut watched_pieces = WatchedPieces::new(&operations);
     let mut is_interrupted = false;
     let mut in_selected_state: HashSet<OperationKey> =
-        operations.iter().map(ListedOperation::key).collect();
-    let mut follower = source.follow(Some(operations))?;
+        operations.iter().map(OperationFacts::key).collect();
+    let mut follower = source.follow(operations)?;
     loop {
         let changed = match follower.next().await? {
             OperationChange::Applied(operation) => *operation,
@@ -80,7 +80,7 @@ pub(super) async fn watch(
         let rows = if view.format.is_table() {
             watched_pieces.change(changed, view.rows)
         } else {
-            vec![changed]
+            vec![Row::from(&changed)]
         };
         for row in rows {
             print(view.format_change(&mut table, &row, clock::now())?)?;
@@ -90,87 +90,57 @@ pub(super) async fn watch(
 
 /// Marks a deleted operation that was still active as completed, with the state `Ended`, because
 /// the outcome is unknown. All other fields keep their last known values.
-fn ended(mut operation: ListedOperation) -> ListedOperation {
-    if operation.active {
-        operation.active = false;
-        "Ended".clone_into(&mut operation.state);
-        operation.raw = operation.raw.as_deref().and_then(ended_object);
+fn ended(mut operation: InFlightOperation) -> InFlightOperation {
+    if operation.is_active() {
+        operation.status.phase = Phase::Completed;
+        operation.status.state = State::Ended;
     }
     operation
 }
 
-fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
-    let mut object: Value = serde_json::from_str(raw.get()).ok()?;
-    let status = object.get_mut("status")?.as_object_mut()?;
-    status.insert("phase".to_owned(), json!("Completed"));
-    status.insert("state".to_owned(), json!("Ended"));
-    to_raw_value(&object).ok()
-}
+/// The texts of a printed row, without the age.
+type RowTexts = [String; 5];
 
-/// The component and the key of a piece of work.
-type OwnedWorkKey = (String, String);
-
-/// The pieces of work (operations that belong together) that a watch knows, by key.
+/// The pieces of work (operations that belong together) that a watch knows.
 #[derive(Debug, Default)]
 struct WatchedPieces {
-    pieces: BTreeMap<OwnedWorkKey, WatchedPiece>,
-    /// For each operation with an open key, the key of the piece that the operation has joined. An
-    /// open key ends with `/`, such as `migration/web/`. The operation joins a piece whose key
-    /// begins with the open key, such as `migration/web/1`.
-    joined: HashMap<OperationKey, OwnedWorkKey>,
-}
-
-/// A piece of work that a watch knows.
-#[derive(Debug, Default)]
-struct WatchedPiece {
-    /// The members, including those that have completed.
-    members: BTreeMap<OperationKey, ListedOperation>,
-    /// The texts of the last printed row of this piece, without the age. None if no row was
-    /// printed.
-    printed: Option<[String; 5]>,
-}
-
-impl WatchedPiece {
-    fn line_operation(&self) -> ListedOperation {
-        let members: Vec<&ListedOperation> = self.members.values().collect();
-        let numbers = work_groups::root_first(&members).into_iter();
-        let members: Vec<&ListedOperation> = numbers.map(|it| members[it]).collect();
-        work_groups::line_of(&members)
-    }
-
-    /// Keeps the texts of the row `line`. Returns true if the row must be printed, because its
-    /// texts differ from the previous row of the piece.
-    fn mark_printed(&mut self, line: &ListedOperation) -> bool {
-        let texts = [
-            line.subject_name(),
-            line.operation.clone(),
-            line.marked_state(),
-            line.percent(""),
-            line.message.clone(),
-        ];
-        self.printed.replace(texts.clone()) != Some(texts)
-    }
+    /// The operations with a key, by component. They include the completed members of a piece that is
+    /// in flight.
+    known: HashMap<Text, BTreeMap<OperationKey, InFlightOperation>>,
+    /// For each member of a printed piece, the texts of the row of the piece.
+    printed: HashMap<OperationKey, RowTexts>,
 }
 
 impl WatchedPieces {
-    fn new(operations: &[ListedOperation]) -> Self {
+    fn new(operations: &[InFlightOperation]) -> Self {
         let mut watched = Self::default();
-        let (open, others): (Vec<&ListedOperation>, Vec<&ListedOperation>) = operations
-            .iter()
-            .partition(|it| it.work.as_deref().is_some_and(work_groups::is_open));
-        // An operation with an open key joins the piece of another operation. So the operations
-        // with an open key are added last.
-        for operation in others.into_iter().chain(open) {
-            if let Some(key) = watched.piece_of(operation) {
-                let piece = watched.pieces.entry(key).or_default();
-                piece.members.insert(operation.key(), operation.clone());
-            }
+        for it in operations.iter().filter(|it| it.work_key().is_some()) {
+            let known = watched.known.entry(it.spec.component.clone()).or_default();
+            known.insert(it.key(), it.clone());
         }
-        for piece in watched.pieces.values_mut() {
-            let line = piece.line_operation();
-            piece.mark_printed(&line);
+        for piece in pieces_of_work(watched.known.values().flat_map(BTreeMap::values)) {
+            watched.mark_printed(&piece);
         }
         watched
+    }
+
+    /// Keeps the texts of the row of a piece. Returns true if the row must be printed, because its
+    /// texts differ from the previous row of the piece.
+    fn mark_printed(&mut self, piece: &PieceOfWork) -> bool {
+        let line = &piece.line;
+        let texts = [
+            line.subject_name(),
+            line.spec.operation.to_string(),
+            line.marked_state(),
+            line.percent(""),
+            line.status.message.to_string(),
+        ];
+        let mut has_changed = true;
+        for member in piece.operations() {
+            let before = self.printed.insert(member.key(), texts.clone());
+            has_changed &= before.as_ref() != Some(&texts);
+        }
+        has_changed
     }
 
     /// Processes a new or changed operation, and returns the rows to print:
@@ -181,74 +151,57 @@ impl WatchedPieces {
     ///   changed.
     /// - If `mode` is [`RowMode::Expanded`] and the piece has several members: also the row of the
     ///   operation.
-    fn change(&mut self, operation: ListedOperation, mode: RowMode) -> Vec<ListedOperation> {
-        let key = match mode {
-            RowMode::Operations => None,
-            RowMode::Pieces | RowMode::Expanded => self.piece_of(&operation),
+    fn change(&mut self, operation: InFlightOperation, mode: RowMode) -> Vec<Row> {
+        if mode == RowMode::Operations || operation.work_key().is_none() {
+            return vec![Row::from(&operation)];
+        }
+        let key = operation.key();
+        let component = operation.spec.component.clone();
+        let known = self.known.entry(component.clone()).or_default();
+        known.insert(key.clone(), operation.clone());
+        let all: Vec<&InFlightOperation> = known.values().collect();
+        let mut grouped = group_by_work(&all).into_iter();
+        let Some(members) = grouped.find(|it| it.iter().any(|it| all[*it].key() == key)) else {
+            return Vec::new();
         };
-        let Some(key) = key else {
-            return vec![operation];
-        };
-        let piece = self.pieces.entry(key.clone()).or_default();
-        let member = work_groups::member_row(&operation);
-        piece.members.insert(operation.key(), operation);
-        let line = piece.line_operation();
-        let has_ended = !line.active;
-        let is_single = piece.members.len() == 1;
+        let members: Vec<&InFlightOperation> = members.into_iter().map(|it| all[it]).collect();
+        let piece = PieceOfWork::new(&members);
         let mut rows = Vec::new();
-        if piece.mark_printed(&line) {
-            rows.push(line);
+        if self.mark_printed(&piece) {
+            rows.push(Row::from(&piece.line));
         }
-        if mode == RowMode::Expanded && !is_single {
-            rows.push(member);
+        if mode == RowMode::Expanded && !piece.members.is_empty() {
+            rows.push(Row {
+                operation,
+                is_member: true,
+            });
         }
-        if has_ended {
-            self.pieces.remove(&key);
-            self.joined.retain(|_, joined| *joined != key);
+        if !piece.line.is_active() {
+            for member in piece.operations() {
+                self.printed.remove(&member.key());
+                let known = self.known.get_mut(&component);
+                known.map(|it| it.remove(&member.key()));
+            }
         }
         rows
-    }
-
-    /// Returns the key of the piece that the operation belongs to. Returns None if the operation
-    /// has no key, or if no piece matches its open key. If an operation with an open key has joined
-    /// a piece, it stays in this piece.
-    fn piece_of(&mut self, operation: &ListedOperation) -> Option<OwnedWorkKey> {
-        let own = operation.work_key()?;
-        let owned = (own.0.to_owned(), own.1.to_owned());
-        if !work_groups::is_open(own.1) {
-            return Some(owned);
-        }
-        if let Some(joined) = self.joined.get(&operation.key()) {
-            return Some(joined.clone());
-        }
-        let candidates = self
-            .pieces
-            .range(owned..)
-            .take_while(|(it, _)| work_groups::begins_with((&it.0, &it.1), own))
-            .map(|(key, piece)| (key, work_groups::TimeInFlight::of(piece.members.values())));
-        let joined = work_groups::nearest_piece(operation, candidates)?.clone();
-        self.joined.insert(operation.key(), joined.clone());
-        Some(joined)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::snapshots::mixed;
-    use super::super::super::test_fixtures::on;
+    use super::super::super::test_fixtures::{OperationFixture as _, on};
     use super::*;
 
-    fn member(name: &str, state: &str) -> ListedOperation {
-        ListedOperation {
-            work: Some("m".to_owned()),
-            ..on("shop", "Pod", name, "Moving").state(state, None)
-        }
+    fn member(name: &str, state: &str) -> InFlightOperation {
+        let it = on("shop", "Pod", name, "Moving").work("m");
+        it.state(state, None)
     }
 
-    fn texts(rows: &[ListedOperation]) -> Vec<String> {
+    fn texts(rows: &[Row]) -> Vec<String> {
         let texts = rows.iter().map(|it| {
-            let mark = if it.is_member_row { "-" } else { "" };
-            format!("{mark}{} {}", it.subject.name, it.state)
+            let mark = if it.is_member { "-" } else { "" };
+            let it = &it.operation;
+            format!("{mark}{} {}", it.spec.subject.name, it.status.state.name())
         });
         texts.collect()
     }
@@ -268,10 +221,7 @@ mod tests {
 
     #[test]
     fn an_operation_with_an_open_key_changes_the_row_of_its_piece() {
-        let of = |key: &str, name: &str, state: &str| ListedOperation {
-            work: Some(key.to_owned()),
-            ..member(name, state)
-        };
+        let of = |key: &str, name: &str, state: &str| member(name, state).work(key);
         let open = |state| of("m/", "machine", state);
         let mut pieces = WatchedPieces::new(&[of("m/1", "run", "Progressing")]);
         let mut change = |operation| texts(&pieces.change(operation, RowMode::Pieces));
@@ -302,12 +252,9 @@ mod tests {
         let listed = [member("a", "Progressing"), member("b", "Progressing")];
         let mut pieces = WatchedPieces::new(&listed);
         for key in ["m", "m/"] {
-            let taken = ListedOperation {
-                work: Some(key.to_owned()),
-                ..member("taken", "Failing").of("other")
-            };
+            let taken = member(key, "Failing").of("other").work(key);
             let rows = pieces.change(taken, RowMode::Pieces);
-            assert_eq!(texts(&rows), ["taken Failing"], "{key}");
+            assert_eq!(texts(&rows), [format!("{key} Failing")]);
         }
         let rows = pieces.change(member("b", "Blocked"), RowMode::Pieces);
         assert_eq!(texts(&rows), ["a Blocked"]);
@@ -321,16 +268,5 @@ mod tests {
         assert_eq!(texts(&changed), ["a Blocked", "-b Blocked"]);
         let changed = pieces.change(member("a", "Progressing"), RowMode::Expanded);
         assert_eq!(texts(&changed), ["-a Progressing"]);
-    }
-
-    #[test]
-    fn a_deleted_operation_is_printed_as_completed() {
-        let end = ended(mixed().remove(1));
-        assert!(!end.active);
-        let raw: Value =
-            serde_json::from_str(end.raw.expect("the test operations keep their JSON").get())
-                .expect("the output is JSON");
-        assert_eq!(raw["status"]["phase"], "Completed");
-        assert_eq!(raw["status"]["state"], "Ended");
     }
 }

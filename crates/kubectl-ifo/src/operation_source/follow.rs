@@ -4,11 +4,10 @@
 //! After a broken connection or a restart of the server, a watch starts again with a new list. The
 //! follower returns the differences between the new list and the known operations as changes.
 
-use super::OperationSource;
+use super::{Objects, OperationSource, decode};
 use crate::api_client::ApiClient;
 use crate::filter::Filters;
-use crate::from_files::FileContents;
-use crate::listed_operation::{ListedOperation, OperationKey};
+use crate::operation::{InFlightOperation, OperationFacts as _, OperationKey};
 use crate::problem::Problem;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{Stream, StreamExt as _};
@@ -26,11 +25,11 @@ const MAX_WATCHED_NAMESPACES: usize = 100;
 #[derive(Debug)]
 pub(crate) enum OperationChange {
     /// An operation was added or has changed.
-    Applied(Box<ListedOperation>),
+    Applied(Box<InFlightOperation>),
     /// An operation was deleted.
     Deleted {
         /// The operation in its last known state.
-        operation: Box<ListedOperation>,
+        operation: Box<InFlightOperation>,
         /// True if the operation was active in the state that was known before the deletion.
         was_active: bool,
     },
@@ -47,15 +46,15 @@ impl OperationSource {
     /// the follower returns the completion of an operation even without `--all-phases`, and the
     /// caller applies `--state`.
     ///
-    /// A watch begins with a list. `listed` are the operations that the caller already knows:
+    /// A watch begins with a list. `listed` are the operations that the caller already knows. The
+    /// follower returns them only when they change. From the first list, it also returns the operations
+    /// that are not in `listed`. Without `--all-phases`, it leaves out the completed operations that are
+    /// not in `listed`.
     ///
-    /// - If `listed` is None, the follower returns all operations in the first list.
-    /// - Otherwise, the follower returns the operations in `listed` only when they change. From the
-    ///   first list, it also returns the operations that are not in `listed`. Without
-    ///   `--all-phases`, it leaves out the completed operations that are not in `listed`.
+    /// Operations in files do not change.
     pub(crate) fn follow(
         &self,
-        listed: Option<Vec<ListedOperation>>,
+        listed: Vec<InFlightOperation>,
     ) -> Result<OperationFollower, Problem> {
         let namespaces = self.requested_namespaces();
         if namespaces.len() > MAX_WATCHED_NAMESPACES {
@@ -67,15 +66,29 @@ impl OperationSource {
         let mut namespace_states: Vec<FollowedNamespace> = namespaces
             .iter()
             .map(|_| FollowedNamespace {
-                skips_completed: listed.is_some() && !self.filters.all_phases,
+                skips_completed: !self.filters.all_phases,
                 ..FollowedNamespace::default()
             })
             .collect();
-        for operation in listed.into_iter().flatten() {
+        for operation in listed {
             let mut own = namespaces.iter();
-            let index = own.position(|it| *it == operation.namespace.as_deref());
+            let index = own.position(|it| *it == Some(&operation.metadata.namespace));
             let known = &mut namespace_states[index.unwrap_or_default()].known;
             known.insert(operation.key(), operation);
+        }
+        let mut follower = OperationFollower {
+            streams: SelectAll::new(),
+            namespace_states,
+            pending: VecDeque::new(),
+            server: self.server.clone(),
+            resource: self.served.resource(),
+            filters: self.filters.clone(),
+            objects: self.objects.clone(),
+            deleted: Vec::new(),
+        };
+        if self.server.from_files.is_some() {
+            follower.pending.push_back(OperationChange::Synced);
+            return Ok(follower);
         }
         let kind = GroupVersionKind::gvk(self.served.group(), VERSION, live::KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, live::PLURAL);
@@ -87,59 +100,20 @@ impl OperationSource {
         if !fields.is_empty() {
             config = config.fields(&fields);
         }
-        if let Some(files) = &self.server.from_files {
-            return self.follow_files(files, namespace_states);
-        }
-        let streams = namespaces.iter().enumerate().map(|(number, namespace)| {
-            let client = self.server.client.clone();
-            let api: Api<DynamicObject> = match namespace {
-                Some(namespace) => Api::namespaced_with(client, namespace, &resource),
-                None => Api::all_with(client, &resource),
-            };
-            watch_with_relist(api, config.clone())
-                .default_backoff()
-                .map(move |event| (number, event))
-                .boxed()
-        });
-        Ok(self.follower(streams.collect(), namespace_states))
-    }
-
-    fn follower(
-        &self,
-        streams: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
-        namespace_states: Vec<FollowedNamespace>,
-    ) -> OperationFollower {
-        OperationFollower {
-            streams,
-            namespace_states,
-            pending: VecDeque::new(),
-            server: self.server.clone(),
-            resource: self.served.resource(),
-            filters: self.filters.clone(),
-            keep_raw: self.keep_raw,
-        }
-    }
-
-    /// Returns a follower of the operations in files: the first list, and then no change.
-    fn follow_files(
-        &self,
-        files: &FileContents,
-        namespace_states: Vec<FollowedNamespace>,
-    ) -> Result<OperationFollower, Problem> {
-        let mut streams = SelectAll::new();
-        let selector = self.filters.selector.as_deref().unwrap_or_default();
-        for (number, namespace) in self.requested_namespaces().into_iter().enumerate() {
-            let objects = files.objects(self.served.resource(), namespace, selector)?;
-            let decoded = objects
-                .into_iter()
-                .filter_map(|it| serde_json::from_value(it.clone()).ok());
-            let mut events = vec![Ok(watcher::Event::Init)];
-            events.extend(decoded.map(|it| Ok(watcher::Event::InitApply(it))));
-            events.push(Ok(watcher::Event::InitDone));
-            let events = events.into_iter().map(move |event| (number, event));
-            streams.push(futures::stream::iter(events).boxed());
-        }
-        Ok(self.follower(streams, namespace_states))
+        follower
+            .streams
+            .extend(namespaces.iter().enumerate().map(|(number, namespace)| {
+                let client = self.server.client.clone();
+                let api: Api<DynamicObject> = match namespace {
+                    Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+                    None => Api::all_with(client, &resource),
+                };
+                watch_with_relist(api, config.clone())
+                    .default_backoff()
+                    .map(move |event| (number, event))
+                    .boxed()
+            }));
+        Ok(follower)
     }
 }
 
@@ -170,16 +144,19 @@ pub(crate) struct OperationFollower {
     server: ApiClient,
     resource: &'static str,
     filters: Filters,
-    keep_raw: bool,
+    objects: Objects,
+    /// The operations in the last deletions. Their objects are kept until the caller asks for the
+    /// next change.
+    deleted: Vec<InFlightOperation>,
 }
 
 /// The state of one watch, which covers one namespace or all namespaces.
 #[derive(Default)]
 struct FollowedNamespace {
     /// The operations in their last known state.
-    known: BTreeMap<OperationKey, ListedOperation>,
+    known: BTreeMap<OperationKey, InFlightOperation>,
     /// The operations of a new list that is not complete yet. None if no list is running.
-    relist: Option<BTreeMap<OperationKey, ListedOperation>>,
+    relist: Option<BTreeMap<OperationKey, InFlightOperation>>,
     /// True if `known` is complete and the watch works.
     is_synced: bool,
     /// True if the follower leaves out operations that are completed in the first list and are not
@@ -189,7 +166,7 @@ struct FollowedNamespace {
 
 impl FollowedNamespace {
     /// Processes an event, and returns the resulting changes.
-    fn take(&mut self, event: watcher::Event<ListedOperation>) -> Vec<OperationChange> {
+    fn take(&mut self, event: watcher::Event<InFlightOperation>) -> Vec<OperationChange> {
         match event {
             watcher::Event::Init => self.relist = Some(BTreeMap::new()),
             watcher::Event::InitApply(operation) => {
@@ -224,18 +201,20 @@ impl FollowedNamespace {
             .known
             .iter()
             .filter(|(key, operation)| match before.get(*key) {
-                Some(before) => before.resource_version != operation.resource_version,
-                None => operation.active || !skips_completed,
+                Some(before) => {
+                    before.metadata.resource_version != operation.metadata.resource_version
+                }
+                None => operation.is_active() || !skips_completed,
             });
         let changed = changed.map(|(_, it)| OperationChange::Applied(Box::new(it.clone())));
         gone.chain(changed).collect()
     }
 }
 
-fn deleted(operation: ListedOperation, before: &ListedOperation) -> OperationChange {
+fn deleted(operation: InFlightOperation, before: &InFlightOperation) -> OperationChange {
     OperationChange::Deleted {
         operation: Box::new(operation),
-        was_active: before.active,
+        was_active: before.is_active(),
     }
 }
 
@@ -243,6 +222,9 @@ impl OperationFollower {
     /// Waits for the next change. Returns the problems `Forbidden` and `Unauthorized` as errors.
     /// After any other problem, returns [`OperationChange::Lost`] and retries the watch.
     pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
+        for operation in self.deleted.drain(..) {
+            self.objects.remove(&operation);
+        }
         loop {
             match self.pending.pop_front() {
                 // These errors remain until an administrator or the user changes something, so the
@@ -252,7 +234,12 @@ impl OperationFollower {
                 )) => {
                     return Err(problem);
                 }
-                Some(change) => return Ok(change),
+                Some(change) => {
+                    if let OperationChange::Deleted { operation, .. } = &change {
+                        self.deleted.push((**operation).clone());
+                    }
+                    return Ok(change);
+                }
                 None => {}
             }
             let Some((number, event)) = self.streams.next().await else {
@@ -267,7 +254,7 @@ impl OperationFollower {
         match event {
             Ok(event) => {
                 let synced = matches!(event, watcher::Event::InitDone);
-                if let Some(event) = self.decoded(event) {
+                if let Some(event) = self.decoded(&event) {
                     self.pending
                         .extend(self.namespace_states[number].take(event));
                 }
@@ -295,29 +282,30 @@ impl OperationFollower {
     /// the change, the filters may have included the operation. For example, an operation can leave
     /// the node of `--node`. If the operation was not known, the deletion has no effect.
     fn decoded(
-        &self,
-        event: watcher::Event<DynamicObject>,
-    ) -> Option<watcher::Event<ListedOperation>> {
-        let read = |object: &DynamicObject| {
-            let json = serde_json::to_string(object).ok()?;
-            ListedOperation::read(&json, self.keep_raw).ok()
+        &mut self,
+        event: &watcher::Event<DynamicObject>,
+    ) -> Option<watcher::Event<InFlightOperation>> {
+        let object = match event {
+            watcher::Event::Init => return Some(watcher::Event::Init),
+            watcher::Event::InitDone => return Some(watcher::Event::InitDone),
+            watcher::Event::InitApply(object)
+            | watcher::Event::Apply(object)
+            | watcher::Event::Delete(object) => object,
         };
+        let json = serde_json::to_string(object).ok()?;
+        let operation = decode(&json).ok()?;
+        let is_selected = self.filters.matches(&operation);
+        if !is_selected && matches!(event, watcher::Event::InitApply(_)) {
+            return None;
+        }
+        self.objects.keep(&operation, &json);
         Some(match event {
-            watcher::Event::Init => watcher::Event::Init,
-            watcher::Event::InitApply(object) => {
-                let operation = read(&object).filter(|it| self.filters.matches(it));
-                watcher::Event::InitApply(operation?)
+            watcher::Event::InitApply(_) => watcher::Event::InitApply(operation),
+            watcher::Event::Apply(_) if is_selected => watcher::Event::Apply(operation),
+            _ => {
+                self.deleted.push(operation.clone());
+                watcher::Event::Delete(operation)
             }
-            watcher::Event::InitDone => watcher::Event::InitDone,
-            watcher::Event::Apply(object) => {
-                let operation = read(&object)?;
-                if self.filters.matches(&operation) {
-                    watcher::Event::Apply(operation)
-                } else {
-                    watcher::Event::Delete(operation)
-                }
-            }
-            watcher::Event::Delete(object) => watcher::Event::Delete(read(&object)?),
         })
     }
 

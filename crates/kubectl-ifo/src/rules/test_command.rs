@@ -14,15 +14,13 @@ use super::explain::explain;
 use super::input::{FoundObject, Input};
 use super::rule_sets;
 use crate::clock;
-use crate::listed_operation::{
-    JsonField, ListedOperation, serialize_subject, subject_of, subject_path,
-};
+use crate::operation::subject_path;
 use crate::output::{Format, complain, print, print_value, table};
 use crate::plain_text::one_line;
 use crate::problem::Problem;
-use ifo_api::Gvr;
-use ifo_api::live::State;
-use ifo_api::live::SubjectReference;
+use ifo_api::live::{State, SubjectReference};
+use ifo_api::metadata::Time;
+use ifo_api::{Gvr, Text};
 use ifo_cel::Doc;
 use ifo_client::manifest::Object;
 use ifo_client::offline_kinds::KnownKinds;
@@ -87,8 +85,7 @@ struct ObjectResult {
     source: String,
     #[serde(serialize_with = "serialize_subject")]
     subject: SubjectReference,
-    #[serde(serialize_with = "serialize_operations")]
-    operations: Vec<ListedOperation>,
+    operations: Vec<DetectedOperation>,
     /// The expressions that failed, with their errors.
     failures: Vec<String>,
     /// The operations in the annotation `ifo.kubevirt.io/expect`. None without `--expect`, or if
@@ -103,29 +100,68 @@ struct ObjectResult {
     targeted: bool,
 }
 
-/// The fields of an operation in JSON and YAML, in order.
-const FIELDS: &[JsonField] = &[
-    JsonField::Operation,
-    JsonField::Item,
-    JsonField::RuleSet,
-    JsonField::Component,
-    JsonField::State,
-    JsonField::Reason,
-    JsonField::Message,
-    JsonField::Progress,
-    JsonField::Started,
-    JsonField::Labels,
-];
+/// The reference to a subject in JSON and YAML, without its owners.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PlainSubject<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    namespace: Option<&'a str>,
+    name: &'a str,
+    uid: Option<&'a str>,
+}
 
-fn serialize_operations<S: Serializer>(
-    operations: &[ListedOperation],
+impl<'a> PlainSubject<'a> {
+    pub(super) fn of(subject: &'a SubjectReference) -> Self {
+        Self {
+            api_version: &subject.api_version,
+            kind: &subject.kind,
+            namespace: subject.namespace.as_deref(),
+            name: &subject.name,
+            uid: subject.uid.as_deref(),
+        }
+    }
+}
+
+/// Returns the reference to `object`, without its owners.
+fn subject_of(object: &Object) -> SubjectReference {
+    SubjectReference {
+        api_version: object.api_version.as_str().into(),
+        kind: object.kind.as_str().into(),
+        name: object.name.as_str().into(),
+        namespace: object.namespace.as_deref().map(Text::from),
+        uid: object.uid().map(Text::from),
+        ..SubjectReference::default()
+    }
+}
+
+fn serialize_subject<S: Serializer>(
+    subject: &SubjectReference,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(
-        operations
-            .iter()
-            .map(|it| it.json_with_empty_fields(FIELDS)),
-    )
+    PlainSubject::of(subject).serialize(serializer)
+}
+
+/// An operation that a rule detects on an object.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DetectedOperation {
+    operation: String,
+    item: Option<String>,
+    rule_set: String,
+    component: String,
+    state: State,
+    reason: String,
+    message: String,
+    progress: Option<u8>,
+    started: Option<Time>,
+    labels: BTreeMap<String, String>,
+}
+
+impl DetectedOperation {
+    fn name(&self) -> String {
+        name_with_item(&self.operation, self.item.as_deref())
+    }
 }
 
 /// The annotation with the operations that the rules are expected to detect on an object. The value
@@ -215,7 +251,7 @@ fn result(
 /// Adds the detected operations and the failed expressions to a result.
 fn add_evaluation(result: &mut ObjectResult, evaluation: &Evaluation) {
     let found = evaluation.findings.iter();
-    let found = found.filter_map(|finding| operation(finding, &result.subject));
+    let found = found.filter_map(operation);
     result.operations.extend(found);
     let failures = evaluation.failures.iter();
     result.failures.extend(failures.map(|it| {
@@ -224,33 +260,30 @@ fn add_evaluation(result: &mut ObjectResult, evaluation: &Evaluation) {
     }));
 }
 
-/// Returns the operation that a rule detects on `subject`. None in two cases:
+/// Returns the operation that a rule detects. None in two cases:
 ///
 /// - The rule failed. Failures are reported separately.
 /// - `expression` is false, and only `continueWhile` is true. The rule then continues an operation
 ///   that is already in flight. A single object does not show whether the operation is in flight.
-fn operation(finding: &Finding, subject: &SubjectReference) -> Option<ListedOperation> {
+fn operation(finding: &Finding) -> Option<DetectedOperation> {
     let values = finding.values.as_ref();
     let values = values.filter(|values| !values.only_continues)?;
     let name = finding.operation.to_string();
     let reason = values.reason.as_deref().unwrap_or(&name);
     let labels = values.labels.iter();
-    Some(ListedOperation {
+    Some(DetectedOperation {
         reason: reason.to_owned(),
         operation: name,
         item: finding.item.as_deref().map(str::to_owned),
         rule_set: finding.rule_set.name.to_string(),
         component: finding.rule_set.component.to_string(),
-        subject: subject.clone(),
-        active: true,
-        state: values.state.unwrap_or(State::Progressing).name().to_owned(),
+        state: values.state.unwrap_or(State::Progressing),
         message: values.message.to_string(),
         progress: values.progress,
-        started: values.started,
+        started: values.started.map(Time),
         labels: labels
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect(),
-        ..ListedOperation::default()
     })
 }
 
@@ -264,11 +297,9 @@ fn expected(object: &Object) -> Option<BTreeSet<String>> {
 }
 
 /// Formats an operation as in the annotation: `Migrating` or `Importing/disk-0`.
-pub(super) fn name_with_item(operation: &ListedOperation) -> String {
-    match &operation.item {
-        Some(item) => format!("{}/{item}", operation.operation),
-        None => operation.operation.clone(),
-    }
+pub(super) fn name_with_item(operation: &str, item: Option<&str>) -> String {
+    let item = item.map(|it| format!("/{it}")).unwrap_or_default();
+    format!("{operation}{item}")
 }
 
 /// Compares the operations of each object with the annotation `ifo.kubevirt.io/expect` of the
@@ -289,7 +320,11 @@ fn compare(results: &[ObjectResult]) -> bool {
             continue;
         };
         compared += 1;
-        let found: BTreeSet<String> = result.operations.iter().map(name_with_item).collect();
+        let found: BTreeSet<String> = result
+            .operations
+            .iter()
+            .map(DetectedOperation::name)
+            .collect();
         if found != *expected {
             is_as_expected = false;
             let at = format!("{}: {}", result.source, subject_path(&result.subject));
@@ -316,12 +351,13 @@ fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
             print(format!("{}\n{lines}\n", one_line(&subject)))?;
         }
         rows.extend(result.operations.iter().map(|operation| {
-            let started = operation.started.as_ref().map(ToString::to_string);
+            let started = operation.started.map(|it| it.0.to_string());
+            let progress = operation.progress.map(|it| format!("{it}%"));
             [
                 subject.clone(),
-                name_with_item(operation),
-                operation.state.clone(),
-                operation.percent(""),
+                operation.name(),
+                operation.state.name().to_owned(),
+                progress.unwrap_or_default(),
                 started.unwrap_or_default(),
                 operation.rule_set.clone(),
                 operation.message.clone(),

@@ -215,9 +215,8 @@ impl BundleCollection {
                 served = source.served;
                 // An object that serde cannot decode, for example because its values are nested too
                 // deeply, is left out.
-                let raw = listed.iter().filter_map(|it| it.raw.as_ref());
-                let raw = raw.take(OPERATIONS);
-                let objects = raw.filter_map(|it| serde_json::from_str(it.get()).ok());
+                let kept = listed.iter().take(OPERATIONS);
+                let objects = kept.filter_map(|it| source.objects.get(it));
                 let objects: Vec<Value> = objects.collect();
                 let is_truncated = objects.len() < listed.len();
                 let completeness = source.completeness();

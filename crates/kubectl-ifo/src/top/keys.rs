@@ -1,6 +1,6 @@
 //! The keys of `top`, and what they do.
 
-use super::model::{LoopAction, Model};
+use super::model::{LoopAction, Model, ORDERS};
 use crossterm::event::KeyCode::{
     Backspace, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Up,
 };
@@ -57,9 +57,8 @@ impl Model {
             Enter => self.open(),
             Char('/') => self.is_typing = true,
             Esc => self.filter.clear(),
-            Char('s') | Right => self.order = self.order.step(1),
-            // Three steps forward in a cycle of four are one step back.
-            Char('S') | Left => self.order = self.order.step(3),
+            Char('s') | Right => self.order = (self.order + 1) % ORDERS.len(),
+            Char('S') | Left => self.order = (self.order + ORDERS.len() - 1) % ORDERS.len(),
             Char('r') => self.reversed = !self.reversed,
             Char('c' | 'a') => self.shows_completed = !self.shows_completed,
             Char('e') => self.is_expanded = !self.is_expanded,

@@ -24,15 +24,16 @@ use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::list::{WorkArgs, incomplete_line, print_incomplete};
-use super::operation_source::{OperationFollower, OperationSource, Served};
+use super::operation_source::{OperationChange, OperationFollower, OperationSource, Served};
 use super::problem::Problem;
 use super::reprint::PROBE_INTERVAL;
 use super::state_filter::StateArgs;
 use crate::clock;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use crossterm::event::{Event as Input, EventStream};
 use futures::stream::{self, BoxStream, SelectAll};
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use model::{LoopAction, Model, TopEvent, TopOrder};
+use model::{LoopAction, Model, ORDERS, TopEvent};
 use screen::Screen;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -73,18 +74,28 @@ pub(super) struct TopArgs {
     /// Order at the start
     #[arg(
         long,
-        value_enum,
-        default_value_t,
+        value_parser = order_parser(),
+        default_value = ORDERS[0].name,
         value_name = "COLUMN",
         help_heading = "Output"
     )]
-    sort_by: TopOrder,
+    sort_by: usize,
     #[command(flatten)]
     colors: Colors,
     #[command(flatten)]
     work: WorkArgs,
     #[command(flatten)]
     connect: Connect,
+}
+
+/// Returns the parser of `--sort-by`, whose result is the index of the order in [`ORDERS`].
+fn order_parser() -> impl TypedValueParser<Value = usize> {
+    let values = ORDERS.map(|it| PossibleValue::new(it.name).help(it.help));
+    PossibleValuesParser::new(values).map(|name| {
+        let mut orders = ORDERS.iter();
+        let found = orders.position(|it| it.name == name);
+        found.unwrap_or_default()
+    })
 }
 
 /// Shows the operations until the user quits.
@@ -107,18 +118,32 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
     let short_names = kinds.short_names(terminal_width()).await;
-    let (source, listed) = OperationSource::open(server, filters.clone(), false).await?;
+    // The model selects the phases and states, because the user can show completed operations later.
+    let all = Filters {
+        all_phases: true,
+        states: Vec::new(),
+        ..filters.clone()
+    };
+    let (source, listed) = OperationSource::open(server, all, false).await?;
     // The alternate screen hides these warnings until the command ends.
     filter_check::check_and_warn(&filters, &source, &listed).await?;
-    let about = format!("{}, {address}", about(&filters, &source));
-    let follower = source.follow(None)?;
-    let mut model = Model::new(about, args.sort_by, clock::now());
-    model.paint = paint;
-    model.short_names = short_names;
-    model.reads_files = args.connect.reads_files();
-    model.shows_completed = filters.all_phases;
-    model.is_expanded = args.work.expand;
-    model.filters = filters;
+    let mut model = Model {
+        now: clock::now(),
+        about: format!("{}, {address}", about(&filters, &source)),
+        order: args.sort_by,
+        paint,
+        short_names,
+        reads_files: args.connect.reads_files(),
+        shows_completed: filters.all_phases,
+        is_expanded: args.work.expand,
+        filters,
+        ..Model::default()
+    };
+    let follower = source.follow(listed.clone())?;
+    for operation in listed {
+        let change = OperationChange::Applied(Box::new(operation));
+        model.update(TopEvent::Change(change));
+    }
     let ended = show(model, follower, &source).await;
     print_incomplete(&source);
     ended

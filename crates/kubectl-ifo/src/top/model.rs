@@ -6,15 +6,14 @@
 use crate::colors::Paint;
 use crate::columns::OperationColumn;
 use crate::filter::Filters;
-use crate::listed_operation::{ListedOperation, OperationKey};
-use crate::operation_source::OperationChange;
-use crate::sort::{by_need, by_subject};
-use crate::work_groups::{PieceOfWork, pieces_of_work, rank};
-use clap::ValueEnum;
+use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
+use crate::operation_source::{Objects, OperationChange};
+use crate::sort::SortBy;
+use crate::work_groups::{PieceOfWork, Row, pieces_of_work, rank};
 use crossterm::event::KeyEvent;
+use ifo_api::live::State;
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -23,38 +22,43 @@ use std::sync::Arc;
 /// upgrade of a cluster has fewer operations. Each operation takes some KB of memory.
 pub(super) const MAX_KEPT: usize = 1000;
 
-/// The order of the table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum TopOrder {
-    /// The worst first: failing, blocked, stalled, overdue, then the longest running
-    #[default]
-    State,
-    /// The longest running first
-    Age,
-    /// The most advanced first
-    Progress,
-    /// By namespace, kind and name
-    Subject,
+/// An order of the table.
+pub(super) struct TopOrder {
+    /// The value of `--sort-by`.
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    /// The order in words, for the header.
+    pub(super) title: &'static str,
+    by: SortBy,
 }
 
-impl TopOrder {
-    /// Returns the order that is `steps` positions later. The first order follows the last.
-    pub(super) fn step(self, steps: usize) -> Self {
-        let all = Self::value_variants();
-        let at = all.iter().position(|it| *it == self).unwrap_or_default();
-        all[(at + steps) % all.len()]
-    }
-
-    fn compare(self, a: &ListedOperation, b: &ListedOperation) -> Ordering {
-        let order = match self {
-            Self::State => by_need(a, b),
-            Self::Age => OperationColumn::Age.compare(a, b),
-            Self::Progress => OperationColumn::Progress.compare(a, b),
-            Self::Subject => Ordering::Equal,
-        };
-        order.then_with(|| by_subject(a, b))
-    }
-}
+/// The orders of the table. The first one is the default.
+pub(super) const ORDERS: [TopOrder; 4] = [
+    TopOrder {
+        name: "state",
+        help: "The worst first: failing, blocked, stalled, overdue, then the longest running",
+        title: "worst first",
+        by: SortBy::Need,
+    },
+    TopOrder {
+        name: "age",
+        help: "The longest running first",
+        title: "oldest first",
+        by: SortBy::Column(OperationColumn::Age),
+    },
+    TopOrder {
+        name: "progress",
+        help: "The most advanced first",
+        title: "most progress first",
+        by: SortBy::Column(OperationColumn::Progress),
+    },
+    TopOrder {
+        name: "subject",
+        help: "By namespace, kind and name",
+        title: "by subject",
+        by: SortBy::Column(OperationColumn::Subject),
+    },
+];
 
 /// An event that changes the model.
 #[derive(Debug)]
@@ -84,9 +88,10 @@ pub(super) enum LoopAction {
 }
 
 /// The state of the watch.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum TopWatchState {
     /// The first list is still being received.
+    #[default]
     Listing,
     /// The shown operations are current.
     Live,
@@ -98,7 +103,7 @@ pub(super) enum TopWatchState {
 #[derive(Debug)]
 pub(super) struct Detail {
     /// The operation as `top` received it last.
-    pub(super) operation: ListedOperation,
+    pub(super) operation: InFlightOperation,
     /// Number of lines that are scrolled out at the top.
     pub(super) scroll: usize,
 }
@@ -108,7 +113,7 @@ pub(super) struct Detail {
     clippy::struct_excessive_bools,
     reason = "switches that have nothing to do with each other"
 )]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) now: Timestamp,
     pub(super) paint: Paint,
@@ -123,17 +128,19 @@ pub(super) struct Model {
     pub(super) watch_state: TopWatchState,
     /// The reason why operations may be missing, in one line. None if no reason is known.
     pub(super) incomplete: Option<String>,
-    operations: BTreeMap<OperationKey, ListedOperation>,
+    pub(super) operations: BTreeMap<OperationKey, InFlightOperation>,
     /// The completed operations that the server has deleted, in the order of their deletion. `top`
     /// keeps them, so that the user can still see the result.
-    deleted: VecDeque<OperationKey>,
-    /// The number of pieces of work in each state. The worst state comes first. The key of
-    /// completed pieces is `(u8::MAX, "completed")`.
-    pub(super) counts: BTreeMap<(u8, String), usize>,
+    pub(super) deleted: VecDeque<OperationKey>,
+    /// The number of pieces of work in flight in each state. The worst state comes first.
+    pub(super) counts: BTreeMap<(u8, &'static str), (State, usize)>,
+    /// The number of completed pieces of work.
+    pub(super) completed: usize,
     /// The rows of the table, in order: the pieces of work that match the typed filter. If
     /// `is_expanded` is true, the members of each piece follow it.
-    pub(super) rows: Vec<ListedOperation>,
-    pub(super) order: TopOrder,
+    pub(super) rows: Vec<Row>,
+    /// Index in [`ORDERS`].
+    pub(super) order: usize,
     pub(super) reversed: bool,
     pub(super) shows_completed: bool,
     /// True if the members of a piece of work are shown below its line.
@@ -154,43 +161,12 @@ pub(super) struct Model {
     pub(super) page_rows: usize,
     /// The row that the cursor follows if rows move: its operation, and true if it is the row of a
     /// member. None if the cursor is on the first row, where the cursor stays even if rows move.
-    selected: Option<(OperationKey, bool)>,
-    /// True if [`Model::refresh_rows`] has to compute the rows again.
-    stale: bool,
+    pub(super) selected: Option<(OperationKey, bool)>,
+    /// True if the rows are up to date. Otherwise [`Model::refresh_rows`] computes them again.
+    pub(super) is_fresh: bool,
 }
 
 impl Model {
-    /// Creates a model without operations, in the state before the first list.
-    pub(super) fn new(about: String, order: TopOrder, now: Timestamp) -> Self {
-        Self {
-            now,
-            paint: Paint::default(),
-            short_names: Arc::default(),
-            about,
-            reads_files: false,
-            filters: Filters::default(),
-            watch_state: TopWatchState::Listing,
-            incomplete: None,
-            operations: BTreeMap::new(),
-            deleted: VecDeque::new(),
-            counts: BTreeMap::new(),
-            rows: Vec::new(),
-            order,
-            reversed: false,
-            shows_completed: false,
-            is_expanded: false,
-            filter: String::new(),
-            is_typing: false,
-            shows_help: false,
-            detail: None,
-            cursor: 0,
-            offset: 0,
-            page_rows: 1,
-            selected: None,
-            stale: true,
-        }
-    }
-
     /// Changes the model for an event, and returns the action of the main loop.
     pub(super) fn update(&mut self, event: TopEvent) -> LoopAction {
         match event {
@@ -201,7 +177,7 @@ impl Model {
             }
             TopEvent::Paste(text) if self.is_typing => {
                 self.insert(text.lines().next().unwrap_or_default());
-                self.stale = true;
+                self.is_fresh = false;
             }
             // A text that the user pastes by mistake must not be executed as commands.
             TopEvent::Paste(_) => {}
@@ -235,12 +211,16 @@ impl Model {
                 self.watch_state = TopWatchState::Lost { since, why };
             }
         }
-        self.stale = true;
+        self.is_fresh = false;
     }
 
     /// Processes the deletion of an operation by the server.
     fn delete(&mut self, key: OperationKey) {
-        if self.operations.get(&key).is_none_or(|it| it.active) {
+        if self
+            .operations
+            .get(&key)
+            .is_none_or(OperationFacts::is_active)
+        {
             self.operations.remove(&key);
         } else if !self.deleted.contains(&key) {
             self.deleted.push_back(key);
@@ -254,66 +234,56 @@ impl Model {
 
     /// Marks the rows of the table as outdated.
     pub(super) fn mark_stale(&mut self) {
-        self.stale = true;
+        self.is_fresh = false;
     }
 
     /// Computes the rows of the table again if they are outdated. This method runs once for each
     /// frame and each key, and not for each change, because its work grows with the number of
     /// operations.
     pub(super) fn refresh_rows(&mut self) {
-        if !std::mem::take(&mut self.stale) {
+        if std::mem::replace(&mut self.is_fresh, true) {
             return;
         }
-        let operations: Vec<ListedOperation> = self.operations.values().cloned().collect();
-        let mut pieces = pieces_of_work(&operations);
+        let mut pieces = pieces_of_work(self.operations.values());
         self.counts.clear();
+        self.completed = 0;
         for PieceOfWork { line, .. } in &pieces {
-            let key = if line.active {
-                (rank(line), line.state.clone())
+            let state = line.status.state;
+            if line.is_active() {
+                let key = (rank(line), state.name());
+                self.counts.entry(key).or_insert((state, 0)).1 += 1;
             } else {
-                (u8::MAX, "completed".to_owned())
-            };
-            *self.counts.entry(key).or_default() += 1;
+                self.completed += 1;
+            }
         }
-        let words: Vec<String> = self
-            .filter
-            .split_whitespace()
-            .map(str::to_lowercase)
-            .collect();
+        let filter = self.filter.to_lowercase();
+        let words: Vec<&str> = filter.split_whitespace().collect();
         pieces.retain(|piece| {
             let mut all = std::iter::once(&piece.line).chain(&piece.members);
             self.is_shown(&piece.line)
                 && (words.is_empty() || all.any(|it| contains_all(it, &words, self.now)))
         });
-        pieces.sort_by(|a, b| {
-            let by = self.order.compare(&a.line, &b.line);
-            if self.reversed { by.reverse() } else { by }
-        });
-        let mut rows = Vec::with_capacity(pieces.len());
-        for piece in pieces {
-            if self.is_expanded {
-                let members = piece.member_rows().filter(|it| self.is_shown(it));
-                let members: Vec<ListedOperation> = members.collect();
-                rows.push(piece.line);
-                rows.extend(members);
-            } else {
-                rows.push(piece.line);
-            }
+        let order = &ORDERS[self.order % ORDERS.len()].by;
+        order.sort(&mut pieces, &Objects::default());
+        if self.reversed {
+            pieces.reverse();
         }
+        let rows = pieces.into_iter().flat_map(|it| it.rows(self.is_expanded));
+        let rows = rows.filter(|it| self.is_shown(&it.operation)).collect();
         self.rows = rows;
         self.follow_selected();
     }
 
-    fn is_shown(&self, operation: &ListedOperation) -> bool {
-        self.shows_completed || operation.active
+    fn is_shown(&self, operation: &InFlightOperation) -> bool {
+        self.shows_completed || operation.is_active()
     }
 
     /// Moves the cursor to the row that it follows, and updates the detail page.
     fn follow_selected(&mut self) {
         let mut cursor = self.cursor;
-        if let Some((key, is_member_row)) = &self.selected {
+        if let Some((key, is_member)) = &self.selected {
             let mut rows = self.rows.iter();
-            let found = rows.position(|it| it.is_member_row == *is_member_row && it.key() == *key);
+            let found = rows.position(|it| it.is_member == *is_member && it.key() == *key);
             cursor = found.unwrap_or(cursor);
         }
         self.move_to(cursor);
@@ -334,13 +304,13 @@ impl Model {
     pub(super) fn move_to(&mut self, row: usize) {
         self.cursor = row.min(self.rows.len().saturating_sub(1));
         let selected = self.rows.get(self.cursor).filter(|_| self.cursor > 0);
-        self.selected = selected.map(|it| (it.key(), it.is_member_row));
+        self.selected = selected.map(|it| (it.key(), it.is_member));
     }
 
     /// Opens the detail page of the operation under the cursor. If the cursor is on the line of a
     /// piece of work, opens the page of its first member (the root).
     pub(super) fn open(&mut self) {
-        let key = self.rows.get(self.cursor).map(ListedOperation::key);
+        let key = self.rows.get(self.cursor).map(OperationFacts::key);
         let operation = key.and_then(|key| self.operations.get(&key)).cloned();
         self.detail = operation.map(|operation| Detail {
             operation,
@@ -350,10 +320,10 @@ impl Model {
 }
 
 /// Returns true if the texts of an operation contain all `words`, which are in lower case.
-fn contains_all(operation: &ListedOperation, words: &[String], now: Timestamp) -> bool {
+fn contains_all(operation: &InFlightOperation, words: &[&str], now: Timestamp) -> bool {
     let texts = OperationColumn::sortable().map(|it| it.text(operation, now).to_lowercase());
     let texts: Vec<String> = texts.collect();
     words
         .iter()
-        .all(|word| texts.iter().any(|text| text.contains(word)))
+        .all(|word| texts.iter().any(|text| text.contains(*word)))
 }

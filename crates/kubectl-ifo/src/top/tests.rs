@@ -1,15 +1,15 @@
 //! Tests of the screen of `top` after keys, changes of operations, and changes of the size.
 
 use super::keys::HELP;
-use super::model::{LoopAction, MAX_KEPT, Model, TopEvent, TopOrder};
+use super::model::{LoopAction, MAX_KEPT, Model, TopEvent};
 use super::screen::replace_unprintable;
 use super::view;
 use crate::colors::Paint;
-use crate::listed_operation::ListedOperation;
+use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::operation_source::OperationChange;
 use crate::problem::Problem;
-use crate::snapshots::short_names;
-use crate::test_fixtures::{condition, now, on};
+use crate::test_fixtures::{OperationFixture as _, condition, now, on};
+use crate::test_snapshots::short_names;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ifo_api::live::State;
 use ratatui::Terminal;
@@ -17,22 +17,22 @@ use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};
 use std::time::Duration;
 
-fn sample_operations() -> Vec<ListedOperation> {
+fn sample_operations() -> Vec<InFlightOperation> {
     let mut migrating = on("shop", "VirtualMachine", "database-0", "Migrating")
         .since(190)
         .state("Progressing", Some(45));
-    migrating.message = "Migration database-0-x is copying memory".to_owned();
-    migrating.initiator = "ann".to_owned();
-    migrating.cancel = "virtctl migrate-cancel database-0".to_owned();
-    migrating.labels = [("team".to_owned(), "data".to_owned())].into();
-    migrating.conditions = vec![condition("Detected", "True")];
+    migrating.status.message = "Migration database-0-x is copying memory".into();
+    migrating.spec.initiator = Some("ann".into());
+    migrating.status.cancel = Some("virtctl migrate-cancel database-0".into());
+    migrating.metadata.labels = [("team".into(), "data".into())].into_iter().collect();
+    migrating.status.conditions = vec![condition("Detected", "True")];
     let volume = on("shop", "DataVolume", "disk-7", "Importing")
         .since(60)
         .state("Progressing", Some(9));
     let mut node = on("", "Node", "worker-1", "Draining")
         .since(7200)
         .state("Blocked", None);
-    node.message = "Cannot evict pod shop/web-0:\nit would violate its budget".to_owned();
+    node.status.message = "Cannot evict pod shop/web-0:\nit would violate its budget".into();
     let csv = on("shop", "CSV", "my-operator", "Installing")
         .since(45)
         .state("Failing", None);
@@ -51,15 +51,20 @@ struct TopFixture {
 impl TopFixture {
     fn new(width: u16, height: u16) -> Self {
         let about = "all namespaces, https://127.0.0.1:6443".to_owned();
-        let mut model = Model::new(about, TopOrder::Age, now());
-        model.short_names = short_names();
+        let model = Model {
+            about,
+            order: 1,
+            now: now(),
+            short_names: short_names(),
+            ..Model::default()
+        };
         Self {
             model,
             terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
         }
     }
 
-    fn with(width: u16, height: u16, operations: Vec<ListedOperation>) -> Self {
+    fn with(width: u16, height: u16, operations: Vec<InFlightOperation>) -> Self {
         let mut seen = Self::new(width, height);
         for operation in operations {
             seen.apply(operation);
@@ -73,13 +78,13 @@ impl TopFixture {
         assert_eq!(action, LoopAction::Continue);
     }
 
-    fn apply(&mut self, operation: ListedOperation) {
+    fn apply(&mut self, operation: InFlightOperation) {
         self.change(OperationChange::Applied(Box::new(operation)));
     }
 
-    fn delete(&mut self, operation: ListedOperation) {
+    fn delete(&mut self, operation: InFlightOperation) {
         self.change(OperationChange::Deleted {
-            was_active: operation.active,
+            was_active: operation.is_active(),
             operation: Box::new(operation),
         });
     }
@@ -142,12 +147,13 @@ impl TopFixture {
         self.model.refresh_rows();
         let cursor = self.model.cursor;
         let rows = self.model.rows.iter().enumerate();
-        let rows = rows.map(
-            |(number, row)| match (&row.subject.name, number == cursor) {
-                (name, true) => format!("[{name}]"),
-                (name, false) => name.to_string(),
-            },
-        );
+        let rows =
+            rows.map(
+                |(number, row)| match (&row.operation.spec.subject.name, number == cursor) {
+                    (name, true) => format!("[{name}]"),
+                    (name, false) => name.to_string(),
+                },
+            );
         rows.collect()
     }
 }
@@ -252,7 +258,7 @@ fn the_cursor_is_always_visible() {
     let many = (0..10_000).map(|number| {
         let mut operation = on("a", "Pod", &format!("p{number:04}"), "Starting");
         // The message does not fit on the line, so each row has two lines.
-        operation.message = "x".repeat(80);
+        operation.status.message = "x".repeat(80).into();
         operation.since(10_000 - number)
     });
     let mut seen = TopFixture::with(80, 10, many.collect());
@@ -298,9 +304,9 @@ fn help_lists_all_keys_and_returns_to_the_previous_page() {
 fn a_piece_of_work_is_one_row_whose_members_are_toggled() {
     let mut operations = sample_operations();
     for number in [0, 1] {
-        operations[number].work = Some("migration".to_owned());
+        operations[number].spec.work = Some("migration".into());
     }
-    operations[1].conditions = vec![condition("Overdue", "True")];
+    operations[1].status.conditions = vec![condition("Overdue", "True")];
     let mut seen = TopFixture::with(160, 12, operations);
     assert_eq!(seen.subjects(), ["[worker-1]", "database-0", "my-operator"]);
     seen.shows(&["1 overdue or stalled", "Progressing (overdue)"]);
@@ -400,7 +406,7 @@ fn the_detail_page_shows_an_operation_and_scrolls() {
         "LABEL        team=data",
     ]);
     let mut later = sample_operations().remove(0);
-    later.progress = Some(46);
+    later.status.progress = Some(46);
     seen.apply(later.clone());
     seen.shows(&["PROGRESS     46%"]);
     seen.delete(later);
@@ -454,7 +460,7 @@ fn states_have_colors_and_the_cursor_line_is_highlighted() {
 #[test]
 fn unprintable_and_wide_characters_keep_the_columns() {
     let mut wide = on("a", "VM", "数据库", "Migrating").since(2);
-    wide.message = "é\u{1b}[31m".to_owned();
+    wide.status.message = "é\u{1b}[31m".into();
     let mut seen = TopFixture::with(120, 8, vec![wide, on("a", "VM", "x", "Migrating").since(1)]);
     let lines = seen.lines();
     assert!(

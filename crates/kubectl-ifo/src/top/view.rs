@@ -2,14 +2,16 @@
 //! has the columns of `kubectl ifo list`.
 
 use super::keys::HELP;
-use super::model::{Detail, Model, TopOrder, TopWatchState};
+use super::model::{Detail, Model, ORDERS, TopWatchState};
 use crate::columns::{OperationColumn, Table};
+use crate::operation::OperationFacts as _;
 use crate::output::{TerminalText, TextStyle};
 use crate::plain_text::{ago, one_line, pad};
 use OperationColumn::{
     Age, Completed, Component, Estimate, Expected, Initiator, Message, Name, Nodes, Operation,
     Progress, Queued, Reason, RuleSet, Started, State,
 };
+use ifo_api::live::State as Stage;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -65,27 +67,26 @@ fn draw_header(model: &Model, frame: &mut Frame, area: Rect) {
         }
     };
     let mut counts = TerminalText::default();
-    for ((_, state), count) in &model.counts {
-        counts += model.paint.state(
-            state,
-            &one_line(&format!("{count} {}", state.to_lowercase())),
-        );
-        counts += "  ";
+    for (state, count) in model.counts.values() {
+        let text = format!("{count} {}", state.name().to_lowercase());
+        counts += model.paint.state(*state, &one_line(&text)) + "  ";
     }
-    let overdue = model.rows.iter().filter(|it| !it.is_member_row);
+    if model.completed > 0 {
+        counts += model.paint.dim(&format!("{} completed", model.completed)) + "  ";
+    }
+    let overdue = model.rows.iter().filter(|it| !it.is_member);
     let overdue = overdue.filter(|it| it.is_overdue() || it.is_stalled());
     let overdue = overdue.count();
     if overdue > 0 {
         counts += model
             .paint
-            .state("Blocked", &format!("{overdue} overdue or stalled"));
+            .state(Stage::Blocked, &format!("{overdue} overdue or stalled"));
     }
-    let is_idle = model.counts.keys().all(|(rank, _)| *rank == u8::MAX);
-    if is_idle && model.watch_state != TopWatchState::Listing {
+    if model.counts.is_empty() && model.watch_state != TopWatchState::Listing {
         counts += model.paint.heading("nothing in flight");
     }
     let second = match problem.or(model.incomplete.as_ref()) {
-        Some(problem) => model.paint.state("Failing", &one_line(problem)),
+        Some(problem) => model.paint.state(Stage::Failing, &one_line(problem)),
         None => model.paint.dim(&order_and_filters(model)),
     };
     let state = Line::raw(state);
@@ -102,12 +103,7 @@ fn draw_header(model: &Model, frame: &mut Frame, area: Rect) {
 /// Describes the order of the rows, the filter that the user has typed, the filters in the flags of
 /// the command, and the address of the kube-apiserver.
 fn order_and_filters(model: &Model) -> String {
-    let order = match model.order {
-        TopOrder::Age => "oldest first",
-        TopOrder::Progress => "most progress first",
-        TopOrder::State => "worst first",
-        TopOrder::Subject => "by subject",
-    };
+    let order = ORDERS[model.order].title;
     let reversed = if model.reversed { ", reversed" } else { "" };
     let filter = match model.filter.as_str() {
         "" => String::new(),
@@ -208,10 +204,11 @@ fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
             _ => field(column.header(), &text.into()),
         }
     }
-    let work = operation.work.clone().unwrap_or_default();
-    field("WORK", &one_line(&work).into());
-    field("TO STOP IT", &one_line(&operation.cancel).into());
-    for condition in &operation.conditions {
+    let work = operation.work_key().map(|it| it.1);
+    field("WORK", &one_line(work.unwrap_or_default()).into());
+    let cancel = operation.status.cancel.as_deref();
+    field("TO STOP IT", &one_line(cancel.unwrap_or_default()).into());
+    for condition in &operation.status.conditions {
         let text: [&str; 5] = [
             &condition.type_,
             &condition.status,
@@ -221,7 +218,7 @@ fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
         ];
         field("CONDITION", &one_line(&text.join("  ")).into());
     }
-    for (key, value) in &operation.labels {
+    for (key, value) in operation.metadata.labels.iter() {
         field("LABEL", &one_line(&format!("{key}={value}")).into());
     }
     lines

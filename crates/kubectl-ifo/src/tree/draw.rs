@@ -3,8 +3,7 @@
 //! cut. In the wide format, the output has no maximum width.
 
 use super::forest::{Forest, TreeObject};
-use crate::columns;
-use crate::listed_operation::ListedOperation;
+use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::output::{TerminalText, TextStyle};
 use crate::plain_text::{cut, one_line, pad};
 use ifo_client::short_names::ShortNames;
@@ -60,7 +59,7 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> Te
 /// A line of the output: a heading, or the cells of an object with or without an operation.
 enum TreeRow<'a> {
     Heading(TerminalText),
-    Resource(Vec<String>, Option<&'a ListedOperation>),
+    Resource(Vec<String>, Option<&'a InFlightOperation>),
 }
 
 struct Drawing<'a> {
@@ -91,11 +90,14 @@ impl<'a> Drawing<'a> {
             let heading = self.style.paint.heading(&name);
             self.rows.push(TreeRow::Heading(heading));
             for namespace in &component.namespaces {
-                let name = namespace.name.unwrap_or("(cluster)");
-                let heading = format!("{NAMESPACE_INDENT}{}", one_line(name));
+                let name = namespace.name.as_deref();
+                let heading = format!(
+                    "{NAMESPACE_INDENT}{}",
+                    one_line(name.unwrap_or("(cluster)"))
+                );
                 self.rows.push(TreeRow::Heading(heading.into()));
                 for top in &namespace.resources {
-                    self.add_object(top, namespace.name, OBJECT_INDENT, ["", ""]);
+                    self.add_object(top, name, OBJECT_INDENT, ["", ""]);
                 }
             }
         }
@@ -113,16 +115,16 @@ impl<'a> Drawing<'a> {
     ) {
         let [mut bar, further] = own;
         for operation in &object.operations {
-            let name = self.name(object, heading, operation.item.as_deref());
+            let name = self.name(object, heading, operation.spec.item.as_deref());
             let mut cells = vec![
                 format!("{bars}{bar}{name}"),
-                one_line(&operation.operation),
-                columns::age(operation, self.now),
+                one_line(&operation.spec.operation),
+                operation.age(self.now),
                 state_and_progress(operation, self.style.wide),
             ];
             if self.style.wide {
-                cells.push(one_line(&operation.name));
-                cells.push(one_line(&operation.message));
+                cells.push(one_line(&operation.metadata.name));
+                cells.push(one_line(&operation.status.message));
             }
             self.widths.resize(cells.len(), 0);
             for (width, cell) in self.widths.iter_mut().zip(&cells) {
@@ -150,12 +152,13 @@ impl<'a> Drawing<'a> {
     /// Formats `Kind/name`, or `Kind/name/item` if the operation has an item. If the object has
     /// another namespace than the heading, its namespace follows in parentheses: `Pod/web (shop)`.
     fn name(&self, object: &TreeObject<'_>, heading: Option<&str>, item: Option<&str>) -> String {
-        let identity = object.identity;
-        let kind = self.short_names.name(identity.api_version, identity.kind);
+        let object = &object.object;
+        let kind = self.short_names.name(&object.api_version, &object.kind);
         let item = item.map(|it| format!("/{it}")).unwrap_or_default();
-        let namespace = identity.namespace.filter(|it| heading != Some(it));
+        let namespace = object.namespace.as_deref();
+        let namespace = namespace.filter(|it| heading != Some(it));
         let namespace = namespace.map(|it| format!(" ({it})")).unwrap_or_default();
-        one_line(&format!("{kind}/{}{item}{namespace}", identity.name))
+        one_line(&format!("{kind}/{}{item}{namespace}", object.name))
     }
 
     /// Returns by how many terminal columns the trees are too wide.
@@ -199,7 +202,7 @@ impl<'a> Drawing<'a> {
 
 /// Formats the state and the progress. If `always` is false, leaves out the usual states
 /// `Progressing` and `Active`. A state with a marker, such as `(overdue)`, is never left out.
-fn state_and_progress(operation: &ListedOperation, always: bool) -> String {
+fn state_and_progress(operation: &InFlightOperation, always: bool) -> String {
     let marked = operation.marked_state();
     match marked.as_str() {
         "Progressing" | "Active" if !always => operation.percent(""),

@@ -6,9 +6,12 @@
 //! Every object occurs at most once, even if owner references form a cycle. The code has no
 //! recursion over owners, so long chains of owners are no problem.
 
-use crate::listed_operation::{JsonField, ListedOperation};
+use crate::operation::InFlightOperation;
 use crate::operation_source::IncompleteJson;
-use crate::ownership::{ObjectIdentity, Ownership};
+use crate::ownership::Ownership;
+use ifo_api::Text;
+use ifo_api::live::{Phase, State, SubjectReference};
+use ifo_api::metadata::Time;
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,23 +19,6 @@ use std::collections::{BTreeMap, VecDeque};
 /// Many parsers accept at most 128 levels of JSON, and each object takes two levels (the object and
 /// its list `children`).
 const MAX_DEPTH: usize = 32;
-
-/// The fields of an operation in JSON, in order.
-const FIELDS: &[JsonField] = &[
-    JsonField::Operation,
-    JsonField::Item,
-    JsonField::Name,
-    JsonField::Namespace,
-    JsonField::Component,
-    JsonField::RuleSet,
-    JsonField::Phase,
-    JsonField::State,
-    JsonField::Reason,
-    JsonField::Message,
-    JsonField::Progress,
-    JsonField::Started,
-    JsonField::Completed,
-];
 
 /// All trees, by component and namespace.
 #[derive(Debug, Default, Serialize)]
@@ -58,7 +44,7 @@ pub(super) struct Component<'a> {
 pub(super) struct Namespace<'a> {
     /// The name of the namespace. None for cluster-scoped objects.
     #[serde(rename = "namespace")]
-    pub(super) name: Option<&'a str>,
+    pub(super) name: Option<Text>,
     pub(super) resources: Vec<TreeObject<'a>>,
 }
 
@@ -66,11 +52,11 @@ pub(super) struct Namespace<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct TreeObject<'a> {
     #[serde(flatten)]
-    pub(super) identity: ObjectIdentity<'a>,
+    pub(super) object: SubjectReference,
     /// The operations on the object. Empty for an object that is shown only because of its
     /// descendants.
     #[serde(serialize_with = "operations")]
-    pub(super) operations: Vec<&'a ListedOperation>,
+    pub(super) operations: Vec<&'a InFlightOperation>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) children: Vec<TreeObject<'a>>,
     /// The index of the object among its siblings: that of its own first operation in the input, or
@@ -79,21 +65,64 @@ pub(super) struct TreeObject<'a> {
     position: usize,
 }
 
-fn operations<S: Serializer>(of: &[&ListedOperation], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(of.iter().map(|it| it.json(FIELDS)))
+/// An operation in JSON and YAML. A field without a value is left out.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TreeOperation<'a> {
+    operation: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item: Option<&'a str>,
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    component: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    rule_set: &'a str,
+    phase: Phase,
+    state: State,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<u8>,
+    started: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed: Option<Time>,
+}
+
+fn operations<S: Serializer>(of: &[&InFlightOperation], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(of.iter().map(|it| {
+        let (metadata, spec, status) = (&it.metadata, &it.spec, &it.status);
+        TreeOperation {
+            operation: &spec.operation,
+            item: spec.item.as_deref(),
+            name: &metadata.name,
+            namespace: &metadata.namespace,
+            component: &spec.component,
+            rule_set: &spec.rule_set,
+            phase: status.phase,
+            state: status.state,
+            reason: &status.reason,
+            message: &status.message,
+            progress: status.progress,
+            started: metadata.creation_timestamp,
+            completed: status.completed,
+        }
+    }))
 }
 
 impl<'a> TreeObject<'a> {
     /// Returns the component of the first operation of the object or of its first child.
     fn component(&self) -> &'a str {
         match (self.operations.first(), self.children.first()) {
-            (Some(operation), _) => &operation.component,
+            (Some(operation), _) => &operation.spec.component,
             (None, Some(child)) => child.component(),
             (None, None) => "",
         }
     }
 
-    fn add_operations(&self, all: &mut Vec<&'a ListedOperation>) {
+    fn add_operations(&self, all: &mut Vec<&'a InFlightOperation>) {
         all.extend_from_slice(&self.operations);
         self.children.iter().for_each(|it| it.add_operations(all));
     }
@@ -106,7 +135,7 @@ impl<'a> Forest<'a> {
     /// objects. If an object is not shown, its children become children of its parent.
     pub(super) fn all(
         ownership: &Ownership<'a>,
-        is_included: &dyn Fn(&ListedOperation) -> bool,
+        is_included: &dyn Fn(&InFlightOperation) -> bool,
     ) -> Self {
         let mut order = Placement::new(ownership);
         let preferred = ownership.children(|parents| &parents[..parents.len().min(1)]);
@@ -127,7 +156,7 @@ impl<'a> Forest<'a> {
     pub(super) fn under(
         ownership: &Ownership<'a>,
         tops: &[usize],
-        is_included: &dyn Fn(&ListedOperation) -> bool,
+        is_included: &dyn Fn(&InFlightOperation) -> bool,
     ) -> Self {
         let found = ownership.below(tops);
         let preferred = ownership.children(|parents| {
@@ -142,7 +171,7 @@ impl<'a> Forest<'a> {
     }
 
     /// Returns all operations, from top to bottom.
-    pub(super) fn operations(&self) -> Vec<&'a ListedOperation> {
+    pub(super) fn operations(&self) -> Vec<&'a InFlightOperation> {
         let mut all = Vec::new();
         let namespaces = self.components.iter().flat_map(|it| &it.namespaces);
         for object in namespaces.flat_map(|it| &it.resources) {
@@ -208,7 +237,7 @@ impl Placement {
     fn grow<'a>(
         &self,
         ownership: &Ownership<'a>,
-        is_included: &dyn Fn(&ListedOperation) -> bool,
+        is_included: &dyn Fn(&InFlightOperation) -> bool,
         shows_all_ancestors: bool,
     ) -> Forest<'a> {
         let mut below: Vec<Vec<TreeObject<'a>>> = Vec::new();
@@ -219,7 +248,7 @@ impl Placement {
             let mut children = std::mem::take(&mut below[index]);
             children.sort_by_key(|it| it.position);
             let mut object = TreeObject {
-                identity: ownership.nodes[index].identity,
+                object: ownership.nodes[index].object.clone(),
                 operations: ownership.nodes[index].operations.clone(),
                 position: index,
                 children,
@@ -239,11 +268,11 @@ impl Placement {
             }
         }
         tops.sort_by_key(|it| it.position);
-        let mut components: BTreeMap<&str, BTreeMap<Option<&str>, Vec<_>>> = BTreeMap::new();
+        let mut components: BTreeMap<&str, BTreeMap<Option<Text>, Vec<_>>> = BTreeMap::new();
         for top in tops {
             let namespaces = components.entry(top.component()).or_default();
             namespaces
-                .entry(top.identity.namespace)
+                .entry(top.object.namespace.clone())
                 .or_default()
                 .push(top);
         }
@@ -272,7 +301,7 @@ fn is_shown(object: &TreeObject<'_>, is_top: bool, shows_all_ancestors: bool) ->
     // owner has no operation, it is not shown, so that each pod stays under the heading of its
     // namespace.
     let over_namespaces = is_top
-        && object.identity.namespace.is_none()
-        && children.iter().any(|it| it.identity.namespace.is_some());
+        && object.object.namespace.is_none()
+        && children.iter().any(|it| it.object.namespace.is_some());
     children.len() > 1 && !over_namespaces
 }

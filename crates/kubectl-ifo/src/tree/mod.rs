@@ -6,15 +6,13 @@ mod forest;
 #[cfg(test)]
 mod tests;
 
-use super::colors::Paint;
-use super::columns::terminal_width;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::label_selector::ParsedLabelSelector;
-use super::list::{CommonArgs, print_incomplete};
-use super::listed_operation::ListedOperation;
-use super::operation_source::{IncompleteJson, OperationSource, Served};
+use super::list::{CommonArgs, names, print_incomplete};
+use super::operation::{InFlightOperation, OperationFacts as _};
+use super::operation_source::{IncompleteJson, Objects, OperationSource};
 use super::output::{
     ListFormat, TerminalText, TextStyle, complain, encode, print, print_error_line,
 };
@@ -26,9 +24,7 @@ use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
 use draw::draw;
 use forest::Forest;
-use ifo_client::short_names::ShortNames;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// Largest number of owners that the command looks up. Each owner needs a request. If there are
 /// more owners, a note states how many were not looked up.
@@ -78,9 +74,9 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         ..Filters::default().with_namespace(filters.namespace.as_ref())
     };
     let (source, operations) =
-        OperationSource::open(server.clone(), wanted, sort.needs_raw()).await?;
+        OperationSource::open(server.clone(), wanted, sort.needs_objects()).await?;
     let mut labelled = operations.clone();
-    labelled.retain(|it| selector.matches(&it.labels));
+    labelled.retain(|it| selector.matches(it.metadata.labels.iter()));
     filter_check::check_and_warn(&filters, &source, &labelled).await?;
     let unknown_kind_message = match &resource {
         Some(resource) => resource.unknown_kind_message(&source, &operations).await,
@@ -91,15 +87,13 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         Some(_) => MAX_OWNERS_FOR,
         None => MAX_OWNERS,
     };
-    let screen = terminal_width().filter(|_| format == ListFormat::Table);
     let mut view = TreeView {
         resource,
         filters,
         sort,
+        objects: source.objects.clone(),
         format,
-        paint: args.common.output.colors.paint(),
-        short_names: kinds.short_names(screen).await,
-        served: source.served,
+        style: kinds.style(format, args.common.output.colors.paint()).await,
         empty_message,
         lookup: OwnerLookup::new(server, kinds, most),
         unknown_kind_message,
@@ -110,7 +104,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if args.common.output.watch {
         return reprint::run(&source, operations, format, view).await;
     }
-    view.sort.check(&operations)?;
+    view.sort.check(&operations, &source.objects)?;
     let shown = WatchOutputInputs::now(source.incomplete());
     // JSON and YAML are printed even if the result is empty.
     print(view.show(operations, &shown).await?)?;
@@ -126,11 +120,9 @@ struct TreeView {
     resource: Option<ResourceArgument>,
     filters: Filters,
     sort: SortBy,
+    objects: Objects,
     format: ListFormat,
-    paint: Paint,
-    /// The short names of kinds for a narrow terminal.
-    short_names: Arc<ShortNames>,
-    served: Served,
+    style: TextStyle,
     lookup: OwnerLookup,
     /// The message if no operations match the filters.
     empty_message: &'static str,
@@ -146,15 +138,15 @@ struct TreeView {
 }
 
 impl WatchOutputText for TreeView {
-    fn wants(&self, operation: &ListedOperation) -> bool {
+    fn wants(&self, operation: &InFlightOperation) -> bool {
         // With `--for`, the tree needs all operations. Even a completed or excluded operation can
         // connect an object with its owner.
-        self.resource.is_some() || operation.active || self.filters.all_phases
+        self.resource.is_some() || operation.is_active() || self.filters.all_phases
     }
 
     async fn text(
         &mut self,
-        operations: Vec<ListedOperation>,
+        operations: Vec<InFlightOperation>,
         shown: &WatchOutputInputs,
     ) -> Result<TerminalText, Problem> {
         let text = self.show(operations, shown).await?;
@@ -169,18 +161,20 @@ impl TreeView {
     /// Returns the trees as text.
     async fn show(
         &mut self,
-        mut operations: Vec<ListedOperation>,
+        mut operations: Vec<InFlightOperation>,
         shown: &WatchOutputInputs,
     ) -> Result<TerminalText, Problem> {
-        self.sort.sort(&mut operations);
+        self.sort.sort(&mut operations, &self.objects);
         let filters = &self.filters;
         let selector = filters.selector.as_deref().unwrap_or_default();
         let selector = ParsedLabelSelector::parse(selector).map_err(Problem::Usage)?;
-        let is_included = |it: &ListedOperation| filters.shows(it) && selector.matches(&it.labels);
+        let is_included = |it: &InFlightOperation| {
+            filters.shows(it) && selector.matches(it.metadata.labels.iter())
+        };
         // With `--for`, any operation can be on a descendant of the named object. So the command
         // looks up the owners of all objects.
         let of_one = self.resource.is_some();
-        let belongs = |it: &ListedOperation| of_one || is_included(it);
+        let belongs = |it: &InFlightOperation| of_one || is_included(it);
         let left_out = self.lookup.look_up_for(&operations, &belongs).await;
         if left_out > 0 && !std::mem::replace(&mut self.is_limit_reported, true) {
             complain(
@@ -213,15 +207,11 @@ impl TreeView {
             return encode(forest, format);
         }
         if self.format == ListFormat::Name {
-            let group = self.served.group();
-            let names = forest.operations().into_iter();
-            return Ok(names.map(|it| it.resource_name(group) + "\n").collect());
+            return Ok(names(forest.operations()));
         }
         let style = TextStyle {
             screen: shown.screen,
-            wide: self.format == ListFormat::Wide,
-            paint: self.paint,
-            short_names: Arc::clone(&self.short_names),
+            ..self.style.clone()
         };
         Ok(draw(forest, shown.now, &style))
     }
@@ -244,7 +234,7 @@ impl TreeView {
 fn matching_nodes(ownership: &Ownership<'_>, resource: &ResourceArgument) -> Vec<usize> {
     let nodes = ownership.nodes.iter().enumerate();
     nodes
-        .filter(|(_, node)| resource.matches(node.identity))
+        .filter(|(_, node)| resource.matches(&node.object))
         .map(|(index, _)| index)
         .collect()
 }

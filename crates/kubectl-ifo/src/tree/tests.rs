@@ -8,12 +8,13 @@ use super::{ResourceArgument, matching_nodes};
 use crate::colors::Paint;
 use crate::columns::OperationColumn;
 use crate::filter::Filters;
-use crate::listed_operation::ListedOperation;
+use crate::operation::InFlightOperation;
+use crate::operation_source::Objects;
 use crate::output::TextStyle;
 use crate::ownership::Ownership;
-use crate::snapshots::short_names;
 use crate::sort::SortBy;
-use crate::test_fixtures::{SubjectFixture as _, now, on, subject};
+use crate::test_fixtures::{OperationFixture as _, SubjectFixture as _, now, on, subject};
+use crate::test_snapshots::short_names;
 use ifo_api::live::SubjectReference;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
@@ -32,27 +33,31 @@ fn on_screen(columns: usize) -> TextStyle {
     }
 }
 
-fn drawn(operations: Vec<ListedOperation>, style: &TextStyle) -> String {
+fn drawn(operations: Vec<InFlightOperation>, style: &TextStyle) -> String {
     drawn_with(operations, &[], style)
 }
 
 fn drawn_with(
-    mut operations: Vec<ListedOperation>,
+    mut operations: Vec<InFlightOperation>,
     known: &[SubjectReference],
     style: &TextStyle,
 ) -> String {
-    SortBy::default().sort(&mut operations);
+    SortBy::default().sort(&mut operations, &Objects::default());
     let ownership = Ownership::of(&operations, known);
     draw(&Forest::all(&ownership, &|_| true), now(), style).to_string()
 }
 
-fn drawn_for(resource: &str, operations: &[ListedOperation], known: &[SubjectReference]) -> String {
+fn drawn_for(
+    resource: &str,
+    operations: &[InFlightOperation],
+    known: &[SubjectReference],
+) -> String {
     drawn_for_with_filters(resource, operations, known, &Filters::default())
 }
 
 fn drawn_for_with_filters(
     resource: &str,
-    operations: &[ListedOperation],
+    operations: &[InFlightOperation],
     known: &[SubjectReference],
     filters: &Filters,
 ) -> String {
@@ -69,7 +74,7 @@ fn same(drawn: &str, expected: &str) {
 }
 
 /// Returns the operations of the example in `docs/kubectl-ifo.md`.
-fn picture() -> Vec<ListedOperation> {
+fn picture() -> Vec<InFlightOperation> {
     let place = "openshift-cnv";
     let hyper = "HyperConverged";
     vec![
@@ -164,7 +169,7 @@ kubevirt
     );
     let mut wide = operations;
     wide.truncate(2);
-    wide[0].message = "to\nnode".to_owned();
+    wide[0].status.message = "to\nnode".into();
     same(
         &drawn(
             wide,
@@ -186,7 +191,7 @@ kubevirt
 fn on_a_narrow_terminal_kinds_are_shortened_before_names_are_cut() {
     let kubevirt = |kind: &str, name: &str, operation: &str| {
         let mut it = on("team-a", kind, name, operation);
-        it.subject.api_version = "kubevirt.io/v1".into();
+        it.spec.subject.api_version = "kubevirt.io/v1".into();
         it
     };
     let migration = "VirtualMachineInstanceMigration";
@@ -346,7 +351,7 @@ fn on_a_narrow_terminal_states_stay() {
 
 #[test]
 fn each_of_300_operations_has_a_line() {
-    let operations: Vec<ListedOperation> = (0..300)
+    let operations: Vec<InFlightOperation> = (0..300)
         .map(|number| {
             let namespace = format!("ns-{:02}", number % 30);
             let it = on(&namespace, "VM", &format!("vm-{number:03}"), "Migrating");
@@ -373,7 +378,7 @@ fn each_of_300_operations_has_a_line() {
 
 /// Returns operations on a chain of objects: each object except the first is owned by the object
 /// before it.
-fn chain(length: usize) -> Vec<ListedOperation> {
+fn chain(length: usize) -> Vec<InFlightOperation> {
     (0..length)
         .map(|number| {
             let it = on("a", "VM", &format!("{number:05}"), "Migrating");
@@ -408,7 +413,7 @@ fn the_tree_can_be_printed_as_json() {
     let mut child = on("a", "VMI", "web", "Migrating")
         .owned_by("VM", "web")
         .state("Failing", Some(45));
-    child.message = "no room".to_owned();
+    child.status.message = "no room".into();
     let node = on("", "Node", "n", "Draining").of("kubernetes");
     let operations = vec![on("a", "VM", "web", "Migrating").item("1"), child, node];
     let ownership = Ownership::of(&operations, &[]);
@@ -460,7 +465,7 @@ fn siblings_are_in_the_requested_order() {
             .owned_by("VM", "b")
             .since(40),
     ];
-    SortBy::Column(OperationColumn::Age).sort(&mut operations);
+    SortBy::Column(OperationColumn::Age).sort(&mut operations, &Objects::default());
     let ownership = Ownership::of(&operations, &[]);
     same(
         &draw(&Forest::all(&ownership, &|_| true), now(), &piped()),

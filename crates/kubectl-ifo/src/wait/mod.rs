@@ -17,10 +17,10 @@ mod wait_state;
 
 use super::columns::{Table, terminal_width};
 use super::connect::needs_cluster;
-use super::listed_operation::ListedOperation;
 use super::output::{TextStyle, print, print_error_line, print_error_text};
 use super::plain_text::one_line;
 use super::problem::Problem;
+use super::work_groups::Row;
 use crate::clock;
 pub(super) use args::WaitArgs;
 use progress::{active_text, ignored_text, reason};
@@ -113,7 +113,8 @@ fn print_failure(end: &WaitVerdict, wait_state: &WaitState, once: bool) {
         _ => "",
     };
     print_error_line(&format!("{title}: {}{but}", reason(wait_state)));
-    let named: Vec<ListedOperation> = wait_state.active().take(MAX_NAMED).cloned().collect();
+    let named = wait_state.active().take(MAX_NAMED);
+    let named: Vec<Row> = named.map(Row::from).collect();
     if !named.is_empty() {
         let style = TextStyle {
             screen: terminal_width(),

@@ -2,8 +2,7 @@
 
 use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
 use crate::clock;
-use crate::columns;
-use crate::listed_operation::ListedOperation;
+use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::output::print_error_line;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -14,7 +13,7 @@ const PRINT_INTERVAL: Duration = Duration::from_secs(10);
 /// Describes the active operations in one line. For several operations, the line has their number
 /// and the oldest one. For one operation, it is `VirtualMachine/web in shop: Migrating 45% 3m`.
 pub(super) fn active_text(wait_state: &WaitState) -> String {
-    let oldest = wait_state.active().min_by_key(|it| it.started);
+    let oldest = wait_state.active().min_by_key(|it| it.started());
     let oldest = oldest.map(|it| format!("{}: {}", it.place_name(), about(it)));
     match (wait_state.active().count(), oldest) {
         (_, None) => format!("no operation in flight{}", ignored_text(wait_state)),
@@ -23,14 +22,14 @@ pub(super) fn active_text(wait_state: &WaitState) -> String {
     }
 }
 
-fn about(operation: &ListedOperation) -> String {
+fn about(operation: &InFlightOperation) -> String {
     let state = match operation.marked_state().as_str() {
-        // A custom resource without a status has no state.
-        "" | "Progressing" | "Active" => String::new(),
+        // A custom resource of the Go operator has the state `Active`.
+        "Progressing" | "Active" => String::new(),
         state => format!(" ({state})"),
     };
-    let (name, progress) = (&operation.operation, operation.percent(" "));
-    let age = columns::age(operation, clock::now());
+    let (name, progress) = (&operation.spec.operation, operation.percent(" "));
+    let age = operation.age(clock::now());
     format!("{name}{progress}{state} {age}")
 }
 
@@ -91,6 +90,7 @@ impl ProgressOutput {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_fixtures::{OperationFixture as _, on};
     use crate::wait::wait_state::WaitSettings;
 
     #[test]
@@ -105,13 +105,7 @@ mod tests {
         let line = |wait_state: &WaitState, why: Option<&str>| state_text(wait_state, why, now);
         let unknown = line(&wait_state, Some("no rules"));
         assert_eq!(unknown, "still unknown: no rules");
-        let operation = ListedOperation {
-            name: "a".to_owned(),
-            operation: "Migrating".to_owned(),
-            state: "Blocked".to_owned(),
-            active: true,
-            ..ListedOperation::default()
-        };
+        let operation = on("a", "VM", "b", "Migrating").state("Blocked", None);
         wait_state.listed(std::slice::from_ref(&operation), now);
         let waiting = line(&wait_state, None);
         assert!(waiting.starts_with("waiting: "), "{waiting}");

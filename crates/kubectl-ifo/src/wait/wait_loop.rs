@@ -14,9 +14,9 @@ use crate::clock;
 use crate::discovered_kinds::Kinds;
 use crate::filter::Filters;
 use crate::filter_check::{self, FilterWarning};
-use crate::listed_operation::ListedOperation;
+use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::operation_source::{
-    OperationChange, OperationFollower, OperationSource, Served, escape,
+    OperationChange, OperationFollower, OperationSource, Served, decode, escape,
 };
 use crate::problem::Problem;
 use crate::rule_sets::RuleSets;
@@ -162,13 +162,13 @@ impl<'a> OperationWait<'a> {
             let why = "you may not list operations in all namespaces; name one with -n";
             return Err(WaitVerdict::unknown(why));
         }
-        Ok(source.follow(Some(listed))?)
+        Ok(source.follow(listed)?)
     }
 
     /// Processes the end of an operation. If its end was not seen, its record has the result.
-    async fn ended(&mut self, server: &ApiClient, operation: ListedOperation) {
+    async fn ended(&mut self, server: &ApiClient, operation: InFlightOperation) {
         let mut ended = None;
-        if self.args.settings.goal == WaitGoal::Succeeded && operation.active {
+        if self.args.settings.goal == WaitGoal::Succeeded && operation.is_active() {
             ended = record_of(server, &operation).await;
         }
         let ended = ended.unwrap_or(operation);
@@ -317,11 +317,12 @@ fn record(unknown: &mut Unknown, why: String) -> Step {
 
 /// Reads the record of an operation, which contains its result. Returns None if there is no record,
 /// or if it cannot be read.
-async fn record_of(server: &ApiClient, operation: &ListedOperation) -> Option<ListedOperation> {
-    let namespace = operation.namespace.as_deref()?;
-    let (within, name) = (escape(namespace), escape(&operation.name));
+async fn record_of(server: &ApiClient, operation: &InFlightOperation) -> Option<InFlightOperation> {
+    let metadata = &operation.metadata;
+    let namespace = Some(&*metadata.namespace).filter(|it| !it.is_empty())?;
+    let (within, name) = (escape(namespace), escape(&metadata.name));
     let plural = record::PLURAL;
     let uri = format!("/apis/{LIVE_GROUP}/{VERSION}/namespaces/{within}/{plural}/{name}");
     let answer = server.answer(&uri, plural, Some(namespace)).await.ok()?;
-    ListedOperation::read(&answer.text, false).ok()
+    decode(&answer.text).ok()
 }

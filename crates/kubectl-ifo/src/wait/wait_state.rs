@@ -3,9 +3,10 @@
 //! I/O.
 
 use crate::clock;
-use crate::listed_operation::{ListedOperation, OperationKey};
+use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
 use crate::problem::Problem;
 use clap::ValueEnum;
+use ifo_api::live::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -55,7 +56,7 @@ pub(crate) struct WaitSettings {
 pub(crate) struct WaitState {
     pub(crate) settings: WaitSettings,
     /// The active operations. The flag is true if the operation was relevant at any time.
-    active: BTreeMap<OperationKey, (ListedOperation, bool)>,
+    active: BTreeMap<OperationKey, (InFlightOperation, bool)>,
     /// True if all operations are known. False before the first list, and while the watch is
     /// interrupted.
     is_complete: bool,
@@ -123,16 +124,19 @@ impl WaitState {
     }
 
     /// Returns true if the operation is active and not ignored.
-    pub(crate) fn is_relevant_and_active(&self, operation: &ListedOperation) -> bool {
-        let is_ignored = operation.is_held()
-            || self.settings.ignore_failing && operation.is_failing_or_failed()
-            || self.settings.ignore_blocked && operation.is_blocked();
-        operation.active && !is_ignored
+    pub(crate) fn is_relevant_and_active(&self, operation: &InFlightOperation) -> bool {
+        let is_ignored = match operation.status.state {
+            State::Held => true,
+            State::Failing | State::Failed => self.settings.ignore_failing,
+            State::Blocked => self.settings.ignore_blocked,
+            _ => false,
+        };
+        operation.is_active() && !is_ignored
     }
 
     /// Processes a new or changed operation.
-    pub(crate) fn applied(&mut self, operation: ListedOperation, now: Instant) {
-        if !operation.active {
+    pub(crate) fn applied(&mut self, operation: InFlightOperation, now: Instant) {
+        if !operation.is_active() {
             return self.ended_or_deleted(&operation, now);
         }
         let is_relevant = self.is_relevant_and_active(&operation);
@@ -147,22 +151,18 @@ impl WaitState {
     }
 
     /// Processes the end or the deletion of an operation.
-    pub(crate) fn ended_or_deleted(&mut self, operation: &ListedOperation, now: Instant) {
+    pub(crate) fn ended_or_deleted(&mut self, operation: &InFlightOperation, now: Instant) {
         if let Some((_, true)) = self.active.remove(&operation.key()) {
             self.last_busy = Some(now);
-            let ListedOperation {
-                operation: name,
-                message,
-                ..
-            } = operation;
-            let what = format!("{}: {name}", operation.place_name());
-            match (self.settings.goal, operation.state.as_str()) {
-                (WaitGoal::Succeeded, "Failed") => {
-                    self.end = Some(WaitVerdict::Failed(format!("{what}: {message}")));
+            let what = format!("{}: {}", operation.place_name(), operation.spec.operation);
+            match (self.settings.goal, operation.status.state) {
+                (WaitGoal::Succeeded, State::Failed) => {
+                    let failed = format!("{what}: {}", operation.status.message);
+                    self.end = Some(WaitVerdict::Failed(failed));
                 }
                 // Another operation has replaced this one.
-                (WaitGoal::Succeeded, "Superseded") => {}
-                (WaitGoal::Succeeded, state) if state != "Succeeded" => {
+                (WaitGoal::Succeeded, State::Superseded) => {}
+                (WaitGoal::Succeeded, state) if state != State::Succeeded => {
                     let why = format!("{what} has ended, but its result is unknown");
                     self.end.get_or_insert(WaitVerdict::Unknown(why));
                 }
@@ -173,8 +173,8 @@ impl WaitState {
     }
 
     /// Returns the active operations that are missing from a new list.
-    pub(crate) fn missing_from(&self, listed: &[ListedOperation]) -> Vec<ListedOperation> {
-        let listed: BTreeSet<OperationKey> = listed.iter().map(ListedOperation::key).collect();
+    pub(crate) fn missing_from(&self, listed: &[InFlightOperation]) -> Vec<InFlightOperation> {
+        let listed: BTreeSet<OperationKey> = listed.iter().map(OperationFacts::key).collect();
         let missing = self.active.iter().filter(|(key, _)| !listed.contains(*key));
         missing
             .map(|(_, (operation, _))| operation.clone())
@@ -183,7 +183,7 @@ impl WaitState {
 
     /// Processes a complete list. The caller has processed the end of the operations that are
     /// missing from the list.
-    pub(crate) fn listed(&mut self, operations: &[ListedOperation], now: Instant) {
+    pub(crate) fn listed(&mut self, operations: &[InFlightOperation], now: Instant) {
         for operation in operations {
             self.applied(operation.clone(), now);
         }
@@ -262,7 +262,7 @@ impl WaitState {
     }
 
     /// Returns the known active operations that are not ignored.
-    pub(crate) fn active(&self) -> impl Iterator<Item = &ListedOperation> {
+    pub(crate) fn active(&self) -> impl Iterator<Item = &InFlightOperation> {
         let all = self.active.values().map(|(operation, _)| operation);
         all.filter(|it| self.is_relevant_and_active(it))
     }

@@ -1,25 +1,22 @@
 use super::*;
-use crate::test_fixtures::{condition, now, on};
+use crate::test_fixtures::{OperationFixture as _, condition, now, on};
 use ifo_api::live::{Expected, ExpectedSource};
 use ifo_api::metadata::UnknownFields;
 
 /// Returns an operation of the piece of work `key`.
-fn part(key: &str, kind: &str, name: &str, operation: &str) -> ListedOperation {
-    ListedOperation {
-        work: Some(key.to_owned()),
-        ..on("shop", kind, name, operation)
-    }
+fn part(key: &str, kind: &str, name: &str, operation: &str) -> InFlightOperation {
+    on("shop", kind, name, operation).work(key)
 }
 
 /// Returns the members of a migration. The VirtualMachine owns the VirtualMachineInstance. The
 /// VirtualMachineInstanceMigration has two successive operations.
-fn migration() -> Vec<ListedOperation> {
+fn migration() -> Vec<InFlightOperation> {
     let mut instance = part("m", "VirtualMachineInstance", "web", "Migrating")
         .owned_by("VirtualMachine", "web")
         .state("Progressing", Some(45))
         .since(50);
-    instance.message = "copies memory".to_owned();
-    instance.nodes = vec!["a".to_owned(), "b".to_owned()];
+    instance.status.message = "copies memory".into();
+    instance.status.nodes = ["a", "b"].map(Text::from).into();
     vec![
         part("m", "VirtualMachineInstanceMigration", "x", "Pending")
             .state("Succeeded", None)
@@ -30,7 +27,7 @@ fn migration() -> Vec<ListedOperation> {
     ]
 }
 
-fn only_line(operations: &[ListedOperation]) -> ListedOperation {
+fn only_line(operations: &[InFlightOperation]) -> InFlightOperation {
     let pieces = pieces_of_work(operations);
     assert_eq!(pieces.len(), 1, "{pieces:?}");
     pieces[0].line.clone()
@@ -40,11 +37,15 @@ fn only_line(operations: &[ListedOperation]) -> ListedOperation {
 fn operations_with_one_key_are_one_line_with_the_subject_of_the_root() {
     let line = only_line(&migration());
     assert_eq!(line.subject_name(), "VirtualMachine/web");
-    assert_eq!(line.operation, "Migrating");
-    assert_eq!((line.progress, &*line.message), (Some(45), "copies memory"));
-    assert_eq!(line.age(now()), Some(60));
-    assert_eq!(line.nodes, ["a", "b"]);
-    assert!(line.active);
+    assert_eq!(line.spec.operation, "Migrating");
+    let status = &line.status;
+    assert_eq!(
+        (status.progress, &*status.message),
+        (Some(45), "copies memory")
+    );
+    assert_eq!(line.age_seconds(now()), 60);
+    assert_eq!(*status.nodes, ["a", "b"].map(Text::from));
+    assert!(line.is_active());
 }
 
 #[test]
@@ -83,23 +84,22 @@ fn operations_of_two_components_are_never_one_piece_of_work() {
 
 /// Returns an operation of the piece of work `key` that ended `ended` seconds ago, and started
 /// `started` seconds ago.
-fn past(key: &str, kind: &str, name: &str, started: i64, ended: i64) -> ListedOperation {
-    let mut it = part(key, kind, name, "Migrating")
+fn past(key: &str, kind: &str, name: &str, started: i64, ended: i64) -> InFlightOperation {
+    part(key, kind, name, "Migrating")
         .state("Ended", None)
-        .since(started);
-    it.completed = part(key, kind, name, "Migrating").since(ended).started;
-    it
+        .since(started)
+        .ended(ended)
 }
 
 /// Returns the names of the subjects of each piece, the root first.
-fn subjects(operations: &[ListedOperation]) -> Vec<Vec<String>> {
-    let references: Vec<&ListedOperation> = operations.iter().collect();
+fn subjects(operations: &[InFlightOperation]) -> Vec<Vec<String>> {
+    let references: Vec<&InFlightOperation> = operations.iter().collect();
     let grouped = group_by_work(&references).into_iter();
     grouped
         .map(|numbers| {
             let names = numbers
                 .iter()
-                .map(|it| operations[*it].subject.name.to_string());
+                .map(|it| operations[*it].spec.subject.name.to_string());
             names.collect()
         })
         .collect()
@@ -115,7 +115,7 @@ fn an_open_key_joins_the_run_that_was_in_flight_at_the_same_time() {
             part("migration/ab/1", "Migration", "other", "Running").since(30),
         ]
     };
-    let with = |machine: ListedOperation| {
+    let with = |machine: InFlightOperation| {
         let mut operations = runs();
         operations.push(machine);
         subjects(&operations)
@@ -136,7 +136,7 @@ fn an_open_key_joins_the_run_that_was_in_flight_at_the_same_time() {
     for (machine, run) in cases {
         let mut expected = ["first", "second", "third", "other"].map(alone);
         expected[run] = joined(["first", "second", "third"][run]);
-        if machine.started < runs()[run].started {
+        if machine.started() < runs()[run].started() {
             expected[run].reverse();
         }
         assert_eq!(with(machine.clone()), expected, "{machine:?}");
@@ -164,15 +164,15 @@ fn pieces_with_open_keys_have_the_order_of_their_first_operations() {
 #[test]
 fn a_piece_can_span_namespaces_and_rule_sets() {
     let mut other = part("m", "Pod", "b", "Moving");
-    other.subject.namespace = Some("elsewhere".into());
-    other.namespace = Some("elsewhere".into());
-    other.rule_set = "others".to_owned();
+    other.spec.subject.namespace = Some("elsewhere".into());
+    other.metadata.namespace = "elsewhere".into();
+    other.spec.rule_set = "others".into();
     only_line(&[part("m", "Pod", "a", "Moving"), other]);
 }
 
 #[test]
 fn the_root_owns_a_member_then_started_first_then_is_first_by_name() {
-    let root = |operations: &[ListedOperation]| only_line(operations).subject_name();
+    let root = |operations: &[InFlightOperation]| only_line(operations).subject_name();
     let a = part("m", "Pod", "a", "Moving").since(5);
     let b = part("m", "Pod", "b", "Moving").since(9);
     assert_eq!(root(&[a.clone(), b.clone()]), "Pod/b");
@@ -198,7 +198,7 @@ fn an_ownership_cycle_has_a_root() {
 #[test]
 fn the_worst_state_of_the_members_in_flight_decides() {
     let state = |states: &[&str]| {
-        let operations: Vec<ListedOperation> = states
+        let operations: Vec<InFlightOperation> = states
             .iter()
             .enumerate()
             .map(|(number, state)| {
@@ -206,7 +206,7 @@ fn the_worst_state_of_the_members_in_flight_decides() {
             })
             .collect();
         let line = only_line(&operations);
-        (line.state, line.active)
+        (line.status.state.name(), line.is_active())
     };
     for (states, expected, active) in [
         (&["Progressing", "Blocked", "Failing"][..], "Failing", true),
@@ -217,7 +217,7 @@ fn the_worst_state_of_the_members_in_flight_decides() {
         (&["Superseded", "Succeeded", "Ended"], "Succeeded", false),
         (&["Superseded", "Ended"], "Ended", false),
     ] {
-        assert_eq!(state(states), (expected.to_owned(), active), "{states:?}");
+        assert_eq!(state(states), (expected, active), "{states:?}");
     }
 }
 
@@ -225,58 +225,61 @@ fn the_worst_state_of_the_members_in_flight_decides() {
 fn the_success_of_a_phase_is_not_the_success_of_an_aborted_work() {
     let phase = |operation: &str, state: &str, started: i64, ended: i64| {
         let mut it = past("w", "Job", "a", started, ended).state(state, None);
-        it.operation = operation.to_owned();
+        it.spec.operation = operation.into();
         it
     };
     let approved = phase("WaitingForApproval", "Succeeded", 90, 60);
     for last in ["Ended", "Superseded", "Failed", "Succeeded"] {
         let line = only_line(&[approved.clone(), phase("Running", last, 60, 30)]);
-        assert_eq!(line.state, last);
+        assert_eq!(line.status.state.name(), last);
     }
     // The failure of an earlier phase remains the result of the whole work.
     let failed = phase("Copying", "Failed", 90, 60);
     let line = only_line(&[failed, phase("Cleaning", "Succeeded", 60, 30)]);
-    assert_eq!(line.state, "Failed");
+    assert_eq!(line.status.state.name(), "Failed");
     // If the last phase has no progress, the line has the progress of an earlier phase.
     let copied = phase("Copying", "Succeeded", 90, 60).state("Succeeded", Some(100));
     let line = only_line(&[copied, phase("Cleaning", "Succeeded", 60, 30)]);
-    assert_eq!((&*line.state, line.progress), ("Succeeded", Some(100)));
+    assert_eq!(
+        (line.status.state.name(), line.status.progress),
+        ("Succeeded", Some(100))
+    );
     // A phase whose end is unknown is not known to be an earlier one.
     let mut without_end = approved.clone();
-    without_end.completed = None;
+    without_end.status.completed = None;
     let line = only_line(&[without_end, phase("Running", "Ended", 60, 30)]);
-    assert_eq!(line.state, "Succeeded");
+    assert_eq!(line.status.state.name(), "Succeeded");
     // Another subject that shows no outcome does not change the result.
     let other = past("w", "Machine", "b", 90, 10);
     let line = only_line(&[approved.clone(), other]);
-    assert_eq!(line.state, "Succeeded");
+    assert_eq!(line.status.state.name(), "Succeeded");
     // An element of a list is not a phase of another element.
-    let element = |name: &str, mut it: ListedOperation| {
-        it.item = Some(name.to_owned());
+    let element = |name: &str, mut it: InFlightOperation| {
+        it.spec.item = Some(name.into());
         it
     };
     let line = only_line(&[
         element("disk-1", approved),
         element("disk-2", phase("Copying", "Ended", 60, 30)),
     ]);
-    assert_eq!(line.state, "Succeeded");
+    assert_eq!(line.status.state.name(), "Succeeded");
 }
 
 #[test]
 fn the_times_of_a_completed_piece_are_those_of_the_whole() {
-    let at = |text: &str| Some(text.parse().expect("the text is a valid time"));
+    let at = |text: &str| Time(text.parse().expect("the text is a valid time"));
     let mut first = part("m", "Pod", "a", "Moving").state("Superseded", None);
-    first.started = at("2026-01-01T00:00:00Z");
-    first.completed = at("2026-01-01T00:01:00Z");
-    first.duration_seconds = Some(60);
+    first.metadata.creation_timestamp = at("2026-01-01T00:00:00Z");
+    first.status.completed = Some(at("2026-01-01T00:01:00Z"));
+    first.status.duration_seconds = Some(60);
     let mut second = part("m", "Pod", "a", "Starting").state("Succeeded", None);
-    second.started = at("2026-01-01T00:01:00Z");
-    second.completed = at("2026-01-01T00:03:00Z");
-    second.duration_seconds = Some(120);
+    second.metadata.creation_timestamp = at("2026-01-01T00:01:00Z");
+    second.status.completed = Some(at("2026-01-01T00:03:00Z"));
+    second.status.duration_seconds = Some(120);
     let line = only_line(&[second, first]);
     assert_eq!(line.duration(), Some(180));
-    assert_eq!(line.completed, at("2026-01-01T00:03:00Z"));
-    assert_eq!(line.state, "Succeeded");
+    assert_eq!(line.status.completed, Some(at("2026-01-01T00:03:00Z")));
+    assert_eq!(line.status.state.name(), "Succeeded");
 }
 
 #[test]
@@ -289,17 +292,21 @@ fn markers_the_usual_duration_and_the_initiator_come_from_any_member() {
         source: ExpectedSource::Rule,
         unknown: UnknownFields::new(),
     };
-    operations[1].expected = Some(expected(10));
-    operations[2].expected = Some(expected(300));
-    operations[2].initiator = "ann".to_owned();
-    (operations[1].in_queue, operations[2].in_queue) = (Some(7), Some(9));
-    operations[2].conditions = vec![condition("Stalled", "True")];
+    operations[1].status.expected = Some(expected(10));
+    operations[2].status.expected = Some(expected(300));
+    operations[2].spec.initiator = Some("ann".into());
+    for (number, seconds) in [(1, 7), (2, 9)] {
+        let started = operations[number].started();
+        let queued = started - SignedDuration::from_secs(seconds);
+        operations[number].status.queued_at = Some(Time(queued));
+    }
+    operations[2].status.conditions = vec![condition("Stalled", "True")];
     let line = only_line(&operations);
     assert_eq!(line.marked_state(), "Progressing (stalled)");
     assert_eq!(line.usual_duration(), "limit 5m");
-    assert_eq!(line.initiator, "ann");
-    assert_eq!(line.in_queue, Some(9));
-    operations[3].expected = Some(expected(200));
+    assert_eq!(line.spec.initiator, Some("ann".into()));
+    assert_eq!(line.in_queue(), Some(9));
+    operations[3].status.expected = Some(expected(200));
     assert_eq!(only_line(&operations).usual_duration(), "limit 3m20s");
 }
 
@@ -308,16 +315,16 @@ fn expanded_rows_show_the_members_below_their_line() {
     let mut operations = migration();
     operations.push(on("shop", "Pod", "a", "Moving"));
     let rows = rows(&operations, true, |lines| {
-        lines.sort_by(crate::sort::by_subject);
+        lines.sort_by_key(|it| it.line.subject_name());
     });
     let shown: Vec<String> = rows
         .iter()
         .map(|it| {
             format!(
                 "{} {} {}",
-                it.is_member_row,
+                it.is_member,
                 it.subject_name(),
-                it.operation
+                it.operation.spec.operation
             )
         })
         .collect();

@@ -3,10 +3,11 @@
 use super::{FollowedNamespace, OperationChange, watch_with_relist};
 use crate::api_client::ApiClient;
 use crate::filter::Filters;
-use crate::listed_operation::ListedOperation;
+use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::operation_source::OperationSource;
 use crate::problem::Problem;
-use crate::snapshots;
+use crate::test_fixtures::OperationFixture as _;
+use crate::test_snapshots;
 use futures::StreamExt as _;
 use http::{Request, Response};
 use ifo_api::{LIVE_GROUP, VERSION, live};
@@ -82,7 +83,7 @@ async fn a_permission_error_is_not_retried() {
     let found = OperationSource::find(server, Filters::default(), false).await;
     let (source, listed) = found.expect("the answers are an empty list");
     let mut follower = source
-        .follow(Some(listed))
+        .follow(listed)
         .expect("all namespaces need only one watch");
     assert!(matches!(follower.next().await, Ok(OperationChange::Synced)));
     let refused = follower.next().await;
@@ -92,22 +93,18 @@ async fn a_permission_error_is_not_retried() {
     );
 }
 
-fn active(name: &str, version: &str) -> ListedOperation {
+fn active(name: &str, version: &str) -> InFlightOperation {
     let subject = format!("VirtualMachine/{name}");
     let more = json!({"metadata": {"resourceVersion": version}});
-    snapshots::operation("shop", &subject, "Migrating", 65, more)
+    test_snapshots::operation("shop", &subject, "Migrating", 65, more)
 }
 
-fn completed(name: &str, version: &str) -> ListedOperation {
-    ListedOperation {
-        active: false,
-        state: "Succeeded".to_owned(),
-        ..active(name, version)
-    }
+fn completed(name: &str, version: &str) -> InFlightOperation {
+    active(name, version).state("Succeeded", None)
 }
 
 /// Returns the state of a watch whose caller has already listed `operations`.
-fn listed(operations: &[ListedOperation]) -> FollowedNamespace {
+fn listed(operations: &[InFlightOperation]) -> FollowedNamespace {
     let known = operations.iter().map(|it| (it.key(), it.clone()));
     FollowedNamespace {
         known: known.collect(),
@@ -117,7 +114,7 @@ fn listed(operations: &[ListedOperation]) -> FollowedNamespace {
 }
 
 /// Sends a new list to the watch, and returns the resulting changes as text.
-fn relist(watch: &mut FollowedNamespace, operations: &[ListedOperation]) -> Vec<String> {
+fn relist(watch: &mut FollowedNamespace, operations: &[InFlightOperation]) -> Vec<String> {
     assert!(watch.take(Event::Init).is_empty());
     for operation in operations {
         let event = Event::InitApply(operation.clone());
@@ -128,13 +125,13 @@ fn relist(watch: &mut FollowedNamespace, operations: &[ListedOperation]) -> Vec<
 
 fn described(changes: Vec<OperationChange>) -> Vec<String> {
     let texts = changes.into_iter().map(|change| match change {
-        OperationChange::Applied(it) => format!("{} {}", it.subject.name, it.state),
+        OperationChange::Applied(it) => format!("{} {}", it.spec.subject.name, it.marked_state()),
         OperationChange::Deleted {
             operation,
             was_active: true,
-        } => format!("{} deleted while active", operation.subject.name),
+        } => format!("{} deleted while active", operation.spec.subject.name),
         OperationChange::Deleted { operation, .. } => {
-            format!("{} deleted after completion", operation.subject.name)
+            format!("{} deleted after completion", operation.spec.subject.name)
         }
         change => format!("{change:?}"),
     });

@@ -6,7 +6,8 @@
 //! completed operations).
 
 use super::*;
-use crate::listed_operation::ListedOperation;
+use crate::operation::{InFlightOperation, OperationFacts as _};
+use crate::operation_source::decode;
 use crate::work_groups;
 use ifo_api::Key;
 use ifo_engine::ClockReading;
@@ -19,8 +20,8 @@ use std::path::Path;
 /// The operations that a client of the server would see.
 #[derive(Default)]
 struct ServedOperations {
-    in_flight: BTreeMap<Key, ListedOperation>,
-    records: Vec<ListedOperation>,
+    in_flight: BTreeMap<Key, InFlightOperation>,
+    records: Vec<InFlightOperation>,
 }
 
 impl ReplayObserver for ServedOperations {
@@ -39,26 +40,26 @@ impl ReplayObserver for ServedOperations {
         let mut json = Vec::new();
         object.append_json(1, &mut json);
         let json = String::from_utf8(json).expect("JSON is UTF-8");
-        let operation = ListedOperation::read(&json, false).expect("the JSON is an operation");
+        let operation = decode(&json).expect("the JSON is an operation");
         if object.record().is_some() {
             self.records.push(operation);
-        } else if operation.active {
+        } else if operation.is_active() {
             self.in_flight.insert(key, operation);
         }
     }
 }
 
 /// Returns true if the operation is part of a live migration.
-fn is_of_migration(operation: &ListedOperation) -> bool {
-    *operation.subject.kind == *"VirtualMachineInstanceMigration"
-        || ["Migrating", "LiveMigrating"].contains(&operation.operation.as_str())
+fn is_of_migration(operation: &InFlightOperation) -> bool {
+    *operation.spec.subject.kind == *"VirtualMachineInstanceMigration"
+        || ["Migrating", "LiveMigrating"].contains(&&*operation.spec.operation)
 }
 
 /// Groups the operations of migrations by piece of work ([`work_groups`]). Returns the
 /// subjects of each piece: the objects that its operations are about. Other operations are left
 /// out.
-fn pieces(operations: &[ListedOperation]) -> Vec<BTreeSet<String>> {
-    let operations: Vec<&ListedOperation> =
+fn pieces(operations: &[InFlightOperation]) -> Vec<BTreeSet<String>> {
+    let operations: Vec<&InFlightOperation> =
         operations.iter().filter(|it| is_of_migration(it)).collect();
     let grouped = work_groups::group_by_work(&operations).into_iter();
     let subjects = |numbers: Vec<usize>| {
@@ -116,7 +117,8 @@ fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
                 replay.deleted(object, last_applied.get(uid).is_some_and(|it| *it > index));
             }
         }
-        let in_flight: Vec<ListedOperation> = replay.observer.in_flight.values().cloned().collect();
+        let in_flight: Vec<InFlightOperation> =
+            replay.observer.in_flight.values().cloned().collect();
         let pieces = pieces(&in_flight);
         assert!(pieces.len() <= 1, "at {}: {pieces:?}", event.t);
         let machine = pieces.iter().find(|it| it.contains("VirtualMachine/mig"));

@@ -5,15 +5,17 @@
 //! [`TimeScale`] converts them to clock times.
 
 use super::recorded_time::TimeScale;
-use crate::listed_operation::{JsonField, ListedOperation, OperationJson, subject_path};
-use crate::rules::test_command::name_with_item;
+use crate::operation::{InFlightOperation, OperationFacts as _, subject_path};
+use crate::rules::test_command::{PlainSubject, name_with_item};
 use ifo_api::Key;
+use ifo_api::live::State;
 use ifo_engine::ClockReading;
 use ifo_engine::detect::Evaluation;
 use ifo_engine::replay::ReplayObserver;
 use ifo_engine::track::Write;
 use serde::{Serialize, Serializer};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Largest number of failures that are reported. Further failures are left out.
 const MAX_FAILURES: usize = 100;
@@ -41,34 +43,46 @@ struct ReplayedState {
     /// Time in seconds of the stream.
     t: f64,
     #[serde(flatten, serialize_with = "serialize_state")]
-    operation: ListedOperation,
+    operation: Arc<InFlightOperation>,
 }
 
 fn serialize_state<S: Serializer>(
-    operation: &ListedOperation,
+    operation: &InFlightOperation,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    const FIELDS: &[JsonField] = &[
-        JsonField::State,
-        JsonField::Reason,
-        JsonField::Message,
-        JsonField::Progress,
-        JsonField::Overdue,
-        JsonField::Stalled,
-    ];
-    let fields = operation.json_with_empty_fields(FIELDS);
-    fields.serialize(serializer)
+    #[derive(Serialize)]
+    struct StateData<'a> {
+        state: State,
+        reason: &'a str,
+        message: &'a str,
+        progress: Option<u8>,
+        overdue: bool,
+        stalled: bool,
+    }
+    let status = &operation.status;
+    let data = StateData {
+        state: status.state,
+        reason: &status.reason,
+        message: &status.message,
+        progress: status.progress,
+        overdue: operation.is_overdue(),
+        stalled: operation.is_stalled(),
+    };
+    data.serialize(serializer)
 }
 
 /// The JSON and YAML form of a history.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct OperationHistoryData<'a> {
-    #[serde(flatten)]
-    identity: OperationJson<'a>,
+    subject: PlainSubject<'a>,
+    operation: &'a str,
+    item: Option<&'a str>,
+    rule_set: &'a str,
     started: f64,
     completed: Option<f64>,
-    #[serde(flatten)]
-    end: OperationJson<'a>,
+    state: State,
+    reason: &'a str,
     /// The messages of the operation, in order.
     messages: Vec<&'a str>,
     /// Number of visible changes, including the appearance and the end.
@@ -78,19 +92,16 @@ struct OperationHistoryData<'a> {
 
 impl Serialize for OperationHistory {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const IDENTITY: &[JsonField] = &[
-            JsonField::Subject,
-            JsonField::Operation,
-            JsonField::Item,
-            JsonField::RuleSet,
-        ];
-        const END: &[JsonField] = &[JsonField::State, JsonField::Reason];
-        let last = self.last();
+        let InFlightOperation { spec, status, .. } = self.last();
         let data = OperationHistoryData {
-            identity: last.json_with_empty_fields(IDENTITY),
+            subject: PlainSubject::of(&spec.subject),
+            operation: &spec.operation,
+            item: spec.item.as_deref(),
+            rule_set: &spec.rule_set,
             started: self.started,
             completed: self.completed,
-            end: last.json_with_empty_fields(END),
+            state: status.state,
+            reason: &status.reason,
             messages: self.messages(),
             changes: self.states.len(),
             timeline: &self.states,
@@ -102,10 +113,10 @@ impl Serialize for OperationHistory {
 impl OperationHistory {
     /// Adds a state that the server would show from `t` on. With `hindsight`, the completed state
     /// gets the time from which on the operation was not detected.
-    fn show(&mut self, operation: ListedOperation, mut t: f64, hindsight: bool) {
-        if operation.active {
+    fn show(&mut self, operation: Arc<InFlightOperation>, mut t: f64, hindsight: bool) {
+        if operation.is_active() {
             let since = self.settling_since.unwrap_or(t);
-            self.settling_since = operation.is_settling().then_some(since);
+            self.settling_since = (operation.status.state == State::Settling).then_some(since);
         } else {
             t = self.settling_since.filter(|_| hindsight).unwrap_or(t);
             self.completed = Some(t);
@@ -114,7 +125,7 @@ impl OperationHistory {
     }
 
     /// Returns the last state of the operation.
-    fn last(&self) -> &ListedOperation {
+    fn last(&self) -> &InFlightOperation {
         let last = self.states.last().expect("a history has a state");
         &last.operation
     }
@@ -122,8 +133,8 @@ impl OperationHistory {
     /// Returns the messages of the operation while it was active, without repetitions.
     fn messages(&self) -> Vec<&str> {
         let operations = self.states.iter().map(|it| &it.operation);
-        let active = operations.filter(|it| it.active && !it.message.is_empty());
-        let mut messages: Vec<&str> = active.map(|it| it.message.as_str()).collect();
+        let active = operations.filter(|it| it.is_active() && !it.status.message.is_empty());
+        let mut messages: Vec<&str> = active.map(|it| &*it.status.message).collect();
         messages.dedup();
         messages
     }
@@ -134,10 +145,10 @@ impl OperationHistory {
         [
             seconds(self.started),
             self.completed.map_or_else(|| "-".to_owned(), seconds),
-            subject_path(&last.subject),
-            name_with_item(last),
+            subject_path(&last.spec.subject),
+            name_with_item(&last.spec.operation, last.spec.item.as_deref()),
             last.marked_state(),
-            last.reason.clone(),
+            last.status.reason.to_string(),
             self.states.len().to_string(),
             self.messages().join("; "),
         ]
@@ -198,12 +209,12 @@ impl Recorder {
     /// the object has only whole seconds. So the time `t` is more exact, if it is in this second. If
     /// the operation appears in the following second, the result is the end of the second of the
     /// start.
-    fn started(&self, operation: &ListedOperation, t: f64) -> f64 {
+    fn started(&self, operation: &InFlightOperation, t: f64) -> f64 {
         let second_of_t = self.scale.at(t).wall.as_second();
-        let created = operation.started;
-        let Some(created) = created.filter(|it| it.as_second() < second_of_t) else {
+        let created = operation.started();
+        if created.as_second() >= second_of_t {
             return t;
-        };
+        }
         let second_start = self.scale.seconds_at_wall(created);
         let second_end = second_start + 1.0;
         if t < second_end + 1.0 {
@@ -236,9 +247,7 @@ impl ReplayObserver for Recorder {
                 return;
             }
         };
-        let json = object.operation().map(serde_json::to_string);
-        let json = json.and_then(Result::ok).unwrap_or_default();
-        let Ok(operation) = ListedOperation::read(&json, false) else {
+        let Some(operation) = object.operation().cloned() else {
             return;
         };
         let t = self.scale.seconds_at_steady(at.steady);

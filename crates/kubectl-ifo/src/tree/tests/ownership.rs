@@ -237,7 +237,7 @@ kubevirt
 fn owners_are_matched_by_uid_and_not_by_name() {
     let mut before = on("a", "VM", "web", "Migrating");
     let instance = on("a", "VMI", "web", "Migrating").owned_by("VM", "web");
-    before.subject.uid = Some("another".into());
+    before.spec.subject.uid = Some("another".into());
     same(
         &drawn(vec![before.clone(), instance.clone()], &piped()),
         "\
@@ -248,7 +248,7 @@ kubevirt
 ",
     );
     // Without a UID the name decides.
-    before.subject.uid = None;
+    before.spec.subject.uid = None;
     same(
         &drawn(vec![before, instance], &piped()),
         "\

@@ -1,4 +1,6 @@
 use super::*;
+use crate::test_fixtures::{OperationFixture as _, on};
+use ifo_api::live::Phase;
 
 const QUIET: Duration = Duration::from_secs(30);
 
@@ -11,13 +13,8 @@ fn wait_state(goal: WaitGoal, quiet_period: Duration) -> WaitState {
     })
 }
 
-fn operation(name: &str, state: &str) -> ListedOperation {
-    ListedOperation {
-        name: name.to_owned(),
-        active: !matches!(state, "Succeeded" | "Failed"),
-        state: state.to_owned(),
-        ..ListedOperation::default()
-    }
+fn operation(name: &str, state: &str) -> InFlightOperation {
+    on("a", "VM", name, "Up").state(state, None)
 }
 
 #[test]
@@ -149,7 +146,7 @@ fn succeeded_depends_on_the_results_of_the_operations() {
             let name = number.to_string();
             wait_state.applied(operation(&name, "Progressing"), now);
             let mut ended = operation(&name, state);
-            ended.active = false;
+            ended.status.phase = Phase::Completed;
             wait_state.applied(ended, now);
         }
         wait_state.verdict(now)

@@ -1,6 +1,7 @@
 //! Compares the output of commands with snapshot files, and builds the operations for such tests.
 
-use super::listed_operation::ListedOperation;
+use super::operation::InFlightOperation;
+use super::operation_source::{Objects, decode};
 use ifo_client::short_names::{NamedResource, ShortNames};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -35,15 +36,27 @@ pub(super) fn short_names() -> Arc<ShortNames> {
     Arc::new(ShortNames::new(&named))
 }
 
-/// Creates an operation on `subject` (`Kind/name`) that began `seconds` ago. `namespace` is empty
-/// for a cluster-scoped subject. `more` is merged into the JSON of the operation.
+/// Creates an operation as [`object`] does.
 pub(super) fn operation(
     namespace: &str,
     subject: &str,
     name: &str,
     seconds: i64,
     more: Value,
-) -> ListedOperation {
+) -> InFlightOperation {
+    let object = object(namespace, subject, name, seconds, more);
+    decode(&object.to_string()).expect("the JSON must be an operation")
+}
+
+/// Creates the JSON of an operation on `subject` (`Kind/name`) that began `seconds` ago. `namespace` is empty
+/// for a cluster-scoped subject. `more` is merged into the JSON of the operation.
+pub(super) fn object(
+    namespace: &str,
+    subject: &str,
+    name: &str,
+    seconds: i64,
+    more: Value,
+) -> Value {
     let (kind, subject_name) = subject
         .split_once('/')
         .expect("the subject must be Kind/name");
@@ -70,7 +83,7 @@ pub(super) fn operation(
         object["spec"]["subject"]["namespace"] = json!(namespace);
     }
     merge(&mut object, more);
-    ListedOperation::read(&object.to_string(), true).expect("the JSON must be an operation")
+    object
 }
 
 fn merge(into: &mut Value, more: Value) {
@@ -85,9 +98,22 @@ fn merge(into: &mut Value, more: Value) {
 }
 
 /// Returns operations in different states, on different objects.
-pub(super) fn mixed() -> Vec<ListedOperation> {
+pub(super) fn mixed() -> Vec<InFlightOperation> {
+    mixed_with_objects().0
+}
+
+/// Returns the same operations with their JSON.
+pub(super) fn mixed_with_objects() -> (Vec<InFlightOperation>, Objects) {
+    let objects = Objects::new(true);
+    let decoded = mixed_json().into_iter();
+    let decoded = decoded.map(|it| objects.decode(&it.to_string()));
+    let decoded: Result<_, _> = decoded.collect();
+    (decoded.expect("the JSON must be an operation"), objects)
+}
+
+fn mixed_json() -> Vec<Value> {
     vec![
-        operation(
+        object(
             "",
             "ClusterVersion/version",
             "Updating",
@@ -97,7 +123,7 @@ pub(super) fn mixed() -> Vec<ListedOperation> {
                 "status": {"progress": 15, "message": "Working towards 4.20.7: 147 of 929 done"},
             }),
         ),
-        operation(
+        object(
             "shop",
             "VirtualMachine/frontend",
             "Migrating",
@@ -105,14 +131,14 @@ pub(super) fn mixed() -> Vec<ListedOperation> {
             json!({"spec": {"initiator": "ann"},
                    "status": {"progress": 45, "state": "Blocked", "message": "waits for\na node"}}),
         ),
-        operation(
+        object(
             "shop",
             "DataVolume/データ",
             "Importing",
             600,
             json!({"spec": {"item": "disk-0"}, "status": {"state": "Failing", "message": "日本語のメッセージ"}}),
         ),
-        operation(
+        object(
             "shop",
             "VirtualMachine/backend",
             "Stopping",
