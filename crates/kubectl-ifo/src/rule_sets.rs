@@ -97,6 +97,24 @@ impl RuleSets {
         rules.map(|it| it.operation.as_str())
     }
 
+    /// Writes the components and operations of the filters as the rule sets do. Users can type them in
+    /// upper or lower case, but the server compares them with case.
+    pub(super) fn spell(&self, filters: &mut Filters) {
+        let components: Vec<&str> = self.components().collect();
+        let operations: Vec<&str> = self.operations().collect();
+        for (typed, known) in [
+            (&mut filters.component, components),
+            (&mut filters.operation, operations),
+        ] {
+            for name in typed {
+                let mut known = known.iter();
+                if let Some(known) = known.find(|it| it.eq_ignore_ascii_case(name)) {
+                    *name = (*known).to_owned();
+                }
+            }
+        }
+    }
+
     /// Returns the plural names of the targets that the cluster serves.
     pub(super) fn resources(&self) -> impl Iterator<Item = &str> {
         let there = self.items.iter().filter(|it| !it.is_without_target());
@@ -166,9 +184,10 @@ impl ListedRuleSet {
             |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
         let mut kinds = filters.kind.iter();
         let mut operations = spec.rules.iter().map(|it| &it.operation);
+        let is_wanted = |name: &String| is_empty_or_contains(&filters.operation, name);
         is_empty_or_contains(&filters.component, &spec.component)
             && (filters.kind.is_empty() || kinds.any(|it| it.matches_resource(&spec.target)))
-            && (filters.operation.is_empty() || operations.any(|it| filters.operation.contains(it)))
+            && (filters.operation.is_empty() || operations.any(is_wanted))
             && (filters.node.is_empty() || spec.nodes.is_some())
             && filters.namespace.as_ref().is_none_or(namespace)
     }
@@ -224,6 +243,24 @@ impl ListedRuleSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_server_gets_names_as_the_rule_sets_have_them() {
+        let rule_set =
+            serde_json::json!({"spec": {"component": "olm", "rules": [{"operation": "Up"}]}});
+        let rule_sets: RuleSets =
+            serde_json::from_value(serde_json::json!({"items": [rule_set]})).unwrap();
+        let mut filters = Filters {
+            component: vec!["OLM".to_owned()],
+            operation: vec!["up".to_owned(), "other".to_owned()],
+            ..Filters::default()
+        };
+        rule_sets.spell(&mut filters);
+        assert_eq!(
+            filters.label_selector(),
+            "ifo.kubevirt.io/component in (olm),ifo.kubevirt.io/operation in (Up,other)"
+        );
+    }
 
     #[test]
     fn selector_keys_are_distinguished_from_values() {

@@ -8,6 +8,7 @@
 
 use super::MissingPart;
 use crate::api_client::ApiClient;
+use crate::operation::InFlightOperation;
 use crate::operation_source::escape;
 use crate::problem::Problem;
 use futures::StreamExt as _;
@@ -22,6 +23,10 @@ const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 /// The kind that controls the Pod of a virtual machine of KubeVirt.
 const MACHINE: &str = "VirtualMachineInstance";
+
+/// Label of the target Pod of a migration, also after the migration. Its value is the UID of the
+/// migration, which is the `instance` of the operation on the virtual machine.
+const MIGRATION_LABEL: &str = "kubevirt.io/migrationJobUID";
 
 /// Part of the message with which KubeVirt refuses an eviction because it moves the virtual machine
 /// to another node. With the eviction strategy `External`, another controller moves it.
@@ -48,6 +53,8 @@ const CONCURRENCY: usize = 16;
 pub(super) enum DrainEffect {
     /// The virtual machine in the Pod moves to another node.
     Migrated,
+    /// The Pod is the target of a running migration, and the migration fails.
+    MigrationFails,
     /// The virtual machine in the Pod is shut down.
     ShutDown,
     /// The Pod is evicted, and its controller creates another one.
@@ -81,6 +88,9 @@ impl AffectedPod {
         let controller = self.controller.as_deref().unwrap_or("no controller");
         match self.effect {
             DrainEffect::Migrated => format!("{controller} is moved to another node"),
+            DrainEffect::MigrationFails => {
+                format!("the migration of {controller} to this node fails")
+            }
             DrainEffect::ShutDown => format!("{controller} is shut down"),
             DrainEffect::Evicted => format!("evicted and created again by {controller}"),
             DrainEffect::Deleted => format!("deleted and not created again, {controller}"),
@@ -95,11 +105,12 @@ impl AffectedPod {
 
 /// Reads the Pods of `node` in `namespace`, or in all namespaces if `namespace` is None, and requests
 /// their evictions. Returns the Pods that a drain evicts or tries to evict. If a part cannot be read,
-/// adds the part to `missing`. If a problem affects all parts, returns the problem as an error.
+/// adds the part to `missing`. `operations` are the operations on the node. If a problem affects all parts, returns the problem as an error.
 pub(super) async fn affected_pods(
     server: &ApiClient,
     node: &str,
     namespace: Option<&str>,
+    operations: &[InFlightOperation],
     missing: &mut Vec<MissingPart>,
 ) -> Result<Vec<AffectedPod>, Problem> {
     let pods = match evicted_pods(server, node, namespace).await {
@@ -110,7 +121,7 @@ pub(super) async fn affected_pods(
         }
     };
     let answers = futures::stream::iter(pods).map(async |pod| {
-        let answer = request_eviction(server, &pod).await;
+        let answer = request_eviction(server, &pod, operations).await;
         (pod, answer)
     });
     let answers: Vec<_> = answers.buffered(CONCURRENCY).collect().await;
@@ -180,6 +191,7 @@ fn is_evicted(pod: &Pod) -> bool {
 async fn request_eviction(
     server: &ApiClient,
     pod: &Pod,
+    operations: &[InFlightOperation],
 ) -> Result<Option<(DrainEffect, Option<String>)>, Problem> {
     let (namespace, name) = identity(pod);
     let uri = format!(
@@ -193,6 +205,9 @@ async fn request_eviction(
     });
     let Err(error) = server.create(&uri, &eviction).await? else {
         let effect = match controller(pod) {
+            Some(it) if it.kind == MACHINE && is_target(pod, operations) => {
+                DrainEffect::MigrationFails
+            }
             Some(it) if it.kind == MACHINE => DrainEffect::ShutDown,
             Some(_) => DrainEffect::Evicted,
             None => DrainEffect::Deleted,
@@ -211,6 +226,15 @@ async fn request_eviction(
         }
     }
     Err(server.problem(&error, "create", "pods/eviction", None))
+}
+
+/// Returns true if the Pod is the target of a migration in flight. KubeVirt does not refuse its
+/// eviction, because the virtual machine still runs on another node.
+fn is_target(pod: &Pod, operations: &[InFlightOperation]) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    let migration = labels.and_then(|it| it.get(MIGRATION_LABEL));
+    let mut instances = operations.iter().map(|it| &it.status.instance);
+    migration.is_some_and(|uid| instances.any(|it| it.as_deref() == Some(uid)))
 }
 
 /// Returns the message of a refusal that a drain would get, too. None if the answer only says that

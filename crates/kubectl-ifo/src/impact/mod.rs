@@ -147,7 +147,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             reason: format!("only namespace {namespace} was read"),
         });
     }
-    let pods = affected_pods(&server, &args.node, namespace, &mut missing).await?;
+    let pods = affected_pods(&server, &args.node, namespace, &operations, &mut missing).await?;
     let verdict = DrainVerdict::of(&args.node, &operations, &pods, &missing);
     if args.format == Format::Table {
         let rows = work_groups::rows(&operations, args.work.expand, |pieces| {

@@ -31,7 +31,8 @@ pub(super) struct DrainVerdict {
 impl DrainVerdict {
     /// Decides whether a drain of the node is safe:
     ///
-    /// - `False` if an operation on the node is not `Progressing`, or if an eviction is refused.
+    /// - `False` if an operation on the node is not `Progressing`, if an eviction is refused, or if a
+    ///   running migration would fail.
     /// - Otherwise `Unknown` if a part of the answer is missing. A part is also missing if only one
     ///   namespace was read.
     /// - Otherwise `True`.
@@ -53,17 +54,26 @@ impl DrainVerdict {
                 )
             })
             .collect();
-        let staying = pods.iter().filter(|it| it.effect == DrainEffect::Stays);
-        let staying: Vec<String> = staying
-            .map(|it| format!("{} in {}", it.name, it.namespace))
-            .collect();
+        let with_effect = |effect| {
+            let pods = pods.iter().filter(move |it| it.effect == effect);
+            pods.map(|it| format!("{} in {}", it.name, it.namespace))
+                .collect::<Vec<String>>()
+        };
         let named = |all: &[String]| first_names(all.iter().map(String::as_str), MAX_NAMED);
         let mut reasons = Vec::new();
         if !against.is_empty() {
             reasons.push(format!("Operations do not progress: {}", named(&against)));
         }
-        if !staying.is_empty() {
-            reasons.push(format!("Pods block a drain: {}", named(&staying)));
+        for (title, pods) in [
+            ("Pods block a drain", with_effect(DrainEffect::Stays)),
+            (
+                "Pods are targets of running migrations, which would fail",
+                with_effect(DrainEffect::MigrationFails),
+            ),
+        ] {
+            if !pods.is_empty() {
+                reasons.push(format!("{title}: {}", named(&pods)));
+            }
         }
         let safe = match (reasons.is_empty(), missing) {
             (false, _) => IsSafe::False,

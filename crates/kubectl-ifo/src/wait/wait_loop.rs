@@ -81,7 +81,11 @@ impl<'a> OperationWait<'a> {
         let mut server = self.args.connect.open().await?;
         server.ignored_rule_sets.clone_from(&self.args.ignored);
         self.filters.resolve(&Kinds::new(server.clone())).await;
-        server.relevant_operations = self.filters.label_selector();
+        // If the rule sets cannot be read, the statement of the server must be about all operations.
+        if let Ok(rule_sets) = RuleSets::read(&server).await {
+            rule_sets.spell(&mut self.filters);
+            server.relevant_operations = self.filters.label_selector();
+        }
         loop {
             match self.attempt(&server).await {
                 Err(WaitVerdict::Error(problem)) if self.is_temporary(&problem) => {

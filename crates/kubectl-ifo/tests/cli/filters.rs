@@ -226,6 +226,15 @@ fn values_of_listed_operations_are_accepted_as_filters() {
     other.exits(0);
 }
 
+#[test]
+fn wait_accepts_components_and_operations_in_any_case() {
+    let (_runtime, address) = serve_cluster(Vec::new());
+    for flags in [["-c", "KubeVirt"], ["-o", "migrating"]] {
+        let output = run(address, "wait", &flags);
+        assert_eq!((output.code, &*output.stderr), (0, ""), "{flags:?}");
+    }
+}
+
 /// Starts a server whose user has two rights: to list operations in the namespace `shop`, and to
 /// read discovery.
 fn serve_tenant(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {

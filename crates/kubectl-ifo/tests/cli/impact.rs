@@ -272,6 +272,40 @@ fn a_drain_is_safe_if_all_operations_on_the_node_progress() {
 }
 
 #[test]
+fn the_target_pod_of_a_running_migration_is_a_reason_against_a_drain() {
+    let mut migrating = on_node(
+        "VirtualMachineInstance",
+        "web",
+        "LiveMigrating",
+        "Progressing",
+    );
+    migrating["status"]["instance"] = json!("m-1");
+    for (uid, code) in [("m-1", 1), ("m-0", 0)] {
+        let operations = vec![migrating.clone()];
+        let (_runtime, address) = serve(move |request| match request.uri().path() {
+            PODS => {
+                let mut target = pod("virt-launcher-web-2", "VirtualMachineInstance/web");
+                target["metadata"]["labels"] = json!({"kubevirt.io/migrationJobUID": uid});
+                json_response(&json!({"items": [target]}))
+            }
+            path if path.ends_with("/eviction") => json_response(&json!({})),
+            _ => answer(&operations, request),
+        });
+        let output = execute(plugin(address).args(["impact", "worker-3"]));
+        assert_eq!(
+            (output.code, &*output.stderr),
+            (code, ""),
+            "{}",
+            output.stdout
+        );
+        if code == 1 {
+            output.prints("would fail: virt-launcher-web-2 in shop");
+            output.prints("the migration of VirtualMachineInstance/web to this node fails");
+        }
+    }
+}
+
+#[test]
 fn the_objects_of_one_namespace_cannot_show_that_a_drain_is_safe() {
     let output = impact_with(&[], &["-n", "shop"]);
     assert_eq!(output.code, 3, "{}", output.stdout);
