@@ -9,7 +9,7 @@ use ifo_api::completeness::{Incomplete, Named};
 use serde::Serialize;
 
 /// The completeness of a list of operations, as the headers of the answer state it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum ListCompleteness {
     /// No operation is missing.
     Complete,
@@ -17,6 +17,7 @@ pub(super) enum ListCompleteness {
     Incomplete(Incomplete),
     /// The headers do not state whether the list is complete. The answer comes from an older
     /// release of `ifo-apiserver`, or is not a list of operations from `ifo-apiserver`.
+    #[default]
     NotStated,
 }
 

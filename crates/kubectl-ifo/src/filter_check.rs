@@ -36,6 +36,7 @@ use super::problem::Problem;
 use super::rule_sets::RuleSets;
 use super::suggestion::nearest;
 use clap::ValueEnum as _;
+use ifo_api::Text;
 
 /// A warning about a filter value.
 #[derive(Debug, PartialEq, Eq)]
@@ -205,24 +206,20 @@ impl<'a> FilterCheck<'a> {
     async fn unknown(&self, value: FilterValue<'_>) -> Problem {
         let server = &self.source.server;
         let rule_sets = self.rule_sets.iter();
-        let own = |name: fn(&InFlightOperation) -> String| {
+        let own = |name: fn(&InFlightOperation) -> &Text| {
             let operations = self.operations.iter().flatten();
-            operations.map(name)
+            operations.map(name).map(Text::to_string)
         };
-        let (typed, what, see, names): (&str, String, &str, Vec<String>) = match value {
+        let mut see = "operationrulesets.ifo.kubevirt.io".to_owned();
+        let (typed, what, names): (&str, String, Vec<String>) = match value {
             FilterValue::Component(name) => {
-                let what =
-                    format!("{value}: no OperationRuleSet and no operation has this component");
+                let what = "no OperationRuleSet and no operation has this component";
                 let names = rule_sets.flat_map(RuleSets::components).map(str::to_owned);
-                let names = names.chain(own(|it| it.spec.component.to_string()));
-                (
-                    name,
-                    what,
-                    "operationrulesets.ifo.kubevirt.io",
-                    names.collect(),
-                )
+                let names = names.chain(own(|it| &it.spec.component));
+                (name, format!("{value}: {what}"), names.collect())
             }
             FilterValue::Operation(name) => {
+                see += " -o yaml";
                 let what = if self.filters.accepts_format {
                     format!("-o {name}: there is no operation and no output format of this name")
                 } else {
@@ -233,31 +230,27 @@ impl<'a> FilterCheck<'a> {
                 let formats = formats.filter_map(ListFormat::to_possible_value);
                 let formats = formats.map(|it| it.get_name().to_owned());
                 let names = rule_sets.flat_map(RuleSets::operations).map(str::to_owned);
-                let names = names
-                    .chain(own(|it| it.spec.operation.to_string()))
-                    .chain(formats);
-                (
-                    name,
-                    what,
-                    "operationrulesets.ifo.kubevirt.io -o yaml",
-                    names.collect(),
-                )
+                let names = names.chain(own(|it| &it.spec.operation)).chain(formats);
+                (name, what, names.collect())
             }
             FilterValue::Kind(kind) => {
+                see.clear();
                 let what = format!("the cluster has no resource {:?}", kind.to_string());
                 let names = rule_sets.flat_map(RuleSets::resources);
                 let names = names.chain(kind.nearest()).map(str::to_owned);
-                let names = names.chain(own(|it| it.spec.subject.kind.to_string()));
-                (kind.name(), what, "", names.collect())
+                let names = names.chain(own(|it| &it.spec.subject.kind));
+                (kind.name(), what, names.collect())
             }
             FilterValue::Node(name) => {
+                "nodes".clone_into(&mut see);
                 let names = names(server, "/api/v1/nodes", "nodes").await;
                 let what = format!("there is no node {name:?}");
-                (name, what, "nodes", names.unwrap_or_default())
+                (name, what, names.unwrap_or_default())
             }
             FilterValue::Namespace(name) => {
+                "namespaces".clone_into(&mut see);
                 let what = format!("there is no namespace {name:?}");
-                (name, what, "namespaces", namespaces(server).await)
+                (name, what, namespaces(server).await)
             }
         };
         let hint = match nearest(typed, names.iter().map(String::as_str)) {

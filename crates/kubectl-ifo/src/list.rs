@@ -103,15 +103,19 @@ impl CommonArgs {
         }
         Ok((
             filters,
-            self.output.format.or(from_filters).unwrap_or_default(),
+            self.output
+                .format
+                .format
+                .or(from_filters)
+                .unwrap_or_default(),
         ))
     }
 }
 
-/// The flags that determine the form of the output.
-#[derive(Debug, Clone, clap::Args)]
+/// The flag for the output format.
+#[derive(Debug, Clone, Copy, clap::Args)]
 #[command(next_help_heading = "Output")]
-pub(super) struct OutputArgs {
+pub(super) struct FormatArgs {
     /// Output format; kubectl's -o works, too
     #[arg(
         short = 'O',
@@ -121,6 +125,14 @@ pub(super) struct OutputArgs {
         ignore_case = true
     )]
     pub(super) format: Option<ListFormat>,
+}
+
+/// The flags that determine the form of the output.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Output")]
+pub(super) struct OutputArgs {
+    #[command(flatten)]
+    format: FormatArgs,
     /// Print changes until interrupted; json and yaml print a document for each change
     #[arg(short, long)]
     pub(super) watch: bool,

@@ -28,7 +28,6 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use ifo_api::completeness::Incomplete;
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
-use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Largest number of concurrent requests, if each request is for one namespace. The plugin sends
@@ -81,6 +80,9 @@ impl Served {
     }
 }
 
+/// Operations, and whether operations may be missing.
+type OperationList = (Vec<InFlightOperation>, ListCompleteness);
+
 /// Reads the operations of a cluster that match the filters.
 pub(super) struct OperationSource {
     /// The client for the cluster.
@@ -101,9 +103,8 @@ pub(super) struct OperationSource {
     /// A note for the user. Set if the operations come from custom resources, or if the user may
     /// list operations only in some namespaces. Otherwise None.
     pub(super) note: Option<String>,
-    /// The completeness of the newest list of each namespace. The key is the namespace, or None for a
-    /// list of all namespaces.
-    completeness: Mutex<BTreeMap<Option<String>, ListCompleteness>>,
+    /// The completeness of the newest list. The lists of several namespaces are combined.
+    completeness: Mutex<ListCompleteness>,
 }
 
 impl OperationSource {
@@ -190,13 +191,9 @@ impl OperationSource {
     /// Returns a source with other filters, which keeps no objects. Its API and its field `namespaces` stay the same.
     pub(super) fn filtered(&self, filters: Filters) -> Self {
         Self {
-            server: self.server.clone(),
             served: self.served,
             namespaces: self.namespaces.clone(),
-            filters,
-            objects: Objects::default(),
-            note: None,
-            completeness: Mutex::default(),
+            ..Self::new(self.server.clone(), filters, false)
         }
     }
 
@@ -209,8 +206,7 @@ impl OperationSource {
     /// Returns whether the newest list is complete. The lists of several namespaces are combined.
     pub(super) fn completeness(&self) -> ListCompleteness {
         let newest = self.completeness.lock();
-        let newest = newest.unwrap_or_else(PoisonError::into_inner);
-        combined_of_all(newest.values().cloned())
+        newest.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Asks the server whether its lists are complete at this time. The result says nothing about an
@@ -250,19 +246,20 @@ impl OperationSource {
         Ok(answer.completeness)
     }
 
-    fn record_completeness(&self, namespace: Option<&str>, completeness: ListCompleteness) {
+    /// Joins the lists of several namespaces, and keeps their completeness.
+    fn joined(&self, lists: Vec<OperationList>) -> Vec<InFlightOperation> {
+        let (operations, completeness): (Vec<_>, Vec<_>) = lists.into_iter().unzip();
         let newest = self.completeness.lock();
-        let mut newest = newest.unwrap_or_else(PoisonError::into_inner);
-        newest.insert(namespace.map(str::to_owned), completeness);
+        *newest.unwrap_or_else(PoisonError::into_inner) = combined_of_all(completeness);
+        operations.into_iter().flatten().collect()
     }
 
     /// Lists the matching operations in the selected phases.
     pub(super) async fn list(&self) -> Result<Vec<InFlightOperation>, Problem> {
-        futures::stream::iter(self.requested_namespaces())
+        let lists = futures::stream::iter(self.requested_namespaces())
             .map(|namespace| self.list_in(namespace))
-            .buffered(CONCURRENCY)
-            .try_concat()
-            .await
+            .buffered(CONCURRENCY);
+        Ok(self.joined(lists.try_collect().await?))
     }
 
     /// Returns the namespace of each request. None is the request for all namespaces. Custom
@@ -297,20 +294,19 @@ impl OperationSource {
     /// namespaces that the user may read.
     async fn list_one_by_one(&mut self) -> Result<Vec<InFlightOperation>, Problem> {
         let all = namespaces(&self.server).await;
-        let lists: Vec<(&String, Result<Vec<InFlightOperation>, Problem>)> =
-            futures::stream::iter(&all)
-                .map(async |namespace| (namespace, self.list_in(Some(namespace)).await))
-                .buffered(CONCURRENCY)
-                .collect()
-                .await;
+        let lists: Vec<(&String, Result<OperationList, Problem>)> = futures::stream::iter(&all)
+            .map(async |namespace| (namespace, self.list_in(Some(namespace)).await))
+            .buffered(CONCURRENCY)
+            .collect()
+            .await;
         let mut allowed = Vec::new();
         let mut refused = None;
-        let mut operations = Vec::new();
+        let mut readable = Vec::new();
         for (namespace, listed) in lists {
             match listed {
                 Ok(listed) => {
                     allowed.push(namespace.clone());
-                    operations.extend(listed);
+                    readable.push(listed);
                 }
                 Err(Problem::Forbidden { user, .. }) => refused = user,
                 Err(problem) => return Err(problem),
@@ -329,11 +325,11 @@ impl OperationSource {
             "you may not list operations in all namespaces; showing those in {named}"
         ));
         self.namespaces = Some(allowed);
-        Ok(operations)
+        Ok(self.joined(readable))
     }
 
     /// Lists the operations in one namespace, or in all namespaces.
-    async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<InFlightOperation>, Problem> {
+    async fn list_in(&self, namespace: Option<&str>) -> Result<OperationList, Problem> {
         let (path, field_selector) = (self.path(namespace), self.field_selector());
         let list = ListRequest {
             path: &path,
@@ -349,9 +345,7 @@ impl OperationSource {
             }
             Ok(operation)
         };
-        let (operations, completeness) = self.server.list(list, read).await?;
-        self.record_completeness(namespace, completeness);
-        Ok(operations)
+        self.server.list(list, read).await
     }
 
     /// Returns the field selector of a list:

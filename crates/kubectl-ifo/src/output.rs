@@ -182,22 +182,30 @@ pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> 
     lines.collect::<TerminalText>().to_string()
 }
 
-/// Formats a line of a table. A cell is its text, the width of its text, and the width of its
-/// column. Blanks are written only if a text follows, so that no line ends with blanks.
+/// Formats a line of a table with its line feed, as [`cells`] does.
 pub(super) fn line(
-    cells: impl Iterator<Item = (TerminalText, usize, usize)>,
+    all: impl Iterator<Item = (TerminalText, usize, usize)>,
+    gap: usize,
+) -> TerminalText {
+    cells(all, gap) + "\n"
+}
+
+/// Formats the cells of a line. A cell is its text, the width of its text, and the width of its
+/// column. Blanks are written only if a text follows, so that no line ends with blanks.
+pub(super) fn cells(
+    all: impl Iterator<Item = (TerminalText, usize, usize)>,
     gap: usize,
 ) -> TerminalText {
     let mut line = TerminalText::default();
     let mut blanks = 0;
-    for (text, width, column) in cells {
+    for (text, width, column) in all {
         if !text.is_empty() {
             line.push_str(&" ".repeat(std::mem::take(&mut blanks)));
             line += text;
         }
         blanks += column.saturating_sub(width) + gap;
     }
-    line + "\n"
+    line
 }
 
 #[cfg(test)]

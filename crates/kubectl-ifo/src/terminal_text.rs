@@ -110,21 +110,9 @@ impl fmt::Display for TerminalText {
     }
 }
 
-impl From<&str> for TerminalText {
-    fn from(text: &str) -> Self {
-        Self(printable(text).into_owned())
-    }
-}
-
-impl From<&String> for TerminalText {
-    fn from(text: &String) -> Self {
-        text.as_str().into()
-    }
-}
-
-impl From<String> for TerminalText {
-    fn from(text: String) -> Self {
-        text.as_str().into()
+impl<T: AsRef<str>> From<T> for TerminalText {
+    fn from(text: T) -> Self {
+        Self(printable(text.as_ref()).into_owned())
     }
 }
 

@@ -14,7 +14,7 @@ use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::label_selector::ParsedLabelSelector;
-use super::list::{WorkArgs, names, objects, print_incomplete};
+use super::list::{FormatArgs, WorkArgs, names, objects, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts, OperationKey};
 use super::operation_source::OperationSource;
 use super::output::{ListFormat, complain, print, print_error_line};
@@ -22,6 +22,10 @@ use super::problem::Problem;
 use super::state_filter::one_of;
 use super::work_groups::{self, PieceOfWork, Row};
 use crate::clock;
+use OperationColumn::{
+    Completed, Component, Expected, Initiator, Message, Name, Namespace, Nodes, Operation, Queued,
+    Reason, RuleSet, Started, Subject,
+};
 use ifo_api::completeness::Incomplete;
 use ifo_api::duration;
 use ifo_api::live::State;
@@ -68,16 +72,8 @@ pub(super) struct HistoryArgs {
     state: Vec<State>,
     #[command(flatten)]
     filters: Filters,
-    /// Output format; kubectl's -o works, too
-    #[arg(
-        short = 'O',
-        long = "output",
-        value_enum,
-        value_name = "FORM",
-        ignore_case = true,
-        help_heading = "Output"
-    )]
-    format: Option<ListFormat>,
+    #[command(flatten)]
+    format: FormatArgs,
     #[command(flatten)]
     work: WorkArgs,
     #[command(flatten)]
@@ -88,25 +84,18 @@ pub(super) struct HistoryArgs {
 
 /// The columns of the table, from left to right. The last column is the message.
 const COLUMNS: [OperationColumn; 7] = [
-    OperationColumn::Namespace,
-    OperationColumn::Subject,
-    OperationColumn::Operation,
+    Namespace,
+    Subject,
+    Operation,
     OperationColumn::State,
-    OperationColumn::Completed,
+    Completed,
     OperationColumn::Duration,
-    OperationColumn::Expected,
+    Expected,
 ];
 
 /// The further columns of `-o wide`, before the message.
 const WIDE: [OperationColumn; 8] = [
-    OperationColumn::Started,
-    OperationColumn::Queued,
-    OperationColumn::Initiator,
-    OperationColumn::Reason,
-    OperationColumn::Nodes,
-    OperationColumn::Component,
-    OperationColumn::RuleSet,
-    OperationColumn::Name,
+    Started, Queued, Initiator, Reason, Nodes, Component, RuleSet, Name,
 ];
 
 fn completed_states() -> Vec<State> {
@@ -149,7 +138,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         ..args.filters.with_namespace(namespace)
     };
     let from_filters = filters.take_format()?;
-    let format = args.format.or(from_filters).unwrap_or_default();
+    let format = args.format.format.or(from_filters).unwrap_or_default();
     let selector = filters.selector.clone().unwrap_or_default();
     let selector = ParsedLabelSelector::parse(&selector)
         .map_err(|why| Problem::Usage(format!("--selector: {why}")))?;
@@ -189,7 +178,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
             print_error_line("No completed operations that fit the filters.");
         } else {
             let wide = WIDE.into_iter().filter(|_| style.wide);
-            let message = [OperationColumn::Message];
+            let message = [Message];
             let columns: Vec<_> = COLUMNS.into_iter().chain(wide).chain(message).collect();
             print(Table::of_columns(&columns, &rows, clock::now(), &style))?;
         }

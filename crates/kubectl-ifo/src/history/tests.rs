@@ -63,37 +63,6 @@ fn a_piece_with_a_member_in_flight_is_not_over() {
 }
 
 #[test]
-fn two_successive_migrations_of_one_machine_are_two_pieces() {
-    let machine = |ended, took| past("VM", "web", "Ended", ended, took).work("migration/web/");
-    let run =
-        |name: &str, key: &str, ended, took| past("VMIM", name, "Succeeded", ended, took).work(key);
-    let completed = [
-        machine(20, 5),
-        machine(40, 5),
-        run("first", "migration/web/1", 39, 21),
-        run("second", "migration/web/2", 19, 20),
-    ];
-    let (rows_of_completed, _) = rows(&completed, &[], &HistoryLimits::default(), true);
-    assert_eq!(
-        shown(&rows_of_completed),
-        [
-            "second Succeeded",
-            "-second Succeeded",
-            "-web Ended",
-            "first Succeeded",
-            "-first Succeeded",
-            "-web Ended",
-        ]
-    );
-    // The operation of the machine is over, but the migration is not.
-    let third = on("shop", "VMIM", "third", "Running").since(9);
-    let active = [third.work("migration/web/3")];
-    let last = [machine(1, 5)];
-    let (rows, unfinished) = rows(&last, &active, &HistoryLimits::default(), false);
-    assert_eq!((rows.len(), unfinished), (0, 1));
-}
-
-#[test]
 fn the_reach_says_if_it_is_shorter_than_the_requested_time() {
     for (oldest_end, earliest, line) in [
         (

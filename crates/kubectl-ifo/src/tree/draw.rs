@@ -4,14 +4,14 @@
 
 use super::forest::{Forest, TreeObject};
 use crate::operation::{InFlightOperation, OperationFacts as _};
-use crate::output::{TerminalText, TextStyle};
-use crate::plain_text::{cut, one_line, pad};
+use crate::output::{TerminalText, TextStyle, cells};
+use crate::plain_text::{cut, one_line};
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Number of blanks between two columns.
-const COLUMN_GAP: usize = 2;
+const TREE_GAP: usize = 2;
 
 /// The blanks before a namespace, and before an object without a parent.
 const NAMESPACE_INDENT: &str = "  ";
@@ -164,39 +164,32 @@ impl<'a> Drawing<'a> {
     /// Returns by how many terminal columns the trees are too wide.
     fn excess(&self, screen: usize) -> usize {
         let columns = self.widths.iter().filter(|width| **width > 0);
-        let total: usize = columns.map(|width| width + COLUMN_GAP).sum();
-        total.saturating_sub(COLUMN_GAP + screen)
+        let total: usize = columns.map(|width| width + TREE_GAP).sum();
+        total.saturating_sub(TREE_GAP + screen)
     }
 
     fn line(&self, row: &TreeRow<'_>) -> TerminalText {
         let paint = self.style.paint;
-        let (cells, operation) = match row {
+        let (row_cells, operation) = match row {
             TreeRow::Heading(heading) => return heading.clone(),
             TreeRow::Resource(cells, None) => return paint.dim(&cells[NAME]),
             TreeRow::Resource(cells, Some(operation)) => (cells, operation),
         };
-        let mut line = TerminalText::default();
-        // Blanks are written only if a text follows, so that no line ends with blanks.
-        let mut blanks = 0;
-        for (column, (cell, width)) in cells.iter().zip(&self.widths).enumerate() {
-            if *width == 0 {
-                continue;
-            }
+        let columns = row_cells.iter().zip(&self.widths).enumerate();
+        let columns = columns.filter(|(_, (_, width))| **width > 0);
+        let columns = columns.map(|(column, (cell, width))| {
             let cell = match cell.rsplit_once(' ') {
                 // If the state does not fit, its last word is left out: the progress, or a marker.
                 Some((state, _)) if column == STATE && cell.width() > *width => cut(state, *width),
                 _ => cut(cell, *width),
             };
-            if !cell.is_empty() {
-                line.push_str(&pad("", std::mem::take(&mut blanks)));
-                line += match column {
-                    OPERATION | STATE => paint.state(operation.color_state(), &cell),
-                    _ => (&cell).into(),
-                };
-            }
-            blanks += width.saturating_sub(cell.width()) + COLUMN_GAP;
-        }
-        line
+            let painted = match column {
+                OPERATION | STATE => paint.state(operation.color_state(), &cell),
+                _ => (&cell).into(),
+            };
+            (painted, cell.width(), *width)
+        });
+        cells(columns, TREE_GAP)
     }
 }
 

@@ -13,7 +13,7 @@ use ifo_api::Text;
 use ifo_api::live::{Phase, State, SubjectReference};
 use ifo_api::metadata::Time;
 use serde::{Serialize, Serializer};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// Deepest level of an object. Objects that would be on deeper levels are shown on this level.
 /// Many parsers accept at most 128 levels of JSON, and each object takes two levels (the object and
@@ -166,7 +166,7 @@ impl<'a> Forest<'a> {
         let mut order = Placement::new(ownership);
         order.place(tops.iter().copied(), &preferred);
         // If preferred parents form a cycle, the objects of the cycle are placed below any parent.
-        order.place_below_placed(&ownership.children(|it| it));
+        order.place_below(0, &ownership.children(|it| it));
         order.grow(ownership, is_included, true)
     }
 
@@ -199,35 +199,31 @@ impl Placement {
 
     /// Places `tops` and their descendants, except objects that already have a place.
     fn place(&mut self, tops: impl IntoIterator<Item = usize>, children: &[Vec<usize>]) {
-        let mut queue = VecDeque::new();
+        let first = self.order.len();
         for top in tops {
             if self.places[top].is_none() {
                 self.places[top] = Some((0, None));
-                queue.push_back((top, 0));
+                self.order.push(top);
             }
         }
-        self.order.extend(queue.iter().map(|(top, _)| *top));
-        self.place_children(queue, children);
+        self.place_below(first, children);
     }
 
-    /// Places the descendants of all placed objects.
-    fn place_below_placed(&mut self, children: &[Vec<usize>]) {
-        let depth = |it: usize| self.places[it].map_or(0, |(depth, _)| depth);
-        let queue = self.order.iter().map(|it| (*it, depth(*it))).collect();
-        self.place_children(queue, children);
-    }
-
-    fn place_children(&mut self, mut queue: VecDeque<(usize, usize)>, children: &[Vec<usize>]) {
-        while let Some((index, depth)) = queue.pop_front() {
+    /// Places the descendants of the placed objects from the position `first` on, the children of one
+    /// object before its grandchildren.
+    fn place_below(&mut self, first: usize, children: &[Vec<usize>]) {
+        let mut next = first;
+        while let Some(index) = self.order.get(next).copied() {
+            next += 1;
             let (depth, parent) = match self.places[index] {
-                Some((_, parent)) if depth >= MAX_DEPTH => (depth, parent),
-                _ => (depth + 1, Some(index)),
+                Some((depth, parent)) if depth >= MAX_DEPTH => (depth, parent),
+                Some((depth, _)) => (depth + 1, Some(index)),
+                None => continue,
             };
             for child in &children[index] {
                 if self.places[*child].is_none() {
                     self.places[*child] = Some((depth, parent));
                     self.order.push(*child);
-                    queue.push_back((*child, depth));
                 }
             }
         }

@@ -90,6 +90,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let mut view = TreeView {
         resource,
         filters,
+        selector,
         sort,
         objects: source.objects.clone(),
         format,
@@ -119,6 +120,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
 struct TreeView {
     resource: Option<ResourceArgument>,
     filters: Filters,
+    selector: ParsedLabelSelector,
     sort: SortBy,
     objects: Objects,
     format: ListFormat,
@@ -165,9 +167,7 @@ impl TreeView {
         shown: &WatchOutputInputs,
     ) -> Result<TerminalText, Problem> {
         self.sort.sort(&mut operations, &self.objects);
-        let filters = &self.filters;
-        let selector = filters.selector.as_deref().unwrap_or_default();
-        let selector = ParsedLabelSelector::parse(selector).map_err(Problem::Usage)?;
+        let (filters, selector) = (&self.filters, &self.selector);
         let is_included = |it: &InFlightOperation| {
             filters.shows(it) && selector.matches(it.metadata.labels.iter())
         };

@@ -349,33 +349,6 @@ fn on_a_narrow_terminal_states_stay() {
     }
 }
 
-#[test]
-fn each_of_300_operations_has_a_line() {
-    let operations: Vec<InFlightOperation> = (0..300)
-        .map(|number| {
-            let namespace = format!("ns-{:02}", number % 30);
-            let it = on(&namespace, "VM", &format!("vm-{number:03}"), "Migrating");
-            match number / 30 {
-                0 => it,
-                _ => it.owned_by("VM", &format!("vm-{:03}", number % 30)),
-            }
-        })
-        .collect();
-    let text = drawn(operations, &piped());
-    assert_eq!(text.lines().count(), 1 + 30 + 300);
-    let namespace: Vec<&str> = text.lines().skip(1 + 11).take(11).collect();
-    let mut expected = vec![
-        "  ns-01".to_owned(),
-        "    VM/vm-001      Migrating  0s".to_owned(),
-    ];
-    for child in 1..10 {
-        let bar = if child < 9 { "├" } else { "└" };
-        let number = child * 30 + 1;
-        expected.push(format!("    {bar}── VM/vm-{number:03}  Migrating  0s"));
-    }
-    assert_eq!(namespace, expected);
-}
-
 /// Returns operations on a chain of objects: each object except the first is owned by the object
 /// before it.
 fn chain(length: usize) -> Vec<InFlightOperation> {
