@@ -1,7 +1,8 @@
 //! Measures lists of 10,000 operations with `--visibility=subject`, and compares them with lists
 //! without it. 200 users send lists one after the other. The first list of each user needs reviews, and
-//! has a figure of its own. The benchmark measures the processor time of this process, which has one
-//! thread and uses no network, so that other processes do not influence the result.
+//! has a figure of its own. Then users get a hidden operation and one that does not exist, which must
+//! take the same time. The benchmark measures the processor time of this process, which has one thread
+//! and uses no network, so that other processes do not influence the result.
 
 #[path = "instructions/serving.rs"]
 mod serving;
@@ -49,7 +50,7 @@ impl Authenticate for Users {
     }
 }
 
-/// Allows all lists. The user `all-N` may get all subjects, and the user `own-N` those in the namespace
+/// Allows all users to get and list operations. The user `all-N` may get all subjects, and the user `own-N` those in the namespace
 /// `team-N`.
 impl Authorize for Users {
     fn authorize<'a>(
@@ -62,16 +63,25 @@ impl Authorize for Users {
         };
         let own = user.name.replace("own-", "team-");
         let is_get = asked.verb == "get" && asked.name.is_empty();
-        let is_list = asked.verb == "list" && asked.subresource.is_empty();
-        let decision = if is_list || is_get && (own.starts_with("all") || asked.namespace == own) {
-            AccessDecision::Allow
-        } else {
-            AccessDecision::Deny {
-                reason: String::new(),
-            }
-        };
+        let is_operation = asked.resource == "inflightoperations" && asked.subresource.is_empty();
+        let decision =
+            if is_operation || is_get && (own.starts_with("all") || asked.namespace == own) {
+                AccessDecision::Allow
+            } else {
+                AccessDecision::Deny {
+                    reason: String::new(),
+                }
+            };
         Box::pin(ready(Ok(decision)))
     }
+}
+
+fn namespace(number: usize) -> String {
+    format!("team-{}", number % NAMESPACES)
+}
+
+fn name(number: usize) -> String {
+    format!("my-vm-{number:05}-migrating-3f9c2a1b5e6d7f80")
 }
 
 fn operations() -> (Writer, IndexReader) {
@@ -80,8 +90,7 @@ fn operations() -> (Writer, IndexReader) {
         age: Duration::from_mins(5),
     });
     let puts = (0..OPERATIONS).map(|number| {
-        let namespace = format!("team-{}", number % NAMESPACES);
-        let name = format!("my-vm-{number}-migrating-3f9c2a1b5e6d7f80");
+        let (namespace, name) = (namespace(number), name(number));
         let object = ifo_api::example::object(&json!({
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"subject": {"name": format!("my-vm-{number}"), "namespace": namespace}},
@@ -101,16 +110,16 @@ fn processor_time() -> Duration {
     Duration::try_from(time).expect("processor time is not negative")
 }
 
-/// Sends a list and reads it to its end. Returns the processor time.
-async fn list(router: &Router, user: &str) -> Duration {
-    let request = Request::get(LIVE)
+/// Sends a request and reads the answer to its end. Returns the processor time.
+async fn get(router: &Router, user: &str, path: &str, status: StatusCode) -> Duration {
+    let request = Request::get(path)
         .header("x-user", user)
         .body(Body::empty());
     let request = request.expect("the request is valid");
     let start = processor_time();
     let response = router.clone().oneshot(request).await;
     let response = response.expect("the error type of a router is `Infallible`");
-    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.status(), status);
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
         frame.expect("the body must not fail");
@@ -123,21 +132,41 @@ async fn measure(router: &Router, name: &str, user: impl Fn(usize) -> String) {
     let mut first = Vec::new();
     let mut further = Vec::new();
     for number in 0..USERS {
-        first.push(list(router, &user(number)).await);
+        let user = user(number);
+        first.push(get(router, &user, LIVE, StatusCode::OK).await);
         for _ in 0..LISTS {
-            further.push(list(router, &user(number)).await);
+            further.push(get(router, &user, LIVE, StatusCode::OK).await);
         }
     }
-    first.sort();
-    further.sort();
-    let percentile =
-        |sorted: &[Duration], percent: usize| sorted[(sorted.len() - 1) * percent / 100];
-    println!(
-        "{name:40} first p99 {:>9.1?}   further p50 {:>9.1?}   p99 {:>9.1?}",
-        percentile(&first, 99),
-        percentile(&further, 50),
-        percentile(&further, 99),
-    );
+    print(&format!("{name}, first list"), &mut first);
+    print(name, &mut further);
+}
+
+fn print(name: &str, times: &mut [Duration]) {
+    times.sort();
+    let percentile = |percent: usize| times[(times.len() - 1) * percent / 100];
+    let (p50, p99) = (percentile(50), percentile(99));
+    println!("{name:45} p50 {p50:>9.1?}   p99 {p99:>9.1?}");
+}
+
+/// Gets operations in namespaces of other users. In turns, the operation exists and does not exist.
+async fn measure_hidden(router: &Router) {
+    let (mut hidden, mut missing) = (Vec::new(), Vec::new());
+    for number in 0..OPERATIONS / 2 {
+        let user = format!("own-{}", (number + 1) % NAMESPACES);
+        let namespace = namespace(number);
+        let path = |name: String| {
+            format!(
+                "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/{namespace}/inflightoperations/{name}"
+            )
+        };
+        let one = path(name(number));
+        hidden.push(get(router, &user, &one, StatusCode::NOT_FOUND).await);
+        let none = path(name(OPERATIONS + number));
+        missing.push(get(router, &user, &none, StatusCode::NOT_FOUND).await);
+    }
+    print("get of a hidden operation", &mut hidden);
+    print("get of a missing operation", &mut missing);
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -167,4 +196,5 @@ async fn main() {
         format!("own-{n}")
     })
     .await;
+    measure_hidden(&filtered).await;
 }

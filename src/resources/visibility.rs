@@ -8,7 +8,7 @@
 //! user may still have the right to get single objects, so reviews with names follow. Their number is
 //! limited for each request. A subject without a review is hidden.
 
-mod place;
+mod places;
 mod reviews;
 mod view;
 
@@ -34,12 +34,13 @@ impl SubjectVisibility {
         cluster_namespace: Text,
         authorize: Arc<dyn Authorize>,
     ) -> Self {
-        Self(Arc::new(Reviews {
+        let decisions = Decisions::new(authorize);
+        Self(Arc::new(Reviews::new(
             reader,
             kinds,
             cluster_namespace,
-            decisions: Decisions::new(authorize),
-        }))
+            decisions,
+        )))
     }
 
     /// Hides objects of these resources. The resources share the decisions about users.

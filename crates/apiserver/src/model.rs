@@ -1,9 +1,10 @@
 //! The objects of a server: their Rust type, and how they are encoded.
 
-use crate::store::Rv;
+use crate::store::{Key, Rv};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Debug;
+use std::hash::Hash;
 use std::marker::PhantomData;
 
 /// Describes the objects of a server. All resources of a server have the same model, because they
@@ -18,6 +19,12 @@ pub trait Model: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// The values on which the cells of tables depend, apart from the object and the time. `()` if
     /// there are none.
     type Context: Send + Sync + 'static;
+    /// What a [`Visibility`](crate::serve::Visibility) needs to know of an object, so that it can
+    /// decide about many objects at once. `()` if the server hides nothing.
+    type Group: Debug + Eq + Hash + Send + Sync + 'static;
+
+    /// Returns the group of an object, or None if it has none.
+    fn group(key: &Key, object: &Self::Object) -> Option<Self::Group>;
 
     /// Appends the JSON of the object with the resourceVersion `version` to `out`.
     fn append_json(object: &Self::Object, version: Rv, out: &mut Vec<u8>);
@@ -63,6 +70,11 @@ where
 {
     type Object = T;
     type Context = ();
+    type Group = ();
+
+    fn group(_: &Key, _: &T) -> Option<()> {
+        None
+    }
 
     fn append_json(object: &T, version: Rv, out: &mut Vec<u8>) {
         append(&versioned(object, version), out);

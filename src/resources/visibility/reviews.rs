@@ -1,12 +1,15 @@
 //! Decides about users with reviews of the kube-apiserver.
 
-use super::place::Place;
-use crate::index::IndexReader;
+use super::places::DecidedPlaces;
+use crate::index::{IndexReader, Place};
 use crate::resources::cells::SharedShortNames;
 use aggregated_apiserver::auth::{Decisions, Period, ResourceAttributes};
 use aggregated_apiserver::serve::ErrorStatus;
 use ifo_api::{LIVE_GROUP, Text, VERSION, live};
 use ifo_client::short_names::group_of;
+use moka::policy::EvictionPolicy;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The index, and the decisions about all users.
 pub(super) struct Reviews {
@@ -15,20 +18,49 @@ pub(super) struct Reviews {
     pub(super) kinds: SharedShortNames,
     pub(super) cluster_namespace: Text,
     pub(super) decisions: Decisions,
+    /// What was decided about places, by the number of the period. So a further list of a user does
+    /// not have to find each decision.
+    pub(super) places: moka::sync::Cache<u64, Arc<DecidedPlaces>>,
 }
 
+/// Maximum number of places about which decisions are in memory, for all users together. A place takes
+/// about 100 bytes. If it is reached, the decisions about the users who did not read for the longest
+/// time are dropped, and found again one by one.
+const MAX_PLACES: u64 = 50_000;
+
 impl Reviews {
+    pub(super) fn new(
+        reader: IndexReader,
+        kinds: SharedShortNames,
+        cluster_namespace: Text,
+        decisions: Decisions,
+    ) -> Self {
+        let places = moka::sync::Cache::builder()
+            .max_capacity(MAX_PLACES)
+            .weigher(|_, places: &Arc<DecidedPlaces>| places.len().try_into().unwrap_or(u32::MAX))
+            .time_to_idle(Duration::from_secs(30))
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        Self {
+            reader,
+            kinds,
+            cluster_namespace,
+            decisions,
+            places,
+        }
+    }
+
     /// Returns the request to `get` objects of a place. Returns None if discovery does not serve their
     /// kind.
-    pub(super) fn get(&self, place: Place<&str>, name: &str) -> Option<ResourceAttributes> {
+    pub(super) fn get(&self, place: &Place, name: &str) -> Option<ResourceAttributes> {
         let kinds = self.kinds.load();
-        let resource = kinds.plural(place.api_version, place.kind)?;
+        let resource = kinds.plural(&place.api_version, &place.kind)?;
         Some(ResourceAttributes {
             verb: "get",
-            group: group_of(place.api_version).to_owned(),
+            group: group_of(&place.api_version).to_owned(),
             version: "*".to_owned(),
             resource: resource.to_owned(),
-            namespace: place.namespace.to_owned(),
+            namespace: place.namespace.to_string(),
             name: name.to_owned(),
             ..ResourceAttributes::default()
         })

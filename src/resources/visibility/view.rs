@@ -1,22 +1,21 @@
 //! What one user sees of the objects of one request.
 
-use super::place::{DecidedPlaces, Place};
+use super::places::DecidedPlaces;
 use super::reviews::{Reviews, live_request};
 use crate::clock;
-use crate::index::{self, IndexEntry, Key, Model, ReadVersion, Rv, Scope, collection};
+use crate::index::{self, IndexEntry, Key, Model, Place, ReadVersion, Rv, Scope, collection};
 use aggregated_apiserver::auth::{Period, ResourceAttributes};
-use aggregated_apiserver::serve::{ErrorStatus, View, ViewedObjects};
+use aggregated_apiserver::serve::{ErrorStatus, View, ViewedObjects, pause};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ifo_api::activity::Activity;
-use ifo_api::live::SubjectReference;
 use ifo_api::{Object, Text};
 use ifo_engine::activity::Activities;
 use ifo_engine::track;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
 /// Maximum number of reviews of resources for one request.
@@ -38,10 +37,7 @@ pub(super) struct UserView {
     version: Rv,
     /// True if nothing is hidden.
     sees_all: bool,
-    /// Decisions about all objects of a kind in a namespace.
     places: DecidedPlaces,
-    /// Decisions about single subjects in places to which the user has no access.
-    names: DecidedPlaces,
     /// The activities of the operations that the user sees.
     counted: HashMap<Key, Arc<Activity>>,
     recount_at: Instant,
@@ -55,7 +51,7 @@ impl UserView {
         is_activities: bool,
         period: Arc<Period>,
         viewed: ViewedObjects<'_, Model>,
-        seen_names: Vec<(Place, Text)>,
+        seen_names: Vec<(Arc<Place>, Text)>,
     ) -> Result<Self, ErrorStatus> {
         let namespace = match viewed.scope {
             Scope::Collection(_) | Scope::Everything => "",
@@ -66,14 +62,14 @@ impl UserView {
             Scope::Object(key) => key.object_namespace(),
         };
         let all = reviews.namespace_of_all(namespace, is_activities);
+        let known = reviews.places.get(&period.id());
         let mut view = Self {
             sees_all: reviews.sees_all(&period, all).await?,
+            places: known.map_or_else(DecidedPlaces::default, |known| (*known).clone()),
             reviews,
             is_activities,
             period,
             version: viewed.version,
-            places: DecidedPlaces::default(),
-            names: DecidedPlaces::default(),
             counted: HashMap::new(),
             recount_at: Instant::now() + RECOUNT_INTERVAL,
         };
@@ -90,13 +86,19 @@ impl UserView {
         Ok(view)
     }
 
-    fn may_get(&self, place: Place<&str>) -> bool {
-        self.places.is_granted(place.namespace, place)
+    fn may_get(&self, place: &Arc<Place>) -> bool {
+        let decided = self.places.get(place);
+        decided.and_then(|decided| decided.is_granted) == Some(true)
     }
 
-    fn sees_subject(&self, subject: &SubjectReference) -> bool {
-        let place = Place::of(subject);
-        self.may_get(place) || !self.names.is_empty() && self.names.is_granted(&subject.name, place)
+    /// Returns true if the user sees an operation or a record.
+    fn sees(&self, entry: &IndexEntry) -> bool {
+        let decided = entry.group().and_then(|place| self.places.get(place));
+        decided.is_some_and(|decided| {
+            decided.is_granted == Some(true)
+                || !decided.names.is_empty()
+                    && subject_name(entry).and_then(|name| decided.names.get(name)) == Some(&true)
+        })
     }
 
     /// Decides about the places of the objects, and if `with_names` is true, about single subjects in
@@ -108,19 +110,16 @@ impl UserView {
     ) -> Result<(), ErrorStatus> {
         let mut places = Vec::new();
         let mut last = None;
-        for entry in objects {
-            consume_budget().await;
-            let place = match entry.object() {
-                Object::Activity(_) => Place::of_activity(entry.key()),
-                object => object.spec().map(|spec| Place::of(&spec.subject)),
-            };
+        for (number, entry) in objects.iter().enumerate() {
+            pause(number).await;
             // Objects are sorted by namespace, so many are in the same place as the one before.
-            if let Some(place) = place
-                && last != Some(place)
+            if let Some(place) = entry.group()
+                && last.replace(Arc::as_ptr(place).addr()) != Some(Arc::as_ptr(place).addr())
                 && places.len() < MAX_PLACES
+                && let unknown @ None = &mut self.places.get_or_add(place).is_granted
             {
-                last = Some(place);
-                places.extend(self.places.add(place.namespace, place));
+                *unknown = Some(false);
+                places.push(place.clone());
             }
         }
         let are_all_known = places.len() < MAX_PLACES;
@@ -128,54 +127,60 @@ impl UserView {
         if !with_names || are_all_known && self.places.are_granted() {
             return Ok(());
         }
-        let subjects = objects.iter().filter_map(|it| it.object().spec());
         let mut names = Vec::new();
-        let known = self.names.len();
-        for subject in subjects.map(|spec| &spec.subject) {
+        let known = self.places.count_names();
+        for (number, entry) in objects.iter().enumerate() {
             if known + names.len() >= MAX_NAMES {
                 break;
             }
-            consume_budget().await;
-            let place = Place::of(subject);
-            if !self.may_get(place) {
-                let new = self.names.add(&subject.name, place);
-                names.extend(new.map(|place| (place, subject.name.clone())));
+            pause(number).await;
+            if let Some(place) = entry.group()
+                && !self.may_get(place)
+                && let Some(name) = subject_name(entry)
+                && let Entry::Vacant(new) = self.places.get_or_add(place).names.entry(name.clone())
+            {
+                new.insert(false);
+                names.push((place.clone(), name.clone()));
             }
         }
         self.decide_names(names).await
     }
 
-    async fn decide_places(&mut self, places: Vec<Place>) -> Result<(), ErrorStatus> {
-        let requests = places.into_iter().filter_map(|place| {
-            let request = self.reviews.get(place.borrow(), "")?;
-            Some((place, request))
-        });
-        let (places, requests): (Vec<_>, Vec<_>) = requests.unzip();
-        let decided = self.reviews.decide(&self.period, requests).await?;
-        for (place, _) in places.iter().zip(decided).filter(|(_, granted)| *granted) {
-            self.places.grant(&place.namespace, place.borrow());
+    async fn decide_places(&mut self, places: Vec<Arc<Place>>) -> Result<(), ErrorStatus> {
+        if places.is_empty() {
+            return Ok(());
         }
+        let mut asked = Vec::new();
+        let mut requests = Vec::new();
+        for place in &places {
+            let request = self.reviews.get(place, "");
+            self.places.get_or_add(place).is_granted = request.is_some().then_some(false);
+            asked.extend(request.is_some().then_some(place));
+            requests.extend(request);
+        }
+        let decided = self.reviews.decide(&self.period, requests).await?;
+        for (place, is_granted) in asked.into_iter().zip(decided) {
+            self.places.get_or_add(place).is_granted = Some(is_granted);
+        }
+        let places = Arc::new(self.places.without_names());
+        self.reviews.places.insert(self.period.id(), places);
         Ok(())
     }
 
-    async fn decide_names(&mut self, names: Vec<(Place, Text)>) -> Result<(), ErrorStatus> {
+    async fn decide_names(&mut self, names: Vec<(Arc<Place>, Text)>) -> Result<(), ErrorStatus> {
         let requests = names.into_iter().filter_map(|(place, name)| {
-            let request = self.reviews.get(place.borrow(), &name)?;
+            let request = self.reviews.get(&place, &name)?;
             Some(((place, name), request))
         });
         let (names, requests): (Vec<_>, Vec<_>) = requests.take(MAX_NAMES).unzip();
         let decided = self.reviews.decide(&self.period, requests).await?;
-        for ((place, name), granted) in names.iter().zip(decided) {
-            self.decided_name(name, place.borrow(), granted);
+        for ((place, name), is_granted) in names.into_iter().zip(decided) {
+            self.places
+                .get_or_add(&place)
+                .names
+                .insert(name, is_granted);
         }
         Ok(())
-    }
-
-    fn decided_name(&mut self, name: &str, place: Place<&str>, granted: bool) {
-        self.names.add(name, place);
-        if granted {
-            self.names.grant(name, place);
-        }
     }
 
     /// Decides about one object, which may not exist. The reviews do not depend on whether it exists,
@@ -185,9 +190,15 @@ impl UserView {
         key: &Key,
         found: &[Arc<IndexEntry>],
     ) -> Result<(), ErrorStatus> {
+        let found_place = found.first().and_then(|entry| entry.group());
         if self.is_activities {
-            let place = Place::of_activity(key);
-            let place = place.and_then(|place| self.places.add(place.namespace, place));
+            let place = found_place.cloned();
+            let place = place.or_else(|| Place::of_activity(key).map(Arc::new));
+            let is_unknown = |place: &Arc<Place>| {
+                let decided = self.places.get(place);
+                decided.is_none_or(|decided| decided.is_granted.is_none())
+            };
+            let place = place.filter(is_unknown);
             return self.decide_places(place.into_iter().collect()).await;
         }
         let scope = Scope::Namespace(key.namespace.clone());
@@ -195,17 +206,15 @@ impl UserView {
         let namespace = namespace.map(|(_, entries)| entries).unwrap_or_default();
         self.decide(&namespace, false).await?;
         self.decide(found, false).await?;
-        let subject = found
-            .first()
-            .and_then(|it| Some(&it.object().spec()?.subject));
-        if subject.is_some_and(|subject| self.sees_subject(subject)) {
+        if found.first().is_some_and(|entry| self.sees(entry)) {
             return Ok(());
         }
-        let hidden = subject.and_then(|subject| {
-            let request = self.reviews.get(Place::of(subject), &subject.name)?;
-            Some((subject, request))
+        let name = found.first().and_then(|entry| subject_name(entry));
+        let hidden = found_place.zip(name).and_then(|(place, name)| {
+            let request = self.reviews.get(place, name)?;
+            Some((place, name, request))
         });
-        let request = hidden.as_ref().map(|(_, request)| request.clone());
+        let request = hidden.as_ref().map(|(_, _, request)| request.clone());
         let request = request.unwrap_or_else(|| ResourceAttributes {
             name: key.name.to_string(),
             ..live_request("get", "", key.object_namespace())
@@ -216,8 +225,9 @@ impl UserView {
             .decide_once(&self.period, request)
             .await;
         let decided = decided.map_err(ErrorStatus::internal)?;
-        if let Some((subject, _)) = hidden {
-            self.decided_name(&subject.name, Place::of(subject), decided);
+        if let Some((place, name, _)) = hidden {
+            let names = &mut self.places.get_or_add(place).names;
+            names.insert(name.clone(), decided);
         }
         Ok(())
     }
@@ -235,10 +245,7 @@ impl UserView {
             .list(&scope, ReadVersion::Exact(version));
         let (_, operations) = listed.map_err(|_| ErrorStatus::list_too_old())?;
         self.decide(&operations, true).await?;
-        let seen = operations.iter().filter(|entry| {
-            let spec = entry.object().spec();
-            spec.is_some_and(|spec| self.sees_subject(&spec.subject))
-        });
+        let seen = operations.iter().filter(|entry| self.sees(entry));
         let seen: Vec<_> = seen
             .map(|entry| (index::engine_key(entry.key()), entry.object()))
             .collect();
@@ -262,7 +269,7 @@ impl UserView {
     /// answer, because its own changes with hidden operations.
     fn show_activity(&self, entry: &IndexEntry, activity: &Activity) -> Option<Arc<IndexEntry>> {
         let counted = self.counted.get(entry.key());
-        let place = Place::of_activity(entry.key());
+        let place = entry.group();
         if counted.is_none() && place.is_some_and(|place| !self.may_get(place)) {
             return None;
         }
@@ -272,17 +279,18 @@ impl UserView {
     }
 }
 
+fn subject_name(entry: &IndexEntry) -> Option<&Text> {
+    Some(&entry.object().spec()?.subject.name)
+}
+
 impl View<Model> for UserView {
-    fn show(&self, entry: &Arc<IndexEntry>) -> Option<Arc<IndexEntry>> {
+    fn show(&self, entry: Arc<IndexEntry>) -> Option<Arc<IndexEntry>> {
         if self.sees_all {
-            return Some(entry.clone());
+            return Some(entry);
         }
         match entry.object() {
-            Object::Activity(activity) => self.show_activity(entry, activity),
-            object => {
-                let subject = &object.spec()?.subject;
-                self.sees_subject(subject).then(|| entry.clone())
-            }
+            Object::Activity(activity) => self.show_activity(&entry, activity),
+            _ => self.sees(&entry).then_some(entry),
         }
     }
 
@@ -320,10 +328,7 @@ impl View<Model> for UserView {
                 });
                 return Ok(same);
             }
-            let seen_names = self.names.granted();
-            let seen_names = seen_names
-                .map(|(name, place)| (place.clone(), name.clone()))
-                .collect();
+            let seen_names = self.places.granted_names().collect();
             let (decisions, head) = (&self.reviews.decisions, self.reviews.reader.head());
             let period = decisions.period(self.period.user(), head);
             let (reviews, is_activities) = (self.reviews.clone(), self.is_activities);

@@ -5,6 +5,7 @@
 //! 2. It changes the map of the current objects.
 //! 3. It publishes the new version.
 
+use super::entry::Groups;
 use super::reader::State;
 use super::{Bounds, Change, Entry, Error, Key, Reader, Rv, VersionAssignment, Write};
 use crate::{Model, clock};
@@ -20,6 +21,7 @@ pub struct Writer<M: Model> {
     current: watch::Sender<Arc<State<M>>>,
     bounds: Bounds,
     numbering: Numbering,
+    groups: Arc<Groups<M>>,
 }
 
 /// The versions that the leader may issue in one leadership term.
@@ -62,6 +64,7 @@ pub(super) fn writer_and_reader<M: Model>(bounds: Bounds, start: Rv) -> (Writer<
         current,
         bounds,
         numbering: Numbering::beginning(),
+        groups: Arc::new(Groups::new()),
     };
     (writer, Reader::new(read))
 }
@@ -121,6 +124,7 @@ impl<M: Model> Writer<M> {
     pub fn replacement(&self, at: Rv) -> Replacement<M> {
         Replacement {
             shared: Arc::new(State::new(self.bounds, at)),
+            groups: self.groups.clone(),
         }
     }
 
@@ -231,12 +235,13 @@ impl<M: Model> Writer<M> {
 #[derive(Debug)]
 pub struct Replacement<M: Model> {
     shared: Arc<State<M>>,
+    groups: Arc<Groups<M>>,
 }
 
 impl<M: Model> Replacement<M> {
     /// Adds an object, with the version of its last change.
     pub fn add(&mut self, key: Key, rv: Rv, object: M::Object) {
-        let entry = Entry::new(key.clone(), rv, object);
+        let entry = Entry::new(key.clone(), rv, object, &self.groups);
         self.shared.objects_mut().map.insert(key, Arc::new(entry));
     }
 }
@@ -255,6 +260,7 @@ fn check_above(asked: Rv, head: Rv) -> Result<(), Error> {
 /// A batch that is being prepared. The store is not changed yet.
 struct BatchDraft<'a, M: Model> {
     shared: &'a State<M>,
+    groups: &'a Groups<M>,
     assignment: VersionAssignment,
     head: Rv,
     /// The version for the current time. Each new version is at least this version.
@@ -273,6 +279,7 @@ impl<'a, M: Model> BatchDraft<'a, M> {
         }
         Ok(Self {
             shared: &writer.shared,
+            groups: &writer.groups,
             assignment,
             head,
             clock: writer.numbering.now(),
@@ -293,7 +300,7 @@ impl<'a, M: Model> BatchDraft<'a, M> {
                 if is_same && matches!(self.assignment, VersionAssignment::Mint) {
                     return Ok(());
                 }
-                let after = Entry::new(key.clone(), rv, object.clone());
+                let after = Entry::new(key.clone(), rv, object.clone(), self.groups);
                 (before, Some(Arc::new(after)))
             }
             Write::Delete { key } => match self.current(key) {

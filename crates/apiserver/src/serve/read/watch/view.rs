@@ -74,7 +74,7 @@ impl<M: Model> Watcher<M> {
         entry: &Arc<Entry<M>>,
     ) -> Option<Arc<Entry<M>>> {
         let shown = match view {
-            Some(view) => view.show(entry)?,
+            Some(view) => view.show(Arc::clone(entry))?,
             None => Arc::clone(entry),
         };
         self.selector.matches(&shown).then_some(shown)
