@@ -34,6 +34,11 @@ pub struct DemoModel;
 impl aggregated_apiserver::Model for DemoModel {
     type Object = Arc<Value>;
     type Context = ();
+    type Group = ();
+
+    fn group(_: &Key, _: &Arc<Value>) -> Option<()> {
+        None
+    }
 
     fn append_json(object: &Arc<Value>, version: Rv, out: &mut Vec<u8>) {
         let mut object = Value::clone(object);

@@ -121,13 +121,12 @@ impl Store for ClusterStore {
     }
 
     fn follow(&self) -> BoxStream<'static, Raw> {
-        self.feed.follow(Source {
-            target: Arc::new(Gvr {
-                group: GROUP.to_owned(),
-                version: VERSION.to_owned(),
-                resource: PLURAL.to_owned(),
-            }),
-            namespace: None,
-        })
+        let target = Arc::new(Gvr {
+            group: GROUP.to_owned(),
+            version: VERSION.to_owned(),
+            resource: PLURAL.to_owned(),
+        });
+        let namespace = None;
+        self.feed.follow(Source { target, namespace }, None)
     }
 }

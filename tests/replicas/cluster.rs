@@ -47,12 +47,12 @@ impl Replica {
 }
 
 impl<'a> Replicas<'a> {
-    /// Installs the folders of manifests, and starts `count` replicas. `variables` are environment
-    /// variables of the replicas.
+    /// Installs the folders of manifests, and starts `count` replicas. `settings` are flags and
+    /// environment variables of the replicas.
     pub async fn start(
         cluster: &'a Cluster,
         folders: &[&str],
-        variables: &[(&str, &str)],
+        settings: &[&str],
         count: usize,
     ) -> Self {
         let installed = cluster.install(folders).await;
@@ -64,7 +64,7 @@ impl<'a> Replicas<'a> {
             admin: cluster.admin.clone(),
             endpoints,
             all: Vec::new(),
-            deployment: with_variables(installed.deployment, variables),
+            deployment: with_settings(installed.deployment, settings),
             started: 0,
         };
         for _ in 0..count {
@@ -86,7 +86,7 @@ impl<'a> Replicas<'a> {
             .start_behind(&relay.url, &name, deployment)
             .await;
         server.until_ready().await;
-        let caller = as_administrator(server.stranger());
+        let caller = as_user(server.stranger(), "test", "system:masters");
         let caller = self.cluster.front_proxy_of(caller);
         let endpoint = Endpoint::new(number, server.port(), caller, server.stranger());
         let endpoint = Arc::new(endpoint);
@@ -175,15 +175,23 @@ impl<'a> Replicas<'a> {
     }
 }
 
-/// Sets environment variables in the container of a Deployment.
-fn with_variables(mut deployment: Value, variables: &[(&str, &str)]) -> Value {
-    let env = deployment.pointer_mut("/spec/template/spec/containers/0/env");
-    let env = env
-        .and_then(Value::as_array_mut)
-        .expect("the container must have a list of variables");
-    for (name, value) in variables {
-        env.retain(|it| it["name"] != *name);
-        env.push(json!({"name": name, "value": value}));
+/// Adds settings to the container of a Deployment: flags, which begin with `--`, and environment variables.
+fn with_settings(mut deployment: Value, settings: &[&str]) -> Value {
+    let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
+    for setting in settings {
+        let (list, item) = match setting.split_once('=') {
+            Some((name, value)) if !name.starts_with("--") => {
+                let env = container["env"].as_array_mut();
+                let env = env.expect("the container must have a list of variables");
+                env.retain(|it| it["name"] != name);
+                (env, json!({"name": name, "value": value}))
+            }
+            _ => {
+                let args = container["args"].as_array_mut();
+                (args.expect("the container must have flags"), json!(setting))
+            }
+        };
+        list.push(item);
     }
     deployment
 }
@@ -196,17 +204,14 @@ pub fn garble(lease: &mut Value) {
     }
 }
 
-/// Adds the headers of the front proxy for a user who is an administrator. The kube-apiserver sends
-/// such headers with each forwarded request.
-fn as_administrator(mut config: Config) -> Config {
-    for (name, value) in [
-        ("x-remote-user", "test"),
-        ("x-remote-group", "system:masters"),
-    ] {
+/// Adds the headers of the front proxy for a user. The kube-apiserver sends such headers with each
+/// forwarded request.
+pub fn as_user(mut config: Config, user: &str, group: &str) -> Config {
+    for (name, value) in [("x-remote-user", user), ("x-remote-group", group)] {
         let name = http::HeaderName::from_static(name);
-        config
-            .headers
-            .push((name, http::HeaderValue::from_static(value)));
+        let value = http::HeaderValue::from_str(value);
+        let value = value.expect("the name is a valid header");
+        config.headers.push((name, value));
     }
     config
 }

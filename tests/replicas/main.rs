@@ -45,6 +45,7 @@ mod load_balancer;
 mod moving_watches;
 mod operation_identity;
 mod report;
+mod visibility;
 
 use cluster::Replicas;
 use disturbance::{CALM, Disturbance, PERSISTENCE_PLAN, parse_plan, plan};
@@ -93,8 +94,8 @@ fn custom_resources_match_the_operations_and_are_written_once() {
         });
         let folders = [&["deploy/crd-persistence"][..], &folders].concat();
         // The server deletes a custom resource when its operation has ended.
-        let variables = [("RETAIN_COMPLETED_IFOS", "false")];
-        let mut replicas = Replicas::start(cluster, &folders, &variables, REPLICAS).await;
+        let settings = ["RETAIN_COMPLETED_IFOS=false"];
+        let mut replicas = Replicas::start(cluster, &folders, &settings, REPLICAS).await;
         run(&mut replicas, &PERSISTENCE_PLAN, seed()).await;
         check_custom_resources::wait_until_equal(&replicas).await;
         check_custom_resources::assert_written_once(&replicas);

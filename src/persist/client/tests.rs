@@ -18,7 +18,7 @@ use tower::service_fn;
 struct NoFeed;
 
 impl Feed for NoFeed {
-    fn follow(&self, _: Source) -> BoxStream<'static, Raw> {
+    fn follow(&self, _: Source, _: Option<&str>) -> BoxStream<'static, Raw> {
         futures::stream::pending().boxed()
     }
 }
