@@ -190,7 +190,7 @@ impl Kinds {
     /// Returns the short names of kinds for a terminal of `screen` columns. Output without a limit
     /// of the width shows complete kinds. So if `screen` is None, this method sends no request. The
     /// result is also empty if discovery is not available.
-    pub(super) async fn short_names(&self, screen: Option<usize>) -> Arc<ShortNames> {
+    async fn short_names(&self, screen: Option<usize>) -> Arc<ShortNames> {
         if screen.is_none() {
             return Arc::default();
         }

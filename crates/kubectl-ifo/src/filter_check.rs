@@ -170,8 +170,8 @@ impl<'a> FilterCheck<'a> {
         }
         match value {
             FilterValue::Component(_) | FilterValue::Operation(_) => {
-                let rule_sets = rule_sets.map_err(short_reason)?;
-                self.operations.as_ref().map_err(short_reason)?;
+                let rule_sets = rule_sets.map_err(Problem::short)?;
+                self.operations.as_ref().map_err(Problem::short)?;
                 // Without rule sets, the value cannot be checked. The commands themselves report that
                 // no rule set is installed, so no warning is needed here.
                 Ok(rule_sets.is_empty())
@@ -198,7 +198,7 @@ impl<'a> FilterCheck<'a> {
                 Ok(false)
             }
             Err(Problem::NotFound(_)) => Err(format!("the cluster serves no {plural}")),
-            Err(problem) => Err(short_reason(&problem)),
+            Err(problem) => Err(problem.short()),
         }
     }
 
@@ -259,13 +259,5 @@ impl<'a> FilterCheck<'a> {
             None => format!("see: kubectl get {see}"),
         };
         Problem::Usage(format!("{what}; {hint}"))
-    }
-}
-
-/// Returns the reason of a problem in a few words, for the text of a warning.
-fn short_reason(problem: &Problem) -> String {
-    match problem {
-        Problem::Forbidden { verb, resource, .. } => format!("you may not {verb} {resource}"),
-        problem => problem.to_string(),
     }
 }

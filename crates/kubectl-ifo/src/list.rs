@@ -589,19 +589,15 @@ mod tests {
     }
 
     #[test]
-    fn later_rows_keep_the_column_widths() {
-        let view = view(ListFormat::Table, None, false);
-        let rows: Vec<Row> = mixed().iter().map(Row::from).collect();
-        let mut table = Table::growing(&rows, now(), &view.style);
-        let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
-        let row = view
-            .format_change(&mut table, &Row::from(&late), now())
-            .expect("a table row needs no encoding");
-        let header = table.header();
-        assert_eq!(
-            row.find("Migrating"),
-            header.find("OPERATION"),
-            "{header}{row}"
-        );
+    fn a_deleted_operation_is_printed_as_completed() {
+        let view = view(ListFormat::Json, None, false);
+        let deleted = Row::from(&list_watch::ended(mixed().remove(1)));
+        let mut table = Table::growing(&[], now(), &view.style);
+        let text = view.format_change(&mut table, &deleted, now());
+        let value: Value = serde_json::from_str(&text.expect("the sample can be encoded"))
+            .expect("the output is JSON");
+        assert_eq!(value["status"]["phase"], "Completed");
+        assert_eq!(value["status"]["state"], "Ended");
+        assert_eq!(value["status"]["progress"], 45);
     }
 }

@@ -9,12 +9,12 @@ pub(super) use ifo_api::live::InFlightOperation;
 
 use super::plain_text::{ago, one_line};
 use ifo_api::live::{self, ExpectedSource, Phase, State, SubjectReference};
-use ifo_api::metadata::Time;
 use ifo_api::{Text, duration, record};
 use ifo_client::offline_kinds::group;
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::ser::{Error as _, Serialize, Serializer};
+use serde_json::json;
 
 /// Prefix of the correlation labels. A rule set sets these labels to connect related operations
 /// (see `docs/rules.md`).
@@ -233,29 +233,6 @@ pub(super) trait OperationFacts {
         let future = estimated.filter(|at| self.is_active() && at.0 > now);
         future.map_or_else(String::new, |at| format!("about {} left", ago(now, at.0)))
     }
-
-    /// Returns the fields that `summary` and `impact` print as JSON or YAML. `impact` also prints the
-    /// component and the progress.
-    fn brief(&self, now: Timestamp, for_impact: bool) -> BriefOperation<'_> {
-        let InFlightOperation {
-            metadata,
-            spec,
-            status,
-            ..
-        } = self.operation();
-        BriefOperation {
-            name: &metadata.name,
-            namespace: spec.subject.namespace.as_deref(),
-            subject: self.subject_name(),
-            operation: &spec.operation,
-            component: for_impact.then_some(&*spec.component),
-            state: status.state,
-            progress: status.progress.filter(|_| for_impact),
-            started: metadata.creation_timestamp,
-            age_seconds: self.age_seconds(now),
-            message: &status.message,
-        }
-    }
 }
 
 impl OperationFacts for InFlightOperation {
@@ -264,26 +241,38 @@ impl OperationFacts for InFlightOperation {
     }
 }
 
-/// The fields of an operation that `summary` and `impact` print as JSON or YAML. A field without a
+/// A field that a command prints as JSON or YAML: its name, and its JSON pointer in the object. Two
+/// fields are computed: [`SUBJECT`] and [`AGE`].
+pub(super) type PrintedField = (&'static str, &'static str);
+
+/// The subject as `Kind/name` or `Kind/name/item`.
+pub(super) const SUBJECT: PrintedField = ("subject", "");
+/// The seconds since the start.
+pub(super) const AGE: PrintedField = ("ageSeconds", "");
+
+/// The fields of an operation that a command prints as JSON or YAML, in this order. A field without a
 /// value is left out.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct BriefOperation<'a> {
-    name: &'a str,
-    /// Namespace of the subject.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<&'a str>,
-    subject: String,
-    operation: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    component: Option<&'a str>,
-    state: State,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    progress: Option<u8>,
-    started: Time,
-    age_seconds: i64,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    message: &'a str,
+#[derive(Debug)]
+pub(super) struct PrintedFields<'a> {
+    pub(super) operation: &'a InFlightOperation,
+    pub(super) fields: &'static [PrintedField],
+    pub(super) now: Timestamp,
+}
+
+impl Serialize for PrintedFields<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let object = serde_json::to_value(self.operation).map_err(S::Error::custom)?;
+        let fields = self.fields.iter().map(|field| {
+            let (name, pointer) = *field;
+            let value = match *field {
+                SUBJECT => json!(self.operation.subject_name()),
+                AGE => json!(self.operation.age_seconds(self.now)),
+                _ => object.pointer(pointer).cloned().unwrap_or_default(),
+            };
+            (name, value)
+        });
+        serializer.collect_map(fields.filter(|(_, value)| !value.is_null() && *value != ""))
+    }
 }
 
 /// Formats `Kind namespace/name`, or `Kind name` for a cluster-scoped object.
@@ -320,7 +309,7 @@ pub(super) fn operation_name_in(text: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::test_fixtures::{condition, now, on};
-    use serde_json::json;
+    use ifo_api::metadata::Time;
 
     #[test]
     fn markers_follow_the_conditions_of_an_operation_in_flight() {

@@ -161,6 +161,14 @@ fn refused_user(message: &str) -> Option<String> {
 }
 
 impl Problem {
+    /// Returns the reason in a few words, for a part of a message.
+    pub(super) fn short(&self) -> String {
+        match self {
+            Self::Forbidden { verb, resource, .. } => format!("you may not {verb} {resource}"),
+            problem => problem.to_string(),
+        }
+    }
+
     /// Converts an error of kube's client. `server` is the address of the kube-apiserver. `verb`,
     /// `resource` and `namespace` describe the failed request.
     pub(super) fn of(

@@ -9,7 +9,9 @@ use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::list::{CommonArgs, WorkArgs, print_incomplete};
-use super::operation::{BriefOperation, InFlightOperation, OperationFacts};
+use super::operation::{
+    AGE, InFlightOperation, OperationFacts, PrintedField, PrintedFields, SUBJECT,
+};
 use super::operation_source::{IncompleteJson, Objects, OperationSource};
 use super::output::{ListFormat, TerminalText, TextStyle, encode, print, table};
 use super::plain_text::one_line;
@@ -153,6 +155,18 @@ fn counts(
     counts
 }
 
+/// The fields of an operation in JSON and YAML, in order.
+const FIELDS: &[PrintedField] = &[
+    ("name", "/metadata/name"),
+    ("namespace", "/spec/subject/namespace"),
+    SUBJECT,
+    ("operation", "/spec/operation"),
+    ("state", "/status/state"),
+    ("started", "/metadata/creationTimestamp"),
+    AGE,
+    ("message", "/status/message"),
+];
+
 /// All counts and lists, in the form of the JSON and YAML output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -164,13 +178,13 @@ struct Summary<'a> {
     by_state: BTreeMap<&'a str, usize>,
     /// The active operation with the earliest start. Held operations do not count. None if there is
     /// no other active operation.
-    oldest: Option<BriefOperation<'a>>,
-    failing: Vec<BriefOperation<'a>>,
-    blocked: Vec<BriefOperation<'a>>,
+    oldest: Option<PrintedFields<'a>>,
+    failing: Vec<PrintedFields<'a>>,
+    blocked: Vec<PrintedFields<'a>>,
     /// The operations in flight that take longer than usual.
-    overdue: Vec<BriefOperation<'a>>,
+    overdue: Vec<PrintedFields<'a>>,
     /// The operations in flight whose progress has not risen for too long.
-    stalled: Vec<BriefOperation<'a>>,
+    stalled: Vec<PrintedFields<'a>>,
     /// The reason why operations may be missing. None if no reason is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<IncompleteJson>,
@@ -179,9 +193,14 @@ struct Summary<'a> {
 impl<'a> Summary<'a> {
     fn of(operations: &'a [InFlightOperation], now: Timestamp) -> Self {
         let urgent = urgent(operations);
+        let fields = |operation| PrintedFields {
+            operation,
+            fields: FIELDS,
+            now,
+        };
         let list = |is_in: fn(&InFlightOperation) -> bool| {
             let in_list = urgent.iter().filter(|it| is_in(it));
-            in_list.map(|it| it.brief(now, false)).collect()
+            in_list.copied().map(fields).collect()
         };
         let states = counts(operations, |it| it.status.state.name()).into_iter();
         Self {
@@ -195,7 +214,7 @@ impl<'a> Summary<'a> {
             by_state: states
                 .map(|(state, it)| (state, it.active + it.completed))
                 .collect(),
-            oldest: oldest(operations).map(|it| it.brief(now, false)),
+            oldest: oldest(operations).map(fields),
             failing: list(OperationFacts::is_failing_or_failed),
             blocked: list(|it| it.status.state == State::Blocked),
             overdue: list(OperationFacts::is_overdue),

@@ -7,7 +7,8 @@ use super::output::{Format, complain, print, print_value};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use ifo_api::{LIVE_GROUP, VERSION, live};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 use std::process::ExitCode;
 
 /// The flags of `version`.
@@ -73,23 +74,16 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
 /// Reads the version of `ifo-apiserver` from its OpenAPI document. The kube-apiserver passes this
 /// document on, but answers a request for `/version` itself.
 pub(super) async fn read_server_version(server: &ApiClient) -> Result<String, Problem> {
-    #[derive(Deserialize)]
-    struct OpenApiDocument {
-        info: Info,
-    }
-    #[derive(Deserialize)]
-    struct Info {
-        version: String,
-    }
     if let Some(files) = &server.from_files {
         return files.server_version();
     }
     let uri = format!("/openapi/v3/apis/{LIVE_GROUP}/{VERSION}");
-    match server
-        .get::<OpenApiDocument>(&uri, "/openapi/v3", None)
-        .await
-    {
-        Ok(document) => Ok(document.info.version),
+    match server.get::<Value>(&uri, "/openapi/v3", None).await {
+        Ok(document) => {
+            let version = document["info"]["version"].as_str();
+            let missing = || Problem::Other(format!("{uri}: the answer has no version"));
+            version.map(str::to_owned).ok_or_else(missing)
+        }
         Err(Problem::NotFound(_)) => Err(missing_document_reason(server).await),
         Err(problem) => Err(problem),
     }

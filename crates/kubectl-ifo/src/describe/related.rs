@@ -3,13 +3,8 @@
 use crate::operation::{InFlightOperation, OperationFacts as _};
 use ifo_api::Text;
 
-/// An operation that is related to the described operation.
-#[derive(Debug)]
-pub(super) struct Related<'a> {
-    /// The relation to the described operation, in words.
-    pub(super) how: &'static str,
-    pub(super) operation: &'a InFlightOperation,
-}
+/// The relation of an operation to the described operation, in words, and the operation.
+pub(super) type Related<'a> = (&'static str, &'a InFlightOperation);
 
 /// Returns all operations that are related to `operation`, active ones first.
 pub(super) fn to<'a>(
@@ -17,13 +12,9 @@ pub(super) fn to<'a>(
     all: &'a [InFlightOperation],
 ) -> Vec<Related<'a>> {
     let others = all.iter().filter(|it| it.key() != operation.key());
-    let related = others.filter_map(|other| {
-        let how = relation(operation, other)?;
-        let operation = other;
-        Some(Related { how, operation })
-    });
+    let related = others.filter_map(|other| Some((relation(operation, other)?, other)));
     let mut related: Vec<Related<'_>> = related.collect();
-    related.sort_by_key(|it| !it.operation.is_active());
+    related.sort_by_key(|it| !it.1.is_active());
     related
 }
 

@@ -202,7 +202,7 @@ fn operations_of_the_same_subject_owners_and_groups_are_related() {
     let related = related::to(&operation, &all);
     let related: Vec<(&str, String)> = related
         .iter()
-        .map(|it| (it.how, it.operation.subject_name()))
+        .map(|it| (it.0, it.1.subject_name()))
         .collect();
     let expected = [
         ("Owned", "VirtualMachineInstance/web"),

@@ -74,10 +74,9 @@ fn describe(
         Ok(rule) => field(text, 0, "Rule", rule, now),
         Err(why) => line(text, 0, "Rule", &format!("<not shown: {why}>")),
     }
-    let rows = description.related.iter().map(|it| {
-        let other = it.operation;
+    let rows = description.related.iter().map(|(how, other)| {
         [
-            it.how.to_owned(),
+            (*how).to_owned(),
             other.subject_name(),
             other.spec.operation.to_string(),
             other.marked_state(),

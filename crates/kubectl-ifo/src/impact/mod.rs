@@ -14,7 +14,7 @@ use super::discovered_kinds::Kinds;
 use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
 use super::list::WorkArgs;
-use super::operation::{BriefOperation, InFlightOperation, OperationFacts as _};
+use super::operation::{AGE, InFlightOperation, PrintedField, PrintedFields, SUBJECT};
 use super::operation_source::{Objects, OperationSource};
 use super::output::{
     Format, ListFormat, TerminalText, TextStyle, complain, print, print_error_line, print_value,
@@ -94,8 +94,7 @@ impl MissingPart {
             | Problem::Proxy(_)
             | Problem::Usage(_)
             | Problem::Closed => return Err(problem),
-            Problem::Forbidden { verb, resource, .. } => format!("you may not {verb} {resource}"),
-            problem => problem.to_string(),
+            problem => problem.short(),
         };
         Ok(Self { part, reason })
     }
@@ -109,12 +108,26 @@ struct NodeImpact<'a> {
     namespace: Option<&'a str>,
     verdict: &'a DrainVerdict,
     /// The operations in flight that touch the node.
-    operations: Vec<BriefOperation<'a>>,
+    operations: Vec<PrintedFields<'a>>,
     interrupted: &'a [AffectedPod],
     /// The Pods in `interrupted` whose eviction is refused.
     blockers: Vec<&'a AffectedPod>,
     missing: &'a [MissingPart],
 }
+
+/// The fields of an operation in JSON and YAML, in order.
+const FIELDS: &[PrintedField] = &[
+    ("name", "/metadata/name"),
+    ("namespace", "/spec/subject/namespace"),
+    SUBJECT,
+    ("operation", "/spec/operation"),
+    ("component", "/spec/component"),
+    ("state", "/status/state"),
+    ("progress", "/status/progress"),
+    ("started", "/metadata/creationTimestamp"),
+    AGE,
+    ("message", "/status/message"),
+];
 
 /// Runs the command, and returns its exit code.
 pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
@@ -162,12 +175,17 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         }
     } else {
         let now = clock::now();
+        let fields = |operation| PrintedFields {
+            operation,
+            fields: FIELDS,
+            now,
+        };
         let stays = |it: &&AffectedPod| it.effect == DrainEffect::Stays;
         let value = NodeImpact {
             node: &args.node,
             namespace,
             verdict: &verdict,
-            operations: operations.iter().map(|it| it.brief(now, true)).collect(),
+            operations: operations.iter().map(fields).collect(),
             interrupted: &pods,
             blockers: pods.iter().filter(stays).collect(),
             missing: &missing,

@@ -90,7 +90,7 @@ pub(super) async fn watch(
 
 /// Marks a deleted operation that was still active as completed, with the state `Ended`, because
 /// the outcome is unknown. All other fields keep their last known values.
-fn ended(mut operation: InFlightOperation) -> InFlightOperation {
+pub(super) fn ended(mut operation: InFlightOperation) -> InFlightOperation {
     if operation.is_active() {
         operation.status.phase = Phase::Completed;
         operation.status.state = State::Ended;

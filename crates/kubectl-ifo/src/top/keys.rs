@@ -33,6 +33,8 @@ pub(super) const HELP: &[(&str, &str)] = &[
 impl Model {
     /// Changes the model for a key, and returns the action of the main loop.
     pub(super) fn key(&mut self, key: KeyEvent) -> LoopAction {
+        // A key applies to the rows of the table, so the rows must be up to date.
+        self.refresh_rows();
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             // Some terminals also report the release of a key. Such an event is ignored.

@@ -18,13 +18,13 @@ mod tests;
 mod view;
 
 use super::colors::Colors;
-use super::columns::terminal_width;
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::list::{WorkArgs, incomplete_line, print_incomplete};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource, Served};
+use super::output::ListFormat;
 use super::problem::Problem;
 use super::reprint::PROBE_INTERVAL;
 use super::state_filter::StateArgs;
@@ -33,7 +33,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use crossterm::event::{Event as Input, EventStream};
 use futures::stream::{self, BoxStream, SelectAll};
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use model::{LoopAction, Model, ORDERS, TopEvent};
+use model::{LoopAction, Model, ORDERS};
 use screen::Screen;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -117,7 +117,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let address = server.address.clone();
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
-    let short_names = kinds.short_names(terminal_width()).await;
+    let style = kinds.style(ListFormat::Table, paint).await;
     // The model selects the phases and states, because the user can show completed operations later.
     let all = Filters {
         all_phases: true,
@@ -131,8 +131,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
         now: clock::now(),
         about: format!("{}, {address}", about(&filters, &source)),
         order: args.sort_by,
-        paint,
-        short_names,
+        style,
         reads_files: args.connect.reads_files(),
         shows_completed: filters.all_phases,
         is_expanded: args.work.expand,
@@ -142,7 +141,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let follower = source.follow(listed.clone())?;
     for operation in listed {
         let change = OperationChange::Applied(Box::new(operation));
-        model.update(TopEvent::Change(change));
+        model.change(change);
     }
     let ended = show(model, follower, &source).await;
     print_incomplete(&source);
@@ -196,24 +195,37 @@ async fn show(
         }
         let action = tokio::select! {
             input = keys.next() => match input {
-                Some(Ok(Input::Key(key))) => model.update(TopEvent::Key(key)),
-                Some(Ok(Input::Paste(text))) => model.update(TopEvent::Paste(text)),
-                Some(Ok(Input::Resize(..))) => model.update(TopEvent::Resize),
+                Some(Ok(Input::Key(key))) => model.key(key),
+                Some(Ok(Input::Paste(text))) => {
+                    model.paste(&text);
+                    LoopAction::Continue
+                }
+                Some(Ok(Input::Resize(..))) => {
+                    // The view scrolls the table down until the cursor is visible.
+                    model.offset = 0;
+                    LoopAction::Continue
+                }
                 Some(Ok(_)) => continue,
                 Some(Err(error)) => return Err(terminal_error(&error)),
                 // The stream of keys has ended, so the command ends, too.
                 None => LoopAction::Quit,
             },
             change = follower.next() => {
-                model.update(TopEvent::Change(change?));
+                model.change(change?);
                 for _ in 1..MAX_CHANGES {
                     let Some(change) = follower.next().now_or_never() else { break };
-                    model.update(TopEvent::Change(change?));
+                    model.change(change?);
                 }
                 LoopAction::Continue
             }
-            Some(incomplete) = incomplete_reasons.next() => model.update(TopEvent::Incomplete(incomplete)),
-            _ = second.tick() => model.update(TopEvent::Tick(clock::now())),
+            Some(incomplete) = incomplete_reasons.next() => {
+                model.incomplete = incomplete;
+                LoopAction::Continue
+            }
+            _ = second.tick() => {
+                model.now = clock::now();
+                LoopAction::Continue
+            }
             () = sleep_until(next_frame), if changed => continue,
             Some(number) = signals.next() => return Ok(ExitCode::from(128 + number)),
         };

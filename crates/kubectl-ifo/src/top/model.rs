@@ -1,21 +1,17 @@
 //! The model of `top`, which contains everything that is shown on the screen.
 //!
-//! The model changes when an event ([`TopEvent`]) arrives, such as a key or a change of an
-//! operation. The module `view` draws the model. This module does no I/O.
+//! The model changes when the user presses a key, and when an operation or the connection changes. The module `view` draws the model. This module does no I/O.
 
-use crate::colors::Paint;
 use crate::columns::OperationColumn;
 use crate::filter::Filters;
 use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
 use crate::operation_source::{Objects, OperationChange};
+use crate::output::TextStyle;
 use crate::sort::SortBy;
 use crate::work_groups::{PieceOfWork, Row, pieces_of_work, rank};
-use crossterm::event::KeyEvent;
 use ifo_api::live::State;
-use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 /// Largest number of completed operations that `top` keeps after the server has deleted them. If
 /// the server deletes one more, `top` removes the operation that the server deleted first. An
@@ -60,22 +56,6 @@ pub(super) const ORDERS: [TopOrder; 4] = [
     },
 ];
 
-/// An event that changes the model.
-#[derive(Debug)]
-pub(super) enum TopEvent {
-    Key(KeyEvent),
-    /// A text was pasted.
-    Paste(String),
-    /// The size of the terminal has changed.
-    Resize,
-    /// A second has passed. The value is the current time.
-    Tick(Timestamp),
-    /// Operations or the connection have changed.
-    Change(OperationChange),
-    /// The reason why operations may be missing, in one line. None if no reason is known.
-    Incomplete(Option<String>),
-}
-
 /// The action of the main loop after an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LoopAction {
@@ -116,8 +96,7 @@ pub(super) struct Detail {
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) now: Timestamp,
-    pub(super) paint: Paint,
-    pub(super) short_names: Arc<ShortNames>,
+    pub(super) style: TextStyle,
     /// The filters and the address of the kube-apiserver, in words.
     pub(super) about: String,
     /// True if the operations come from files.
@@ -167,30 +146,17 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Changes the model for an event, and returns the action of the main loop.
-    pub(super) fn update(&mut self, event: TopEvent) -> LoopAction {
-        match event {
-            TopEvent::Key(key) => {
-                // A key applies to the rows of the table, so the rows must be up to date.
-                self.refresh_rows();
-                return self.key(key);
-            }
-            TopEvent::Paste(text) if self.is_typing => {
-                self.insert(text.lines().next().unwrap_or_default());
-                self.is_fresh = false;
-            }
-            // A text that the user pastes by mistake must not be executed as commands.
-            TopEvent::Paste(_) => {}
-            // The view scrolls the table down until the cursor is visible.
-            TopEvent::Resize => self.offset = 0,
-            TopEvent::Tick(now) => self.now = now,
-            TopEvent::Change(change) => self.change(change),
-            TopEvent::Incomplete(incomplete) => self.incomplete = incomplete,
+    /// Processes a text that the user has pasted. A text that is not part of a filter is ignored: it
+    /// must not be executed as commands.
+    pub(super) fn paste(&mut self, text: &str) {
+        if self.is_typing {
+            self.insert(text.lines().next().unwrap_or_default());
+            self.is_fresh = false;
         }
-        LoopAction::Continue
     }
 
-    fn change(&mut self, change: OperationChange) {
+    /// Processes a change of the operations or of the connection.
+    pub(super) fn change(&mut self, change: OperationChange) {
         match change {
             OperationChange::Applied(operation) => {
                 let key = operation.key();

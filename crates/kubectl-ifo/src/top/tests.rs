@@ -1,12 +1,13 @@
 //! Tests of the screen of `top` after keys, changes of operations, and changes of the size.
 
 use super::keys::HELP;
-use super::model::{LoopAction, MAX_KEPT, Model, TopEvent};
+use super::model::{LoopAction, MAX_KEPT, Model};
 use super::screen::replace_unprintable;
 use super::view;
 use crate::colors::Paint;
 use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::operation_source::OperationChange;
+use crate::output::TextStyle;
 use crate::problem::Problem;
 use crate::test_fixtures::{OperationFixture as _, condition, now, on};
 use crate::test_snapshots::short_names;
@@ -55,7 +56,10 @@ impl TopFixture {
             about,
             order: 1,
             now: now(),
-            short_names: short_names(),
+            style: TextStyle {
+                short_names: short_names(),
+                ..TextStyle::default()
+            },
             ..Model::default()
         };
         Self {
@@ -74,8 +78,7 @@ impl TopFixture {
     }
 
     fn change(&mut self, change: OperationChange) {
-        let action = self.model.update(TopEvent::Change(change));
-        assert_eq!(action, LoopAction::Continue);
+        self.model.change(change);
     }
 
     fn apply(&mut self, operation: InFlightOperation) {
@@ -91,11 +94,11 @@ impl TopFixture {
 
     fn resize(&mut self, width: u16, height: u16) {
         self.terminal.backend_mut().resize(width, height);
-        self.model.update(TopEvent::Resize);
+        self.model.offset = 0;
     }
 
     fn press(&mut self, code: KeyCode) -> LoopAction {
-        let action = self.model.update(TopEvent::Key(code.into()));
+        let action = self.model.key(code.into());
         self.draw();
         action
     }
@@ -203,19 +206,19 @@ fn a_filter_applies_while_it_is_typed() {
 #[test]
 fn a_filter_can_be_pasted_and_has_a_limited_length() {
     let mut seen = TopFixture::with(40, 9, sample_operations());
-    let control = |c| TopEvent::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
+    let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
     // A text that is pasted by mistake is not executed.
-    seen.model.update(TopEvent::Paste("q".to_owned()));
+    seen.model.paste("q");
     seen.press(KeyCode::Char('/'));
     let pasted = "one two\nthree".to_owned();
-    seen.model.update(TopEvent::Paste(pasted));
+    seen.model.paste(&pasted);
     assert_eq!(seen.model.filter, "one two");
-    seen.model.update(control('u'));
+    seen.model.key(control('u'));
     assert_eq!(seen.model.filter, "");
-    seen.model.update(TopEvent::Paste("x".repeat(300)));
+    seen.model.paste(&"x".repeat(300));
     assert_eq!(seen.model.filter.len(), 200);
     assert_eq!(seen.lines()[8], "x".repeat(39));
-    assert_eq!(seen.model.update(control('c')), LoopAction::Quit);
+    assert_eq!(seen.model.key(control('c')), LoopAction::Quit);
 }
 
 #[test]
@@ -371,16 +374,14 @@ fn the_state_of_the_watch_is_shown() {
     seen.change(OperationChange::Synced);
     seen.shows(&["nothing in flight", "live", "No operations in flight"]);
     let incomplete = "the rule set vm-rules does not work".to_owned();
-    seen.model
-        .update(TopEvent::Incomplete(Some(incomplete.clone())));
+    seen.model.incomplete = Some(incomplete.clone());
     seen.shows(&[&incomplete]);
     let lost = || Problem::Unreachable {
         server: "https://127.0.0.1:6443".to_owned(),
         why: "connection refused".to_owned(),
     };
     seen.change(OperationChange::Lost(lost()));
-    seen.model
-        .update(TopEvent::Tick(now() + Duration::from_secs(12)));
+    seen.model.now = now() + Duration::from_secs(12);
     // A further failure does not change the time at which the interruption began.
     seen.change(OperationChange::Lost(lost()));
     seen.shows(&["lost 12s ago", "cannot reach the cluster at https://"]);
@@ -451,7 +452,7 @@ fn states_have_colors_and_the_cursor_line_is_highlighted() {
         (cell.fg, cell.modifier.contains(Modifier::REVERSED))
     };
     assert_eq!(cell(&mut seen, "Blocked"), (Color::Reset, true));
-    seen.model.paint = Paint { on: true };
+    seen.model.style.paint = Paint { on: true };
     assert_eq!(cell(&mut seen, "Failing"), (Color::Red, false));
     assert_eq!(cell(&mut seen, "Progressing"), (Color::Cyan, false));
     assert_eq!(cell(&mut seen, "Blocked"), (Color::Yellow, true));

@@ -18,7 +18,6 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{List, ListItem, ListState, Paragraph, Widget as _, Wrap};
-use std::sync::Arc;
 
 /// The fields of the detail page, from top to bottom.
 const FIELDS: [OperationColumn; 16] = [
@@ -69,25 +68,30 @@ fn draw_header(model: &Model, frame: &mut Frame, area: Rect) {
     let mut counts = TerminalText::default();
     for (state, count) in model.counts.values() {
         let text = format!("{count} {}", state.name().to_lowercase());
-        counts += model.paint.state(*state, &one_line(&text)) + "  ";
+        counts += model.style.paint.state(*state, &one_line(&text)) + "  ";
     }
     if model.completed > 0 {
-        counts += model.paint.dim(&format!("{} completed", model.completed)) + "  ";
+        counts += model
+            .style
+            .paint
+            .dim(&format!("{} completed", model.completed))
+            + "  ";
     }
     let overdue = model.rows.iter().filter(|it| !it.is_member);
     let overdue = overdue.filter(|it| it.is_overdue() || it.is_stalled());
     let overdue = overdue.count();
     if overdue > 0 {
         counts += model
+            .style
             .paint
             .state(Stage::Blocked, &format!("{overdue} overdue or stalled"));
     }
     if model.counts.is_empty() && model.watch_state != TopWatchState::Listing {
-        counts += model.paint.heading("nothing in flight");
+        counts += model.style.paint.heading("nothing in flight");
     }
     let second = match problem.or(model.incomplete.as_ref()) {
-        Some(problem) => model.paint.state(Stage::Failing, &one_line(problem)),
-        None => model.paint.dim(&order_and_filters(model)),
+        Some(problem) => model.style.paint.state(Stage::Failing, &one_line(problem)),
+        None => model.style.paint.dim(&order_and_filters(model)),
     };
     let state = Line::raw(state);
     // The width of a terminal fits into 16 bits.
@@ -124,9 +128,7 @@ fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
     let rows = &model.rows[first..end];
     let style = TextStyle {
         screen: Some(area.width.into()),
-        wide: false,
-        paint: model.paint,
-        short_names: Arc::clone(&model.short_names),
+        ..model.style.clone()
     };
     let mut table = Table::growing(rows, model.now, &style);
     frame.render_widget(styled(&table.header()), heading);
@@ -183,7 +185,10 @@ fn draw_detail(model: &mut Model, frame: &mut Frame, area: Rect) {
 fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
     let operation = &detail.operation;
     let mut lines = vec![styled(
-        &model.paint.heading(&one_line(&operation.place_name())),
+        &model
+            .style
+            .paint
+            .heading(&one_line(&operation.place_name())),
     )];
     let mut field = |name: &str, text: &TerminalText| {
         if !text.is_empty() {
@@ -199,7 +204,7 @@ fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
         match column {
             State => field(
                 column.header(),
-                &model.paint.state(operation.color_state(), &text),
+                &model.style.paint.state(operation.color_state(), &text),
             ),
             _ => field(column.header(), &text.into()),
         }

@@ -6,12 +6,12 @@
 //! Every object occurs at most once, even if owner references form a cycle. The code has no
 //! recursion over owners, so long chains of owners are no problem.
 
-use crate::operation::InFlightOperation;
+use crate::operation::{InFlightOperation, PrintedField, PrintedFields};
 use crate::operation_source::IncompleteJson;
 use crate::ownership::Ownership;
 use ifo_api::Text;
-use ifo_api::live::{Phase, State, SubjectReference};
-use ifo_api::metadata::Time;
+use ifo_api::live::SubjectReference;
+use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -65,50 +65,29 @@ pub(super) struct TreeObject<'a> {
     position: usize,
 }
 
-/// An operation in JSON and YAML. A field without a value is left out.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TreeOperation<'a> {
-    operation: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    item: Option<&'a str>,
-    name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    namespace: &'a str,
-    component: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    rule_set: &'a str,
-    phase: Phase,
-    state: State,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    progress: Option<u8>,
-    started: Time,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    completed: Option<Time>,
-}
+/// The fields of an operation in JSON, in order.
+const FIELDS: &[PrintedField] = &[
+    ("operation", "/spec/operation"),
+    ("item", "/spec/item"),
+    ("name", "/metadata/name"),
+    ("namespace", "/metadata/namespace"),
+    ("component", "/spec/component"),
+    ("ruleSet", "/spec/ruleSet"),
+    ("phase", "/status/phase"),
+    ("state", "/status/state"),
+    ("reason", "/status/reason"),
+    ("message", "/status/message"),
+    ("progress", "/status/progress"),
+    ("started", "/metadata/creationTimestamp"),
+    ("completed", "/status/completed"),
+];
 
 fn operations<S: Serializer>(of: &[&InFlightOperation], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(of.iter().map(|it| {
-        let (metadata, spec, status) = (&it.metadata, &it.spec, &it.status);
-        TreeOperation {
-            operation: &spec.operation,
-            item: spec.item.as_deref(),
-            name: &metadata.name,
-            namespace: &metadata.namespace,
-            component: &spec.component,
-            rule_set: &spec.rule_set,
-            phase: status.phase,
-            state: status.state,
-            reason: &status.reason,
-            message: &status.message,
-            progress: status.progress,
-            started: metadata.creation_timestamp,
-            completed: status.completed,
-        }
+    serializer.collect_seq(of.iter().map(|operation| PrintedFields {
+        operation,
+        fields: FIELDS,
+        // No field depends on the current time.
+        now: Timestamp::UNIX_EPOCH,
     }))
 }
 
