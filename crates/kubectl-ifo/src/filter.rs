@@ -177,13 +177,7 @@ impl Filters {
 
     /// Returns true if the filters select all operations in flight.
     pub(super) fn is_unfiltered(&self) -> bool {
-        self.component.is_empty()
-            && self.kind.is_empty()
-            && self.operation.is_empty()
-            && self.selector.is_none()
-            && self.node.is_empty()
-            && self.states.is_empty()
-            && self.namespace.is_none()
+        self.values().is_empty() && self.selector.is_none() && self.states.is_empty()
     }
 
     /// Returns a field selector for the first node of `--node`, such as `status.nodes=worker-3`.
@@ -283,23 +277,15 @@ impl Filters {
 /// request.
 pub(super) fn node_name(text: &str) -> Result<String, String> {
     let name = match text.split_once('/') {
-        Some((kind, name)) if ["node", "nodes", "no"].contains(&&*kind.to_ascii_lowercase()) => {
-            name
+        Some((kind, name)) => {
+            let is_node = ["node", "nodes", "no"].contains(&&*kind.to_ascii_lowercase());
+            Some(name).filter(|_| is_node)
         }
-        Some(_) => {
-            return Err(format!(
-                "{text:?} is not the name of a node; an example is worker-3"
-            ));
-        }
-        None => text,
+        None => Some(text),
     };
-    if labels::is_subdomain(name) {
-        Ok(name.to_owned())
-    } else {
-        Err(format!(
-            "{text:?} is not the name of a node; an example is worker-3"
-        ))
-    }
+    let name = name.filter(|it| labels::is_subdomain(it));
+    let invalid = || format!("{text:?} is not the name of a node; an example is worker-3");
+    name.map(str::to_owned).ok_or_else(invalid)
 }
 
 /// Returns true if `wanted` contains `value`, regardless of upper and lower case. If `wanted` is
