@@ -14,8 +14,6 @@ mod harness;
 mod scenes;
 #[path = "demo/startup.rs"]
 mod startup;
-#[path = "demo/stop.rs"]
-mod stop;
 
 /// Runs the kubectl plugin with the demo's kubeconfig. Returns its exit code and its standard error.
 async fn run_plugin(demo: &harness::Demo, args: &[&str]) -> (Option<i32>, String) {

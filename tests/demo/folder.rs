@@ -8,37 +8,6 @@ use serde_json::Value;
 const STARTING: &str = "object.status.printableStatus == 'Starting'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operations_follow_the_files_of_a_folder() {
-    let folders = Folders::new();
-    folders.rule_set("vms", "Starting", STARTING);
-    folders.vm("web", "Running");
-    let demo = Demo::start(&folders.args()).await;
-    demo.wait_for_operations(&[]).await;
-    // `folders.vm` replaces the file of the object in one step, as editors do.
-    folders.vm("web", "Starting");
-    demo.wait_for_operations(&["web Starting"]).await;
-    // The test writes this file in two steps. After the first step, the file contains only a part
-    // of an object.
-    let file = folders.objects.join("db.yaml");
-    std::fs::write(&file, "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\n").unwrap();
-    std::fs::write(&file, vm("db", "Starting")).unwrap();
-    demo.wait_for_operations(&["db Starting", "web Starting"])
-        .await;
-    std::fs::write(&file, vm("db", "Running")).unwrap();
-    demo.wait_for_operations(&["web Starting"]).await;
-    // When a file is deleted, the demo also deletes the objects of the file.
-    std::fs::remove_file(folders.objects.join("web.yaml")).unwrap();
-    demo.wait_for_operations(&[]).await;
-    // The demo also reads files in subfolders. This file contains a list of objects.
-    std::fs::create_dir(folders.objects.join("more")).unwrap();
-    let list = r#"{"apiVersion":"v1","kind":"List","items":[
-        {"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"a"},"status":{"printableStatus":"Starting"}},
-        {"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"b"},"status":{"printableStatus":"Stopped"}}]}"#;
-    folders.put(&folders.objects.join("more"), "list.json", list);
-    demo.wait_for_operations(&["a Starting"]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn rule_sets_follow_the_files_of_a_folder() {
     let folders = Folders::new();
     folders.vm("web", "Starting");
@@ -175,29 +144,6 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
     for name in ["elsewhere", "good", "shapeless", "syntax"] {
         wait_for_condition(&demo, name, "Ready", "True").await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_age_of_the_oldest_operation_counts_only_operations_in_flight() {
-    let folders = Folders::new();
-    folders.rule_set("vms", "Starting", STARTING);
-    folders.vm("web", "Starting");
-    let args = [&folders.args()[..], &["--retain-completed-ifos"]].concat();
-    let demo = Demo::start(&args).await;
-    let labels = r#"component="tests",operation="Starting""#;
-    let oldest = format!("ifo_operation_oldest_seconds{{{labels}}}");
-    let metrics = async || {
-        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
-        demo.client.request_text(request).await.unwrap()
-    };
-    demo.wait_for_operations(&["web Starting"]).await;
-    assert!(metrics().await.contains(&oldest));
-    folders.vm("web", "Running");
-    demo.wait_for_operations(&[]).await;
-    let metrics = metrics().await;
-    let retained = format!(r#"ifo_operations{{{labels},state="Ended"}} 1"#);
-    assert!(metrics.contains(&retained), "{metrics}");
-    assert!(!metrics.contains(&oldest), "{metrics}");
 }
 
 const NAMESPACES: &str = "/api/v1/namespaces";

@@ -56,7 +56,7 @@ pub struct Demo {
     pub kubeconfig: PathBuf,
     pub client: Client,
     pub config: Config,
-    _folder: Option<tempfile::TempDir>,
+    _folder: tempfile::TempDir,
 }
 
 /// Returns a command that runs `ifo-apiserver` with these arguments. The command gets no
@@ -80,18 +80,8 @@ impl Demo {
     pub async fn start(args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
-        Self::launch(&kubeconfig, Some(folder), args).await
-    }
-
-    /// Starts a demo as [`Self::start`] does, but with a kubeconfig at this path. The demo
-    /// overwrites an existing file.
-    pub async fn start_at(kubeconfig: &Path, args: &[&str]) -> Self {
-        Self::launch(kubeconfig, None, args).await
-    }
-
-    async fn launch(kubeconfig: &Path, folder: Option<tempfile::TempDir>, args: &[&str]) -> Self {
         let mut command = demo_command(&["demo", "--kubeconfig-out"]);
-        let mut child = command.arg(kubeconfig).args(args).spawn().unwrap();
+        let mut child = command.arg(&kubeconfig).args(args).spawn().unwrap();
         let out = OutputLines::collect(child.stdout.take().unwrap());
         let log = OutputLines::collect(child.stderr.take().unwrap());
         let started = Instant::now();
@@ -104,7 +94,7 @@ impl Demo {
             );
             sleep(POLL_INTERVAL).await;
         }
-        let read = Kubeconfig::read_from(kubeconfig).unwrap();
+        let read = Kubeconfig::read_from(&kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
             .await
             .unwrap();
@@ -112,7 +102,7 @@ impl Demo {
             child,
             out,
             log,
-            kubeconfig: kubeconfig.to_owned(),
+            kubeconfig,
             client: Client::try_from(config.clone()).unwrap(),
             config,
             _folder: folder,

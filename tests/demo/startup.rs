@@ -1,7 +1,10 @@
 //! Tests of invalid flags, environment variables and files at the start of `ifo-apiserver` and its
-//! demo. The program must report each error in one line, and exit.
+//! demo. The program must report each error in one line, and exit. A signal during the start must end it.
 
-use super::harness::{DEADLINE, Demo, Folders, demo_command};
+use super::harness::{
+    DEADLINE, Demo, Folders, OutputLines, demo_command, signal, wait_for_exit,
+    wait_for_signal_handlers,
+};
 use tokio::time::timeout;
 
 /// Starts the binary, waits until it exits, and returns its exit code and its standard error.
@@ -99,5 +102,22 @@ async fn files_that_cannot_be_read_or_written_are_named() {
         assert_eq!(code, Some(1), "{args:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{args:?}: {error}");
         assert!(error.contains(missing), "{args:?}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_during_the_start_ends_a_demo_and_leaves_no_file() {
+    for name in ["INT", "TERM"] {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let mut command = demo_command(&["demo", "--kubeconfig-out"]);
+        let mut child = command.arg(&kubeconfig).spawn().unwrap();
+        let log = OutputLines::collect(child.stderr.take().unwrap());
+        wait_for_signal_handlers(&child).await;
+        signal(child.id().unwrap(), name);
+        // Without a signal handler, the kernel would kill the demo, and `code` would be None.
+        let code = wait_for_exit(&mut child).await.code();
+        assert_eq!(code, Some(0), "{name}: {:#?}", log.lines());
+        assert!(!kubeconfig.exists());
     }
 }
