@@ -257,7 +257,7 @@ impl Registry {
             let mut rule_sets = self.rule_sets.values();
             rule_sets.any(|known| known.target == *gvr || known.used_target() == gvr)
         };
-        targets.retain(|gvr, target| target.is_published() || is_used(gvr));
+        targets.retain(|gvr, target| target.published.is_some() || is_used(gvr));
         self.targets = targets;
         publications
     }
@@ -279,7 +279,7 @@ impl Registry {
         let mut rule_sets_without_book = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
-            let resolution = target.and_then(TrackedTarget::resolution);
+            let resolution = target.and_then(|target| target.resolution.as_ref());
             match (&known.compiled, resolution) {
                 (Some(_), Some(Resolution::NotServed { .. })) => {
                     rule_sets_without_book.unserved.insert(name.clone());
@@ -317,10 +317,11 @@ impl Registry {
             uses_last_rules: !matches!(known.compiled, Some(Ok(_))) && known.in_use.is_some(),
             target: &known.target,
             refused: self.refused(&known.target),
-            resolution: target.and_then(TrackedTarget::resolution),
-            look_up_failure: target.and_then(TrackedTarget::look_up_failure),
+            resolution: target.and_then(|target| target.resolution.as_ref()),
+            look_up_failure: target.and_then(|target| target.look_up_failure.as_deref()),
             scoped_wrongly: !known.spec.namespaces.is_empty()
-                && target.is_some_and(TrackedTarget::is_cluster_scoped),
+                && (target.and_then(TrackedTarget::kind))
+                    .is_some_and(|(_, namespaced)| !namespaced),
             watch: target.map_or(WatchState::Pending, |target| target.watch_state(name)),
             unknown_fields: &known.unknown_fields,
             missing_fields: self.missing_fields.as_deref(),

@@ -49,12 +49,12 @@ pub(super) enum LookupRequest {
 pub(super) struct TrackedTarget {
     /// The result of the last successful look-up in discovery. [`Resolution::Unknown`] if all
     /// look-ups so far have failed. `None` before the end of the first look-up.
-    resolution: Option<Resolution>,
+    pub(super) resolution: Option<Resolution>,
     /// The reason why the last look-up failed. `None` if it succeeded, or if no look-up has ended
     /// yet.
-    look_up_failure: Option<String>,
+    pub(super) look_up_failure: Option<String>,
     /// The published rule book.
-    published: Option<Arc<RuleBook>>,
+    pub(super) published: Option<Arc<RuleBook>>,
     /// True if a rule set or the resolution has changed since the last call of
     /// [`TrackedTarget::publish`]. The rule book may then have to change.
     stale: bool,
@@ -165,10 +165,6 @@ impl TrackedTarget {
         })
     }
 
-    pub(super) fn is_published(&self) -> bool {
-        self.published.is_some()
-    }
-
     /// Returns true if the published rule book does not contain the rule set `name`, but the next
     /// call of [`TrackedTarget::publish`] may publish a rule book that contains it.
     pub(super) fn awaits_book(&self, name: &str) -> bool {
@@ -186,15 +182,6 @@ impl TrackedTarget {
         })
     }
 
-    pub(super) fn resolution(&self) -> Option<&Resolution> {
-        self.resolution.as_ref()
-    }
-
-    /// Returns the reason why the last look-up of the target failed, or `None` if it succeeded.
-    pub(super) fn look_up_failure(&self) -> Option<&str> {
-        self.look_up_failure.as_deref()
-    }
-
     /// Returns the kind of the target's objects, and true if this kind is namespaced. Returns
     /// `None` if discovery has not shown that the target is served.
     pub(super) fn kind(&self) -> Option<(Text, bool)> {
@@ -204,16 +191,6 @@ impl TrackedTarget {
             }
             _ => None,
         }
-    }
-
-    pub(super) fn is_cluster_scoped(&self) -> bool {
-        matches!(
-            self.resolution,
-            Some(Resolution::Served {
-                namespaced: false,
-                ..
-            })
-        )
     }
 
     /// Returns the state of the feeds of the rule set `name`.

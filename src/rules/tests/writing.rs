@@ -58,27 +58,37 @@ async fn failure_is_reported_within_seconds_and_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_write_is_retried_with_back_off() {
-    let mut fixture = fixture();
-    fixture.fail_writes();
-    fixture.list(&[rule_set("a", "cars", "true")]);
-    moment().await;
-    fixture.published();
-    fixture.writes();
-    // Discovery reports changes all the time. These reports must not cause further attempts to
-    // write the status.
-    for _ in 0..600 {
-        fixture.changes.send(()).unwrap();
-        tokio::time::sleep(Duration::from_secs(1)).await;
+async fn failed_or_conflicting_write_is_retried_with_back_off() {
+    for is_conflict in [false, true] {
+        let mut fixture = fixture();
+        if is_conflict {
+            // The controller does not receive the event with this version.
+            let mut versions = fixture.sink.versions.lock().unwrap();
+            versions.insert("a".into(), 10);
+        } else {
+            fixture.fail_writes();
+        }
+        fixture.list(&[rule_set("a", "cars", "true")]);
+        moment().await;
+        fixture.published();
+        fixture.writes();
+        // Discovery reports changes all the time. These reports must not cause further attempts to
+        // write the status.
+        for _ in 0..600 {
+            fixture.changes.send(()).unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let attempts = fixture.writes().len();
+        let expected = 5..=9;
+        assert!(
+            expected.contains(&attempts),
+            "{attempts} attempts in ten minutes"
+        );
+        fixture.sink.failing_writes.lock().unwrap().clear();
+        fixture.sink.versions.lock().unwrap().clear();
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        assert_eq!(fixture.writes().len(), 1);
     }
-    let attempts = fixture.writes().len();
-    assert!(
-        (5..=9).contains(&attempts),
-        "{attempts} attempts in ten minutes"
-    );
-    fixture.sink.failing_writes.lock().unwrap().clear();
-    tokio::time::sleep(Duration::from_mins(5)).await;
-    assert_eq!(fixture.writes().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
