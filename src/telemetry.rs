@@ -6,7 +6,6 @@
 
 mod log;
 mod operations;
-mod process;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -98,7 +97,7 @@ impl Metrics {
         let table = MetricTable::register(&mut registry);
         let labels = vec![("version", version.to_owned())];
         table.build.get_or_create(&labels).set(1);
-        process::set_start(&table);
+        table.set_process_start();
         let api = aggregated_apiserver::metrics::Metrics::register(&mut registry, "ifo");
         Self {
             table,
@@ -280,7 +279,7 @@ impl Metrics {
             self.table.rule_sets.get_or_create(&labels).set(count);
         }
         self.api.refresh();
-        process::read(&self.table);
+        self.table.read_process();
     }
 }
 

@@ -185,8 +185,8 @@ fn union(shown: &Gaps, found: &Gaps) -> Gaps {
     all
 }
 
-/// Processes messages until all senders are dropped or the leadership is lost. The index keeps its
-/// content when this function returns.
+/// Processes messages until all senders are dropped or the leadership is lost. In the second case,
+/// returns None. The index keeps its content when this function returns.
 ///
 /// The future can be dropped at any time, because a batch of changes is committed completely or not
 /// at all.
@@ -197,13 +197,11 @@ pub async fn run(
     mut messages: mpsc::Receiver<Message>,
     mut activity: ActivityWriter,
     metrics: Arc<Metrics>,
-) {
+) -> Option<()> {
     let mut batch = Vec::with_capacity(MAX_BATCH);
     let mut ticks = interval(GAPS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    if !commit(writer, leadership, activity.begin()).await {
-        return;
-    }
+    commit(writer, leadership, activity.begin()).await?;
     loop {
         let deadline = tracker.next_deadline();
         let expired = async {
@@ -214,7 +212,7 @@ pub async fn run(
         };
         tokio::select! {
             biased;
-            received = messages.recv_many(&mut batch, MAX_BATCH) => if received == 0 { return },
+            received = messages.recv_many(&mut batch, MAX_BATCH) => if received == 0 { return Some(()) },
             () = expired => {}
             _ = ticks.tick() => {}
         }
@@ -236,32 +234,19 @@ pub async fn run(
                 read_times.push(*read);
             }
             if let Message::Existing(existing) = message {
-                if !commit(writer, leadership, activity.set_existing(existing)).await {
-                    return;
-                }
+                commit(writer, leadership, activity.set_existing(existing)).await?;
                 continue;
             }
             tracker.advance(message, now);
             if tracker.has_full_batch() {
-                let Some(changed) =
-                    commit_all(&mut tracker, &mut activity, writer, leadership).await
-                else {
-                    return;
-                };
-                has_changed |= changed;
+                has_changed |= commit_all(&mut tracker, &mut activity, writer, leadership).await?;
             }
         }
         tracker.expire(now);
-        let Some(changed) = commit_all(&mut tracker, &mut activity, writer, leadership).await
-        else {
-            return;
-        };
-        has_changed |= changed;
+        has_changed |= commit_all(&mut tracker, &mut activity, writer, leadership).await?;
         tracker.committed();
         let updates = activity.update(processed, &messages);
-        if !commit(writer, leadership, updates).await {
-            return;
-        }
+        commit(writer, leadership, updates).await?;
         if has_changed {
             for read in read_times {
                 metrics.event_visible(clock::since(read));
@@ -291,9 +276,7 @@ async fn commit_all(
         }
         activity.complete(&mut changes);
         has_changed = true;
-        if !commit(writer, leadership, changes).await {
-            return None;
-        }
+        commit(writer, leadership, changes).await?;
         if tracker.has_full_batch() {
             // Other tasks can run before the next batch.
             tokio::task::yield_now().await;
@@ -302,11 +285,11 @@ async fn commit_all(
 }
 
 /// Waits until this leader has reserved enough resourceVersions in the Lease, and then commits the
-/// changes. Returns false if this replica loses the leadership before the commit. Otherwise returns
-/// true. If the index rejects the changes, logs an error and also returns true.
-async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> bool {
+/// changes. Returns None if this replica loses the leadership before the commit. If the index rejects
+/// the changes, logs an error.
+async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> Option<()> {
     if changes.is_empty() {
-        return true;
+        return Some(());
     }
     let changes: Vec<_> = changes.into_iter().map(index_write).collect();
     loop {
@@ -317,14 +300,14 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
         match writer.commit(&changes, VersionAssignment::Mint) {
             Err(Error::NotReserved { next, .. }) => {
                 if !leadership.reserved_above(Rv(next.0 - 1)).await {
-                    return false;
+                    return None;
                 }
             }
             Err(error) => {
                 tracing::error!(%error, "operations could not be written to the index");
-                return true;
+                return Some(());
             }
-            Ok(_) => return true,
+            Ok(_) => return Some(()),
         }
     }
 }

@@ -112,7 +112,7 @@ impl Pipeline for ServerPipeline {
         let (tasks, _) = self.running.insert((term.tasks, term.ending));
         async move {
             tokio::select! {
-                () = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
+                _ = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
                 ended = tasks.next_ended() => Some(ended),
             }
         }

@@ -71,7 +71,8 @@ enum NextFeedEvent {
 }
 
 impl FeedTask {
-    /// Runs until the tracker or the receiver of `feedback` has ended. Objects whose rules read the
+    /// Runs until the tracker, the receiver of `feedback` or the stream of events has ended. Then returns
+    /// None. Objects whose rules read the
     /// current time (`now`) are evaluated again at the interval `resync`, but not during a list.
     ///
     /// All feeds run on one thread. So after [`MAX_TURN`] of evaluations, the task lets the other
@@ -79,13 +80,12 @@ impl FeedTask {
     ///
     /// `delay` is not `None` if a previous feed has ended unexpectedly. Then this method first reports
     /// the interruption of the watch, and begins to watch after `delay`.
-    pub(super) async fn run(mut self, delay: Option<Duration>, resync: Duration) {
+    pub(super) async fn run(mut self, delay: Option<Duration>, resync: Duration) -> Option<()> {
         if let Some(delay) = delay {
             let event = self.detector.lost();
+            self.send(event).await?;
             let failure = Some(ENDED_UNEXPECTEDLY.to_owned());
-            if !(self.send(event).await && self.report_state(failure).await) {
-                return;
-            }
+            self.report_state(failure).await?;
             tokio::time::sleep(delay).await;
         }
         let mut events = self.start_stream();
@@ -93,24 +93,23 @@ impl FeedTask {
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_resyncing = false;
         loop {
-            let may_continue = tokio::select! {
+            tokio::select! {
                 next = poll_fn(|context| self.poll_next(&mut events, is_resyncing, context)) => match next {
-                    NextFeedEvent::Event(event) => self.process_event(event).await,
-                    NextFeedEvent::CaughtUp => self.end_late(|lag| &lag.changes).await,
-                    NextFeedEvent::End => false,
+                    NextFeedEvent::Event(event) => self.process_event(event).await?,
+                    NextFeedEvent::CaughtUp => self.end_late(|lag| &lag.changes).await?,
+                    NextFeedEvent::End => return None,
                 },
                 _ = resync.tick(), if !is_resyncing && !self.is_listing() => {
                     is_resyncing = true;
                     let now = clock::reading();
                     self.lag.reevaluation.begin(now.steady);
                     self.detector.begin_resync(now);
-                    true
                 }
                 () = tokio::task::coop::consume_budget(), if is_resyncing => {
                     let now = clock::reading();
                     let found = self.detector.reevaluate_next(now);
                     if found.is_some() {
-                        self.send_evaluation(found).await
+                        self.send_evaluation(found).await?;
                     } else {
                         is_resyncing = false;
                         if self.detector.wants_list(now) {
@@ -118,12 +117,9 @@ impl FeedTask {
                             self.lag.changes.begin(now.steady);
                             events = self.start_stream();
                         }
-                        self.end_resync(now).await
+                        self.end_resync(now).await?;
                     }
                 }
-            };
-            if !may_continue {
-                return;
             }
             self.detector.settle();
             if self.detector.spent() >= MAX_TURN {
@@ -178,9 +174,9 @@ impl FeedTask {
 
     /// Processes one event of the feed.
     ///
-    /// This method and the methods below return false if the tracker or the receiver of `feedback`
+    /// This method and the methods below return None if the tracker or the receiver of `feedback`
     /// has ended.
-    async fn process_event(&mut self, event: Raw) -> bool {
+    async fn process_event(&mut self, event: Raw) -> Option<()> {
         let now = clock::reading();
         if self.was_synced {
             self.lag.changes.begin(now.steady);
@@ -211,7 +207,7 @@ impl FeedTask {
                 drop(object);
                 match vanished {
                     Some(it) => self.process_missing(it.subject, it.may_exist, now).await,
-                    None => true,
+                    None => Some(()),
                 }
             }
             // When lists of operations count as complete again, the index must already contain the
@@ -219,50 +215,49 @@ impl FeedTask {
             Raw::Synced => {
                 self.was_synced = true;
                 self.is_relisting = false;
-                self.process_synced(now).await
-                    && self.flush().await
-                    && self.report_state(None).await
+                self.process_synced(now).await?;
+                self.flush().await?;
+                self.report_state(None).await
             }
             Raw::Lost(lost) => {
                 self.is_relisting = false;
                 let event = self.detector.lost();
                 let failure = failure_text(&lost, &self.source.target);
-                self.send(event).await && self.report_state(Some(failure)).await
+                self.send(event).await?;
+                self.report_state(Some(failure)).await
             }
         }
     }
 
     /// Records that all objects whose rules read `now` were evaluated again.
-    async fn end_resync(&self, now: ClockReading) -> bool {
+    async fn end_resync(&self, now: ClockReading) -> Option<()> {
         if self.lag.reevaluation.is_late(now.steady) {
             return self.end_late(|lag| &lag.reevaluation).await;
         }
         self.lag.reevaluation.end();
-        true
+        Some(())
     }
 
     /// Records that the feed is no longer late. When lists of operations count as complete again,
     /// the index must already contain the operations of the late evaluations. So the tracker is
     /// flushed first.
-    async fn end_late(&self, work: fn(&FeedLag) -> &WorkWaitingSince) -> bool {
-        let is_flushed = self.flush().await;
+    async fn end_late(&self, work: fn(&FeedLag) -> &WorkWaitingSince) -> Option<()> {
+        self.flush().await?;
         work(&self.lag).end();
-        is_flushed
+        Some(())
     }
 
     /// Sends the result of an evaluation to the tracker, if the tracker needs it.
-    async fn send_evaluation(&mut self, found: Option<EvaluatedObject>) -> bool {
+    async fn send_evaluation(&mut self, found: Option<EvaluatedObject>) -> Option<()> {
         let Some(event) = found.and_then(EvaluatedObject::into_event) else {
-            return true;
+            return Some(());
         };
         if let FeedEvent::Evaluated { evaluation, .. } = &event {
             self.unprocessed_bytes += evaluation.result_bytes();
         }
-        if !self.send(event).await {
-            return false;
-        }
+        self.send(event).await?;
         if self.unprocessed_bytes < MAX_UNPROCESSED_BYTES {
-            return true;
+            return Some(());
         }
         self.unprocessed_bytes = 0;
         self.flush().await
@@ -273,27 +268,28 @@ impl FeedTask {
     /// A subject is an object that an operation is about. If the feed has a label selector, the
     /// tracker returns the subjects that are missing in the list. A missing subject was deleted, or
     /// its labels no longer match. So the task asks the cluster if the subject still exists.
-    async fn process_synced(&mut self, now: ClockReading) -> bool {
+    async fn process_synced(&mut self, now: ClockReading) -> Option<()> {
         let (event, missing) = self.detector.synced();
-        if !self.send(event).await {
-            return false;
-        }
+        self.send(event).await?;
         let Some(missing) = missing else {
-            return true;
+            return Some(());
         };
         // Subjects can be missing only in a list. After an interruption without a new list, the
         // tracker closes the channel without an answer.
         for subject in missing.await.unwrap_or_default() {
-            if !self.process_missing(subject, true, now).await {
-                return false;
-            }
+            self.process_missing(subject, true, now).await?;
         }
-        true
+        Some(())
     }
 
     /// Processes an object that the feed reported as deleted, or that is missing in a list. If
     /// `may_exist` is true, this method first asks the cluster if the object still exists.
-    async fn process_missing(&self, subject: Subject, may_exist: bool, now: ClockReading) -> bool {
+    async fn process_missing(
+        &self,
+        subject: Subject,
+        may_exist: bool,
+        now: ClockReading,
+    ) -> Option<()> {
         let names = ObjectNames {
             namespace: subject.namespace.as_deref(),
             name: &subject.name,
@@ -304,30 +300,30 @@ impl FeedTask {
             .await
     }
 
-    async fn send(&self, event: FeedEvent) -> bool {
+    async fn send(&self, event: FeedEvent) -> Option<()> {
         let message = Message::Feed {
             source: self.source.clone(),
             generation: self.detector.book().generation,
             event,
         };
-        self.tracker.send(message).await.is_ok()
+        self.tracker.send(message).await.ok()
     }
 
     /// Waits until the changes of all earlier messages to the tracker are in the index.
-    async fn flush(&self) -> bool {
+    async fn flush(&self) -> Option<()> {
         let (done, flushed) = oneshot::channel();
-        let is_sent = self.tracker.send(Message::Flush(done)).await.is_ok();
-        is_sent && flushed.await.is_ok()
+        self.tracker.send(Message::Flush(done)).await.ok()?;
+        flushed.await.ok()
     }
 
     /// Reports to the rule-set controller why the feed fails, or None if the feed is up to date.
-    async fn report_state(&self, failure: Option<String>) -> bool {
+    async fn report_state(&self, failure: Option<String>) -> Option<()> {
         let feedback = Feedback {
             source: self.source.clone(),
             generation: self.detector.book().generation,
             failure,
         };
-        self.feedback.send(feedback).await.is_ok()
+        self.feedback.send(feedback).await.ok()
     }
 }
 

@@ -135,7 +135,7 @@ impl Supervisor {
             let feed = self.feed_task(source.clone(), book.clone(), thread.clone());
             let running = AssertUnwindSafe(feed.run(delay, self.resync)).catch_unwind();
             let cause = match running.await {
-                Ok(()) => "the events of the watch have ended",
+                Ok(_) => "the events of the watch have ended",
                 Err(_) => "panic",
             };
             if self.tracker.is_closed() || self.feedback.is_closed() {

@@ -11,7 +11,7 @@ use super::compilations::{CompiledSpec, Compiler};
 use super::registry::Registry;
 use super::status_writes::{StatusSink, StatusWrites};
 use super::target_discovery::Lookups;
-use super::tracked_target::{Feedback, LookupRequest, Publication};
+use super::tracked_target::{Feedback, Publication, TrackedTarget};
 use crate::clock;
 use crate::observe::Resolve;
 use futures::future::BoxFuture;
@@ -163,7 +163,7 @@ impl Controller {
                         return;
                     };
                     self.handle_rule_set(event);
-                    lookups.request(self.registry.to_resolve(LookupRequest::New), false);
+                    lookups.request(self.registry.to_resolve(TrackedTarget::is_new), false);
                 }
                 Some(feedback) = inputs.feedback.recv() => {
                     let failed = feedback.failure.is_some().then(|| feedback.source.target.clone());
@@ -174,8 +174,8 @@ impl Controller {
                 }
                 Some(compiled) = compilations.next() => self.registry.compiled(compiled),
                 Some((target, resolution)) = lookups.next() => self.registry.resolved(&target, resolution),
-                Some(()) = changes.next() => lookups.request(self.registry.to_resolve(LookupRequest::All), true),
-                _ = requeue.tick() => lookups.request(self.registry.to_resolve(LookupRequest::Doubtful), false),
+                Some(()) = changes.next() => lookups.request(self.registry.to_resolve(|_| true), true),
+                _ = requeue.tick() => lookups.request(self.registry.to_resolve(TrackedTarget::is_doubtful), false),
                 _ = review.tick() => {}
                 // The status may have changed during this write. The controller then writes the newer
                 // status.

@@ -8,7 +8,7 @@ use super::health::{NotReady, RuleSetHealth, WatchState};
 use super::rule_set::{KnownStatus, RegisteredRuleSet};
 use super::states::{Report, ReportedRuleSet};
 use super::status;
-use super::tracked_target::{Feedback, LookupRequest, Publication, TrackedTarget};
+use super::tracked_target::{Feedback, Publication, TrackedTarget};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution};
 use ifo_engine::rules::{RuleSetError, RuleSetsWithoutBook, expression_bytes};
@@ -215,11 +215,11 @@ impl Registry {
         self.targets.entry(target.clone()).or_default().mark_stale();
     }
 
-    /// Returns the targets that `which` selects.
-    pub(super) fn to_resolve(&self, which: LookupRequest) -> Vec<Arc<Gvr>> {
+    /// Returns the targets for which `wants_look_up` returns true.
+    pub(super) fn to_resolve(&self, wants_look_up: fn(&TrackedTarget) -> bool) -> Vec<Arc<Gvr>> {
         self.targets
             .iter()
-            .filter(|(_, target)| target.wants_look_up(which))
+            .filter(|(_, target)| wants_look_up(target))
             .map(|(gvr, _)| gvr.clone())
             .collect()
     }

@@ -32,18 +32,6 @@ pub struct Publication {
     pub removed: bool,
 }
 
-/// Selects the targets that are looked up in discovery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LookupRequest {
-    /// Targets that were never looked up.
-    New,
-    /// Targets whose last look-up failed, targets that are not served, and targets whose feeds
-    /// fail.
-    Doubtful,
-    /// All targets.
-    All,
-}
-
 /// The state of one target.
 #[derive(Debug, Default)]
 pub(super) struct TrackedTarget {
@@ -69,17 +57,16 @@ impl TrackedTarget {
         self.stale = true;
     }
 
-    /// Returns true if `which` selects this target for a look-up.
-    pub(super) fn wants_look_up(&self, which: LookupRequest) -> bool {
-        match which {
-            LookupRequest::New => self.resolution.is_none(),
-            LookupRequest::Doubtful => {
-                self.look_up_failure.is_some()
-                    || !matches!(self.resolution, Some(Resolution::Served { .. }))
-                    || self.feeds.values().any(Option::is_some)
-            }
-            LookupRequest::All => true,
-        }
+    /// Returns true if the target was never looked up.
+    pub(super) fn is_new(&self) -> bool {
+        self.resolution.is_none()
+    }
+
+    /// Returns true if the last look-up failed, if the target is not served, or if its feeds fail.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.look_up_failure.is_some()
+            || !matches!(self.resolution, Some(Resolution::Served { .. }))
+            || self.feeds.values().any(Option::is_some)
     }
 
     /// Records a result of discovery. A failed look-up does not replace the result of an earlier

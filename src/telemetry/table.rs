@@ -1,12 +1,14 @@
 //! The table of all metrics of the server, except those of the API library. Each row has the field, the
 //! type, the name and the help text of one metric.
 
+use super::gauge_value;
+use crate::clock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Buckets from 100 µs to 10 s, for the time between the receipt of an event about a subject and
 /// the publication of the resulting resourceVersion.
@@ -131,5 +133,38 @@ metrics! {
         resident: Gauge = "process_resident_memory_bytes", "Resident memory size";
         descriptors: Gauge = "process_open_fds", "Open file descriptors";
         process_start: FloatGauge = "process_start_time_seconds", "Start time since 1970";
+    }
+}
+
+impl MetricTable {
+    /// Sets the start time of the process to the current time.
+    #[allow(clippy::cast_precision_loss)] // The seconds since 1970 are far below 2^52.
+    pub(super) fn set_process_start(&self) {
+        self.process_start.set(clock::now().as_second() as f64);
+    }
+
+    /// Reads the current values of the process from `/proc`. On systems without `/proc`, the values are 0.
+    #[allow(clippy::cast_precision_loss)] // The clock ticks of one process are far below 2^52.
+    pub(super) fn read_process(&self) {
+        /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by the Linux ABI).
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let file = |name| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+        // The second field is the command, such as `(ifo-apiserver)`. A command can contain spaces and
+        // parentheses, so the fields are counted from the last parenthesis.
+        let stat = file("stat");
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let user_and_system = fields.split_whitespace().skip(11).take(2);
+        let ticks: u64 = user_and_system
+            .filter_map(|it| it.parse::<u64>().ok())
+            .sum();
+        let seconds = ticks as f64 / TICKS_PER_SECOND;
+        self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
+        let status = file("status");
+        let mut lines = status.lines();
+        let resident = lines.find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix(" kB"));
+        let kilobytes: i64 = resident.and_then(|it| it.trim().parse().ok()).unwrap_or(0);
+        self.resident.set(kilobytes * 1024);
+        let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        self.descriptors.set(gauge_value(descriptors));
     }
 }

@@ -208,47 +208,6 @@ fn objects(reader: &IndexReader, scope: &Scope) -> Vec<(Key, Value)> {
     decoded.collect()
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_user_sees_all_kinds_of_operations_in_the_first_minute() {
-    let _simulated = clock::simulated::begin("2030-01-01T00:00:00Z".parse().unwrap());
-    let [operations, records] = run_demo(Duration::from_mins(1)).await;
-    let shown = operations.iter().chain(&records).map(|(_, object)| {
-        let spec = &object["spec"];
-        let texts = [&spec["subject"]["kind"], &spec["operation"]];
-        texts
-            .map(|text| text.as_str().unwrap_or_default())
-            .join(" ")
-    });
-    let shown: BTreeSet<String> = shown.collect();
-    for name in [
-        "VirtualMachineInstanceMigration Running",
-        "VirtualMachine Migrating",
-        "VirtualMachine Starting",
-        "Deployment Rollout",
-        "Subscription InstallPlanPending",
-        "InstallPlan Installing",
-        "ClusterServiceVersion Installing",
-        "HyperConverged Upgrading",
-        "KubeVirt Upgrading",
-        "CDI Upgrading",
-        "ClusterVersion PartialUpdate",
-        "Node Cordoned",
-        "VirtualMachineSnapshot InProgress",
-        "Namespace Terminating",
-        "DataVolume ImportInProgress",
-    ] {
-        assert!(shown.contains(name), "{name}: {shown:#?}");
-    }
-    let has = |pointer: &str, is_expected: &dyn Fn(&Value) -> bool| {
-        let mut values = operations.iter().filter_map(|(_, it)| it.pointer(pointer));
-        values.any(is_expected)
-    };
-    for state in ["Progressing", "Blocked", "Failing"] {
-        assert!(has("/status/state", &|it| it == state), "{state}");
-    }
-    assert!(has("/status/progress", &Value::is_number));
-}
-
 /// What each scene shows, as in `scenes/README.md`: operations on its objects, and how they end.
 const ENDS: &str = "\
 migration: VirtualMachine ledger Starting Succeeded

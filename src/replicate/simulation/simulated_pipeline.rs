@@ -179,7 +179,7 @@ impl Pipeline for SimulatedPipeline {
         async move {
             tokio::select! {
                 biased;
-                () = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
+                _ = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
                 () = feed.run(unsynced_rule_sets) => Some("feed"),
                 () = run => Some("persistence"),
             }
