@@ -315,7 +315,7 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detection::testing;
+    use crate::detection::tests::pipeline;
     use crate::index::{self, Bounds, IndexEntry, IndexReader, ReadVersion, index};
     use ifo_api::live::InFlightOperation;
     use ifo_api::{Gvr, Source};
@@ -362,7 +362,7 @@ mod tests {
 
     /// Runs the tracker task until it has processed these messages.
     async fn run_until_processed(writer: Writer, reader: &IndexReader, messages: Vec<Message>) {
-        let settings = testing::settings(Duration::from_secs(30), 0);
+        let settings = pipeline::settings(Duration::from_secs(30), 0);
         let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
         let metrics = Arc::new(Metrics::new());
         let tracker = Tracker::new(settings, metrics.clone());

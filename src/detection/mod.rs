@@ -19,9 +19,7 @@
 mod feed_task;
 
 #[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::clock;
 use crate::observe::{Backoff, Feed};

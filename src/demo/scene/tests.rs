@@ -3,7 +3,7 @@
 use super::*;
 use crate::clock;
 use crate::demo::shipped_rules;
-use crate::detection::testing::{self, TestPipeline};
+use crate::detection::tests::pipeline::{TestPipeline, settings};
 use crate::index::{self, IndexReader, ReadVersion, Scope};
 use crate::observe::{Feed as _, Raw};
 use futures::StreamExt as _;
@@ -164,7 +164,7 @@ async fn each_round_restores_the_initial_objects() {
 /// shipped rules may fail. The caller must have paused tokio's clock.
 pub(in crate::demo) async fn run_demo(age: Duration) -> [Vec<(Key, Value)>; 2] {
     let scenes = Scenes::open("ifo-system").expect("the scenes are valid");
-    let settings = testing::settings(Duration::from_secs(5), 1_000);
+    let settings = settings(Duration::from_secs(5), 1_000);
     let resync = Duration::from_secs(30);
     let pipeline = TestPipeline::start(Arc::new(scenes.objects()), settings, resync, None);
     for book in rule_books() {

@@ -1,15 +1,15 @@
 //! Tests what clients see when the task of a feed (the watch of a resource) panics, and that extreme
 //! times make no task panic. The tests run the supervisor, the tracker and the index.
 
+use super::pipeline::{TestPipeline, settings};
 use super::*;
-use crate::detection::testing::{self, TestPipeline};
 use crate::index::{self, ReadVersion};
 use jiff::Timestamp;
 
 /// Starts a pipeline whose rule book has one rule set with this rule.
 async fn pipeline(rule: Value) -> (TestPipeline, Arc<FakeFeed>) {
     let feed = Arc::new(FakeFeed::default());
-    let settings = testing::settings(Duration::from_secs(30), 0);
+    let settings = settings(Duration::from_secs(30), 0);
     let pipeline = TestPipeline::start(feed.clone(), settings, RESYNC, None);
     let target = target("cars");
     let book = book(1, &target, rule_set_of(&target, &[], &rule));

@@ -3,6 +3,7 @@
 //! operations, and the reports on the feeds.
 
 mod interruptions;
+pub(crate) mod pipeline;
 mod recording;
 mod replay;
 mod slow_rules;

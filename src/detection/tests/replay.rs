@@ -3,8 +3,8 @@
 //! replay must make the same visible changes of each operation. All fields are compared, except the
 //! resourceVersion.
 
+use super::pipeline::{self, TestPipeline};
 use super::recording::{ClusterRecording, PlayedFeed, random_recording, recording, shipped_rules};
-use crate::detection::testing::{self, TestPipeline};
 use crate::{clock, index};
 use futures::FutureExt as _;
 use ifo_api::Key;
@@ -29,7 +29,7 @@ const RESYNC: Duration = Duration::from_secs(30);
 const TIME_AFTER_LAST_EVENT: Duration = Duration::from_mins(10);
 
 fn settings() -> TrackerSettings {
-    testing::settings(Duration::from_secs(30), 0)
+    pipeline::settings(Duration::from_secs(30), 0)
 }
 
 /// A change that a client can see: the key of the operation, and its new state. The state is None if

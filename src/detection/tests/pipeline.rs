@@ -1,6 +1,6 @@
 //! Runs the supervisor, the tracker and an index for tests.
 
-use super::Supervisor;
+use crate::detection::Supervisor;
 use crate::index::{self, Bounds, Cursor, IndexReader, index};
 use crate::observe::Feed;
 use crate::replicate::Leadership;
