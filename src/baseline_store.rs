@@ -11,7 +11,8 @@
 //! `ConfigMap`s.
 
 use crate::telemetry::Metrics;
-use ifo_engine::track::{Baselines, BaselinesError, Message, SharedBaselines};
+use ifo_client::error_text::chain;
+use ifo_engine::track::{Baselines, Message, SharedBaselines};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -19,6 +20,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Name of the ConfigMap in the server's own namespace.
@@ -52,34 +54,11 @@ pub struct BaselineStore {
     /// is weak, because the tracker ends only when no sender is left.
     tracker: mpsc::WeakSender<Message>,
     metrics: Arc<Metrics>,
-    /// Baselines as text, which the next check must write. If the baselines have changed before the
-    /// next check, the check writes the new baselines instead. The field is set in two cases:
-    ///
-    /// - A write has failed.
-    /// - The text in the ConfigMap could not be decoded.
-    unwritten: Option<String>,
+    /// True if the next check must write the baselines even if they have not changed, because a write
+    /// has failed, or the text in the ConfigMap could not be decoded.
+    must_write: bool,
     /// The text of the error that was logged last. Empty if no error was logged.
     logged: String,
-}
-
-/// The reason why the ConfigMap cannot be used.
-#[derive(Debug, thiserror::Error)]
-enum StoreError {
-    #[error("the ConfigMap {CONFIG_MAP} does not exist; apply the manifests of this release")]
-    Missing,
-    #[error("the kube-apiserver did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
-    TimedOut,
-    #[error("the ConfigMap {CONFIG_MAP}: {0}")]
-    Request(#[source] kube::Error),
-}
-
-impl From<kube::Error> for StoreError {
-    fn from(error: kube::Error) -> Self {
-        match &error {
-            kube::Error::Api(status) if status.code == 404 => Self::Missing,
-            _ => Self::Request(error),
-        }
-    }
 }
 
 impl BaselineStore {
@@ -97,7 +76,7 @@ impl BaselineStore {
             baselines,
             tracker,
             metrics,
-            unwritten: None,
+            must_write: false,
             logged: String::new(),
         }
     }
@@ -120,15 +99,14 @@ impl BaselineStore {
         loop {
             let ends = ends_within(&ending, WRITE_INTERVAL).await;
             let changed = self.baselines.encode_changed();
-            // A newer text contains all runs of the text that could not be written.
-            let unwritten = self.unwritten.take();
-            if let Some(text) = changed.or(unwritten) {
+            let kept = || self.must_write.then(|| self.baselines.encode());
+            if let Some(text) = changed.or_else(kept) {
                 let written = self.write(&text).await;
                 let result = if written.is_ok() { "success" } else { "error" };
                 self.metrics.baselines_written(result);
+                self.must_write = written.is_err();
                 if let Err(error) = written {
                     self.report("baselines could not be written", &error);
-                    self.unwritten = Some(text);
                 }
             }
             if ends {
@@ -139,13 +117,11 @@ impl BaselineStore {
 
     /// Adds the stored runs to the baselines. If the stored text cannot be decoded, the next write
     /// replaces the text. If the ConfigMap does not exist, logs a warning and returns `Ok`.
-    async fn load(&mut self) -> Result<(), StoreError> {
-        let stored = match with_time_limit(self.api.get(CONFIG_MAP)).await {
-            Err(StoreError::Missing) => {
-                self.report("baselines are kept in memory only", &StoreError::Missing);
-                return Ok(());
-            }
-            stored => stored?,
+    async fn load(&mut self) -> Result<(), String> {
+        let Some(stored) = with_time_limit(self.api.get_opt(CONFIG_MAP)).await? else {
+            let missing = "the ConfigMap does not exist; apply the manifests of this release";
+            self.report("baselines are kept in memory only", missing);
+            return Ok(());
         };
         let text = stored.data.and_then(|mut data| data.remove(DATA_KEY));
         match text.as_deref().map(Baselines::decode) {
@@ -158,52 +134,51 @@ impl BaselineStore {
                 }
             }
             Some(Err(error)) => {
-                self.reject(&error);
-                self.unwritten = Some(self.baselines.encode());
+                tracing::warn!(%error, "the ConfigMap {CONFIG_MAP} does not contain baselines of this release; it will be replaced");
+                self.metrics.baselines_rejected();
+                self.must_write = true;
             }
             None => {}
         }
         Ok(())
     }
 
-    fn reject(&self, error: &BaselinesError) {
-        tracing::warn!(%error, "the ConfigMap {CONFIG_MAP} does not contain baselines of this release; it will be replaced");
-        self.metrics.baselines_rejected();
-    }
-
     /// Writes the ConfigMap. A late write of a previous leader does little harm, because the next
     /// regular write replaces it.
-    async fn write(&self, text: &str) -> Result<(), StoreError> {
+    async fn write(&self, text: &str) -> Result<(), String> {
         let patch = Patch::Merge(json!({"data": {DATA_KEY: text}}));
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        with_time_limit(self.api.patch_metadata(CONFIG_MAP, &params, &patch)).await?;
+        let patched = self.api.patch_metadata(CONFIG_MAP, &params, &patch);
+        with_time_limit(patched).await?;
         Ok(())
     }
 
     /// Logs an error if its text differs from the error that was logged last.
-    fn report(&mut self, what: &str, error: &StoreError) {
-        let text = error.to_string();
-        if self.logged != text {
-            tracing::warn!(%error, "{what}");
-            self.logged = text;
+    fn report(&mut self, what: &str, error: &str) {
+        if self.logged != error {
+            tracing::warn!(name = CONFIG_MAP, error, "{what}");
+            error.clone_into(&mut self.logged);
         }
     }
 }
 
 /// Waits until `ending` is cancelled or `time` is over. Returns true if `ending` is cancelled.
 async fn ends_within(ending: &CancellationToken, time: Duration) -> bool {
-    tokio::time::timeout(time, ending.cancelled()).await.is_ok()
+    timeout(time, ending.cancelled()).await.is_ok()
 }
 
 async fn with_time_limit<T>(
     request: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, StoreError> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(StoreError::TimedOut),
+) -> Result<T, String> {
+    match timeout(REQUEST_TIMEOUT, request).await {
+        Ok(answer) => answer.map_err(|error| chain(&error)),
+        Err(_) => Err(format!(
+            "the kube-apiserver did not answer within {} s",
+            REQUEST_TIMEOUT.as_secs()
+        )),
     }
 }
 

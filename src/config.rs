@@ -107,13 +107,11 @@ impl Config {
             None => {
                 let ServeFlags { mut serve, common } = cli.serve;
                 serve.pod_uid = env("POD_UID");
-                serve.pod_ip = match env("POD_IP").map(|value| (value.parse(), value)) {
-                    None => None,
-                    Some((Ok(ip), _)) => Some(ip),
-                    Some((Err(_), value)) => {
-                        return Err(invalid("POD_IP", &value, "expected an IP address"));
-                    }
+                let ip = |value: String| {
+                    let accepted = "expected an IP address";
+                    (value.parse()).map_err(|_| invalid("POD_IP", &value, accepted))
                 };
+                serve.pod_ip = env("POD_IP").map(ip).transpose()?;
                 check_election(&serve)?;
                 (common, Mode::Serve(Box::new(serve)))
             }

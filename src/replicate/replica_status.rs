@@ -199,6 +199,12 @@ impl ReplicaStatus {
         state
     }
 
+    /// Returns the number of state queries that this replica has sent.
+    #[cfg(test)]
+    pub fn queries(&self) -> u64 {
+        self.state().queries
+    }
+
     fn is_following(&self) -> bool {
         matches!(&*self.0.role.borrow(), ReplicaRole::Following(_))
     }

@@ -182,9 +182,6 @@ fn gone_for_good(name: Text) -> Message {
 mod tests {
     use super::*;
     use jiff::Timestamp;
-    use serde_json::json;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Returns a namespace that was created `second` seconds after 1970. The UID of the namespace
     /// consists of its name and `second`.
@@ -199,40 +196,6 @@ mod tests {
 
     fn seen_at_takeover(all: &[&str]) -> SeenNamespaces {
         SeenNamespaces::new(all.iter().map(|name| (*name).into()).collect())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_incomplete_list_is_replaced() {
-        let requests = Arc::new(AtomicUsize::new(0));
-        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
-            let number = requests.fetch_add(1, Ordering::Relaxed);
-            let list = |node: &str, token: &str| {
-                json!({
-                    "apiVersion": "v1", "kind": "NodeList",
-                    "metadata": {"resourceVersion": "1", "continue": token},
-                    "items": [{"metadata": {"name": node}}],
-                })
-            };
-            let (code, body) = match number {
-                0 => (200, list("old", "next")),
-                // The continue token has expired.
-                1 => (
-                    410,
-                    json!({"kind": "Status", "apiVersion": "v1", "code": 410}),
-                ),
-                _ => (200, list("new", "")),
-            };
-            let body = kube::client::Body::from(body.to_string().into_bytes());
-            let answer = http::Response::builder().status(code).body(body);
-            std::future::ready(answer)
-        });
-        let mut changes = pin!(changes::<Node>(Client::new(service, "default")));
-        let first = changes.next().await;
-        let Some(Change::Listed(nodes)) = first else {
-            panic!("the first change must be a list, but it is {first:?}");
-        };
-        let names: Vec<Text> = nodes.iter().map(name).collect();
-        assert_eq!(names, [Text::from("new")]);
     }
 
     /// Formats the deletions and creations as `-name` (deleted), `-name+second` (deleted and created again) or

@@ -74,31 +74,25 @@ fn missing_fields(client: Client) -> BoxStream<'static, RuleSetEvent> {
     let api: Api<CustomResourceDefinition> = Api::all(client);
     let only = watcher::Config::default().fields(&format!("metadata.name={DEFINITION}"));
     let mut last: Option<Vec<String>> = None;
-    watcher(api, only)
-        .default_backoff()
-        .filter_map(move |event| {
-            let event = match event {
-                Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                    let missing = generate_crds::missing_fields(&found);
-                    if last.as_ref() == Some(&missing) {
-                        None
-                    } else {
-                        if !missing.is_empty() {
-                            tracing::warn!(
-                                fields = missing.join(", "),
-                                "the CRD of rule sets is older than this server and lacks fields. \
-                                 Update it: kubectl apply -k deploy/crd"
-                            );
-                        }
-                        last = Some(missing.clone());
-                        Some(RuleSetEvent::OutdatedDefinition(missing))
-                    }
-                }
-                _ => None,
-            };
-            std::future::ready(event)
-        })
-        .boxed()
+    let definitions = watcher(api, only).default_backoff().applied_objects();
+    let missing = definitions.filter_map(move |found| {
+        let missing = found
+            .ok()
+            .map(|found| generate_crds::missing_fields(&found));
+        let missing = missing.filter(|missing| last.as_ref() != Some(missing));
+        if let Some(missing) = &missing {
+            last = Some(missing.clone());
+            if !missing.is_empty() {
+                tracing::warn!(
+                    fields = missing.join(", "),
+                    "the CRD of rule sets is older than this server and lacks fields. Update it: \
+                     kubectl apply -k deploy/crd"
+                );
+            }
+        }
+        std::future::ready(missing.map(RuleSetEvent::OutdatedDefinition))
+    });
+    missing.boxed()
 }
 
 /// Decodes a rule set. Returns the event for the controller.

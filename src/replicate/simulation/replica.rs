@@ -57,6 +57,7 @@ pub struct WholeReplica {
     pub reader: IndexReader,
     pub observer: IndexObserver,
     pub metrics: Arc<Metrics>,
+    pub status: ReplicaStatus,
     role: watch::Receiver<ReplicaRole>,
     retire: CancellationToken,
     network: Network,
@@ -127,6 +128,7 @@ impl WholeReplica {
         };
         let (invariants, name) = (environment.invariants.clone(), format!("{pod}.{container}"));
         let observer = IndexObserver::new(name.clone(), reader.clone(), invariants.clone());
+        let status = replica_status.clone();
         let peer = Peer {
             process: process.clone(),
             replica_status,
@@ -158,6 +160,7 @@ impl WholeReplica {
             reader,
             observer,
             metrics,
+            status,
             role,
             retire,
             network: environment.network.clone(),
