@@ -165,7 +165,7 @@ async fn measure_hidden(router: &Router) {
             (&mut hidden, path(name(number))),
             (&mut missing, path(name(OPERATIONS + number))),
         ];
-        if number / NAMESPACES % 2 == 0 {
+        if (number / NAMESPACES).is_multiple_of(2) {
             pair.reverse();
         }
         for (times, path) in pair {

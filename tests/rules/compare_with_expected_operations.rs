@@ -130,16 +130,23 @@ fn compare(name: &str, values: &RuleValues, expected: &Map<String, Value>) -> Re
     for (field, expected) in expected {
         let value = match field.as_str() {
             "state" => json!(values.state.unwrap_or(State::Progressing).name()),
-            "message" => json!(text(&values.message)),
-            "reason" => json!(values.reason.as_deref()),
-            "progress" => json!(values.progress),
+            "message" => json!(text(&values.shown.message)),
+            "reason" => json!(values.shown.reason.as_deref()),
+            "progress" => json!(values.shown.progress),
             "started" => json!(values.started.map(|time| time.to_string())),
             "queued" => json!(values.queued.map(|time| time.to_string())),
             "instance" => json!(values.instance.as_deref()),
-            "work" => json!(values.work.as_deref()),
+            "work" => json!(values.shown.work.as_deref()),
             "initiator" => json!(values.initiator.as_deref()),
-            "cancel" => json!(values.cancel.as_deref()),
-            "nodes" => json!(values.nodes.iter().map(|it| &**it).collect::<Vec<_>>()),
+            "cancel" => json!(values.shown.cancel.as_deref()),
+            "nodes" => json!(
+                values
+                    .shown
+                    .nodes
+                    .iter()
+                    .map(|it| &**it)
+                    .collect::<Vec<_>>()
+            ),
             "expectedSeconds" => json!(values.expected.map(|it| it.as_secs())),
             "stalledSeconds" => json!(values.stalled_after.map(|it| it.as_secs())),
             "size" => json!(values.size),

@@ -66,7 +66,7 @@ fn pieces(recording: &str, files: &[&str]) -> Pieces {
                 .values
                 .as_ref()
                 .expect("no rule fails on recorded objects");
-            let work = values.work.as_deref().unwrap_or_default().to_owned();
+            let work = values.shown.work.as_deref().unwrap_or_default().to_owned();
             let operation = format!("{kind} {name}: {}", finding.operation);
             pieces.entry(work).or_default().insert(operation);
         }

@@ -118,11 +118,10 @@ impl Activity {
         let idle = Condition {
             last_transition_time: self.metadata.creation_timestamp,
             message: message.into(),
-            observed_generation: None,
             reason: shared_text(FILTERED),
             status: shared_text("Unknown"),
             type_: shared_text(IDLE),
-            unknown: UnknownFields::new(),
+            ..Condition::default()
         };
         Self {
             status: ActivityStatus {

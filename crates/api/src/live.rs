@@ -40,7 +40,7 @@ pub fn cut_message(text: &str) -> &str {
 /// An operation that is in flight on one subject: the object that the operation is about. A rule of
 /// an OperationRuleSet has detected the operation. The server keeps the operation in memory, and
 /// never stores it in etcd.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InFlightOperation {
     /// Always `live.ifo.kubevirt.io/v1alpha1`.
@@ -59,7 +59,7 @@ pub struct InFlightOperation {
 }
 
 /// The operation and its subject.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InFlightOperationSpec")]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
@@ -142,6 +142,13 @@ macro_rules! tolerant_enum {
                 let value = Cow::<str>::deserialize(deserializer)?;
                 let known = Self::ALL.into_iter().find(|it| it.name() == value);
                 Ok(known.unwrap_or_else(|| Self::Unknown(UnknownValue::keep(&value))))
+            }
+        }
+
+        /// The first value.
+        impl Default for $name {
+            fn default() -> Self {
+                Self::ALL[0]
             }
         }
 
@@ -288,7 +295,7 @@ tolerant_enum! {
 }
 
 /// The state of an operation, or its result.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InFlightOperationStatus")]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -379,9 +386,13 @@ impl Status {
         self.conditions.iter().find(|own| own.type_ == *type_)
     }
 
+    /// Returns the status of the condition with this type. Empty if there is no such condition.
+    pub fn status_of(&self, type_: &str) -> &str {
+        self.condition(type_).map_or("", |own| &own.status)
+    }
+
     /// Returns true if the status of the condition with this type is `True`.
     pub fn is_true(&self, type_: &str) -> bool {
-        self.condition(type_)
-            .is_some_and(|own| own.status == "True")
+        self.status_of(type_) == "True"
     }
 }

@@ -4,16 +4,16 @@
 //! has them in memory for each operation.
 
 use crate::Text;
-use crate::{LIVE_GROUP, VERSION, labels};
+use crate::{LIVE_GROUP, VERSION};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use litemap::LiteMap;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
-use std::sync::LazyLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{PoisonError, RwLock};
 
 /// The labels of an object, sorted by key.
 pub type Labels = LiteMap<Text, Text>;
@@ -22,9 +22,9 @@ pub type Labels = LiteMap<Text, Text>;
 pub type UnknownFields = BTreeMap<String, Value>;
 
 /// A time. In JSON, it has whole seconds (`metav1.Time`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Time(pub Timestamp);
+pub struct Time(#[schemars(with = "v1::Time")] pub Timestamp);
 
 /// Unlike `k8s_openapi`, this code does not interpret a format string for each time.
 impl Serialize for Time {
@@ -33,18 +33,8 @@ impl Serialize for Time {
     }
 }
 
-impl JsonSchema for Time {
-    fn schema_name() -> Cow<'static, str> {
-        v1::Time::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        v1::Time::json_schema(generator)
-    }
-}
-
 /// The metadata of an operation or of a record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// Start of the operation, in whole seconds.
@@ -129,13 +119,12 @@ impl From<&v1::OwnerReference> for OwnerReference {
 }
 
 /// A condition (`metav1.Condition`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
     /// Time since which the condition has had this status, in whole seconds.
     pub last_transition_time: Time,
     /// Message for people.
-    #[serde(deserialize_with = "frequent_text")]
     pub message: Text,
     /// The generation of the subject at the last change of the operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,65 +143,35 @@ pub struct Condition {
     pub unknown: UnknownFields,
 }
 
-/// The `apiVersion` of operations and records.
-static API_VERSION: LazyLock<String> = LazyLock::new(|| format!("{LIVE_GROUP}/{VERSION}"));
+/// Maximum number of texts that [`shared_text`] shares. The server itself has fewer than 100. Rule
+/// sets add the reasons of conditions and the keys of labels.
+const MAX_SHARED_TEXTS: usize = 1_000;
 
-/// The texts that most operations or activities have. All objects share them.
-static FREQUENT_TEXTS: LazyLock<HashSet<Text>> = LazyLock::new(|| {
-    let server_labels = labels::SERVER_SUFFIXES.map(|suffix| [labels::PREFIX, suffix].concat());
-    let texts = [
-        "",
-        &*API_VERSION,
-        "InFlightOperation",
-        "OperationRecord",
-        "Blocked",
-        "Held",
-        "Failing",
-        "Succeeded",
-        "Failed",
-        "Superseded",
-        "Ended",
-        "True",
-        "False",
-        "Unknown",
-        "Progressing",
-        "Detected",
-        "Completed",
-        "Overdue",
-        "Stalled",
-        "RuleMatched",
-        "Settling",
-        "WatchGap",
-        "InFlight",
-        "NotJudged",
-        "AsExpected",
-        "AsUsual",
-        "ProgressRising",
-        "Activity",
-        "ifo.kubevirt.io/activity",
-        "Idle",
-        "NothingInFlight",
-        "No operation is in flight.",
-        "OperationsInFlight",
-        "NotYetRead",
-        "RuleSetsNotWorking",
-        "namespace",
-        "node",
-    ];
-    let all = server_labels.iter().map(|key| &**key).chain(texts);
-    all.map(Text::from).collect()
-});
+/// Maximum length of a text that [`shared_text`] shares, in bytes.
+const MAX_SHARED_BYTES: usize = 128;
 
-/// Returns a text that many operations share. A text that is not in the list of frequent texts is
-/// copied.
+/// The texts that [`shared_text`] has returned.
+static SHARED_TEXTS: RwLock<BTreeSet<Text>> = RwLock::new(BTreeSet::new());
+
+/// Returns a text that many objects share, such as the type of a condition. Equal texts share one
+/// copy, except if there are already [`MAX_SHARED_TEXTS`], or if the text is long.
 pub fn shared_text(text: &str) -> Text {
-    let known = FREQUENT_TEXTS.get(text).cloned();
-    known.unwrap_or_else(|| text.into())
+    let shared = SHARED_TEXTS.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = shared.get(text) {
+        return known.clone();
+    }
+    let own = Text::from(text);
+    if shared.len() < MAX_SHARED_TEXTS && text.len() <= MAX_SHARED_BYTES {
+        drop(shared);
+        let mut shared = SHARED_TEXTS.write().unwrap_or_else(PoisonError::into_inner);
+        shared.insert(own.clone());
+    }
+    own
 }
 
 /// Returns the `apiVersion` of operations and records.
 pub fn api_version() -> Text {
-    shared_text(&API_VERSION)
+    shared_text(&format!("{LIVE_GROUP}/{VERSION}"))
 }
 
 /// Rounds a time down to a whole second. JSON has whole seconds, so an object that was decoded from

@@ -1,31 +1,19 @@
 //! A text that several objects share.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::borrow::{Borrow, Cow};
+use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 /// A text that several objects share. Unlike `Arc<str>`, it can be compared with a `str`.
-#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
+#[schemars(description = "")]
 pub struct Text(Arc<str>);
-
-/// The schema of a string.
-impl JsonSchema for Text {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        String::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        String::json_schema(generator)
-    }
-}
 
 impl Deref for Text {
     type Target = str;
@@ -53,12 +41,6 @@ impl From<String> for Text {
     }
 }
 
-impl From<Arc<str>> for Text {
-    fn from(text: Arc<str>) -> Self {
-        Self(text)
-    }
-}
-
 impl From<&Arc<str>> for Text {
     fn from(text: &Arc<str>) -> Self {
         Self(text.clone())
@@ -68,12 +50,6 @@ impl From<&Arc<str>> for Text {
 impl From<Text> for Arc<str> {
     fn from(text: Text) -> Self {
         text.0
-    }
-}
-
-impl From<&Text> for Arc<str> {
-    fn from(text: &Text) -> Self {
-        text.0.clone()
     }
 }
 
@@ -92,12 +68,6 @@ impl PartialEq<&str> for Text {
 impl PartialEq<String> for Text {
     fn eq(&self, other: &String) -> bool {
         *self.0 == **other
-    }
-}
-
-impl PartialEq<Arc<str>> for Text {
-    fn eq(&self, other: &Arc<str>) -> bool {
-        self.0 == *other
     }
 }
 

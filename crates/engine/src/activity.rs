@@ -15,9 +15,7 @@ use ifo_api::activity::{
 };
 use ifo_api::completeness::{Gap, Gaps};
 use ifo_api::live::{InFlightOperation, Phase, State};
-use ifo_api::metadata::{
-    Condition, Labels, Metadata, UnknownFields, api_version, shared_text, whole_second,
-};
+use ifo_api::metadata::{Condition, Labels, Metadata, api_version, shared_text, whole_second};
 use ifo_api::{Collection, Key, Object, Text, labels};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -422,29 +420,29 @@ impl Activities {
             metadata: shown.map_or_else(
                 || Metadata {
                     creation_timestamp: whole_second(now),
-                    generation: None,
                     labels: Labels::from_sorted_store_unchecked(vec![(
                         shared_text(LABEL),
                         shared_text(scope.sort()),
                     )]),
                     name: key.name.clone(),
                     namespace: self.namespace(scope).clone(),
-                    owner_references: Vec::new(),
-                    resource_version: None,
                     uid: uid().into(),
-                    unknown: UnknownFields::new(),
+                    ..Metadata::default()
                 },
                 |shown| shown.metadata.clone(),
             ),
             status: ActivityStatus {
                 conditions: vec![Condition {
                     last_transition_time: since,
-                    message: shared_text(&message),
-                    observed_generation: None,
+                    // Most activities are idle, and share this message.
+                    message: match &*message {
+                        IDLE_MESSAGE => shared_text(IDLE_MESSAGE),
+                        own => own.into(),
+                    },
                     reason: shared_text(reason),
                     status: shared_text(status),
                     type_: shared_text(IDLE),
-                    unknown: UnknownFields::new(),
+                    ..Condition::default()
                 }],
                 oldest: oldest.map(|(key, operation)| OldestOperation {
                     namespace: key.namespace.clone(),

@@ -37,7 +37,7 @@ pub(crate) use evaluate::labels_of_json;
 pub(crate) use evaluate::unselected;
 pub use evaluate::{
     DetectedOutcome, Evaluation, FieldFailure, Finding, MAX_OPERATIONS_ON_OBJECT, Nodes,
-    RuleValues, evaluate,
+    RuleValues, ShownValues, evaluate,
 };
 pub use stored_objects::{MAX_STORED_BYTES, StoredBytes};
 pub use subject::{MissingName, Subject};

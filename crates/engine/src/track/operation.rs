@@ -17,7 +17,6 @@ mod state_delay;
 mod timing;
 
 pub use detection::{Detection, Detections};
-use ifo_api::Text;
 pub use restore::{Restored, UNKNOWN_TARGET};
 pub use state_delay::{Observed, Yielded};
 pub use timing::{OperationTiming, TimingInput};
@@ -28,12 +27,11 @@ use super::retained::RuleSetId;
 use super::superseded_operations::OperationName;
 use crate::ClockReading;
 use crate::detect::Subject;
-use ifo_api::Key;
-use ifo_api::live::{StartTimeSource, State};
+use ifo_api::live::{InFlightOperation, StartTimeSource, State};
+use ifo_api::{Key, Text};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uuid::Uuid;
 
 /// The fields of a subject that its operations show.
 #[derive(Clone, Debug)]
@@ -46,18 +44,13 @@ pub struct SubjectView {
     pub kind: Text,
 }
 
-/// An operation in flight.
+/// An operation in flight: the object that clients read, and what the tracker needs to change it.
 #[derive(Debug)]
 pub struct Operation {
     /// Identity of the operation among the operations on the subject.
     pub what: OperationName,
-    /// Namespace and name of the `InFlightOperation`, the object that clients read.
-    pub key: Key,
-    /// UID of the `InFlightOperation`.
-    pub uid: Uuid,
-    /// Start time. Name and UID of the operation depend on this time in whole seconds.
-    pub start: Timestamp,
-    start_source: StartTimeSource,
+    /// The object that clients read. The index shares it.
+    pub object: Arc<InFlightOperation>,
     /// Detections of the rule sets that currently detect the operation. Empty during the debounce
     /// period.
     pub detections: Detections,
@@ -78,34 +71,8 @@ pub struct Operation {
     /// During the debounce period, this is the last state that clients saw before that period. If a
     /// rule detects the operation again with another state, the time `stateAfter` starts again.
     pub yielded: Yielded,
-    /// First value that the `instance` of a rule yielded, such as the UID of a migration. If a
-    /// later value differs, another run of the operation has started. None if no rule has yielded a
-    /// value.
-    instance: Option<Text>,
-    /// Who or what started the operation, as the rule yielded it at the start.
-    initiator: Option<Text>,
-    /// Time since which the operation waited for its start, as the rule yielded it at the start.
-    queued: Option<Timestamp>,
-    /// Names for the field `detectedBy`: the rule sets that detect the operation, or that detected
-    /// it last.
-    detected_by: Vec<Text>,
-    /// Value for `status.lastDetected`: the last time at which the server knew that a rule detected
-    /// the operation. The server updates this time only together with changes that clients see.
-    pub last_detected: Timestamp,
-    /// Status of the condition `Detected`.
-    detected: Detected,
-    /// Time since which the condition `Detected` has had this status.
-    detected_since: Timestamp,
     /// Measured times of the operation. The conditions `Overdue` and `Stalled` depend on them.
     pub timing: OperationTiming,
-}
-
-/// The status of the condition `Detected`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Detected {
-    True,
-    False,
-    Unknown,
 }
 
 /// The circumstances of a change of an operation.
@@ -118,8 +85,8 @@ pub struct ChangeContext<'a> {
     pub now: ClockReading,
     /// True while the watch of the subject is interrupted.
     pub gap: bool,
-    /// Namespace of the subject. None for a cluster-scoped subject.
-    pub namespace: Option<&'a Text>,
+    /// The subject.
+    pub view: &'a SubjectView,
     /// The durations of earlier runs.
     pub baselines: &'a SharedBaselines,
 }
@@ -144,43 +111,57 @@ impl OperationStart {
 }
 
 impl Operation {
-    /// Creates a new operation. Returns None if `detections` is empty. The state is `Progressing`
-    /// until [`Operation::update_state`] is called.
+    /// Creates a new operation. Returns None if `detections` is empty.
     pub fn start(
         identity: &str,
-        view: &SubjectView,
         cluster_namespace: &Text,
         (detections, yielded): (Detections, Yielded),
         what: OperationName,
         start: OperationStart,
-        now: ClockReading,
+        change: ChangeContext<'_>,
     ) -> Option<Self> {
         let primary = detections.values().next()?.clone();
         let seconds = start.at.as_second();
-        let (key, uid) = Self::key_and_uid(identity, view, cluster_namespace, &what, seconds);
+        let (key, uid) =
+            Self::key_and_uid(identity, change.view, cluster_namespace, &what, seconds);
+        let object = object::started(&what, key, uid, &primary.values, start);
         let mut started = Self {
             what,
-            key,
-            uid,
-            start: start.at,
-            start_source: start.source,
+            object: Arc::new(object),
             detections,
             debounce_end: None,
             left_selection: false,
-            instance: primary.values.instance.clone(),
-            initiator: primary.values.initiator.clone(),
-            queued: primary.values.queued.filter(|it| *it <= start.at),
             primary,
             state: State::Progressing,
             yielded,
-            detected_by: Vec::new(),
-            last_detected: now.wall,
-            detected: Detected::True,
-            detected_since: now.wall,
-            timing: OperationTiming::start(start.at, start.source, now),
+            timing: OperationTiming::start(start.at, start.source, change.now),
         };
-        started.update_primary();
+        started.update_state(change.now.steady, change.gap);
+        Arc::make_mut(&mut started.object).status.state = started.state;
+        if started.state != State::Progressing {
+            // Only time in the state `Progressing` counts.
+            started.timing.counted = Duration::ZERO;
+        }
+        let at = change.at.max(start.at);
+        started.update_object(ChangeContext { at, ..change });
         Some(started)
+    }
+
+    /// Returns namespace and name of the object that clients read.
+    pub fn key(&self) -> Key {
+        let metadata = &self.object.metadata;
+        Key::new(metadata.namespace.clone(), metadata.name.clone())
+    }
+
+    /// Returns the start time, in whole seconds. Name and UID of the operation depend on it.
+    pub fn started(&self) -> Timestamp {
+        self.object.metadata.creation_timestamp.0
+    }
+
+    /// Returns the last time at which the server knew that a rule detected the operation. The server
+    /// updates this time only together with changes that clients see.
+    pub fn last_detected(&self) -> Timestamp {
+        self.object.status.last_detected.0
     }
 
     /// Returns the component that the operation belongs to, such as `kubevirt`. The metrics have
@@ -204,7 +185,8 @@ impl Operation {
     /// detections belong to another run of the operation.
     pub fn is_another_run(&self) -> bool {
         let next = self.next_primary().values.instance.as_ref();
-        let mut runs = next.zip(self.instance.as_ref()).into_iter();
+        let own = self.object.status.instance.as_ref();
+        let mut runs = next.zip(own).into_iter();
         !self.detections.is_empty() && runs.any(|(next, own)| next != own)
     }
 
@@ -250,62 +232,29 @@ impl Operation {
         }
     }
 
-    /// Uses the current `detections` to update the values that clients see. Returns true if the
-    /// caller must write the operation, because one of these values has changed.
+    /// Uses the current `detections` to update the object that clients read. Returns true if the
+    /// object has changed.
     pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {
-        let (at, gap) = (change.at, change.gap);
         let before = self.primary.clone();
-        let names = self.detected_by.clone();
-        let state = self.state;
-        self.update_primary();
-        self.record_state(gap, observed);
-        let status = match (gap, self.detections.is_empty()) {
-            (true, _) => Detected::Unknown,
-            (false, true) => Detected::False,
-            (false, false) => Detected::True,
-        };
-        let flipped = status != self.detected;
-        if flipped {
-            self.detected = status;
-            self.detected_since = at;
+        if !self.detections.is_empty() {
+            self.primary = self.next_primary().clone();
         }
-        let input = self.timing_input(change);
-        let conditions_changed = self.timing.update(input);
-        let changed = flipped
-            || conditions_changed
-            || self.timing.needs_usual_duration(input)
-            || state != self.state
-            || names != self.detected_by
-            || !self.primary.shows_same_values(&before);
-        if changed && (status == Detected::True || flipped && status == Detected::False) {
-            self.last_detected = at;
-        }
-        if changed {
-            self.timing.refresh(input);
-        }
-        changed
-    }
-
-    /// Begins to measure the times of the operation. The caller must first set the state with
-    /// [`Operation::update_state`].
-    pub fn begin_timing(&mut self, change: ChangeContext<'_>) {
-        let input = self.timing_input(change);
-        self.timing.apply_first_state(input);
+        self.record_state(change.gap, observed);
+        self.update(change, !self.primary.shows_same_values(&before))
     }
 
     /// Returns the values from which the times of the operation are updated.
     fn timing_input(&self, change: ChangeContext<'_>) -> TimingInput {
-        let detection = &self.primary;
-        let kind = self.run_kind(change.namespace);
+        let values = &self.primary.values;
+        let kind = self.run_kind(change.view.subject.namespace.as_ref());
         TimingInput {
             state: self.shown_state(),
-            progress: detection.values.progress,
+            progress: values.shown.progress,
             is_watch_interrupted: change.gap,
-            at: change.at,
             now: change.now,
-            expected: detection.values.expected,
-            stalled_after: detection.values.stalled_after,
-            size: detection.values.size,
+            expected: values.expected,
+            stalled_after: values.stalled_after,
+            size: values.size,
             usual: kind.and_then(|kind| change.baselines.usual(kind)),
         }
     }
@@ -345,24 +294,11 @@ impl Operation {
     }
 
     /// Returns the state that clients see.
-    pub fn shown_state(&self) -> State {
+    fn shown_state(&self) -> State {
         if self.detections.is_empty() {
             State::Settling
         } else {
             self.state
-        }
-    }
-
-    /// Updates `primary` and the values that depend on it. Does nothing while the operation is not
-    /// detected.
-    fn update_primary(&mut self) {
-        if self.detections.is_empty() {
-            return;
-        }
-        self.detected_by = self.detections.keys().cloned().collect();
-        self.primary = self.next_primary().clone();
-        if self.instance.is_none() {
-            self.instance.clone_from(&self.primary.values.instance);
         }
     }
 

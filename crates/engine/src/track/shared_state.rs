@@ -141,14 +141,14 @@ impl SharedState {
         self.timers.pop_first().map(|(_, identity)| identity)
     }
 
-    /// Adds a write of an operation in flight.
-    pub(super) fn show(&mut self, operation: &Operation, view: &SubjectView) {
-        self.put(operation.key.clone(), operation.active(view));
+    /// Adds a write of an operation.
+    pub(super) fn show(&mut self, operation: &Operation) {
+        let object = Object::Operation(operation.object.clone());
+        self.put(operation.key(), object);
     }
 
     /// Adds a write of an operation or of a record.
-    pub(super) fn put(&mut self, key: Key, object: impl Into<Object>) {
-        let object = object.into();
+    fn put(&mut self, key: Key, object: Object) {
         self.writes.push(Write::Put { key, object });
     }
 
@@ -158,16 +158,17 @@ impl SharedState {
     }
 
     /// Counts and logs the start of an operation, and adds a write of the operation.
-    pub(super) fn start(&mut self, operation: &Operation, view: &SubjectView) {
+    pub(super) fn start(&mut self, operation: &Operation) {
         let name = &operation.what.operation;
         self.meter.operation_started(operation.component(), name);
-        tracing::info!(subject = %view.kind, namespace = %operation.key.namespace,
-            name = %operation.key.name, operation = %name, "operation started");
+        let (key, kind) = (operation.key(), &operation.object.spec.subject.kind);
+        tracing::info!(subject = %kind, namespace = %key.namespace, name = %key.name,
+            operation = %name, "operation started");
         // If the tracker has forgotten when the previous run started, the new run can get the same
         // name. If the previous run is still retained, the end of its retention would delete the
         // new operation. So this line removes the retention.
-        self.retained.remove(&operation.key);
-        self.show(operation, view);
+        self.retained.remove(&key);
+        self.show(operation);
     }
 
     /// Completes an operation at the time `now`. Adds a write of the completed operation. If the
@@ -176,43 +177,40 @@ impl SharedState {
     pub(super) fn complete(
         &mut self,
         identity: &Identity,
-        operation: &Operation,
+        operation: &mut Operation,
         view: &SubjectView,
         end: &End,
         now: ClockReading,
     ) {
-        let key = &operation.key;
-        self.put(key.clone(), operation.completed(view, end, now.wall));
+        operation.complete(view, end, now.wall);
+        self.show(operation);
+        let key = operation.key();
         let deleted = self.deleted_namespaces.get(&key.namespace);
         let namespace_was_deleted =
-            deleted.is_some_and(|recreated| recreated.is_none_or(|it| operation.start < it));
+            deleted.is_some_and(|recreated| recreated.is_none_or(|it| operation.started() < it));
         if namespace_was_deleted || !self.retain(operation, now.wall, now) {
             self.delete(key.clone());
         }
-        if self.settings.max_records > 0 && !namespace_was_deleted {
-            let record = operation.record(view, end, now.wall);
-            let key = operation.record_key();
-            self.keep_record(
-                key.clone(),
-                operation.owner(),
-                operation.start,
-                now.wall,
-                now,
-            );
-            self.put(key, record);
+        if self.settings.max_records > 0
+            && !namespace_was_deleted
+            && let Some(record) = operation.record()
+        {
+            let (record_key, start) = (operation.record_key(), operation.started());
+            self.keep_record(record_key.clone(), operation.owner(), start, now.wall, now);
+            self.put(record_key, record.into());
         }
         self.remember_end(identity, operation, now.wall, now);
         let namespace = view.subject.namespace.as_ref();
         operation.learn_duration(namespace, end, now, &self.baselines);
         let name = &operation.what.operation;
         // The same duration as in the record. It excludes the debounce period.
-        let until = operation.detected_until(now.wall);
+        let seconds = operation.object.status.duration_seconds;
         self.meter.operation_completed(
             operation.component(),
             name,
             end.state().name(),
             end.reason(),
-            ClockReading { wall: until, ..now }.since(operation.start),
+            Duration::from_secs(seconds.unwrap_or_default()),
         );
         tracing::info!(namespace = %key.namespace, name = %key.name,
             operation = %name, reason = end.reason(), "operation completed");
@@ -235,7 +233,7 @@ impl SharedState {
         let id = (identity.clone(), operation.what.clone());
         let end = operation.detected_until(end);
         self.last_runs
-            .add(id, operation.start, end, now.steady + left);
+            .add(id, operation.started(), end, now.steady + left);
     }
 
     /// Retains an operation that completed at `end` for the rest of its retention. Returns false if
@@ -250,9 +248,12 @@ impl SharedState {
         let left = age.and_then(|age| age.checked_sub(now.since(end)));
         if let Some(left) = left {
             let until = now.steady + left;
-            let key = operation.key.clone();
-            self.retained
-                .insert(key, operation.owner(), operation.start, until);
+            self.retained.insert(
+                operation.key(),
+                operation.owner(),
+                operation.started(),
+                until,
+            );
         }
         left.is_some()
     }

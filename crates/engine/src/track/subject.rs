@@ -205,9 +205,8 @@ impl TrackedSubject {
             return;
         }
         for (_, operation) in &mut self.operations {
-            let change = step.change(self.view.subject.namespace.as_ref());
-            if operation.apply_detections(change, step.observed) {
-                step.shared.show(operation, &self.view);
+            if operation.apply_detections(step.change(&self.view), step.observed) {
+                step.shared.show(operation);
             }
         }
     }
@@ -288,14 +287,14 @@ impl TrackedSubject {
         at: Timestamp,
         step: &mut SubjectEventContext<'_>,
     ) -> Option<Operation> {
-        let operation = self.operations.remove(what)?;
+        let mut operation = self.operations.remove(what)?;
         let end = operation.own_end(end);
         let then = ClockReading {
             wall: at,
             ..step.now
         };
         step.shared
-            .complete(&self.identity, &operation, &self.view, &end, then);
+            .complete(&self.identity, &mut operation, &self.view, &end, then);
         Some(operation)
     }
 

@@ -90,7 +90,7 @@ impl InitialState {
     /// Adds an object of the index: an operation or a record. The tracker takes over the object.
     /// In two cases, the tracker deletes the object instead:
     ///
-    /// - The UID of the operation or of its subject is missing or invalid.
+    /// - The subject of the operation has no UID, or the completed operation has no end.
     /// - The object is a completed operation or a record, and its namespace was deleted.
     pub fn add_index_object(&mut self, key: &Key, object: &Object, now: ClockReading) {
         if let Some(record) = object.record() {
@@ -105,10 +105,9 @@ impl InitialState {
             return;
         };
         match Restored::from_index(operation, now) {
-            Some(mut restored)
+            Some(restored)
                 if restored.ended.is_none() || !self.is_from_deleted_namespace(&restored) =>
             {
-                restored.operation.key = key.clone();
                 self.insert(restored, FoundIn::Index);
             }
             _ => {
@@ -146,6 +145,8 @@ impl InitialState {
         let name = object.metadata.name.clone();
         match Restored::from_custom_resource(object, &self.cluster_namespace, now) {
             Ok(restored) if self.is_from_deleted_namespace(&restored) => {}
+            // Users must not see an operation of a deleted namespace.
+            Ok(restored) if self.namespaces.is_none() && restored.ended.is_some() => {}
             Ok(restored) => self.insert(restored, FoundIn::CustomResource),
             Err(error) => {
                 let name: String = name.chars().take(253).collect();
@@ -158,22 +159,22 @@ impl InitialState {
     fn insert(&mut self, restored: Restored, source: FoundIn) {
         let operation = &restored.operation;
         let id = (restored.identity.clone(), operation.what.clone());
-        match self.operations.entry((id, operation.start.as_second())) {
+        match self.operations.entry((id, operation.started().as_second())) {
             Entry::Vacant(entry) => {
                 self.custom_resource_count += usize::from(source == FoundIn::CustomResource);
                 entry.insert(FoundOperation { restored, source });
             }
             Entry::Occupied(_) if source == FoundIn::Index => {
-                self.rejected.push(restored.operation.key);
+                self.rejected.push(restored.operation.key());
             }
             Entry::Occupied(mut entry) => {
                 let before = &mut entry.get_mut().restored;
                 let is_end = restored.ended.is_some() && before.ended.is_none();
                 if source == FoundIn::CustomResource && is_end {
                     let before = std::mem::replace(before, restored);
-                    let key = &entry.get().restored.operation.key;
-                    if before.operation.key != *key {
-                        self.rejected.push(before.operation.key);
+                    let before = before.operation.key();
+                    if before != entry.get().restored.operation.key() {
+                        self.rejected.push(before);
                     }
                 }
             }
@@ -211,23 +212,16 @@ impl InitialState {
     /// has the name, or if the namespace with this name was created after the operation ended. If
     /// the operation is in flight, the time of its last detection replaces the time of its end.
     ///
-    /// If the namespaces could not be read, the result is:
-    ///
-    /// - true for an operation from a completed custom resource, because users must not see an
-    ///   operation of a deleted namespace
-    /// - false for all other operations. If an operation in flight has no subject any more, the
-    ///   leader notices this later, when it lists the subjects.
+    /// If the namespaces could not be read, the result is false. If an operation in flight has no
+    /// subject any more, the leader notices this later, when it lists the subjects.
     fn is_from_deleted_namespace(&self, restored: &Restored) -> bool {
-        if restored.view.subject.namespace.is_none() {
+        if restored.view.subject.namespace.is_none() || self.namespaces.is_none() {
             return false;
-        }
-        if self.namespaces.is_none() {
-            return restored.completed.is_some();
         }
         let operation = &restored.operation;
         let last = match restored.ended {
             Some(ended) => operation.detected_until(ended),
-            None => operation.start.max(operation.last_detected),
+            None => operation.started().max(operation.last_detected()),
         };
         self.namespace_created(restored)
             .is_none_or(|created| created > last)
@@ -270,7 +264,7 @@ impl Tracker {
         let mut runs = state.operations.into_iter().peekable();
         while let Some(((id, _), found)) = runs.next() {
             let next = runs.peek().filter(|((other, _), _)| *other == id);
-            let next = next.map(|(_, next)| next.restored.operation.start);
+            let next = next.map(|(_, next)| next.restored.operation.started());
             match found.restored.ended.or(next) {
                 Some(end) => over.push((end, found)),
                 None => self.resume_in_flight(found),
@@ -300,7 +294,7 @@ impl Tracker {
             .entry(identity.clone())
             .or_insert_with(|| TrackedSubject::from_earlier_leader(identity, view));
         if found.source == FoundIn::CustomResource {
-            self.shared.show(&operation, &tracked.view);
+            self.shared.show(&operation);
         }
         tracked.restore(operation);
         let usage = tracked.measure();
@@ -323,29 +317,28 @@ impl Tracker {
         let Restored {
             identity,
             view,
-            operation,
+            mut operation,
             ended,
-            completed,
         } = found.restored;
-        let key = &operation.key;
         if ended.is_none() {
             let then = now.back_at(end);
             self.shared
-                .complete(&identity, &operation, &view, &End::Replaced, then);
+                .complete(&identity, &mut operation, &view, &End::Replaced, then);
             return;
         }
         self.shared.remember_end(&identity, &operation, end, now);
         if found.source == FoundIn::Deleted {
             return;
         }
-        let is_indexed = found.source == FoundIn::Index;
         let is_retained = may_be_retained && self.shared.retain(&operation, end, now);
-        if let Some(completed) = completed.filter(|_| is_indexed || is_retained) {
-            // Clients that watch operations must receive the end before the deletion.
-            self.shared.put(key.clone(), completed);
+        let is_indexed = found.source == FoundIn::Index;
+        if is_indexed || is_retained {
+            // A custom resource can contain an end that the index lacks. Clients that watch
+            // operations must receive the end before the deletion.
+            self.shared.show(&operation);
         }
         if is_indexed && !is_retained {
-            self.shared.delete(key.clone());
+            self.shared.delete(operation.key());
         }
     }
 

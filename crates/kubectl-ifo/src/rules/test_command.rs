@@ -269,8 +269,8 @@ fn operation(finding: &Finding) -> Option<DetectedOperation> {
     let values = finding.values.as_ref();
     let values = values.filter(|values| !values.only_continues)?;
     let name = finding.operation.to_string();
-    let reason = values.reason.as_deref().unwrap_or(&name);
-    let labels = values.labels.iter();
+    let reason = values.shown.reason.as_deref().unwrap_or(&name);
+    let labels = values.shown.labels.iter();
     Some(DetectedOperation {
         reason: reason.to_owned(),
         operation: name,
@@ -278,8 +278,8 @@ fn operation(finding: &Finding) -> Option<DetectedOperation> {
         rule_set: finding.rule_set.name.to_string(),
         component: finding.rule_set.component.to_string(),
         state: values.state.unwrap_or(State::Progressing),
-        message: values.message.to_string(),
-        progress: values.progress,
+        message: values.shown.message.to_string(),
+        progress: values.shown.progress,
         started: values.started.map(Time),
         labels: labels
             .map(|(key, value)| (key.to_string(), value.to_string()))

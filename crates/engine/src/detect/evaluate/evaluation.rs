@@ -52,7 +52,7 @@ impl Evaluation {
     /// Returns about how many bytes of memory the results of the rules take.
     pub fn result_bytes(&self) -> usize {
         let values = self.findings.iter().filter_map(|it| it.values.as_ref());
-        let messages = values.map(|values| values.message.len());
+        let messages = values.map(|values| values.shown.message.len());
         let outcomes = self.outcomes.iter().map(|it| it.message.len());
         self.findings.len() * size_of::<Finding>()
             + self.outcomes.len() * size_of::<DetectedOutcome>()

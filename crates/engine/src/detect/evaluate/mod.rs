@@ -15,7 +15,7 @@ pub(super) use self::budget::RuleSetBudgets;
 pub use self::evaluation::{DetectedOutcome, Evaluation, FieldFailure, Finding};
 pub use self::evaluator::MAX_OPERATIONS_ON_OBJECT;
 use self::evaluator::ObjectEvaluator;
-pub use self::values::{Nodes, RuleValues};
+pub use self::values::{Nodes, RuleValues, ShownValues};
 use super::{MissingName, Subject};
 use crate::Meter;
 use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, RuleBook, RuleSet};

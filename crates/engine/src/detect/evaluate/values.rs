@@ -1,5 +1,4 @@
-//! The values that a rule yields for an operation, and the functions that compare, measure and keep
-//! them.
+//! The values that a rule yields for an operation, and the functions that measure and keep them.
 
 use ifo_api::Text;
 use ifo_api::live::State;
@@ -16,31 +15,17 @@ pub struct RuleValues {
     /// True if only the rule's `continueWhile` is true. The rule then continues an operation in
     /// flight, but does not start an operation.
     pub only_continues: bool,
-    /// Labels of the rule set, including the labels that are computed from the object.
-    pub labels: Arc<Labels>,
-    /// State of the operation. None stands for `Progressing`.
+    /// State of the operation. None stands for `Progressing`. Clients see a new state only after the
+    /// rule's `stateAfter`.
     pub state: Option<State>,
-    /// Reason in CamelCase. None stands for the operation's name.
-    pub reason: Option<Text>,
-    /// Message for people. It may be empty.
-    pub message: Text,
-    /// Progress in percent, from 0 to 100. None if the rule yields no progress.
-    pub progress: Option<u8>,
     /// Start time that the rule's `startedAt` yields. None if the rule yields no start time.
     pub started: Option<Timestamp>,
     /// Time since which the operation waited for its start. Clients see only the value at the start.
     pub queued: Option<Timestamp>,
     /// Result of the rule's `instance`, which identifies one run of the operation.
     pub instance: Option<Text>,
-    /// Key of the piece of work that the operation belongs to. Operations with the same key, on any
-    /// objects, are one piece of work.
-    pub work: Option<Text>,
     /// Who or what started the operation. Clients see only the value at the start of the operation.
     pub initiator: Option<Text>,
-    /// Command line that stops the operation, quoted for a shell.
-    pub cancel: Option<Text>,
-    /// Nodes that the operation touches, without empty names.
-    pub nodes: Nodes,
     /// Duration after which the operation is overdue. None if the rule gives no such duration.
     pub expected: Option<Duration>,
     /// Duration without a rise of the progress after which the operation is stalled. None if the
@@ -49,104 +34,73 @@ pub struct RuleValues {
     /// Amount of work, above 0. The duration of a run is divided by this amount before it is
     /// compared with other runs. None if the rule gives no amount.
     pub size: Option<f64>,
+    /// The values that clients see at once.
+    pub shown: ShownValues,
+}
+
+/// The values of a rule that clients see as soon as they change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ShownValues {
+    /// Labels of the rule set, including the labels that are computed from the object.
+    pub labels: Arc<Labels>,
+    /// Reason in CamelCase. None stands for the operation's name.
+    pub reason: Option<Text>,
+    /// Message for people. It may be empty.
+    pub message: Text,
+    /// Progress in percent, from 0 to 100. None if the rule yields no progress.
+    pub progress: Option<u8>,
+    /// Key of the piece of work that the operation belongs to. Operations with the same key, on any
+    /// objects, are one piece of work.
+    pub work: Option<Text>,
+    /// Command line that stops the operation, quoted for a shell.
+    pub cancel: Option<Text>,
+    /// Nodes that the operation touches, without empty names.
+    pub nodes: Nodes,
 }
 
 /// The names of nodes. All operations that one rule set detects on one object share them.
 pub type Nodes = Arc<[Text]>;
 
 impl RuleValues {
-    /// Returns true if clients see the same values. The states are not compared, because clients see
-    /// a new state only after the rule's `stateAfter`.
-    pub fn shows_same(&self, other: &Self) -> bool {
-        // The pattern names all fields, so that the compiler asks for a decision when a field is
-        // added.
-        let Self {
-            labels,
-            reason,
-            message,
-            progress,
-            work,
-            cancel,
-            nodes,
-            rule_index: _,
-            only_continues: _,
-            state: _,
-            started: _,
-            queued: _,
-            instance: _,
-            initiator: _,
-            expected: _,
-            stalled_after: _,
-            size: _,
-        } = self;
-        *labels == other.labels
-            && *reason == other.reason
-            && *message == other.message
-            && *progress == other.progress
-            && *work == other.work
-            && *cancel == other.cancel
-            && *nodes == other.nodes
-    }
-
     /// Returns the number of bytes of all texts.
     pub fn text_bytes(&self) -> usize {
-        // As in `shows_same`, the pattern names all fields.
+        // The patterns name all fields, so that the compiler asks for a decision when a field is
+        // added.
         let Self {
-            labels,
-            reason,
-            message,
             instance,
-            work,
             initiator,
-            cancel,
-            nodes,
+            shown,
             rule_index: _,
             only_continues: _,
             state: _,
-            progress: _,
-            queued: _,
             started: _,
+            queued: _,
             expected: _,
             stalled_after: _,
             size: _,
         } = self;
-        let texts = [reason, instance, work, initiator, cancel]
-            .into_iter()
-            .flatten();
+        let ShownValues {
+            labels,
+            reason,
+            message,
+            work,
+            cancel,
+            nodes,
+            progress: _,
+        } = shown;
+        let texts = [instance, initiator, reason, work, cancel];
         let labels = labels.iter().flat_map(|(key, value)| [key, value]);
-        let all = texts.chain([message]).chain(labels).chain(nodes.iter());
-        all.map(|text| text.len()).sum()
+        let all = texts.into_iter().flatten().chain([message]).chain(labels);
+        all.chain(nodes.iter()).map(|text| text.len()).sum()
     }
 
-    /// Replaces the texts with the texts of an earlier detection. The other values stay, for
-    /// example the state and the progress. The identity of the run also stays.
+    /// Replaces the texts with the texts of an earlier detection. The progress stays, and so does
+    /// the identity of the run.
     pub fn keep_texts(&mut self, earlier: &Self) {
-        // As in `shows_same`, the pattern names all fields.
-        let Self {
-            labels,
-            reason,
-            message,
-            work,
-            initiator,
-            cancel,
-            nodes,
-            rule_index: _,
-            only_continues: _,
-            state: _,
-            progress: _,
-            queued: _,
-            started: _,
-            instance: _,
-            expected: _,
-            stalled_after: _,
-            size: _,
-        } = self;
-        labels.clone_from(&earlier.labels);
-        reason.clone_from(&earlier.reason);
-        message.clone_from(&earlier.message);
-        work.clone_from(&earlier.work);
-        initiator.clone_from(&earlier.initiator);
-        cancel.clone_from(&earlier.cancel);
-        nodes.clone_from(&earlier.nodes);
+        self.initiator.clone_from(&earlier.initiator);
+        self.shown = ShownValues {
+            progress: self.shown.progress,
+            ..earlier.shown.clone()
+        };
     }
 }

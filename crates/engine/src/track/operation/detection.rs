@@ -40,7 +40,7 @@ impl Detection {
     /// Returns true if clients see the same values with both detections. The states are not
     /// compared, because clients see a new state only after the rule's `stateAfter`.
     pub(super) fn shows_same_values(&self, other: &Self) -> bool {
-        self.rule_set.name == other.rule_set.name && self.values.shows_same(&other.values)
+        self.rule_set.name == other.rule_set.name && self.values.shown == other.values.shown
     }
 
     /// Returns the state that the rule yields, or `Progressing` if the rule yields no state.

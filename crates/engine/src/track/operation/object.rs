@@ -1,139 +1,212 @@
-//! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
-//! Also reads the values of the rule back from such an object, when the operation is restored.
+//! Changes the `InFlightOperation` that clients read. Also reads the values of the rule back from such
+//! an object, when the operation is restored.
 
-use super::timing::TimingCondition;
-use super::{Detected, Operation, SubjectView};
-use crate::detect::RuleValues;
+use super::timing::Judgement;
+use super::{ChangeContext, Operation, OperationStart, SubjectView};
+use crate::detect::{RuleValues, ShownValues};
 use crate::track::end_reason::End;
-use ifo_api::Text;
-use ifo_api::labels;
+use crate::track::superseded_operations::OperationName;
 use ifo_api::live::{InFlightOperation, KIND, Phase, Spec, State, Status, SubjectReference};
 use ifo_api::metadata::{
-    Condition, Labels, Metadata, OwnerReference, UnknownFields, api_version, shared_text,
+    Condition, Labels, Metadata, OwnerReference, Time, UnknownFields, api_version, shared_text,
     whole_second,
 };
+use ifo_api::{Key, Text, labels};
 use jiff::Timestamp;
 use std::sync::Arc;
+use uuid::Uuid;
+
+/// Returns the object of a new operation, with the fields that never change.
+pub(super) fn started(
+    what: &OperationName,
+    key: Key,
+    uid: Uuid,
+    values: &RuleValues,
+    start: OperationStart,
+) -> InFlightOperation {
+    let queued = values.queued.filter(|it| *it <= start.at);
+    InFlightOperation {
+        api_version: api_version(),
+        kind: shared_text(KIND),
+        metadata: Metadata {
+            creation_timestamp: whole_second(start.at),
+            generation: Some(1),
+            name: key.name,
+            namespace: key.namespace,
+            uid: uid.to_string().into(),
+            ..Metadata::default()
+        },
+        spec: Spec {
+            operation: what.operation.clone(),
+            component: what.component.clone(),
+            item: what.item.clone(),
+            initiator: values.initiator.clone(),
+            ..Spec::default()
+        },
+        status: Status {
+            state_since: Some(whole_second(start.at)),
+            queued_at: queued.map(whole_second),
+            start_time_source: start.source,
+            ..Status::default()
+        },
+    }
+}
 
 impl Operation {
-    /// Returns the operation as in flight.
-    pub fn active(&self, view: &SubjectView) -> InFlightOperation {
-        let values = &self.primary.values;
-        let operation = &self.what.operation;
-        let reason = match &values.reason {
-            Some(reason) => reason.clone(),
-            None => match operation_reason(operation) {
-                same if *same == **operation => operation.clone(),
-                other => other.into(),
-            },
-        };
-        let texts = (reason, values.message.clone());
-        self.object(view, self.shown_state(), texts, values.progress, None)
+    /// Updates the times of the operation. If clients must see a change, also updates the object, and
+    /// returns true. `is_changed` is true if the values of the rule have changed.
+    pub(super) fn update(&mut self, change: ChangeContext<'_>, is_changed: bool) -> bool {
+        let input = self.timing_input(change);
+        let judgement = self.timing.update(input);
+        let status = &self.object.status;
+        let detected_by = self.detections.keys();
+        let instance = &self.primary.values.instance;
+        let is_changed = is_changed
+            || status.state != self.shown_state()
+            || status.status_of("Detected") != self.detected(change.gap).0
+            || !self.detections.is_empty() && !detected_by.eq(&status.detected_by)
+            || status.instance.is_none() && instance.is_some()
+            || judgement.changes(status)
+            || input.has_new_expectation(status);
+        if is_changed {
+            self.show(change, judgement);
+        }
+        is_changed
     }
 
-    /// Returns the operation as completed. `now` is the time of its end.
-    pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> InFlightOperation {
-        let (state, last) = (end.state(), self.primary.values.progress);
+    /// Updates the times and the object, whether or not something has changed.
+    pub fn update_object(&mut self, change: ChangeContext<'_>) {
+        self.update(change, true);
+    }
+
+    /// Writes the current values to the object.
+    fn show(&mut self, change: ChangeContext<'_>, judgement: Judgement) {
+        let at = whole_second(change.at);
+        let input = self.timing_input(change);
+        let (state, estimate) = (self.shown_state(), self.timing.estimate(input));
+        let detected = self.detected(change.gap);
+        let [overdue, stalled] = self.timing.explain(input, judgement);
+        self.show_subject(change.view, state);
+        let values = &self.primary.values;
+        let InFlightOperation {
+            metadata,
+            spec,
+            status,
+            ..
+        } = Arc::make_mut(&mut self.object);
+        spec.work.clone_from(&values.shown.work);
+        if detected.0 == "True" || detected.0 == "False" && status.status_of("Detected") != "False"
+        {
+            status.last_detected = at;
+        }
+        if status.state != state {
+            (status.state, status.state_since) = (state, Some(at));
+        }
+        if judgement.has_risen {
+            status.last_progress = Some(at);
+        }
+        if !self.detections.is_empty() {
+            status.detected_by = self.detections.keys().cloned().collect();
+        }
+        status.phase = Phase::Active;
+        status.reason = shown_reason(&values.shown, &spec.operation);
+        status.message = values.shown.message.clone();
+        status.progress = values.shown.progress;
+        status.nodes = values.shown.nodes.clone();
+        status.cancel.clone_from(&values.shown.cancel);
+        status.instance = status.instance.take().or_else(|| values.instance.clone());
+        status.expected = input.shown_expectation();
+        status.estimated_completion = estimate.map(whole_second);
+        let (reason, message) = (status.reason.clone(), status.message.clone());
+        let none = Text::default();
+        let start = metadata.creation_timestamp;
+        let judged = |type_, own: Option<(bool, (&str, String))>| {
+            let (is_raised, (reason, message)) = own?;
+            let status = if is_raised { "True" } else { "False" };
+            Some((type_, status, at, shared_text(reason), message.into()))
+        };
+        let conditions = [
+            Some(("Progressing", "True", start, reason, message)),
+            Some((
+                "Detected",
+                detected.0,
+                at,
+                shared_text(detected.1),
+                none.clone(),
+            )),
+            Some(("Completed", "False", start, shared_text("InFlight"), none)),
+            judged("Overdue", overdue),
+            judged("Stalled", stalled),
+        ];
+        set_conditions(status, conditions.into_iter().flatten());
+    }
+
+    /// Completes the operation. `now` is the time of its end.
+    pub fn complete(&mut self, view: &SubjectView, end: &End, now: Timestamp) {
+        let until = self.detected_until(now);
+        let state = end.state();
+        self.show_subject(view, state);
+        let InFlightOperation {
+            metadata, status, ..
+        } = Arc::make_mut(&mut self.object);
+        let seconds = until.as_second() - metadata.creation_timestamp.0.as_second();
+        let now = whole_second(now);
+        let reason = Text::from(end.reason());
+        let message = Text::from(end.message(&status.message));
+        status.phase = Phase::Completed;
+        (status.state, status.state_since) = (state, Some(now));
+        status.reason = reason.clone();
+        status.message = message.clone();
         // If the progress of an operation that succeeded is known, it becomes 100 %. Any other
         // operation keeps its last known progress.
-        let progress = match state {
-            State::Succeeded => last.map(|_| 100),
-            _ => last,
+        if state == State::Succeeded {
+            status.progress = status.progress.map(|_| 100);
+        }
+        status.cancel = None;
+        status.estimated_completion = None;
+        status.duration_seconds = Some(u64::try_from(seconds).unwrap_or_default());
+        status.completed = Some(whole_second(until));
+        // A completed operation is neither overdue nor stalled.
+        let conditions = [
+            ("Progressing", "False", now, reason.clone(), message.clone()),
+            ("Detected", "False", now, reason.clone(), Text::default()),
+            ("Completed", "True", now, reason, message),
+        ];
+        set_conditions(status, conditions.into_iter());
+    }
+
+    /// Writes what the object refers to: the subject, its owner and the rule set.
+    pub(super) fn show_subject(&mut self, view: &SubjectView, state: State) {
+        let labels = self.labels(view, state);
+        let subject = &view.subject;
+        let InFlightOperation {
+            metadata,
+            spec,
+            status,
+            ..
+        } = Arc::make_mut(&mut self.object);
+        metadata.labels = labels;
+        metadata.owner_references = owner_reference(view).into_iter().collect();
+        spec.rule_set = self.primary.rule_set.name.clone();
+        spec.subject = SubjectReference {
+            api_version: view.api_version.clone(),
+            kind: view.kind.clone(),
+            name: subject.name.clone(),
+            namespace: subject.namespace.clone(),
+            uid: subject.uid.clone(),
+            owner_references: subject.owners.clone(),
+            unknown: UnknownFields::new(),
         };
-        let message = end.message(&self.primary.values.message);
-        let texts = (end.reason().into(), message.into());
-        self.object(view, state, texts, progress, Some(now))
+        status.subject_generation = subject.generation;
+        status.unknown.clear();
     }
 
-    /// Returns the operation with this state, reason, message and progress. `completed` is the time
-    /// of its end, and None for an operation in flight.
-    pub(super) fn object(
-        &self,
-        view: &SubjectView,
-        state: State,
-        (reason, message): (Text, Text),
-        progress: Option<u8>,
-        completed: Option<Timestamp>,
-    ) -> InFlightOperation {
-        let timing = &self.timing;
-        let until = completed.map(|at| self.detected_until(at));
-        let estimate = timing.estimated_completion.filter(|_| completed.is_none());
-        let generation = view.subject.generation;
-        InFlightOperation {
-            api_version: api_version(),
-            kind: shared_text(KIND),
-            metadata: Metadata {
-                generation: Some(1),
-                owner_references: owner_reference(view).into_iter().collect(),
-                ..self.metadata(self.labels(view, state))
-            },
-            spec: self.spec(view),
-            status: Status {
-                phase: completed.map_or(Phase::Active, |_| Phase::Completed),
-                state,
-                conditions: self.conditions(&reason, &message, completed, generation),
-                reason,
-                message,
-                progress,
-                nodes: self.primary.values.nodes.clone(),
-                cancel: self
-                    .primary
-                    .values
-                    .cancel
-                    .clone()
-                    .filter(|_| completed.is_none()),
-                state_since: completed.or(Some(timing.state_since)).map(whole_second),
-                last_progress: timing.last_progress.map(whole_second),
-                expected: timing.expected.clone(),
-                estimated_completion: estimate.map(whole_second),
-                duration_seconds: until.map(|until| self.shown_duration(until)),
-                queued_at: self.queued.map(whole_second),
-                start_time_source: self.start_source,
-                last_detected: whole_second(self.last_detected),
-                completed: until.map(whole_second),
-                instance: self.instance.clone(),
-                detected_by: self.detected_by.clone(),
-                subject_generation: generation,
-                unknown: UnknownFields::new(),
-            },
-        }
-    }
-
-    /// Returns the metadata of the operation and of its record.
-    pub(super) fn metadata(&self, labels: Labels) -> Metadata {
-        Metadata {
-            creation_timestamp: whole_second(self.start),
-            generation: None,
-            labels,
-            name: self.key.name.clone(),
-            namespace: self.key.namespace.clone(),
-            owner_references: Vec::new(),
-            resource_version: None,
-            uid: self.uid.to_string().into(),
-            unknown: UnknownFields::new(),
-        }
-    }
-
-    /// Returns the spec of the operation and of its record.
-    pub(super) fn spec(&self, view: &SubjectView) -> Spec {
-        let (what, rule_set, subject) = (&self.what, &self.primary.rule_set, &view.subject);
-        Spec {
-            operation: what.operation.clone(),
-            rule_set: rule_set.name.clone(),
-            component: rule_set.component.clone(),
-            subject: SubjectReference {
-                api_version: view.api_version.clone(),
-                kind: view.kind.clone(),
-                name: subject.name.clone(),
-                namespace: subject.namespace.clone(),
-                uid: subject.uid.clone(),
-                owner_references: subject.owners.clone(),
-                unknown: UnknownFields::new(),
-            },
-            item: what.item.clone(),
-            work: self.primary.values.work.clone(),
-            initiator: self.initiator.clone(),
-            unknown: UnknownFields::new(),
+    /// Returns status and reason of the condition `Detected`.
+    fn detected(&self, gap: bool) -> (&'static str, &'static str) {
+        match (gap, self.detections.is_empty()) {
+            (true, _) => ("Unknown", "WatchGap"),
+            (false, true) => ("False", "Settling"),
+            (false, false) => ("True", "RuleMatched"),
         }
     }
 
@@ -150,79 +223,21 @@ impl Operation {
     /// - It is not after the end. Another watch can report an end that is earlier than the last
     ///   detection.
     pub fn detected_until(&self, ended_at: Timestamp) -> Timestamp {
-        let until = match self.detected {
-            Detected::False => self.detected_since.min(ended_at),
-            Detected::True | Detected::Unknown => ended_at,
-        };
-        until.max(self.start)
-    }
-
-    /// Returns the conditions that clients see. `generation` is the generation of the subject.
-    fn conditions(
-        &self,
-        reason: &Text,
-        message: &Text,
-        completed: Option<Timestamp>,
-        generation: Option<i64>,
-    ) -> Vec<Condition> {
-        let (detected, since) = (self.detected, self.detected_since);
-        let (detected, since, why) = match (detected, completed) {
-            (Detected::True | Detected::Unknown, Some(end)) => ("False", end, reason.clone()),
-            (Detected::False, Some(_)) => ("False", since, reason.clone()),
-            (Detected::True, None) => ("True", since, shared_text("RuleMatched")),
-            (Detected::False, None) => ("False", since, shared_text("Settling")),
-            (Detected::Unknown, None) => ("Unknown", since, shared_text("WatchGap")),
-        };
-        let condition = |type_, status, since, reason: &Text, message: &Text| Condition {
-            last_transition_time: whole_second(since),
-            message: message.clone(),
-            observed_generation: generation,
-            reason: reason.clone(),
-            status: shared_text(status),
-            type_: shared_text(type_),
-            unknown: UnknownFields::new(),
-        };
-        let no_message = Text::default();
-        let turned = completed.unwrap_or(self.start);
-        let (progressing, completion, completion_reason, completion_message) = match completed {
-            Some(_) => ("False", "True", reason, message),
-            None => ("True", "False", &shared_text("InFlight"), &no_message),
-        };
-        let mut all = vec![
-            condition("Progressing", progressing, turned, reason, message),
-            condition("Detected", detected, since, &why, &no_message),
-            condition(
-                "Completed",
-                completion,
-                turned,
-                completion_reason,
-                completion_message,
-            ),
-        ];
-        // A completed operation is neither overdue nor stalled.
-        if completed.is_none() {
-            let judged = |type_, own: &Option<TimingCondition>| {
-                let own = own.as_ref()?;
-                let status = if own.is_raised { "True" } else { "False" };
-                Some(condition(
-                    type_,
-                    status,
-                    own.since,
-                    &own.reason,
-                    &own.message,
-                ))
-            };
-            all.extend(judged("Overdue", &self.timing.overdue));
-            all.extend(judged("Stalled", &self.timing.stalled));
+        let status = &self.object.status;
+        if let Some(completed) = status.completed {
+            return completed.0;
         }
-        all
+        let detected = status.condition("Detected");
+        let settled = detected.filter(|it| it.status == "False");
+        let until = settled.map_or(ended_at, |it| it.last_transition_time.0.min(ended_at));
+        until.max(self.started())
     }
 
     /// Returns the labels of the rule set and the labels of the server. If both contain the same
     /// key, the label has the value of the server.
     fn labels(&self, view: &SubjectView, state: State) -> Labels {
-        let (subject, rule_set) = (&view.subject, &self.primary.rule_set);
-        let mut all = (*self.primary.values.labels).clone();
+        let subject = &view.subject;
+        let mut all = (*self.primary.values.shown.labels).clone();
         let mut set = |suffix: &str, value: Text| {
             if !value.is_empty() {
                 all.insert(label_key(suffix), value);
@@ -246,65 +261,68 @@ impl Operation {
             set("owner-version", labels::to_value(version).into());
         }
         set("operation", label_value(&self.what.operation));
-        set("component", label_value(&rule_set.component));
-        set("ruleset", label_value(&rule_set.name));
+        set("component", label_value(&self.what.component));
+        set("ruleset", label_value(&self.primary.rule_set.name));
         set("state", shared_text(state.name()));
         all
+    }
+}
+
+/// Replaces the conditions. Each has its type, its status, the time since which it has this status if
+/// the status is new, its reason and its message.
+fn set_conditions(
+    status: &mut Status,
+    new: impl Iterator<Item = (&'static str, &'static str, Time, Text, Text)>,
+) {
+    let new = new.map(|(type_, is, since, reason, message)| {
+        let before = status.condition(type_).filter(|it| it.status == is);
+        Condition {
+            last_transition_time: before.map_or(since, |it| it.last_transition_time),
+            message,
+            observed_generation: status.subject_generation,
+            reason,
+            status: shared_text(is),
+            type_: shared_text(type_),
+            ..Condition::default()
+        }
+    });
+    status.conditions = new.collect();
+}
+
+/// Returns the reason of an operation in flight.
+fn shown_reason(values: &ShownValues, operation: &Text) -> Text {
+    match &values.reason {
+        Some(reason) => reason.clone(),
+        None => match operation_reason(operation) {
+            same if *same == **operation => operation.clone(),
+            other => other.into(),
+        },
     }
 }
 
 /// Returns the values of the rule that an operation shows. The object contains no other values of the
 /// rule.
 pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
-    // The pattern names all fields of the status, so that the compiler asks for a decision when a
-    // field is added. The fields without a name are restored elsewhere, or computed again.
-    let Status {
-        state,
-        reason,
-        message,
-        progress,
-        nodes,
-        cancel,
-        instance,
-        queued_at,
-        phase: _,
-        state_since: _,
-        last_progress: _,
-        expected: _,
-        estimated_completion: _,
-        duration_seconds: _,
-        start_time_source: _,
-        last_detected: _,
-        completed: _,
-        detected_by: _,
-        subject_generation: _,
-        conditions: _,
-        unknown: _,
-    } = &object.status;
-    let spec = &object.spec;
+    let (spec, status) = (&object.spec, &object.status);
     let labels = authors_labels(object).map(|(key, value)| (key.clone(), value.clone()));
-    let is_own_reason = **reason != *operation_reason(&spec.operation);
+    let is_own_reason = *status.reason != *operation_reason(&spec.operation);
     RuleValues {
-        rule_index: 0,
-        only_continues: false,
-        labels: Arc::new(labels.collect()),
-        state: match state {
-            State::Blocked | State::Held | State::Failing => Some(*state),
+        state: match status.state {
+            State::Blocked | State::Held | State::Failing => Some(status.state),
             _ => None,
         },
-        reason: is_own_reason.then(|| reason.clone()),
-        message: message.clone(),
-        progress: *progress,
-        started: None,
-        queued: queued_at.map(|it| it.0),
-        instance: instance.clone(),
-        work: spec.work.clone(),
+        instance: status.instance.clone(),
         initiator: spec.initiator.clone(),
-        cancel: cancel.clone(),
-        nodes: nodes.clone(),
-        expected: None,
-        stalled_after: None,
-        size: None,
+        shown: ShownValues {
+            labels: Arc::new(labels.collect()),
+            reason: is_own_reason.then(|| status.reason.clone()),
+            message: status.message.clone(),
+            progress: status.progress,
+            work: spec.work.clone(),
+            cancel: status.cancel.clone(),
+            nodes: status.nodes.clone(),
+        },
+        ..RuleValues::default()
     }
 }
 

@@ -10,23 +10,19 @@
 //! contains only the names of its rule sets. Their rules become known when the rule book of the
 //! resource arrives. The rule book contains all compiled rule sets for the resource.
 
-use super::ChangeContext;
 use super::object::{authors_labels, operation_reason, rule_values};
-use super::{Detected, Detection, Observed, Operation, OperationTiming, SubjectView, Yielded};
+use super::{Detection, Observed, Operation, OperationTiming, SubjectView, Yielded};
 use crate::ClockReading;
 use crate::detect::Subject;
 use crate::rules::{self, RuleBook, RuleSet};
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Text;
-use ifo_api::live::{
-    InFlightOperation, MAX_MESSAGE, Phase, StartTimeSource, State, Status, cut_message,
-};
-use ifo_api::{Gvr, Key, labels};
+use ifo_api::live::{InFlightOperation, MAX_MESSAGE, Phase, StartTimeSource, State, cut_message};
+use ifo_api::{Gvr, labels};
 use jiff::Timestamp;
 use litemap::LiteMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
-use uuid::Uuid;
 
 /// Maximum time by which the start of an operation in a custom resource may be ahead of the clock. If
 /// it is further ahead, the operation is not restored.
@@ -68,16 +64,13 @@ pub struct Restored {
     pub operation: Operation,
     /// Time of the end. None for an operation in flight.
     pub ended: Option<Timestamp>,
-    /// The operation for the index, if it comes from a completed custom resource. None in all other
-    /// cases.
-    pub completed: Option<InFlightOperation>,
 }
 
 impl Restored {
     /// Restores an operation of the index. The values are not checked, because a server built the
-    /// object. Returns None if the UID of the operation is not a UUID, or if its subject has no UID.
-    pub fn from_index(object: &InFlightOperation, now: ClockReading) -> Option<Self> {
-        Self::build(object, now, now.wall)
+    /// object. Returns None if its subject has no UID, or if a completed operation has no end.
+    pub fn from_index(object: &Arc<InFlightOperation>, now: ClockReading) -> Option<Self> {
+        Self::build(object.clone(), now, now.wall)
     }
 
     /// Restores the operation of a custom resource. Checks its values, because users can edit
@@ -90,48 +83,42 @@ impl Restored {
     ) -> Result<Self, NotRestored> {
         check(&object, now.wall)?;
         correct(&mut object, now.wall);
-        let status = &object.status;
-        let restored = Self::build(&object, now, status.last_detected.0);
+        let known_until = object.status.last_detected.0;
+        let restored = Self::build(Arc::new(object), now, known_until);
         let mut restored = restored.ok_or(NotRestored::Identity)?;
         let (view, operation) = (&restored.view, &mut restored.operation);
-        let (what, second) = (&operation.what, operation.start.as_second());
+        let (what, second) = (&operation.what, operation.started().as_second());
         let (key, uid) =
             Operation::key_and_uid(&restored.identity, view, cluster_namespace, what, second);
-        if operation.key.name != key.name || operation.uid != uid {
+        let metadata = &mut Arc::make_mut(&mut operation.object).metadata;
+        if metadata.name != key.name || *metadata.uid != *uid.to_string() {
             return Err(NotRestored::Identity);
         }
-        operation.key = key;
-        let completed = |ended| {
-            let texts = (status.reason.clone(), status.message.clone());
-            operation.object(view, status.state, texts, status.progress, Some(ended))
-        };
-        restored.completed = restored.ended.map(completed);
+        metadata.namespace = key.namespace;
+        metadata.resource_version = None;
+        // The server computes the labels again, because users may have edited them.
+        operation.show_subject(view, operation.object.status.state);
         Ok(restored)
     }
 
     /// Converts `object`. `known_until` is the time until which its status is up to date: the
     /// current time for an object of the index, and the last detection for a custom resource.
-    /// Returns None if the UID of the operation is not a UUID, or if its subject has no UID.
+    /// Returns None if its subject has no UID, or if a completed operation has no end.
     fn build(
-        object: &InFlightOperation,
+        object: Arc<InFlightOperation>,
         now: ClockReading,
         known_until: Timestamp,
     ) -> Option<Self> {
-        let metadata = &object.metadata;
-        let start = metadata.creation_timestamp.0;
-        let uid = Uuid::parse_str(&metadata.uid).ok()?;
-        let key = Key::new(metadata.namespace.clone(), metadata.name.clone());
-        let status = &object.status;
+        let (spec, status) = (&object.spec, &object.status);
+        let start = object.metadata.creation_timestamp.0;
         let primary = Arc::new(Detection {
             target: UNKNOWN_TARGET.clone(),
-            rule_set: known_by_name(&object.spec.rule_set, &object.spec.component),
-            values: rule_values(object),
+            rule_set: known_by_name(&spec.rule_set, &spec.component),
+            values: rule_values(&object),
         });
-        let (mut detected, mut detected_since) = detected(status, start);
         let ended = match (status.phase, &status.completed) {
             (Phase::Active | Phase::Unknown(_), _) => None,
             (Phase::Completed, Some(completed)) => {
-                (detected, detected_since) = (Detected::False, completed.0);
                 // `completed` is the time of the last detection. The operation usually completed
                 // later, at the end of its debounce period. The condition `Completed` has this
                 // later time.
@@ -141,10 +128,9 @@ impl Restored {
             }
             (Phase::Completed, None) => return None,
         };
-        let detected_by = status.detected_by.clone();
         let mut detections = LiteMap::new();
         if ended.is_none() && status.state != State::Settling {
-            detections.extend(detected_by.iter().map(|name| {
+            detections.extend(status.detected_by.iter().map(|name| {
                 let mut detection = primary.clone();
                 if *name != primary.rule_set.name {
                     let rule_set = known_by_name(name, &primary.rule_set.component);
@@ -153,39 +139,40 @@ impl Restored {
                 (name.clone(), detection)
             }));
         }
+        let subject = &spec.subject;
+        let view = SubjectView {
+            subject: Subject {
+                uid: subject.uid.clone(),
+                name: subject.name.clone(),
+                namespace: subject.namespace.clone(),
+                generation: status.subject_generation,
+                owners: subject.owner_references.clone(),
+                managed: None,
+            },
+            api_version: subject.api_version.clone(),
+            kind: subject.kind.clone(),
+        };
         let operation = Operation {
             what: OperationName {
-                component: primary.rule_set.component.clone(),
-                operation: object.spec.operation.clone(),
-                item: object.spec.item.clone(),
+                component: spec.component.clone(),
+                operation: spec.operation.clone(),
+                item: spec.item.clone(),
             },
-            key,
-            uid,
-            start,
-            start_source: status.start_time_source,
             detections,
             debounce_end: None,
             left_selection: false,
-            instance: primary.values.instance.clone(),
-            initiator: primary.values.initiator.clone(),
-            queued: primary.values.queued.filter(|it| *it <= start),
             // Clients see the old state until the first evaluation.
             state: primary.state(),
             yielded: Yielded::first(&primary, Observed::now(now.steady)),
             primary,
-            detected_by,
-            last_detected: status.last_detected.0,
-            detected,
-            detected_since,
             timing: OperationTiming::restored(status, start, known_until),
+            object,
         };
-        let view = view(object);
         Some(Self {
             identity: view.subject.uid.clone()?,
             view,
             operation,
             ended,
-            completed: None,
         })
     }
 }
@@ -199,7 +186,7 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     let are_labels =
         authors_labels(object).all(|(key, value)| labels::is_key(key) && labels::is_value(value));
     let is_over = status.phase == Phase::Completed;
-    let is_end = status.state.is_completed() && rules::is_reason(&status.reason);
+    let is_completed = status.state.is_completed();
     let size = serde_json::to_vec(object).map_or(usize::MAX, |json| json.len());
     let start = metadata.creation_timestamp.0;
     for (field, is_valid) in [
@@ -207,7 +194,11 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
         ("metadata.creationTimestamp", start <= latest),
         ("metadata.labels", are_labels),
         ("spec.subject.namespace", namespace.is_none_or(is_namespace)),
-        ("status.state", !is_over || is_end),
+        ("status.state", is_over == is_completed),
+        (
+            "status.reason",
+            !is_over || rules::is_reason(&status.reason),
+        ),
     ] {
         if !is_valid {
             return Err(NotRestored::Field(field));
@@ -225,8 +216,9 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
 ///   may have replaced it by another command.
 /// - Owner references beyond [`MAX_OWNERS`], and characters of the message beyond its maximum, are
 ///   removed. A progress above 100 becomes 100.
-/// - If the operation is in flight, the start time source `Detected` becomes `Restored`. An invalid
-///   reason becomes the reason that the server derives from the name of the operation.
+/// - If the operation is in flight, its end is removed, and the start time source `Detected` becomes
+///   `Restored`. An invalid reason becomes the reason that the server derives from the name of the
+///   operation.
 fn correct(object: &mut InFlightOperation, now: Timestamp) {
     let earliest = object.metadata.creation_timestamp.0.min(now);
     let owners = &mut object.spec.subject.owner_references;
@@ -247,7 +239,8 @@ fn correct(object: &mut InFlightOperation, now: Timestamp) {
         let since = &mut condition.last_transition_time.0;
         *since = (*since).min(now);
     }
-    if status.phase == Phase::Active {
+    if status.phase != Phase::Completed {
+        (status.completed, status.duration_seconds) = (None, None);
         if status.start_time_source == StartTimeSource::Detected {
             status.start_time_source = StartTimeSource::Restored;
         }
@@ -305,15 +298,6 @@ impl Operation {
         let mut known = self.detections.values().chain([&self.primary]);
         known.all(|it| !it.is_unbound() || !undecided(&it.rule_set.name))
     }
-
-    /// Records that no rule has detected the operation since `change.at`.
-    pub fn record_undetected(&mut self, change: ChangeContext<'_>) {
-        (self.detected, self.detected_since) = (Detected::False, change.at);
-        self.last_detected = change.at;
-        let input = self.timing_input(change);
-        self.timing.update(input);
-        self.timing.refresh(input);
-    }
 }
 
 /// If the rule set of a detection is known only by name, replaces it with `found`: a rule set, and the
@@ -339,33 +323,4 @@ fn known_by_name(name: &str, component: &Text) -> Arc<RuleSet> {
         component: component.clone(),
         ..RuleSet::default()
     })
-}
-
-fn view(object: &InFlightOperation) -> SubjectView {
-    let subject = &object.spec.subject;
-    SubjectView {
-        subject: Subject {
-            uid: subject.uid.clone(),
-            name: subject.name.clone(),
-            namespace: subject.namespace.clone(),
-            generation: object.status.subject_generation,
-            owners: subject.owner_references.clone(),
-            managed: None,
-        },
-        api_version: subject.api_version.clone(),
-        kind: subject.kind.clone(),
-    }
-}
-
-/// Returns the status of the condition `Detected`, and the time since which the condition has had
-/// this status.
-fn detected(status: &Status, start: Timestamp) -> (Detected, Timestamp) {
-    let condition = status.condition("Detected");
-    let detected = match condition.map(|condition| &*condition.status) {
-        Some("Unknown") => Detected::Unknown,
-        _ if status.state == State::Settling => Detected::False,
-        _ => Detected::True,
-    };
-    let since = condition.map_or(start, |condition| condition.last_transition_time.0);
-    (detected, since)
 }

@@ -1,5 +1,5 @@
-//! The times of one operation: since when it has had its state, when its progress rose last, how
-//! long it usually takes, and whether it is overdue or stalled.
+//! The times of one operation: how long it has taken, how long it usually takes, and whether it is
+//! overdue or stalled.
 //!
 //! Time counts only while both of these conditions are true:
 //!
@@ -20,12 +20,10 @@ use crate::ClockReading;
 use crate::track::baselines::{ENOUGH_TO_JUDGE, UsualDuration};
 use condition::Explanation;
 use ifo_api::duration::human;
-use ifo_api::live::{Expected, ExpectedSource, StartTimeSource, State};
-use ifo_api::metadata::{UnknownFields, shared_text};
+use ifo_api::live::{Expected, ExpectedSource, StartTimeSource, State, Status};
+use ifo_api::metadata::UnknownFields;
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant};
-
-pub use condition::TimingCondition;
 
 /// Minimum number of earlier runs from which clients see the usual duration of an operation. With
 /// fewer runs, clients see the rule's `expectedDuration` instead, if the rule has one.
@@ -41,16 +39,10 @@ const RATE_SAMPLES: usize = 4;
 /// The times of one operation.
 #[derive(Clone, Debug)]
 pub struct OperationTiming {
-    /// The state that clients see.
-    state: State,
-    /// Time since which clients have seen this state.
-    pub(super) state_since: Timestamp,
-    /// The progress that clients see, in percent.
+    /// The last known progress in percent.
     progress: Option<u8>,
-    /// Time at which the progress rose last.
-    pub(super) last_progress: Option<Timestamp>,
     /// The counted time at the last update.
-    counted: Duration,
+    pub(super) counted: Duration,
     /// Time of the last update. The time since then also counts, but is not yet in `counted`. None
     /// while time does not count.
     counting_since: Option<Instant>,
@@ -64,17 +56,29 @@ pub struct OperationTiming {
     /// The next time at which the operation can become overdue or stalled. None if there is no such
     /// time, for example while time does not count.
     pub(in crate::track) deadline: Option<Instant>,
-    /// The condition `Overdue`. None if there is no limit for the counted time, or if
-    /// `is_comparable` is false.
-    pub(super) overdue: Option<TimingCondition>,
-    /// The condition `Stalled`. None if the rule has no `stalledAfter`, or if the progress is
-    /// unknown.
-    pub(super) stalled: Option<TimingCondition>,
-    /// The value of `status.expected`: the usual duration of earlier runs, or the rule's
-    /// `expectedDuration`.
-    pub(super) expected: Option<Expected>,
-    /// The estimate of the end that clients see.
-    pub(super) estimated_completion: Option<Timestamp>,
+}
+
+/// What an update of the times finds.
+#[derive(Clone, Copy, Debug)]
+pub struct Judgement {
+    /// True if the operation is overdue. None if there is no limit for the counted time, or if the
+    /// counted time is unknown. Then the operation does not have the condition `Overdue`.
+    overdue: Option<bool>,
+    /// True if the operation is stalled. None if the rule has no `stalledAfter`, or if the progress
+    /// is unknown. Then the operation does not have the condition `Stalled`.
+    stalled: Option<bool>,
+    /// True if the progress has risen.
+    pub(super) has_risen: bool,
+}
+
+impl Judgement {
+    /// Returns true if `Overdue` or `Stalled` gets another status. A condition that does not exist
+    /// counts as `False` here. So a new condition with the status `False` is no change: clients need
+    /// not see it at once.
+    pub fn changes(self, status: &Status) -> bool {
+        let changes = |type_, own: Option<bool>| status.is_true(type_) != own.unwrap_or_default();
+        changes("Overdue", self.overdue) || changes("Stalled", self.stalled)
+    }
 }
 
 /// Counted time and percentage at each of the last rises of the progress, the oldest first.
@@ -109,9 +113,6 @@ pub struct TimingInput {
     pub progress: Option<u8>,
     /// True while the watch of the subject is interrupted.
     pub is_watch_interrupted: bool,
-    /// The time of the change, as clients see it. This time can be earlier than `now`, because a
-    /// watch can report a change late.
-    pub at: Timestamp,
     /// The current time.
     pub now: ClockReading,
     /// The rule's `expectedDuration`. If the counted time reaches this duration, the operation is
@@ -136,32 +137,14 @@ impl OperationTiming {
             StartTimeSource::Detected | StartTimeSource::Expression
         );
         Self {
-            state: State::Progressing,
-            state_since: start,
             progress: None,
-            last_progress: None,
             counted: now.since(start),
             counting_since: None,
             counted_at_rise: Duration::ZERO,
             rises: ProgressRises::default(),
             is_comparable,
             deadline: None,
-            overdue: None,
-            stalled: None,
-            expected: None,
-            estimated_completion: None,
         }
-    }
-
-    /// Begins the measurement with the first state of the operation. If the first state is not
-    /// `Progressing`, no time has counted yet.
-    pub fn apply_first_state(&mut self, input: TimingInput) {
-        self.state = input.state;
-        if input.state != State::Progressing {
-            self.counted = Duration::ZERO;
-        }
-        self.update(input);
-        self.refresh(input);
     }
 
     /// Returns the counted time at `now`.
@@ -177,46 +160,37 @@ impl OperationTiming {
         self.is_comparable.then(|| self.counted_at(now))
     }
 
-    /// Updates the times. Returns true if the status of `Overdue` or `Stalled` must change.
-    ///
-    /// The caller must call [`OperationTiming::refresh`] if the result is true, and after every
-    /// other change that clients see.
-    pub fn update(&mut self, input: TimingInput) -> bool {
+    /// Updates the times.
+    pub fn update(&mut self, input: TimingInput) -> Judgement {
         let now = input.now.steady;
         self.counted = self.counted_at(now);
         let counts = input.state == State::Progressing && !input.is_watch_interrupted;
         self.counting_since = counts.then_some(now);
-        if input.state != self.state {
-            self.state = input.state;
-            self.state_since = input.at;
-        }
-        self.update_progress(input);
-        let is_raised =
-            |condition: &Option<TimingCondition>| condition.as_ref().is_some_and(|it| it.is_raised);
-        let before = (is_raised(&self.overdue), is_raised(&self.stalled));
+        let has_risen = self.update_progress(input.progress);
         let (overdue, stalled) = self.judge(input);
-        // A condition that does not exist counts as False here. So a new condition with the status
-        // False is no change: clients need not see it at once.
-        before != (overdue.unwrap_or_default(), stalled.unwrap_or_default())
+        Judgement {
+            overdue,
+            stalled,
+            has_risen,
+        }
     }
 
     /// Updates the values that depend on the progress. If the progress falls, forgets the earlier
-    /// rises. Later rises then count from the lower value.
-    fn update_progress(&mut self, input: TimingInput) {
-        let Some(progress) = input.progress else {
-            return;
+    /// rises. Later rises then count from the lower value. Returns true if the progress has risen.
+    fn update_progress(&mut self, progress: Option<u8>) -> bool {
+        let Some(progress) = progress else {
+            return false;
         };
-        let rises = self.progress.is_none_or(|before| progress > before);
+        let has_risen = self.progress.is_none_or(|before| progress > before);
         if self.progress.is_some_and(|before| progress < before) {
             self.rises = ProgressRises::default();
         }
         self.progress = Some(progress);
-        if !rises {
-            return;
+        if has_risen {
+            self.counted_at_rise = self.counted;
+            self.rises.add(self.counted, progress);
         }
-        self.last_progress = Some(input.at);
-        self.counted_at_rise = self.counted;
-        self.rises.add(self.counted, progress);
+        has_risen
     }
 
     /// Returns one value for `Overdue` and one for `Stalled`: true if the status of the condition
@@ -251,24 +225,20 @@ impl OperationTiming {
         input.stalled_after.filter(|_| is_known)
     }
 
-    /// Returns true if clients do not see the usual duration of earlier runs, although enough
-    /// earlier runs are known.
-    pub fn needs_usual_duration(&self, input: TimingInput) -> bool {
-        let is_usual = |it: &Expected| it.source == ExpectedSource::History;
-        !self.expected.as_ref().is_some_and(is_usual) && input.usual_expectation().is_some()
-    }
-
-    /// Computes the values that clients see: both conditions, `status.expected` and the estimate of
-    /// the end.
-    pub fn refresh(&mut self, input: TimingInput) {
-        let (overdue, stalled) = self.judge(input);
+    /// Returns status, reason and message of `Overdue` and of `Stalled`. Each is None if the operation
+    /// does not have the condition.
+    pub fn explain(
+        &self,
+        input: TimingInput,
+        judgement: Judgement,
+    ) -> [Option<(bool, Explanation)>; 2] {
         let not_counting =
-            (self.counting_since.is_none()).then(|| condition::not_counting(self.state));
-        let overdue = overdue.and_then(|is_raised| {
+            (self.counting_since.is_none()).then(|| condition::not_counting(input.state));
+        let overdue = judgement.overdue.and_then(|is_raised| {
             let judged = || input.explain_overdue(is_raised);
             Some((is_raised, not_counting.clone().or_else(judged)?))
         });
-        let stalled = stalled.and_then(|is_raised| {
+        let stalled = judgement.stalled.and_then(|is_raised| {
             let limit = self.stall_limit(input)?;
             let explanation = match self.progress.unwrap_or_default() {
                 100 => ("ProgressComplete", "The progress is 100%.".to_owned()),
@@ -278,22 +248,7 @@ impl OperationTiming {
             };
             Some((is_raised, explanation))
         });
-        let update = |condition: &mut Option<TimingCondition>, new: Option<(bool, Explanation)>| {
-            let before = condition.take();
-            *condition = new.map(|(is_raised, (reason, message))| {
-                let before = before.filter(|it| it.is_raised == is_raised);
-                TimingCondition {
-                    is_raised,
-                    since: before.map_or(input.at, |it| it.since),
-                    reason: shared_text(reason),
-                    message: message.into(),
-                }
-            });
-        };
-        update(&mut self.overdue, overdue);
-        update(&mut self.stalled, stalled);
-        self.expected = input.shown_expectation();
-        self.estimated_completion = self.estimate(input);
+        [overdue, stalled]
     }
 
     /// Estimates the end of the operation. Returns None while time does not count. The result is
@@ -301,7 +256,7 @@ impl OperationTiming {
     ///
     /// 1. The end according to the recent rate of the progress.
     /// 2. The end according to the median duration of at least [`ENOUGH_TO_SHOW`] earlier runs.
-    fn estimate(&self, input: TimingInput) -> Option<Timestamp> {
+    pub fn estimate(&self, input: TimingInput) -> Option<Timestamp> {
         self.counting_since?;
         let left = self.left_by_rate().or_else(|| {
             let usual = input.usual.filter(|usual| usual.runs >= ENOUGH_TO_SHOW)?;
@@ -356,10 +311,17 @@ impl TimingInput {
         Some(condition::earlier_runs(p95, runs, is_raised))
     }
 
+    /// Returns true if clients do not see the usual duration of earlier runs, although enough
+    /// earlier runs are known.
+    pub fn has_new_expectation(&self, status: &Status) -> bool {
+        let is_usual = |it: &Expected| it.source == ExpectedSource::History;
+        !status.expected.as_ref().is_some_and(is_usual) && self.usual_expectation().is_some()
+    }
+
     /// Returns the value for `status.expected`: the usual duration of earlier runs. If there are
     /// too few runs, returns the rule's `expectedDuration`, with the source `Rule`. The source
     /// tells clients that this duration is a limit: an operation usually takes less time.
-    fn shown_expectation(&self) -> Option<Expected> {
+    pub fn shown_expectation(&self) -> Option<Expected> {
         self.usual_expectation().or_else(|| {
             Some(Expected {
                 typical_seconds: self.expected?.as_secs(),

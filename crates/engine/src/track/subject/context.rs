@@ -3,9 +3,8 @@
 
 use crate::ClockReading;
 use crate::detect::Subject;
-use crate::track::operation::{ChangeContext, Observed, OperationStart};
+use crate::track::operation::{ChangeContext, Observed, OperationStart, SubjectView};
 use crate::track::shared_state::{Books, SharedState};
-use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
 use jiff::{SignedDuration, Timestamp};
 
@@ -49,14 +48,13 @@ impl<'a> SubjectEventContext<'a> {
         }
     }
 
-    /// Returns the circumstances of a change that this event causes. `namespace` is the namespace
-    /// of the subject.
-    pub fn change<'s>(&'s self, namespace: Option<&'s Text>) -> ChangeContext<'s> {
+    /// Returns the circumstances of a change that this event causes.
+    pub fn change<'s>(&'s self, view: &'s SubjectView) -> ChangeContext<'s> {
         ChangeContext {
             at: self.transition.at,
             now: self.now,
             gap: self.gap,
-            namespace,
+            view,
             baselines: &self.shared.baselines,
         }
     }

@@ -61,7 +61,7 @@ impl TrackedSubject {
         for (_, operation) in &mut self.operations {
             let namespace = self.view.subject.namespace.as_deref();
             if operation.bind_rules(book, target, namespace) && operation.detections.is_empty() {
-                operation.start_debounce(operation.last_detected, debounce, now);
+                operation.start_debounce(operation.last_detected(), debounce, now);
                 self.is_unevaluated = true;
             }
         }
@@ -88,7 +88,7 @@ impl TrackedSubject {
                 && book.is_some_and(|it| operation.bind_to_any(it, &target, namespace.as_deref()))
                 && operation.detections.is_empty()
             {
-                operation.start_debounce(operation.last_detected, debounce, now);
+                operation.start_debounce(operation.last_detected(), debounce, now);
             }
             let what = &operation.what;
             let has_rule = || {
@@ -130,14 +130,15 @@ impl TrackedSubject {
                 && operation.debounce_end.is_none()
                 && !rule.is_none_or(CompiledRule::detection_reads_now)
             {
-                let since = changed.clamp(operation.last_detected.min(now.wall), now.wall);
+                let earliest = operation.last_detected().min(now.wall);
+                let since = changed.clamp(earliest, now.wall);
                 operation.start_debounce(since, step.shared.settings.debounce, now);
                 let change = ChangeContext {
                     at: since,
-                    ..step.change(self.view.subject.namespace.as_ref())
+                    ..step.change(&self.view)
                 };
-                operation.record_undetected(change);
-                step.shared.show(operation, &self.view);
+                operation.update_object(change);
+                step.shared.show(operation);
             }
         }
     }

@@ -140,17 +140,14 @@ impl TrackedSubject {
         let id = (self.identity.clone(), what.clone());
         let operation = Operation::start(
             &self.identity,
-            &self.view,
             &step.shared.settings.cluster_namespace,
             (waiting.detections, waiting.yielded),
             what.clone(),
             step.shared.last_runs.next_start(&id, start),
-            step.now,
+            step.change(&self.view),
         );
-        if let Some(mut operation) = operation {
-            operation.update_state(step.now.steady, step.gap);
-            operation.begin_timing(step.change(self.view.subject.namespace.as_ref()));
-            step.shared.start(&operation, &self.view);
+        if let Some(operation) = operation {
+            step.shared.start(&operation);
             self.operations.insert(what, operation);
         }
     }

@@ -137,11 +137,17 @@ fn all_values_of_the_rules_are_restored() {
     let mut before = fixture();
     let rule_set = before.book.rule_sets[0].clone();
     let values = RuleValues {
-        labels: Arc::new([("tier".into(), "gold".into())].into_iter().collect()),
+        shown: ShownValues {
+            labels: Arc::new([("tier".into(), "gold".into())].into_iter().collect()),
+            reason: Some("NoNode".into()),
+            message: "Waits for a node".into(),
+            progress: Some(40),
+            work: Some("plan-1".into()),
+            // A custom resource never restores a command line, because users can edit it.
+            cancel: None,
+            nodes: ["node-1".into()].into(),
+        },
         state: Some(State::Blocked),
-        reason: Some("NoNode".into()),
-        message: "Waits for a node".into(),
-        progress: Some(40),
         started: Some("2026-11-21T09:00:00Z".parse().expect("the time is valid")),
         instance: Some("run-1".into()),
         ..RuleValues::default()
@@ -486,69 +492,6 @@ fn restored_completed_operations_are_shown_for_the_rest_of_their_retention() {
 }
 
 #[test]
-fn a_successor_in_the_same_second_as_a_restored_operation_has_another_name() {
-    let mut before = fixture_with(settings(Some(RETENTION)));
-    before.evaluate_vm(&["Migrating"]);
-    before.set_rules(&[("vm-rules", &["Stopping"])]);
-    let completed = before.only_operation();
-    let mut fixture =
-        before.restarted_with(settings(Some(RETENTION)), Duration::ZERO, before.shown());
-    fixture.complete_first_list(&["Migrating"]);
-    let names: BTreeSet<_> = fixture
-        .shown()
-        .into_iter()
-        .map(|it| it.metadata.name)
-        .collect();
-    assert_eq!(names.len(), 2);
-    assert!(names.contains(&completed.metadata.name));
-}
-
-#[test]
-fn of_two_custom_resources_with_the_same_uid_the_first_is_restored() {
-    let before = migrating();
-    let mut newer = before.shown();
-    newer[0].status.message = "newer".into();
-    newer.extend(before.shown());
-    let mut fixture = before.restarted_with(settings(None), Duration::ZERO, newer);
-    assert_eq!(fixture.only_operation().status.message, "newer");
-    assert_eq!(fixture.take_changes().len(), 1);
-}
-
-#[test]
-fn a_completed_custom_resource_replaces_an_active_one_with_its_uid() {
-    let mut before = fixture_with(settings(Some(RETENTION)));
-    before.evaluate_vm(&["Migrating"]);
-    let in_progress = before.only_operation();
-    before.advance(Duration::from_secs(10));
-    before.evaluate_vm(&[]);
-    before.advance(DEBOUNCE);
-    let completed = before.only_operation();
-    assert_eq!(identity(&in_progress), identity(&completed));
-    for resources in [[&in_progress, &completed], [&completed, &in_progress]] {
-        let resources = resources.map(Clone::clone).to_vec();
-        let kept = settings(Some(RETENTION));
-        let mut fixture = before.restarted_with(kept, DEBOUNCE, resources.clone());
-        // The rule detects the operation again, which starts a new run.
-        fixture.complete_first_list(&["Migrating"]);
-        let shown = fixture.shown();
-        assert_eq!(shown.len(), 2, "{shown:?}");
-        let mut restored = shown
-            .into_iter()
-            .find(|it| identity(it) == identity(&completed));
-        let restored = restored.as_mut().expect("the operation must be shown");
-        let version = &completed.metadata.resource_version;
-        restored.metadata.resource_version.clone_from(version);
-        assert_eq!(
-            *restored, completed,
-            "the operation must keep the end from the custom resource"
-        );
-        // Without retention, the completed operation is not shown.
-        let fixture = before.restarted_with(settings(None), DEBOUNCE, resources);
-        assert!(fixture.shown().is_empty());
-    }
-}
-
-#[test]
 fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
     let kept = || settings(Some(RETENTION));
     let mut before = fixture_with(kept());
@@ -683,23 +626,6 @@ fn a_restored_run_completes_at_the_start_of_the_run_that_is_detected_after_the_r
     assert_eq!(start_and_end_times.len(), 2);
     assert_eq!(start_and_end_times[0].1, Some(changed));
     assert_eq!(start_and_end_times[1], (changed, None));
-}
-
-#[test]
-fn of_two_active_runs_the_earlier_is_replaced_when_the_later_starts() {
-    let mut both = two_runs();
-    both[0].status.instance = Some("a".into());
-    both[1].status.instance = Some("b".into());
-    let mut later = fixture();
-    later.advance(Duration::from_hours(2));
-    let retain = settings(Some(RETENTION));
-    for _ in 0..2 {
-        let fixture = later.restarted_with(retain.clone(), Duration::ZERO, both.to_vec());
-        let start_and_end_times = start_and_end_times(&fixture);
-        assert_eq!(start_and_end_times.len(), 2);
-        assert_eq!(start_and_end_times[0].1, Some(start_and_end_times[1].0));
-        both.reverse();
-    }
 }
 
 #[test]

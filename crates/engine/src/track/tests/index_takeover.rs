@@ -6,7 +6,6 @@ use super::custom_resources::{
     RULES, identity, initial_state, migrating, start_and_end_times, two_runs,
 };
 use super::*;
-use ifo_api::live::StartTimeSource;
 use serde_json::{Value, json};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -163,8 +162,7 @@ fn values_from_the_index_are_taken_over_without_checks() {
 
 #[test]
 fn an_operation_that_cannot_be_restored_is_deleted() {
-    let edits: [fn(&mut Value); 3] = [
-        |object| object["metadata"]["uid"] = "no UUID".into(),
+    let edits: [fn(&mut Value); 2] = [
         |object| object["spec"]["subject"]["uid"] = Value::Null,
         |object| object["status"]["phase"] = "Completed".into(),
     ];
@@ -269,25 +267,6 @@ fn all_objects_stay_if_the_namespaces_cannot_be_read() {
 }
 
 #[test]
-fn a_takeover_keeps_the_source_of_the_start() {
-    for source in ["Expression", "Detected", "ManagedFields", "Restored"] {
-        let mut before = migrating();
-        before.edit(|object| object["status"]["startTimeSource"] = source.into());
-        let mut fixture = before.taken_over(SECOND);
-        fixture.complete_first_list(&[]);
-        let after = fixture.only_operation();
-        assert_eq!(after.status.state, State::Settling);
-        let shown = format!("{:?}", after.status.start_time_source);
-        assert_eq!(shown, source);
-    }
-    let fixture = migrating().taken_over(SECOND);
-    assert_eq!(
-        fixture.only_operation().status.start_time_source,
-        StartTimeSource::Detected
-    );
-}
-
-#[test]
 fn a_custom_resource_replaces_an_object_of_the_index_only_if_it_is_completed() {
     let completed = world_with_completed().only_operation();
     let before = {
@@ -360,22 +339,6 @@ fn of_two_runs_in_index_and_custom_resource_the_earlier_is_replaced() {
         let active = shown.iter().find(|it| it.status.phase == Phase::Active);
         assert_eq!(active.map(identity), Some(identity(&later)));
     }
-}
-
-#[test]
-fn an_operation_that_is_not_in_the_index_is_detected_again_with_the_same_name() {
-    let mut before = fixture();
-    let changed = before.now.wall;
-    before.advance(SECOND / 2);
-    before.evaluate(changed_at("vm", changed), &["Migrating"]);
-    let lost = before.only_operation();
-    before.objects.clear();
-    let mut fixture = before.taken_over(10 * SECOND);
-    fixture.set_rules(&RULES);
-    fixture.send_event(FeedEvent::Reset);
-    fixture.evaluate(changed_at("vm", changed), &["Migrating"]);
-    fixture.complete_list();
-    assert_eq!(identity(&fixture.only_operation()), identity(&lost));
 }
 
 #[test]
@@ -552,28 +515,4 @@ fn completed_custom_resources_beyond_the_maximum_are_not_restored() {
     // The same maximum applies to completed operations in the index.
     let fixture = before.taken_over_with(settings(Some(few)), SECOND, |_, _| {});
     assert_eq!(names(&fixture), ["c".into(), "d".into()].into());
-}
-
-#[test]
-fn a_restored_operation_keeps_the_key_of_its_object_in_the_index() {
-    let mut before = migrating();
-    let json = before
-        .objects
-        .pop_first()
-        .expect("the index has one object")
-        .1;
-    let key = Key::new("ns", "another");
-    before.objects.insert(key.clone(), json.clone());
-    before.objects.insert(Key::new("ns", "double"), json);
-    let mut fixture = before.taken_over(SECOND);
-    assert!(
-        fixture.objects.keys().eq([&key]),
-        "a second object with the same UID must be deleted"
-    );
-    fixture.send_event(FeedEvent::Lost);
-    fixture.complete_rule_books(&[], &[]);
-    assert!(
-        fixture.objects.is_empty(),
-        "when an operation without a rule completes, its object must be removed from the index"
-    );
 }

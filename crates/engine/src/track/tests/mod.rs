@@ -15,7 +15,7 @@ mod two_components;
 
 use super::*;
 use crate::ClockReading;
-use crate::detect::{Evaluation, FeedEvent, Finding, RuleValues, Subject};
+use crate::detect::{Evaluation, FeedEvent, Finding, RuleValues, ShownValues, Subject};
 use crate::rules::compile;
 use ifo_api::live::{InFlightOperation, Phase, State};
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Target};

@@ -53,7 +53,10 @@ impl TrackerFixture {
             operation: "Working".into(),
             item: Some(format!("{}-{index:05}", rule_set.name).into()),
             values: Some(RuleValues {
-                message: "x".repeat(length).into(),
+                shown: ShownValues {
+                    message: "x".repeat(length).into(),
+                    ..ShownValues::default()
+                },
                 ..RuleValues::default()
             }),
         };

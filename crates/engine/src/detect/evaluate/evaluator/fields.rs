@@ -1,7 +1,7 @@
 //! Evaluates the fields of a rule that describe an operation, such as `state` and `message`.
 
 use super::{CurrentRule, MAX_IDENTITY, ObjectEvaluator, count_characters};
-use crate::detect::evaluate::values::{Nodes, RuleValues};
+use crate::detect::evaluate::values::{Nodes, RuleValues, ShownValues};
 use crate::rules::{self, EvaluationError};
 use ifo_api::Text;
 use ifo_api::live::State;
@@ -18,11 +18,10 @@ impl ObjectEvaluator<'_, '_> {
         (labels, nodes): (Arc<Labels>, Nodes),
     ) -> RuleValues {
         let rule = current.rule;
-        RuleValues {
-            rule_index: current.rule_index,
-            only_continues: false,
+        // If the budget is used up on the way, the fields that clients see come first.
+        let state = self.evaluate_state(current);
+        let shown = ShownValues {
             labels,
-            state: self.evaluate_state(current),
             reason: self.evaluate_reason(current),
             message: self
                 .evaluate_message(current, "message")
@@ -30,6 +29,14 @@ impl ObjectEvaluator<'_, '_> {
             progress: self
                 .evaluate_field(current, "progress", Program::progress)
                 .flatten(),
+            work: self.evaluate_work(current),
+            cancel: self.evaluate_cancel(current),
+            nodes,
+        };
+        RuleValues {
+            rule_index: current.rule_index,
+            only_continues: false,
+            state,
             started: self
                 .evaluate_field(current, "startedAt", Program::time)
                 .flatten(),
@@ -37,15 +44,13 @@ impl ObjectEvaluator<'_, '_> {
                 .evaluate_field(current, "queuedAt", Program::time)
                 .flatten(),
             instance: self.evaluate_identity(current, "instance"),
-            work: self.evaluate_work(current),
             initiator: self.evaluate_identity(current, "initiator"),
-            cancel: self.evaluate_cancel(current),
-            nodes,
             expected: self.evaluate_duration(current, "expectedDuration", rule.expected),
             stalled_after: self.evaluate_duration(current, "stalledAfter", rule.stalled_after),
             size: self
                 .evaluate_field(current, "size", Program::amount)
                 .filter(|size| *size > 0.0),
+            shown,
         }
     }
 

@@ -2,23 +2,8 @@
 //! of an operation does not rise).
 
 use super::text;
-use ifo_api::Text;
 use ifo_api::live::State;
-use jiff::Timestamp;
 use std::time::Duration;
-
-/// One of the conditions `Overdue` and `Stalled`, as clients see it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TimingCondition {
-    /// True if the status of the condition is `True`.
-    pub is_raised: bool,
-    /// Time since which `is_raised` has had this value.
-    pub since: Timestamp,
-    /// The reason of the condition.
-    pub reason: Text,
-    /// The message of the condition.
-    pub message: Text,
-}
 
 /// The reason and the message of a condition.
 pub type Explanation = (&'static str, String);
