@@ -161,107 +161,80 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_supersedes_only_operations_of_its_own_component() {
-        let rules = [
-            ("kubevirt:Migrating", true, &[][..]),
-            ("kubevirt:Stopping", true, &["Migrating"]),
-            ("other:Taking", true, &["*"]),
-            ("other:Migrating", true, &[]),
-        ];
-        assert_eq!(
-            superseded_pairs(&rules),
-            [
-                "kubevirt:Migrating<kubevirt:Stopping",
-                "other:Migrating<other:Taking"
-            ]
-        );
-    }
-
-    #[test]
-    fn an_operation_that_is_not_detected_still_supersedes_during_its_debounce_period() {
-        let rules = |stopping| {
-            [
-                ("Migrating", true, &[][..]),
-                ("Stopping", stopping, &["Migrating"]),
+    fn rules_supersede_operations_of_their_component_and_element() {
+        const NONE: &[&str] = &[];
+        let mutual = |a, b| vec![("A", a, &["B"][..]), ("B", b, &["A"])];
+        let stopping = |stops| {
+            vec![
+                ("Migrating", true, NONE),
+                ("Stopping", stops, &["Migrating"]),
             ]
         };
-        assert_eq!(superseded_pairs(&rules(true)), ["Migrating<Stopping"]);
-        assert_eq!(superseded_pairs(&rules(false)), ["Migrating<Stopping"]);
-    }
-
-    #[test]
-    fn if_two_operations_supersede_each_other_the_detected_operation_stays() {
-        let rules = |a, b| [("A", a, &["B"][..]), ("B", b, &["A"][..])];
-        assert_eq!(superseded_pairs(&rules(true, false)), ["B<A"]);
-        assert_eq!(superseded_pairs(&rules(false, true)), ["A<B"]);
-        assert_eq!(
-            superseded_pairs(&rules(true, true)),
-            ["B<A"],
-            "the operation of the first rule must stay"
-        );
-    }
-
-    #[test]
-    fn supersedes_all_does_not_include_the_operation_itself() {
-        let rules = [
-            ("Starting", true, &[][..]),
-            ("Deleting", true, &["*"]),
-            ("Moving", false, &[]),
+        let cases: [(&str, Vec<(&str, bool, &[&str])>, &[&str]); 11] = [
+            (
+                "only operations of the same component are superseded",
+                vec![
+                    ("kubevirt:Migrating", true, NONE),
+                    ("kubevirt:Stopping", true, &["Migrating"]),
+                    ("other:Taking", true, &["*"]),
+                    ("other:Migrating", true, NONE),
+                ],
+                &[
+                    "kubevirt:Migrating<kubevirt:Stopping",
+                    "other:Migrating<other:Taking",
+                ],
+            ),
+            ("detected", stopping(true), &["Migrating<Stopping"]),
+            ("debounce period", stopping(false), &["Migrating<Stopping"]),
+            ("the detected one stays", mutual(true, false), &["B<A"]),
+            ("the detected one stays", mutual(false, true), &["A<B"]),
+            ("the first rule stays", mutual(true, true), &["B<A"]),
+            (
+                "`*` does not include the operation itself",
+                vec![
+                    ("Starting", true, NONE),
+                    ("Deleting", true, &["*"]),
+                    ("Moving", false, NONE),
+                ],
+                &["Starting<Deleting", "Moving<Deleting"],
+            ),
+            (
+                "a superseded operation supersedes no other",
+                vec![("A", true, NONE), ("B", true, &["A"]), ("C", true, &["B"])],
+                &["B<C"],
+            ),
+            (
+                "in a cycle, the first rule stays, and what the cycle supersedes does not",
+                vec![
+                    ("X", true, NONE),
+                    ("A", true, &["B", "X"]),
+                    ("B", true, &["C"]),
+                    ("C", true, &["A"]),
+                ],
+                &["X<A", "B<A"],
+            ),
+            (
+                "an operation on an element supersedes only on the same element",
+                vec![
+                    ("Copying/a", true, NONE),
+                    ("Booting/a", true, &["Copying"]),
+                    ("Copying/b", true, NONE),
+                    ("Executing", true, NONE),
+                ],
+                &["Copying/a<Booting/a"],
+            ),
+            (
+                "an operation on the whole object supersedes on all elements",
+                vec![
+                    ("Copying/a", true, &["Canceling"]),
+                    ("Copying/b", true, NONE),
+                    ("Canceling", true, &["Copying"]),
+                ],
+                &["Copying/a<Canceling", "Copying/b<Canceling"],
+            ),
         ];
-        assert_eq!(
-            superseded_pairs(&rules),
-            ["Starting<Deleting", "Moving<Deleting"]
-        );
-    }
-
-    #[test]
-    fn a_superseded_operation_supersedes_no_other() {
-        let rules = [
-            ("A", true, &[][..]),
-            ("B", true, &["A"]),
-            ("C", true, &["B"]),
-        ];
-        assert_eq!(superseded_pairs(&rules), ["B<C"]);
-    }
-
-    #[test]
-    fn in_a_cycle_of_supersedes_the_operation_of_the_first_rule_stays() {
-        let rules = [
-            ("A", true, &["B"][..]),
-            ("B", true, &["C"]),
-            ("C", true, &["A"]),
-        ];
-        assert_eq!(superseded_pairs(&rules), ["B<A"]);
-    }
-
-    #[test]
-    fn an_operation_that_a_cycle_supersedes_does_not_stay() {
-        let first = [
-            ("X", true, &[][..]),
-            ("A", true, &["B", "X"]),
-            ("B", true, &["C"]),
-            ("C", true, &["A"]),
-        ];
-        assert_eq!(superseded_pairs(&first), ["X<A", "B<A"]);
-    }
-
-    #[test]
-    fn operations_on_elements_supersede_only_on_the_same_element() {
-        let rules = [
-            ("Copying/a", true, &[][..]),
-            ("Booting/a", true, &["Copying"]),
-            ("Copying/b", true, &[]),
-            ("Executing", true, &[]),
-        ];
-        assert_eq!(superseded_pairs(&rules), ["Copying/a<Booting/a"]);
-        let rules = [
-            ("Copying/a", true, &["Canceling"][..]),
-            ("Copying/b", true, &[]),
-            ("Canceling", true, &["Copying"]),
-        ];
-        assert_eq!(
-            superseded_pairs(&rules),
-            ["Copying/a<Canceling", "Copying/b<Canceling"]
-        );
+        for (name, rules, expected) in cases {
+            assert_eq!(superseded_pairs(&rules), expected, "{name}");
+        }
     }
 }

@@ -1,11 +1,10 @@
-//! Test of the metadata and the spec of an operation, which refer to its subject, to the owner of the
-//! subject and to the rule set.
+//! Test of all fields of a new operation.
 
 use super::rule_fields::fixture_with_rule_set;
 use serde_json::json;
 
 #[test]
-fn labels_and_spec_name_the_subject_its_owner_and_the_rule_set() {
+fn an_operation_shows_its_subject_its_owner_the_rule_set_and_its_state() {
     let rule_set = "labels: {team: virt, ifo.kubevirt.io/correlation-group: fixed}\n\
         labelExpressions:\n\
         - {key: cut, expression: object.long}\n\
@@ -17,7 +16,7 @@ fn labels_and_spec_name_the_subject_its_owner_and_the_rule_set() {
         "apiVersion": "apps/v1", "kind": "Pool", "name": "owner", "uid": "uid-owner",
     });
     fixture.apply_object(json!({
-        "metadata": {"ownerReferences": [owner]}, "long": "with spaces ".repeat(10),
+        "metadata": {"generation": 7, "ownerReferences": [owner]}, "long": "with spaces ".repeat(10),
     }));
     let object = fixture.only_operation();
     let labels = serde_json::to_value(&object.metadata.labels).unwrap();
@@ -57,4 +56,22 @@ fn labels_and_spec_name_the_subject_its_owner_and_the_rule_set() {
     }]);
     let owners = serde_json::to_value(&object.metadata.owner_references).unwrap();
     assert_eq!(owners, expected);
+    let now = fixture.now.wall.to_string();
+    let condition = |type_: &str, status: &str, reason: &str| {
+        json!({
+            "type": type_, "status": status, "reason": reason, "message": "",
+            "lastTransitionTime": now, "observedGeneration": 7,
+        })
+    };
+    let expected = json!({
+        "phase": "Active", "state": "Progressing", "reason": "Migrating", "stateSince": now,
+        "startTimeSource": "Detected", "lastDetected": now, "detectedBy": ["rules"],
+        "subjectGeneration": 7, "conditions": [
+            condition("Progressing", "True", "Migrating"),
+            condition("Detected", "True", "RuleMatched"),
+            condition("Completed", "False", "InFlight"),
+        ],
+    });
+    assert_eq!(serde_json::to_value(&object.status).unwrap(), expected);
+    assert!(object.metadata.name.starts_with("vm-migrating-"));
 }

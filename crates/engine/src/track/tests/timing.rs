@@ -234,17 +234,6 @@ fn an_import_whose_progress_stops_is_stalled_until_the_progress_rises() {
 }
 
 #[test]
-fn a_healthy_migration_of_ten_minutes_is_never_stalled() {
-    let mut fixture = fixture_with_rule_set(RULE);
-    for second in 0..600_u16 {
-        let done = u8::try_from(second / 6).unwrap();
-        fixture.apply_object(moving(done));
-        fixture.advance(SECOND);
-        assert_eq!(fixture.status_of("Stalled").as_deref(), Some("False"));
-    }
-}
-
-#[test]
 fn an_operation_without_progress_or_without_a_basis_has_neither_condition() {
     let mut fixture = fixture_with_rule_set(RULE);
     fixture.apply_object(json!({"phase": "Moving", "how": "Progressing"}));
