@@ -42,14 +42,15 @@ simulate: ## Simulate replicas under faults: SEEDS=FROM..TO; a failure prints it
 
 browser: ## Test the page of kubectl ifo ui in headless Chromium; needs chromium and chromedriver
 	$(CARGO) build --locked --bins
-	IFO_REQUIRE_BROWSER=1 RUST_TEST_THREADS=2 $(CARGO) test --locked --package kubectl-ifo --test browser
+	IFO_REQUIRE_BROWSER=1 RUST_TEST_THREADS=2 $(CARGO) test --locked --package kubectl-ifo --test cli browser::
 
 bench-ui: ## Measure the page with 2,000 and 10,000 operations in headless Chromium
-	IFO_REQUIRE_BROWSER=1 $(CARGO) bench --locked --package kubectl-ifo --bench page
+	IFO_REQUIRE_BROWSER=1 IFO_MEASURE_PAGE=1 $(CARGO) test --locked --release --package kubectl-ifo --test cli \
+		-- --nocapture the_page_shows_ten_thousand
 
 pictures: ## Make the pictures of the documentation; those of the page need headless Chromium
 	$(CARGO) build --locked --bins
-	$(CARGO) run --locked --package kubectl-ifo --example pictures
+	IFO_REQUIRE_BROWSER=1 UPDATE_PICTURES=1 $(CARGO) test --locked --package kubectl-ifo --test cli the_recording_shows
 
 test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which they use
 	$(CARGO) test --locked $(FEATURES) --test e2e --test replicas --test cli

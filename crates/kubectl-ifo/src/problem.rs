@@ -249,25 +249,3 @@ impl From<KubeconfigError> for Problem {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RULE_SET_RESOURCE: &str = "operationrulesets.ifo.kubevirt.io";
-
-    #[test]
-    fn the_flag_n_is_advised_only_for_operations() {
-        assert!(place(LIVE_RESOURCE, None).contains("-n"));
-        assert_eq!(place(RULE_SET_RESOURCE, None), "");
-    }
-
-    #[test]
-    fn the_refused_user_is_parsed_from_the_response() {
-        let message = "operationrulesets.ifo.kubevirt.io is forbidden: User \"jane\" cannot list";
-        assert_eq!(refused_user(message).as_deref(), Some("jane"));
-        let message = r#"x is forbidden: User "a \"b\" c" cannot list resource "x""#;
-        assert_eq!(refused_user(message).as_deref(), Some("a \"b\" c"));
-        assert_eq!(refused_user("no"), None);
-    }
-}

@@ -90,27 +90,3 @@ fn write_folder(folder: &Path, files: &[BundleFile]) -> io::Result<()> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_is_overwritten() {
-        let folder = tempfile::tempdir().expect("a temporary folder can be created");
-        let now = Timestamp::UNIX_EPOCH;
-        let choose = |path: &Path| BundleOutput::choose(Some(path), now).map(|it| it.is_folder);
-        let (new, missing) = (
-            folder.path().join("new.tar.gz"),
-            folder.path().join("missing/"),
-        );
-        assert_eq!(choose(&new), Ok(false));
-        assert_eq!(choose(folder.path()), Ok(true));
-        assert_eq!(choose(&missing), Ok(true));
-        std::fs::write(&new, "").expect("the folder is writable");
-        assert!(choose(&new).is_err() && choose(folder.path()).is_err());
-        let default = BundleOutput::choose(None, now).expect("no such file exists");
-        let name = "ifo-support-bundle-19700101-000000.tar.gz";
-        assert_eq!(default.path, Path::new(name));
-    }
-}

@@ -1,9 +1,7 @@
 //! Tests of shell completion, both with the plugin's own script and through kubectl. Also tests the
 //! man pages.
 
-use super::tests_with_fake_apiserver::{
-    LIVE, json_response, list_response, not_found, operation, serve,
-};
+use super::fake_apiserver::{LIVE, json_response, list_response, not_found, operation, serve};
 use serde_json::json;
 use std::process::{Command, Stdio};
 

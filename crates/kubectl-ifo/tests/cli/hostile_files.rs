@@ -6,7 +6,7 @@
 #![cfg(target_os = "linux")]
 
 use super::CommandOutput;
-use super::tests_with_fake_apiserver::execute;
+use super::fake_apiserver::execute;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write as _;
@@ -154,7 +154,7 @@ fn a_recording_with_many_small_values_is_refused() {
 #[test]
 fn long_names_of_an_ordinary_archive_are_read() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let operation = super::tests_with_fake_apiserver::operation(1).to_string();
+    let operation = super::fake_apiserver::operation(1).to_string();
     let long = format!("{}/operation.json", "folder/".repeat(30));
     for name in ["operation.json", long.as_str()] {
         let mut archive = tar::Builder::new(Vec::new());

@@ -9,22 +9,16 @@
 mod cluster;
 
 use self::cluster::{Folder, HOSTILE, MARK, NAME, hostile_cluster, refusing_cluster};
-use super::pseudo_terminal::DEADLINE;
-use super::tests_with_fake_apiserver::{execute, serve};
-use portable_pty::{CommandBuilder, PtySize, native_pty_system};
-use std::io::{Read as _, Write as _};
-use std::net::SocketAddr;
+use super::fake_apiserver::{execute, serve};
+use super::pseudo_terminal::Terminal;
+use portable_pty::CommandBuilder;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 /// The flags with which a command is run. The test also adds each output format of the command.
 struct Run {
     args: Vec<String>,
     /// True if some output of the command must contain text of the attacker.
     shows_text: bool,
-    /// True if the command is run without the flag `--server`.
-    is_offline: bool,
 }
 
 /// Returns the runs of a command. `command` is its name as in its man page: `rules-check`. Panics
@@ -96,12 +90,10 @@ fn runs(command: &str, folder: &Folder) -> Vec<Run> {
         "__complete" => vec![vec!["get", ""], vec!["list", "-n", ""]],
         _ => panic!("add the command {command} to this test"),
     };
-    let is_offline = command.starts_with("rules-") || command == "completion";
     lines
         .into_iter()
         .map(|args| Run {
             shows_text: shows_text(command, &args),
-            is_offline: is_offline && !args.contains(&"--cluster"),
             args: args.into_iter().map(str::to_owned).collect(),
         })
         .collect()
@@ -151,22 +143,16 @@ fn words(command: &str) -> Vec<&str> {
     }
 }
 
-/// Returns the command line of a run. The plugin connects to `address`, unless it is None.
-fn command_line(command: &str, run: &Run, address: Option<SocketAddr>) -> Vec<String> {
-    let mut line: Vec<String> = words(command).into_iter().map(str::to_owned).collect();
-    line.extend(run.args.iter().cloned());
-    if let Some(address) = address.filter(|_| !run.is_offline) {
-        line.extend(["--server".to_owned(), format!("http://{address}")]);
-    }
-    line
+/// Returns the command line of a run.
+fn command_line(command: &str, run: &Run) -> Vec<String> {
+    let words = words(command).into_iter().map(str::to_owned);
+    words.chain(run.args.iter().cloned()).collect()
 }
 
 /// Runs the plugin, and returns both outputs as one text.
-fn to_pipe(arguments: &[String]) -> String {
+fn to_pipe(folder: &Folder, arguments: &[String]) -> String {
     let mut plugin = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
-    plugin
-        .env("KUBECONFIG", "/nonexistent")
-        .env("NO_PROXY", "127.0.0.1");
+    plugin.env("KUBECONFIG", folder.path("kubeconfig"));
     let output = execute(plugin.args(arguments).stdin(Stdio::null()));
     output.stdout + &output.stderr
 }
@@ -244,61 +230,11 @@ fn without_own_sequences(output: &str, is_top: bool) -> String {
 
 /// Runs the plugin on a terminal, and returns its output. If `stops_at` is not None, the function
 /// stops the plugin after the output contains this text.
-fn on_terminal(arguments: &[String], stops_at: Option<&str>) -> String {
-    let size = PtySize {
-        rows: 50,
-        cols: 180,
-        ..PtySize::default()
-    };
-    let pair = native_pty_system()
-        .openpty(size)
-        .expect("a terminal can be opened");
+fn on_terminal(folder: &Folder, arguments: &[String], stops_at: Option<&str>) -> String {
     let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
     command.args(arguments);
-    command.env("KUBECONFIG", "/nonexistent");
-    command.env("NO_PROXY", "127.0.0.1");
-    command.env("TERM", "xterm-256color");
-    command.env_remove("NO_COLOR");
-    let mut child = pair
-        .slave
-        .spawn_command(command)
-        .expect("the plugin can be started");
-    drop(pair.slave);
-    let output: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let all = output.clone();
-    let mut reader = pair
-        .master
-        .try_clone_reader()
-        .expect("the terminal is readable");
-    let reading = std::thread::spawn(move || {
-        let mut bytes = [0; 4096];
-        while let Ok(count @ 1..) = reader.read(&mut bytes) {
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            all.extend_from_slice(&bytes[..count]);
-        }
-    });
-    let mut writer = pair.master.take_writer().expect("the terminal is writable");
-    let started = Instant::now();
-    let text = || {
-        let bytes = output.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    while child
-        .try_wait()
-        .expect("the plugin can be waited for")
-        .is_none()
-    {
-        if stops_at.is_some_and(|part| text().contains(part)) {
-            // `q` ends `top`. Ctrl-C ends the other commands.
-            let _ = writer.write_all(b"q\x03").and_then(|()| writer.flush());
-        }
-        assert!(started.elapsed() < DEADLINE, "{arguments:?}: {:?}", text());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    drop(writer);
-    drop(pair.master);
-    reading.join().expect("the output can be read");
-    text()
+    command.env("KUBECONFIG", folder.path("kubeconfig"));
+    Terminal::start(command, 180, 50).whole_output(stops_at)
 }
 
 /// Checks the output of a run.
@@ -314,8 +250,8 @@ fn check(run: &Run, arguments: &[String], printed: &str) {
 
 #[test]
 fn no_command_prints_control_characters_of_objects_to_a_pipe() {
-    let (_runtime, address) = serve(hostile_cluster);
-    let folder = Folder::new();
+    let (_runtime, address) = hostile_cluster().serve();
+    let folder = Folder::new(address);
     for command in commands().iter().filter(|it| *it != "top") {
         let mut formats = formats(command);
         if command != "version" && help(command).contains("Possible values:\n          - table") {
@@ -325,11 +261,11 @@ fn no_command_prints_control_characters_of_objects_to_a_pipe() {
         formats.push(String::new());
         for run in runs(command, &folder) {
             for format in &formats {
-                let mut arguments = command_line(command, &run, Some(address));
+                let mut arguments = command_line(command, &run);
                 if !format.is_empty() {
                     arguments.extend(["-O".to_owned(), format.clone()]);
                 }
-                check(&run, &arguments, &to_pipe(&arguments));
+                check(&run, &arguments, &to_pipe(&folder, &arguments));
             }
         }
     }
@@ -337,19 +273,19 @@ fn no_command_prints_control_characters_of_objects_to_a_pipe() {
 
 #[test]
 fn no_command_prints_control_characters_of_objects_to_a_terminal() {
-    let (_runtime, address) = serve(hostile_cluster);
-    let folder = Folder::new();
+    let (_runtime, address) = hostile_cluster().serve();
+    let folder = Folder::new(address);
     for command in commands() {
         let is_top = command == "top";
         for run in runs(&command, &folder) {
-            let arguments = command_line(&command, &run, Some(address));
+            let arguments = command_line(&command, &run);
             let mut variants = vec![(arguments.clone(), is_top.then_some(MARK))];
             if help(&command).contains("--watch") {
                 let watch = [arguments, vec!["--watch".to_owned()]].concat();
                 variants.push((watch, Some(MARK)));
             }
             for (arguments, stops_at) in variants {
-                let output = on_terminal(&arguments, stops_at);
+                let output = on_terminal(&folder, &arguments, stops_at);
                 check(&run, &arguments, &without_own_sequences(&output, is_top));
             }
         }
@@ -358,19 +294,19 @@ fn no_command_prints_control_characters_of_objects_to_a_terminal() {
 
 #[test]
 fn no_command_prints_control_characters_of_error_answers() {
-    let folder = Folder::new();
     let commands = commands();
     // `wait` repeats refused requests until its timeout, so the runs for all codes are parallel.
     std::thread::scope(|scope| {
         for code in [400, 403, 404, 500, 503] {
-            let (folder, commands) = (&folder, &commands);
+            let commands = &commands;
             scope.spawn(move || {
                 let (_runtime, address) = serve(move |_| refusing_cluster(code));
+                let folder = Folder::new(address);
                 for command in commands {
-                    let is_online = |it: &Run| !it.is_offline;
-                    for run in runs(command, folder).into_iter().filter(is_online) {
-                        let arguments = command_line(command, &run, Some(address));
-                        assert_harmless(&to_pipe(&arguments), &format!("{code}: {arguments:?}"));
+                    for run in runs(command, &folder) {
+                        let arguments = command_line(command, &run);
+                        let printed = to_pipe(&folder, &arguments);
+                        assert_harmless(&printed, &format!("{code}: {arguments:?}"));
                     }
                 }
             });
@@ -380,7 +316,7 @@ fn no_command_prints_control_characters_of_error_answers() {
 
 #[test]
 fn no_command_prints_control_characters_of_files() {
-    let folder = Folder::new();
+    let folder = Folder::new(([127, 0, 0, 1], 1).into());
     let from = ["--from".to_owned(), folder.path("gathered")];
     for command in commands() {
         if !help(&command).contains("--from") || command == "top" {
@@ -389,8 +325,8 @@ fn no_command_prints_control_characters_of_files() {
         for mut run in runs(&command, &folder) {
             // The files contain no versions and no records.
             run.shows_text &= !["version", "history", "support-bundle"].contains(&&*command);
-            let arguments = [command_line(&command, &run, None), from.to_vec()].concat();
-            check(&run, &arguments, &to_pipe(&arguments));
+            let arguments = [command_line(&command, &run), from.to_vec()].concat();
+            check(&run, &arguments, &to_pipe(&folder, &arguments));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Runs the commands in `deploy/k9s/plugins.yaml` as k9s does, with a fake API server.
 
-use super::history::{RECORDS, record};
-use super::tests_with_fake_apiserver::{
-    LIVE as OF_CLUSTER, RULE_SETS, execute, json_response, list_response, not_found, operation,
-    serve, watched_rule_set,
+use super::cluster::record;
+use super::fake_apiserver::{
+    LIVE as OF_CLUSTER, RECORDS, RULE_SETS, execute, json_response, list_response, not_found,
+    operation, serve, watched_rule_set,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -41,11 +41,11 @@ fn script(path: &std::path::Path, text: &str) {
 fn the_keys_of_k9s_show_the_selected_row() {
     let file = include_str!("../../../../deploy/k9s/plugins.yaml");
     let file: File = serde_saphyr::from_str(file).expect("the file has only known fields");
-    let mut labelled = record(1, 1, "Succeeded");
+    let mut labelled = record(1);
     labelled["metadata"]["labels"] = json!({"ifo.kubevirt.io/subject-name": "vm-1"});
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         OF_CLUSTER | OPERATIONS => list_response(&[operation(1)], ""),
-        RECORDS => list_response(&[labelled.clone(), record(2, 2, "Failed")], ""),
+        RECORDS => list_response(&[labelled.clone(), record(2)], ""),
         RULE_SETS => list_response(&[watched_rule_set()], ""),
         path if path.ends_with("/vm-1-migrating") => json_response(&operation(1)),
         "/api/v1/pods" => list_response(&[], ""),

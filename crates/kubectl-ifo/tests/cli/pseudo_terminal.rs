@@ -1,14 +1,11 @@
 //! A pseudo-terminal in which tests run a command. The tests can read the text and the modes of the
 //! screen that a real terminal would show.
 
-// The plugin (for its unit tests) and the test `cli` include this module. Each of them uses only
-// some of its functions.
-#![allow(dead_code)]
-
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
 use std::io::{Read as _, Write};
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Time limit of every wait. After this time, the test fails. Even on a busy machine, no successful
@@ -27,10 +24,13 @@ pub struct Terminal {
     master: Box<dyn MasterPty + Send>,
     writer: Box<dyn Write + Send>,
     screen: Arc<Mutex<vt100::Parser>>,
+    /// All bytes that the process has written.
+    output: Arc<Mutex<Vec<u8>>>,
+    reading: Option<JoinHandle<()>>,
     /// The settings of the terminal before the process started.
     modes: String,
-    // If no process has the terminal open, the settings are lost. So this handle stays open.
-    _slave: Box<dyn portable_pty::SlavePty + Send>,
+    /// If no process has the terminal open, the settings are lost. So this handle stays open.
+    slave: Option<Box<dyn portable_pty::SlavePty + Send>>,
 }
 
 fn non_zero(size: u16) -> NonZeroU16 {
@@ -56,11 +56,14 @@ impl Terminal {
         let screen = vt100::Parser::new(non_zero(rows), non_zero(cols), SCROLLBACK_LINES);
         let screen = Arc::new(Mutex::new(screen));
         let shown = Arc::clone(&screen);
+        let output: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let all = Arc::clone(&output);
         let mut reader = pair.master.try_clone_reader().unwrap();
         // The thread ends when the terminal is closed.
-        std::thread::spawn(move || {
+        let reading = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                all.lock().unwrap().extend_from_slice(&bytes[..count]);
                 shown.lock().unwrap().process(&bytes[..count]);
             }
         });
@@ -69,8 +72,10 @@ impl Terminal {
             writer: pair.master.take_writer().unwrap(),
             master: pair.master,
             screen,
+            output,
+            reading: Some(reading),
             modes,
-            _slave: pair.slave,
+            slave: Some(pair.slave),
         }
     }
 
@@ -78,6 +83,31 @@ impl Terminal {
     pub fn type_text(&mut self, text: &str) {
         self.writer.write_all(text.as_bytes()).unwrap();
         self.writer.flush().unwrap();
+    }
+
+    /// Returns the bytes that the process has written so far.
+    fn output(&self) -> String {
+        String::from_utf8_lossy(&self.output.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until the process ends, and returns all bytes that it has written. When they contain
+    /// `stops_at`, the keys `q` and Ctrl-C are typed, which end each command.
+    pub fn whole_output(&mut self, stops_at: Option<&str>) -> String {
+        let started = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            if stops_at.is_some_and(|part| self.output().contains(part)) {
+                let _ = self
+                    .writer
+                    .write_all(b"q\x03")
+                    .and_then(|()| self.writer.flush());
+            }
+            assert!(started.elapsed() < DEADLINE, "{:?}", self.output());
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        self.slave = None;
+        let reading = self.reading.take().expect("the output is read once");
+        reading.join().expect("the output can be read");
+        self.output()
     }
 
     /// Changes the size of the terminal.

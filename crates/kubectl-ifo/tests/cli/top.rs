@@ -2,8 +2,9 @@
 //! demo mode, which reads objects from files.
 
 use super::binaries::other_binary;
+use super::cluster::Cluster;
+use super::fake_apiserver::execute;
 use super::pseudo_terminal::{DEADLINE, Terminal};
-use super::tests_with_fake_apiserver::{execute, serve_cluster};
 use portable_pty::CommandBuilder;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -198,7 +199,7 @@ fn a_startup_error_is_one_line_on_the_normal_screen() {
 
 #[test]
 fn an_unknown_kind_is_reported_before_the_alternate_screen() {
-    let (_runtime, address) = serve_cluster(Vec::new());
+    let (_runtime, address) = Cluster::read("{}").serve();
     let server = format!("http://{address}");
     let args = ["--server", &server, "--kind", "Typo"];
     let mut top = Terminal::start(top_command(Path::new("/dev/null"), &args), 80, 24);

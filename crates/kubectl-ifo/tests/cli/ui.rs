@@ -9,7 +9,7 @@ mod stream;
 #[path = "ui/to_file.rs"]
 mod to_file;
 
-use super::tests_with_fake_apiserver::plugin;
+use super::fake_apiserver::plugin;
 use serde_json::Value;
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,13 +1,10 @@
 //! A simulated cluster, and files, whose texts contain commands for a terminal.
 
-use super::super::tests_with_fake_apiserver::{
-    RULE_SETS, group_discovery, json_response, list_response, operation, quiet_watch,
-    status_response,
-};
-use axum::extract::Request;
-use axum::http::HeaderValue;
+use crate::cluster::Cluster;
+use crate::fake_apiserver::{operation, status_response};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// The beginning of each text of the attacker.
@@ -125,56 +122,33 @@ fn rule_set() -> Value {
     rule_set
 }
 
-/// Answers as a cluster whose objects contain the text of the attacker.
-pub fn hostile_cluster(request: &Request) -> Response {
-    let path = request.uri().path();
-    let list = |items: &[Value]| json_response(&json!({"metadata": {}, "items": items}));
-    match path {
-        _ if request.uri().query().unwrap_or_default().contains("watch=") => quiet_watch(),
-        path if path.ends_with("/inflightoperations") => {
-            let mut answer = list_response(&operations(), "");
-            let warning = "299 - \"1 of 1 rule set is not working, operations may be missing: \
-                           zqx\u{9b}2J\u{85}\u{202e} (target cannot be watched)\"";
-            let warning = HeaderValue::from_bytes(warning.as_bytes());
-            let headers = answer.headers_mut();
-            headers.insert(
-                "warning",
-                warning.expect("the header has no control character of C0"),
-            );
-            answer
-        }
-        path if path.ends_with("/operationrecords") => list(&records()),
-        path if path.contains("/inflightoperations/") => json_response(&operations()[0]),
-        RULE_SETS => list(&[rule_set()]),
-        path if path.starts_with(RULE_SETS) => json_response(&rule_set()),
-        "/api" => json_response(&group_discovery("", "Pod", "pods", "po")),
-        "/apis" => json_response(&group_discovery(
-            "kubevirt.io",
-            "VirtualMachine",
-            "virtualmachines",
-            "vm",
-        )),
-        "/api/v1/namespaces" => list(&[json!({"metadata": {"name": HOSTILE}})]),
-        "/api/v1/nodes/worker-3" => json_response(&json!({})),
-        "/api/v1/pods" => list(&[poisoned(json!({
-            "metadata": {"name": "p", "namespace": "n", "labels": {"a": "b"}, "ownerReferences": [
-                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "u", "controller": true}]},
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-        }))]),
-        path if path.ends_with("/eviction") => {
-            status_response(403, "Forbidden", &format!("admission webhook {HOSTILE}"))
-        }
-        path if path.ends_with("/events") => list(&[poisoned(json!({
-            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "shop"},
-            "involvedObject": {"kind": "VirtualMachine", "name": "vm-1", "namespace": "shop"},
-            "reason": "r", "message": "m", "type": "Normal", "reportingComponent": "c",
-            "lastTimestamp": "2026-01-01T00:00:30Z",
-        }))]),
-        path if path.starts_with("/openapi/") => json_response(&json!({
-            "openapi": "3.0.0", "info": {"title": HOSTILE, "version": HOSTILE}, "paths": {},
-        })),
-        _ => status_response(404, "NotFound", HOSTILE),
-    }
+/// Returns a cluster whose objects contain the text of the attacker.
+pub fn hostile_cluster() -> Cluster {
+    let pod = poisoned(json!({
+        "metadata": {"name": "p", "namespace": "n", "labels": {"a": "b"}, "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "u", "controller": true}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }));
+    let event = poisoned(json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "shop"},
+        "involvedObject": {"kind": "VirtualMachine", "name": "vm-1", "namespace": "shop"},
+        "reason": "r", "message": "m", "type": "Normal", "reportingComponent": "c",
+        "lastTimestamp": "2026-01-01T00:00:30Z",
+    }));
+    let cluster = json!({
+        "operations": operations(), "records": records(), "rule_sets": [rule_set()], "pods": [pod],
+        "warning": "1 of 1 rule set is not working, operations may be missing: \
+                    zqx\u{9b}2J\u{85}\u{202e} (target cannot be watched)",
+        "answers": {
+            "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/shop/inflightoperations/*": operations()[0],
+            "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets/*": rule_set(),
+            "/api/v1/namespaces": {"items": [{"metadata": {"name": HOSTILE}}]},
+            "*/eviction": {"code": 403, "message": format!("admission webhook {HOSTILE}")},
+            "*/events": {"items": [event]},
+            "/openapi/*": {"openapi": "3.0.0", "info": {"title": HOSTILE, "version": HOSTILE}, "paths": {}},
+        },
+    });
+    serde_json::from_value(cluster).expect("the cluster is valid")
 }
 
 /// Answers each request with an error that contains the text of the attacker.
@@ -191,8 +165,8 @@ pub fn refusing_cluster(code: u16) -> Response {
 pub struct Folder(tempfile::TempDir);
 
 impl Folder {
-    /// Writes the files.
-    pub fn new() -> Self {
+    /// Writes the files, and a kubeconfig for the server at `address`.
+    pub fn new(address: SocketAddr) -> Self {
         let folder = Self(tempfile::tempdir().expect("a temporary folder can be created"));
         let object = json!({
             "apiVersion": "example.io/v1", "kind": "Widget",
@@ -227,7 +201,13 @@ impl Folder {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": [object]});
         let gathered = [operations(), records(), vec![rule_set()]].concat();
         let gathered = json!({"apiVersion": "v1", "kind": "List", "items": gathered});
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "clusters": [{"name": "a", "cluster": {"server": format!("http://{address}")}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": ""}}],
+        });
         for (name, value) in [
+            ("kubeconfig", &kubeconfig),
             ("rules.yaml", &rules),
             ("invalid.yaml", &invalid),
             ("objects.json", &list),

@@ -1,6 +1,6 @@
 //! A fake cluster whose operations, records and activities the tests change.
 
-use crate::tests_with_fake_apiserver::{
+use crate::fake_apiserver::{
     LIVE, RULE_SETS, json_response, list_response, not_found, operation, serve, status_response,
     watched_rule_set,
 };
@@ -126,7 +126,7 @@ fn answer(request: &Request, contents: &Contents, watches: &broadcast::Sender<St
             status_response(405, "MethodNotAllowed", why)
         }
         (LIVE, _) if is_watch => watch_response(watches),
-        _ if is_watch => crate::tests_with_fake_apiserver::quiet_watch(),
+        _ if is_watch => crate::fake_apiserver::quiet_watch(),
         (_, Some("operationrecords")) => list_response(&contents.records, ""),
         (_, Some("activities")) => list_response(&contents.activities, ""),
         _ => {

@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, Contents, operation_at};
 use super::{Ui, objects};
-use crate::tests_with_fake_apiserver::{execute, plugin};
+use crate::fake_apiserver::{execute, plugin};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, digest};

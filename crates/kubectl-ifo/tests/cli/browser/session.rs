@@ -1,7 +1,7 @@
 //! Starts the demo and `kubectl ifo ui` for a test, a picture or a measurement.
 
-use super::binaries::other_binary;
 use super::driver::DEADLINE;
+use crate::binaries::other_binary;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -21,12 +21,9 @@ impl Drop for Process {
     }
 }
 
-/// Returns the path of a program of the workspace. Tests, benchmarks and examples are in folders
-/// beside the programs.
+/// Returns the path of a program of the workspace.
 pub fn program(name: &str) -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let folder = own.parent().unwrap();
-    other_binary(folder.to_str().unwrap(), name)
+    other_binary(env!("CARGO_BIN_EXE_kubectl-ifo"), name)
 }
 
 /// Returns the command `kubectl ifo ui`.

@@ -2,16 +2,15 @@
 //! of `ifo-apiserver demo`. Without Chromium, the tests are skipped. With `IFO_REQUIRE_BROWSER=1`,
 //! they then fail.
 
-#[path = "../../../tests/binaries/mod.rs"]
-mod binaries;
 #[path = "browser/driver.rs"]
 mod driver;
+#[path = "browser/measure.rs"]
+mod measure;
 #[path = "browser/page.rs"]
 mod page;
-#[path = "cli/pseudo_terminal.rs"]
-mod pseudo_terminal;
+#[path = "browser/pictures.rs"]
+mod pictures;
 #[path = "browser/recording.rs"]
-#[allow(dead_code, reason = "only `make pictures` records")]
 mod recording;
 #[path = "browser/session.rs"]
 mod session;

@@ -1,8 +1,9 @@
 //! `make pictures` records `top` as `docs/images/top.svg`: the frames of a terminal below each other,
 //! and an animation in CSS that shows one after the other. The file needs no script and no font.
 
-use super::pseudo_terminal::Terminal;
+use super::pictures;
 use super::session::{Demo, program};
+use crate::pseudo_terminal::Terminal;
 use portable_pty::CommandBuilder;
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -48,7 +49,7 @@ fn start(args: &[&str]) -> Terminal {
 }
 
 /// Writes `docs/images/top.svg`.
-pub fn record() {
+fn record() {
     let demo = Demo::start();
     thread::sleep(WARM_UP);
     let kubeconfig = demo.kubeconfig().display().to_string();
@@ -72,9 +73,13 @@ pub fn record() {
 }
 
 /// The columns and the keys at the bottom are those of the present `top`. The operations and their
-/// times differ in each recording.
+/// times differ in each recording. With `UPDATE_PICTURES=1`, the test makes all pictures first.
 #[test]
 fn the_recording_shows_the_present_top() {
+    if std::env::var_os("UPDATE_PICTURES").is_some() {
+        record();
+        pictures::take();
+    }
     let svg = fs::read_to_string(FILE).unwrap();
     assert!(svg.len() < LARGEST, "{} bytes", svg.len());
     assert!(svg.contains("@keyframes"));

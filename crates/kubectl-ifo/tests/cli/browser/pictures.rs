@@ -1,25 +1,10 @@
-//! `make pictures` makes the pictures of the documentation.
+//! `make pictures` takes the pictures of the page for the documentation.
 
-#[path = "../../../tests/binaries/mod.rs"]
-#[allow(dead_code, reason = "a picture needs no example")]
-mod binaries;
-#[path = "../tests/browser/driver.rs"]
-#[allow(dead_code, reason = "the tests use more commands")]
-mod driver;
-#[path = "../tests/cli/pseudo_terminal.rs"]
-mod pseudo_terminal;
-#[path = "../tests/browser/recording.rs"]
-#[allow(dead_code, reason = "the tests check the recording")]
-mod recording;
-#[path = "../tests/browser/session.rs"]
-#[allow(dead_code, reason = "the tests also restart the demo")]
-mod session;
-
+use super::driver::Browser;
+use super::session::{Demo, start};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use driver::Browser;
 use serde_json::json;
-use session::{Demo, start};
 use std::path::Path;
 use std::time::Duration;
 use std::{fs, thread};
@@ -27,13 +12,8 @@ use std::{fs, thread};
 /// Largest size of a picture in bytes.
 const MAX_BYTES: usize = 150 << 10;
 
-fn main() {
-    recording::record();
-    page();
-}
-
 /// Writes `docs/images/ui-light.png` and `docs/images/ui-dark.png`.
-fn page() {
+pub fn take() {
     let browser = Browser::start(1200, 750).expect("Chromium is installed");
     let demo = Demo::start();
     let (_ui, address) = start(&mut demo.plugin());

@@ -1,0 +1,267 @@
+//! Tests of `wait` while the answers of the server change.
+
+use super::CommandOutput;
+use super::cluster::{Cluster, is_watch, parameter, watch_response};
+use super::fake_apiserver::{
+    LIVE, RECORDS, RULE_SETS, execute, json_response, list_response, not_found, operation, plugin,
+    quiet_watch, serve, status_response,
+};
+use axum::extract::Request;
+use axum::response::Response;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Runs `wait` with a server that counts the requests for which `counts` is true. `answer` gets
+/// their number. If it returns None, a cluster without operations answers.
+fn wait(
+    args: &[&str],
+    counts: fn(&Request) -> bool,
+    answer: impl Fn(&Request, usize) -> Option<Response> + Clone + Send + Sync + 'static,
+) -> CommandOutput {
+    let cluster = Cluster::read("{}");
+    let count = Arc::new(AtomicUsize::new(0));
+    let (_runtime, address) = serve(move |request| {
+        let count = count.fetch_add(usize::from(counts(request)), Ordering::Relaxed);
+        answer(request, count).unwrap_or_else(|| cluster.answer(request))
+    });
+    execute(plugin(address).arg("wait").args(args))
+}
+
+fn is_live_watch(request: &Request) -> bool {
+    request.uri().path() == LIVE && is_watch(request)
+}
+
+fn is_activities(request: &Request) -> bool {
+    request.uri().path().ends_with("/activities")
+}
+
+/// Returns a list with the activity of the cluster.
+fn activity(idle: &str, operations: usize) -> Response {
+    let oldest = json!({
+        "namespace": "shop", "name": "vm-1-migrating", "started": "2026-01-01T00:00:00Z",
+    });
+    list_response(
+        &[json!({
+            "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "Activity",
+            "metadata": {"name": "cluster", "namespace": "ifo-system", "resourceVersion": "7",
+                         "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "status": {
+                "conditions": [{"type": "Idle", "status": idle, "reason": "R", "message": "m",
+                                "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "operations": operations, "blocked": 0, "failing": 0, "overdue": 0,
+                "oldest": (operations > 0).then_some(oldest),
+            },
+        })],
+        "",
+    )
+}
+
+/// Returns the event that an operation has got this state.
+fn change(kind: &str, number: usize, state: &str) -> Value {
+    let mut operation = operation(number);
+    operation["metadata"]["resourceVersion"] = json!("8");
+    let is_completed = state != "Progressing";
+    operation["status"] = json!({
+        "phase": if is_completed { "Completed" } else { "Active" }, "state": state,
+        "message": "no space left",
+    });
+    json!({"type": kind, "object": operation})
+}
+
+#[test]
+fn wait_lists_operations_until_the_activity_is_idle() {
+    let output = wait(
+        &["--timeout=3m"],
+        is_live_watch,
+        |request, watches| match request.uri().path() {
+            _ if is_activities(request) && watches > 0 => Some(activity("True", 0)),
+            _ if is_activities(request) => Some(activity("False", 3)),
+            _ if is_live_watch(request) => {
+                let deleted = [1, 2, 3].map(|number| change("DELETED", number, "Ended"));
+                Some(watch_response(&deleted))
+            }
+            LIVE => Some(list_response(
+                &[operation(1), operation(2), operation(3)],
+                "",
+            )),
+            _ => None,
+        },
+    );
+    output.exits(0);
+    output.says("waiting: 3 operations in flight, the oldest VirtualMachine/vm-1 in shop: Migr");
+}
+
+#[test]
+fn the_quiet_period_begins_after_the_last_answer_that_something_was_in_flight() {
+    // The server's clock is months behind the clock of this machine.
+    let args = ["--quiet-period=10m", "--timeout=5s"];
+    let output = wait(&args, is_activities, |request, reads| {
+        let answer = if reads == 0 {
+            ("False", 1)
+        } else {
+            ("True", 0)
+        };
+        is_activities(request).then(|| activity(answer.0, answer.1))
+    });
+    output.exits(1);
+    output.says("but not yet");
+}
+
+/// Runs `wait --for=succeeded` while an operation is active and then ends as `changes` say. The lists
+/// after the end have no operations.
+fn wait_for_success(changes: Vec<Value>, record: Option<Value>) -> CommandOutput {
+    let args = ["--for=succeeded", "--timeout=3m"];
+    wait(&args, is_live_watch, move |request, watches| {
+        let path = request.uri().path();
+        match path
+            .strip_prefix("/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/shop/operationrecords")
+        {
+            Some("/vm-1-migrating") => {
+                return Some(record.as_ref().map_or_else(not_found, json_response));
+            }
+            _ if path == RECORDS => return Some(not_found()),
+            _ => {}
+        }
+        match path {
+            LIVE if is_watch(request) && watches == 0 => Some(watch_response(&changes)),
+            LIVE if watches == 0 => Some(list_response(&[operation(1)], "")),
+            _ => None,
+        }
+    })
+}
+
+#[test]
+fn succeeded_depends_on_the_result_of_the_operation() {
+    for (state, code, expected) in [
+        ("Succeeded", 0, "succeeded: all operations have succeeded\n"),
+        (
+            "Failed",
+            1,
+            "failed: VirtualMachine/vm-1 in shop: Migrating: no space left",
+        ),
+        ("Ended", 3, "its result is unknown"),
+    ] {
+        let changes = ["MODIFIED", "DELETED"].map(|it| change(it, 1, state));
+        let output = wait_for_success(changes.to_vec(), None);
+        output.exits(code);
+        assert!(
+            (output.stdout + &output.stderr).contains(expected),
+            "{state}"
+        );
+    }
+    // One failure ends the wait, although another operation is active.
+    let changes = [
+        change("ADDED", 2, "Progressing"),
+        change("MODIFIED", 1, "Failed"),
+    ];
+    wait_for_success(changes.to_vec(), None).exits(1);
+}
+
+#[test]
+fn the_record_has_the_result_if_the_watch_was_interrupted_at_the_end() {
+    let error = json!({"type": "ERROR", "object": {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "broken", "reason": "InternalError", "code": 500,
+    }});
+    for (outcome, code) in [(Some("Succeeded"), 0), (Some("Failed"), 1), (None, 3)] {
+        let record = outcome.map(|outcome| {
+            let mut record = operation(1);
+            record["kind"] = json!("OperationRecord");
+            record["status"] = json!({"outcome": outcome, "message": "no space left"});
+            record
+        });
+        wait_for_success(vec![error.clone()], record).exits(code);
+    }
+}
+
+#[test]
+fn the_quiet_period_does_not_elapse_while_the_watch_is_broken() {
+    // Only watches fail. Lists succeed and have no operations.
+    let args = ["--quiet-period", "2s", "--timeout", "6s"];
+    let output = wait(&args, is_live_watch, |request, _| {
+        is_watch(request).then(|| status_response(503, "ServiceUnavailable", "no endpoints"))
+    });
+    output.exits(3);
+    output.says("unknown: ");
+}
+
+#[test]
+fn the_result_is_unknown_if_operations_end_and_rule_sets_cannot_be_read() {
+    let args = ["-c", "kubevirt", "--timeout", "3m"];
+    let output = wait(&args, is_live_watch, |request, watches| {
+        match request.uri().path() {
+            LIVE if is_watch(request) => Some(watch_response(&[change("DELETED", 1, "Ended")])),
+            LIVE => {
+                let operations = if watches == 0 {
+                    vec![operation(1)]
+                } else {
+                    Vec::new()
+                };
+                let mut list = list_response(&operations, "");
+                list.headers_mut().remove("ifo-complete");
+                Some(list)
+            }
+            RULE_SETS => Some(status_response(
+                403,
+                "Forbidden",
+                "no: User \"jane\" cannot list it",
+            )),
+            _ => None,
+        }
+    });
+    output.exits(3);
+    output.says("unknown: you may not list operationrulesets");
+}
+
+/// Adds the warning of `ifo-apiserver` while the watch of a target is interrupted.
+fn incomplete(mut answer: Response) -> Response {
+    let warning = "299 - \"1 of 1 rule set is not working, operations may be missing: \
+                   vm (target cannot be watched)\"";
+    let warning = warning.parse().expect("a header");
+    answer.headers_mut().insert("warning", warning);
+    answer
+}
+
+#[test]
+fn a_list_is_incomplete_if_any_of_its_pages_is_incomplete() {
+    for incomplete_page in [1, 2] {
+        let (_runtime, address) = serve(move |request| {
+            let (page, answer) = match (request.uri().path(), &*parameter(request, "continue")) {
+                (LIVE, "next") => (2, list_response(&[operation(2)], "")),
+                (LIVE, _) => (1, list_response(&[operation(1)], "next")),
+                _ => return not_found(),
+            };
+            if page == incomplete_page {
+                incomplete(answer)
+            } else {
+                answer
+            }
+        });
+        let output = execute(plugin(address).arg("list"));
+        output.exits(0);
+        output.says("1 of 1 rule set is not working");
+    }
+}
+
+#[test]
+fn wait_does_not_trust_a_list_that_was_incomplete_when_it_was_read() {
+    // The lists lack the operations in flight. The server is asked once more after each list, and
+    // then all rule sets work.
+    for timeout in ["0", "4s"] {
+        let output = wait(
+            &["--timeout", timeout],
+            |_| false,
+            |request, _| match request.uri().path() {
+                LIVE if is_watch(request) => Some(quiet_watch()),
+                LIVE if parameter(request, "limit") == "1" => {
+                    Some(list_response(&[operation(1)], ""))
+                }
+                LIVE => Some(incomplete(list_response(&[], ""))),
+                _ => None,
+            },
+        );
+        output.exits(3);
+        output.says("vm (target cannot be watched)");
+    }
+}
