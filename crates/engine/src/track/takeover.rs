@@ -69,6 +69,8 @@ enum FoundIn {
     Index,
     /// The index contained the completed operation, and the previous leader deleted it.
     Deleted,
+    /// The index contains the operation in flight, and a custom resource contains its end.
+    EndInCustomResource,
     /// Only a custom resource contains the operation.
     CustomResource,
 }
@@ -90,7 +92,8 @@ impl InitialState {
     /// Adds an object of the index: an operation or a record. The tracker takes over the object.
     /// In two cases, the tracker deletes the object instead:
     ///
-    /// - The subject of the operation has no UID, or the completed operation has no end.
+    /// - The UID of the operation or of its subject is missing or invalid, or the completed operation
+    ///   has no end.
     /// - The object is a completed operation or a record, and its namespace was deleted.
     pub fn add_index_object(&mut self, key: &Key, object: &Object, now: ClockReading) {
         if let Some(record) = object.record() {
@@ -168,10 +171,13 @@ impl InitialState {
                 self.rejected.push(restored.operation.key());
             }
             Entry::Occupied(mut entry) => {
-                let before = &mut entry.get_mut().restored;
-                let is_end = restored.ended.is_some() && before.ended.is_none();
+                let found = entry.get_mut();
+                let is_end = restored.ended.is_some() && found.restored.ended.is_none();
                 if source == FoundIn::CustomResource && is_end {
-                    let before = std::mem::replace(before, restored);
+                    if found.source == FoundIn::Index {
+                        found.source = FoundIn::EndInCustomResource;
+                    }
+                    let before = std::mem::replace(&mut found.restored, restored);
                     let before = before.operation.key();
                     if before != entry.get().restored.operation.key() {
                         self.rejected.push(before);
@@ -186,45 +192,35 @@ impl InitialState {
         self.operations.len()
     }
 
-    /// Returns the creation time of the existing namespace with the name of the subject's
-    /// namespace. Returns None if no such namespace exists, if the subject is cluster-scoped, or if
-    /// the namespaces could not be read.
-    fn namespace_created(&self, restored: &Restored) -> Option<Timestamp> {
-        let name = restored.view.subject.namespace.as_ref()?;
-        self.namespaces.as_ref()?.get(&**name).copied()
+    /// Returns true if a namespace that existed at `last` was deleted. This is the case if no namespace
+    /// has the name, or if the namespace with this name was created later. Returns false if the
+    /// namespaces could not be read.
+    fn was_deleted(&self, namespace: &str, last: Timestamp) -> bool {
+        let namespaces = self.namespaces.as_ref();
+        namespaces.is_some_and(|all| all.get(namespace).is_none_or(|created| *created > last))
     }
 
-    /// Returns true if the namespace of a record was deleted. This is the case if no namespace has
-    /// the name, or if the namespace with this name was created after the operation ended. Returns
-    /// false if the namespaces could not be read. Also returns false for each record in
+    /// Returns true if the namespace of a record was deleted. Returns false for each record in
     /// `cluster_namespace`, which contains the records of cluster-scoped subjects.
     fn is_record_of_deleted_namespace(&self, key: &Key, record: &OperationRecord) -> bool {
-        let Some(namespaces) = &self.namespaces else {
-            return false;
-        };
         let namespace = key.object_namespace();
-        let created = namespaces.get(namespace);
         let is_cluster_scoped = namespace == &*self.cluster_namespace;
-        !is_cluster_scoped && created.is_none_or(|created| *created > record.status.completed.0)
+        !is_cluster_scoped && self.was_deleted(namespace, record.status.completed.0)
     }
 
-    /// Returns true if the namespace of the operation was deleted. This is the case if no namespace
-    /// has the name, or if the namespace with this name was created after the operation ended. If
-    /// the operation is in flight, the time of its last detection replaces the time of its end.
+    /// Returns true if the namespace of the operation was deleted. If the operation is in flight, the
+    /// time of its last detection replaces the time of its end.
     ///
     /// If the namespaces could not be read, the result is false. If an operation in flight has no
     /// subject any more, the leader notices this later, when it lists the subjects.
     fn is_from_deleted_namespace(&self, restored: &Restored) -> bool {
-        if restored.view.subject.namespace.is_none() || self.namespaces.is_none() {
-            return false;
-        }
         let operation = &restored.operation;
         let last = match restored.ended {
             Some(ended) => operation.detected_until(ended),
             None => operation.started().max(operation.last_detected()),
         };
-        self.namespace_created(restored)
-            .is_none_or(|created| created > last)
+        let namespace = restored.view.subject.namespace.as_ref();
+        namespace.is_some_and(|namespace| self.was_deleted(namespace, last))
     }
 }
 
@@ -243,7 +239,8 @@ impl Tracker {
             if let Some(name) = &found.restored.view.subject.namespace
                 && state.is_from_deleted_namespace(&found.restored)
             {
-                let recreated = state.namespace_created(&found.restored);
+                let namespaces = state.namespaces.as_ref();
+                let recreated = namespaces.and_then(|all| all.get(&**name).copied());
                 self.shared
                     .namespace_deleted(name.clone(), recreated, now.steady);
             }
@@ -331,13 +328,13 @@ impl Tracker {
             return;
         }
         let is_retained = may_be_retained && self.shared.retain(&operation, end, now);
-        let is_indexed = found.source == FoundIn::Index;
-        if is_indexed || is_retained {
-            // A custom resource can contain an end that the index lacks. Clients that watch
-            // operations must receive the end before the deletion.
+        // Clients that watch operations must receive the end before the deletion.
+        if found.source == FoundIn::EndInCustomResource
+            || found.source == FoundIn::CustomResource && is_retained
+        {
             self.shared.show(&operation);
         }
-        if is_indexed && !is_retained {
+        if found.source != FoundIn::CustomResource && !is_retained {
             self.shared.delete(operation.key());
         }
     }

@@ -23,6 +23,7 @@ use jiff::Timestamp;
 use litemap::LiteMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Maximum time by which the start of an operation in a custom resource may be ahead of the clock. If
 /// it is further ahead, the operation is not restored.
@@ -68,7 +69,8 @@ pub struct Restored {
 
 impl Restored {
     /// Restores an operation of the index. The values are not checked, because a server built the
-    /// object. Returns None if its subject has no UID, or if a completed operation has no end.
+    /// object. Returns None if its UID is not a UUID, if its subject has no UID, or if a completed
+    /// operation has no end.
     pub fn from_index(object: &Arc<InFlightOperation>, now: ClockReading) -> Option<Self> {
         Self::build(object.clone(), now, now.wall)
     }
@@ -103,7 +105,7 @@ impl Restored {
 
     /// Converts `object`. `known_until` is the time until which its status is up to date: the
     /// current time for an object of the index, and the last detection for a custom resource.
-    /// Returns None if its subject has no UID, or if a completed operation has no end.
+    /// Returns None in the same cases as [`Self::from_index`].
     fn build(
         object: Arc<InFlightOperation>,
         now: ClockReading,
@@ -111,6 +113,7 @@ impl Restored {
     ) -> Option<Self> {
         let (spec, status) = (&object.spec, &object.status);
         let start = object.metadata.creation_timestamp.0;
+        Uuid::parse_str(&object.metadata.uid).ok()?;
         let primary = Arc::new(Detection {
             target: UNKNOWN_TARGET.clone(),
             rule_set: known_by_name(&spec.rule_set, &spec.component),

@@ -162,7 +162,8 @@ fn values_from_the_index_are_taken_over_without_checks() {
 
 #[test]
 fn an_operation_that_cannot_be_restored_is_deleted() {
-    let edits: [fn(&mut Value); 2] = [
+    let edits: [fn(&mut Value); 3] = [
+        |object| object["metadata"]["uid"] = "no UUID".into(),
         |object| object["spec"]["subject"]["uid"] = Value::Null,
         |object| object["status"]["phase"] = "Completed".into(),
     ];
