@@ -14,7 +14,10 @@ use clap::ValueEnum;
 use ifo_client::short_names::ShortNames;
 use serde::Serialize;
 use std::fmt::Display;
-use std::io::{ErrorKind, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
@@ -103,6 +106,12 @@ pub(super) fn print(text: impl Into<TerminalText>) -> Result<(), Problem> {
         ErrorKind::BrokenPipe => Problem::Closed,
         _ => Problem::Other(format!("cannot write to standard output: {error}")),
     })
+}
+
+/// Creates a new file that only the user may read.
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Encodes `value` as JSON or YAML. Callers must not pass [`Format::Table`], because this function
@@ -212,7 +221,6 @@ pub(super) fn cells(
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-    use std::path::Path;
 
     #[test]
     fn columns_are_aligned_for_any_cell_content() {

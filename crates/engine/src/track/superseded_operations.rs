@@ -162,6 +162,8 @@ mod tests {
 
     #[test]
     fn rules_supersede_operations_of_their_component_and_element() {
+        /// The name of an operation, whether it is detected, and what it supersedes.
+        type Detected = (&'static str, bool, &'static [&'static str]);
         const NONE: &[&str] = &[];
         let mutual = |a, b| vec![("A", a, &["B"][..]), ("B", b, &["A"])];
         let stopping = |stops| {
@@ -170,7 +172,7 @@ mod tests {
                 ("Stopping", stops, &["Migrating"]),
             ]
         };
-        let cases: [(&str, Vec<(&str, bool, &[&str])>, &[&str]); 11] = [
+        let cases: [(&str, Vec<Detected>, &[&str]); 11] = [
             (
                 "only operations of the same component are superseded",
                 vec![

@@ -3,6 +3,7 @@
 use crate::api_client::ApiClient;
 use crate::operation_source::escape;
 use crate::plain_text::ago;
+use crate::problem::Problem;
 use ifo_api::live::SubjectReference;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -11,12 +12,12 @@ use std::cmp::Reverse;
 /// The namespace that contains the Events of cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Reads the Events of a subject and sorts them, the newest first. If the Events cannot be read,
-/// returns the reason. All pages of the list are read, because the newest Events can be on any page.
-pub(super) async fn read(
+/// Reads the Events of a subject and sorts them, the newest first. All pages of the list are read,
+/// because the newest Events can be on any page.
+pub(crate) async fn read(
     server: &ApiClient,
     subject: &SubjectReference,
-) -> Result<Vec<Event>, String> {
+) -> Result<Vec<Event>, Problem> {
     let namespace = subject.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let (kind, name) = (&subject.kind, &subject.name);
     let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
@@ -26,7 +27,7 @@ pub(super) async fn read(
         Ok(Some(event).filter(|it| is_about(it, subject)))
     };
     let listed = server.all(&path, &selector, ("events", Some(namespace)), read);
-    let mut events = listed.await.map_err(|problem| problem.to_string())?;
+    let mut events = listed.await?;
     events.sort_by_key(|it| Reverse(last_time(it)));
     Ok(events)
 }
@@ -40,27 +41,38 @@ fn is_about(event: &Event, subject: &SubjectReference) -> bool {
         && (subject.uid.is_none() || object.uid.as_deref() == subject.uid.as_deref())
 }
 
-fn last_time(event: &Event) -> Option<Timestamp> {
+/// Returns the time of the newest occurrence.
+pub(crate) fn last_time(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref();
     let observed = series.and_then(|it| it.last_observed_time.as_ref());
     let observed = observed.or(event.event_time.as_ref()).map(|it| it.0);
     observed.max(event.last_timestamp.as_ref().map(|it| it.0))
 }
 
+/// Returns the number of occurrences.
+pub(crate) fn count(event: &Event) -> i32 {
+    let count = event.series.as_ref().map_or(event.count, |it| it.count);
+    count.unwrap_or(1)
+}
+
+/// Returns the component that has reported the Event.
+pub(crate) fn reporter(event: &Event) -> Option<&String> {
+    let source = event.source.as_ref().and_then(|it| it.component.as_ref());
+    let source = source.filter(|it| !it.is_empty());
+    source.or(event.reporting_component.as_ref())
+}
+
 /// Formats an Event as the row of a table: type, reason, age with the number of occurrences, reporter
 /// and message.
 pub(super) fn row(event: &Event, now: Timestamp) -> [String; 5] {
     let age = last_time(event).map_or_else(|| "<unknown>".to_owned(), |it| ago(it, now));
-    let count = event.series.as_ref().map_or(event.count, |it| it.count);
-    let count = count.filter(|it| *it > 1);
-    let source = event.source.as_ref().and_then(|it| it.component.clone());
-    let reporter = source.filter(|it| !it.is_empty());
+    let count = Some(count(event)).filter(|it| *it > 1);
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     [
         text(&event.type_),
         text(&event.reason),
         age + &count.map_or_else(String::new, |it| format!(" (x{it})")),
-        text(&reporter.or(event.reporting_component.clone())),
+        reporter(event).cloned().unwrap_or_default(),
         text(&event.message).trim().to_owned(),
     ]
 }

@@ -7,9 +7,9 @@
 //! command succeeds. If the server no longer serves the operation, the command shows its record.
 
 mod argument;
-mod events;
+pub(crate) mod events;
 mod related;
-mod rule;
+pub(crate) mod rule;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -143,7 +143,8 @@ async fn describe_all<'a>(
         let events = if next == Some(subject) {
             None
         } else {
-            Some(events::read(server, subject).await)
+            let events = events::read(server, subject).await;
+            Some(events.map_err(|problem| problem.to_string()))
         };
         let rule_set = rule_sets[name].as_ref().map_err(Clone::clone);
         descriptions.push(OperationDescription {

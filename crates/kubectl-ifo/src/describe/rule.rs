@@ -6,15 +6,20 @@ use crate::problem::{Problem, grant_advice};
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::{Value, json};
 
-/// Reads a rule set. If the rule set cannot be read, returns the reason.
-pub(super) async fn read_rule_set(server: &ApiClient, name: &str) -> Result<Value, String> {
+/// Reads a rule set.
+pub(crate) async fn get_rule_set(server: &ApiClient, name: &str) -> Result<Value, Problem> {
     let plural = ruleset::PLURAL;
     let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
-    let resource = format!("{plural}.{GROUP}");
-    let rule_set = match &server.from_files {
+    match &server.from_files {
         Some(files) => files.rule_set(name),
-        None => server.get(&path, &resource, None).await,
-    };
+        None => server.get(&path, &format!("{plural}.{GROUP}"), None).await,
+    }
+}
+
+/// Reads a rule set. If the rule set cannot be read, returns the reason.
+pub(super) async fn read_rule_set(server: &ApiClient, name: &str) -> Result<Value, String> {
+    let resource = format!("{}.{GROUP}", ruleset::PLURAL);
+    let rule_set = get_rule_set(server, name).await;
     rule_set.map_err(|problem| match problem {
         Problem::Forbidden { user, .. } => {
             let advice = grant_advice(&resource, None, user.as_deref());

@@ -1,13 +1,14 @@
 //! Writes the files of a support bundle to an archive or to a folder. Only the user who runs the
 //! command may read these files.
 
-use super::super::problem::Problem;
+use crate::output::create_private;
+use crate::problem::Problem;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::DirBuilder;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// Where the bundle is written.
@@ -57,16 +58,11 @@ impl BundleOutput {
     }
 }
 
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-}
-
 fn write_archive(path: &Path, files: &[BundleFile], now: Timestamp) -> io::Result<()> {
-    let mut archive = tar::Builder::new(GzEncoder::new(create(path)?, Compression::default()));
+    let mut archive = tar::Builder::new(GzEncoder::new(
+        create_private(path)?,
+        Compression::default(),
+    ));
     // All files are in one folder, so that unpacking does not fill the current folder.
     let folder = format!("ifo-support-bundle-{}", now.strftime("%Y%m%d-%H%M%S"));
     for file in files {
@@ -86,7 +82,7 @@ fn write_folder(folder: &Path, files: &[BundleFile]) -> io::Result<()> {
     for file in files {
         let path = folder.join(&file.path);
         create_folder(path.parent().unwrap_or(folder))?;
-        create(&path)?.write_all(&file.bytes)?;
+        create_private(&path)?.write_all(&file.bytes)?;
     }
     Ok(())
 }

@@ -2,12 +2,11 @@
 
 use super::page::self_contained;
 use super::store::Snapshot;
+use crate::output::create_private;
 use crate::problem::Problem;
 use serde_json::{Value, json};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::io::Write as _;
+use std::path::Path;
 
 /// Formats the data of the page. Objects are copied as they are.
 fn data(begin: &Value, snapshot: &Snapshot) -> String {
@@ -16,31 +15,12 @@ fn data(begin: &Value, snapshot: &Snapshot) -> String {
     format!("{{\"begin\":{begin},\"items\":[{objects}],\"state\":{state}}}")
 }
 
-/// Writes a new file that only the user may read. If the write fails, the path does not exist
-/// afterwards.
+/// Writes a new file that only the user may read. If the write fails, the file is removed.
 pub(super) fn write(path: &Path, begin: &Value, snapshot: &Snapshot) -> Result<(), Problem> {
     let page = self_contained(&data(begin, snapshot));
-    let part = part_of(path);
-    let written = write_part(&part, page.as_bytes()).and_then(|()| {
-        // Unlike a rename, a link does not replace an existing file.
-        std::fs::hard_link(&part, path)
+    let written = create_private(path).and_then(|mut file| {
+        let written = file.write_all(page.as_bytes());
+        written.inspect_err(|_| drop(std::fs::remove_file(path)))
     });
-    let _ = std::fs::remove_file(&part);
     written.map_err(|error| Problem::Other(format!("cannot write {}: {error}", path.display())))
-}
-
-fn part_of(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    path.with_file_name(name)
-}
-
-fn write_part(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file: File = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
 }

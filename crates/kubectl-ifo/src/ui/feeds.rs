@@ -2,6 +2,7 @@
 //! user, or reads them from the files of `--from`.
 
 use super::store::{FeedObject, FeedState, Store};
+use crate::api_client::ListRequest;
 use crate::discovered_kinds::ChosenKind;
 use crate::filter::{Filters, is_empty_or_contains};
 use crate::operation_source::OperationSource;
@@ -10,7 +11,7 @@ use crate::reprint::PROBE_INTERVAL;
 use futures::TryStreamExt as _;
 use ifo_api::{LIVE_GROUP, VERSION, activity, live, record};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ListParams, TypeMeta};
+use kube::api::{ApiResource, DynamicObject, Resource as _, TypeMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
@@ -35,9 +36,6 @@ const LIST_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Pause before such a list, so that one list shows all operations that end together.
 const END_PAUSE: Duration = Duration::from_secs(2);
-
-/// Number of objects in a page of such a list.
-const PAGE: u32 = 500;
 
 /// The source of the objects of one kind in one namespace, or in all namespaces.
 #[derive(Clone)]
@@ -87,7 +85,10 @@ pub(super) fn start(
     tasks.spawn(update_notes(source.clone(), store.clone()));
     for feed in feeds {
         if source.server.from_files.is_some() {
-            feed.read_files(&store);
+            let store = store.clone();
+            tasks.spawn(async move {
+                feed.refresh(&store).await;
+            });
         } else if feed.resource.kind == record::KIND {
             tasks.spawn(feed.list_often(store.clone()));
         } else {
@@ -127,23 +128,6 @@ impl Feed {
         format!("{}.{}", self.resource.plural, self.resource.group)
     }
 
-    fn read_files(&self, store: &Store) {
-        let Some(files) = &self.source.server.from_files else {
-            return;
-        };
-        let namespace = self.namespace.as_deref();
-        match files.objects(&self.name(), namespace, self.label_selector()) {
-            Ok(objects) => {
-                let decoded = objects.into_iter().filter_map(|it| {
-                    let object = serde_json::from_value(it.clone()).ok()?;
-                    self.selected(object).ok()
-                });
-                store.relist(self.number, decoded.collect());
-            }
-            Err(problem) => store.fail(self.number, FeedState::Refused(problem.to_string())),
-        }
-    }
-
     fn api(&self) -> Api<DynamicObject> {
         let client = self.source.server.client.clone();
         match &self.namespace {
@@ -154,43 +138,44 @@ impl Feed {
 
     /// Lists records when an operation has ended, because the server does not support to watch them.
     async fn list_often(self, store: Arc<Store>) {
-        let api = self.api();
         let mut ends = store.ends();
         loop {
-            match self.list(&api).await {
-                Ok(listed) => store.relist(self.number, listed),
-                Err(error) => {
-                    let state = self.state_after(&error, "list");
-                    let is_lost = matches!(state, FeedState::Lost(_));
-                    store.fail(self.number, state);
-                    if is_lost {
-                        sleep(END_PAUSE).await;
-                        continue;
-                    }
-                }
+            if self.refresh(&store).await {
+                let _ = timeout(LIST_INTERVAL, ends.changed()).await;
             }
-            let _ = timeout(LIST_INTERVAL, ends.changed()).await;
             sleep(END_PAUSE).await;
         }
     }
 
-    async fn list(&self, api: &Api<DynamicObject>) -> kube::Result<Vec<FeedObject>> {
-        let mut page = ListParams::default()
-            .labels(self.label_selector())
-            .limit(PAGE);
-        let mut listed = Vec::new();
-        loop {
-            let list = api.list(&page).await?;
-            listed.extend(
-                list.items
-                    .into_iter()
-                    .filter_map(|it| self.selected(it).ok()),
-            );
-            page.continue_token = list.metadata.continue_.filter(|it| !it.is_empty());
-            if page.continue_token.is_none() {
-                return Ok(listed);
+    /// Lists the objects once. Returns false if the cluster does not answer.
+    async fn refresh(&self, store: &Store) -> bool {
+        let error = match self.list().await {
+            Ok(listed) => {
+                store.relist(self.number, listed);
+                return true;
             }
-        }
+            Err(problem) => self.state_after(problem),
+        };
+        let is_answer = matches!(error, FeedState::Refused(_));
+        store.fail(self.number, error);
+        is_answer
+    }
+
+    /// Lists the objects of the cluster or of the files. Leaves out objects that cannot be decoded.
+    async fn list(&self) -> Result<Vec<FeedObject>, Problem> {
+        let namespace = self.namespace.as_deref();
+        let list = ListRequest {
+            path: &DynamicObject::url_path(&self.resource, namespace),
+            label_selector: self.label_selector(),
+            field_selector: "",
+            resource: &self.name(),
+            namespace,
+        };
+        let read = |item: &str| {
+            let object = serde_json::from_str(item).ok();
+            Ok(object.and_then(|it| self.selected(it).ok()))
+        };
+        Ok(self.source.server.list(list, read).await?.0)
     }
 
     /// Lists and watches the objects. After an error, lists them again.
@@ -223,7 +208,10 @@ impl Feed {
                 let state = match &error {
                     watcher::Error::InitialListFailed(error)
                     | watcher::Error::WatchStartFailed(error)
-                    | watcher::Error::WatchFailed(error) => self.state_after(error, "watch"),
+                    | watcher::Error::WatchFailed(error) => {
+                        let (server, namespace) = (&self.source.server, self.namespace.as_deref());
+                        self.state_after(server.problem(error, "watch", &self.name(), namespace))
+                    }
                     error => FeedState::Lost(format!("the watch ended: {error}")),
                 };
                 if matches!(state, FeedState::Refused(_)) {
@@ -236,12 +224,14 @@ impl Feed {
         }
     }
 
-    fn state_after(&self, error: &kube::Error, verb: &'static str) -> FeedState {
-        let (server, name) = (&self.source.server, self.name());
-        match server.problem(error, verb, &name, self.namespace.as_deref()) {
-            problem @ Problem::Forbidden { .. } => FeedState::Refused(problem.to_string()),
-            Problem::NotFound(_) => {
-                FeedState::Refused(format!("this cluster does not serve {name}"))
+    fn state_after(&self, problem: Problem) -> FeedState {
+        let is_files = self.source.server.from_files.is_some();
+        match problem {
+            Problem::NotFound(_) if !is_files => {
+                FeedState::Refused(format!("this cluster does not serve {}", self.name()))
+            }
+            problem if is_files || matches!(problem, Problem::Forbidden { .. }) => {
+                FeedState::Refused(problem.to_string())
             }
             problem => FeedState::Lost(problem.to_string()),
         }

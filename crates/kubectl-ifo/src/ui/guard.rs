@@ -86,20 +86,11 @@ impl Guard {
             ));
         }
         let own = format!("http://{host}");
-        let is_own = |it: Option<&str>| it == Some(own.as_str());
-        if !values(&request.headers, ORIGIN.as_str())
-            .into_iter()
-            .all(is_own)
-        {
-            return Err((
-                StatusCode::FORBIDDEN,
-                "the request comes from another web site",
-            ));
-        }
-        let is_own = |it: Option<&str>| matches!(it, Some("same-origin" | "none"));
-        if !values(&request.headers, "sec-fetch-site")
-            .into_iter()
-            .all(is_own)
+        let is_own = |header: &str, allowed: &[&str]| {
+            let mut values = values(&request.headers, header).into_iter();
+            values.all(|it| it.is_some_and(|it| allowed.contains(&it)))
+        };
+        if !is_own(ORIGIN.as_str(), &[&own]) || !is_own("sec-fetch-site", &["same-origin", "none"])
         {
             return Err((
                 StatusCode::FORBIDDEN,

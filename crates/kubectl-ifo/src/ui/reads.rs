@@ -1,20 +1,16 @@
 //! What the page reads when a user opens an operation: the Events of its subject, and its rule set.
 
 use crate::api_client::ApiClient;
-use crate::operation_source::escape;
+use crate::describe::events;
+use crate::describe::rule::get_rule_set;
 use crate::problem::Problem;
 use http::StatusCode;
-use ifo_api::{GROUP, VERSION, ruleset};
-use jiff::Timestamp;
+use ifo_api::live::SubjectReference;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
-use std::cmp::Reverse;
 
 /// Largest number of Events in an answer.
 const MAX_EVENTS: usize = 50;
-
-/// The namespace that contains the Events of cluster-scoped objects.
-const DEFAULT_NAMESPACE: &str = "default";
 
 /// The parameters of a request.
 pub(super) struct Parameters(Vec<(String, String)>);
@@ -63,22 +59,16 @@ pub(super) async fn events(server: &ApiClient, parameters: &Parameters) -> Answe
     if kind.is_empty() || name.is_empty() {
         return error(StatusCode::BAD_REQUEST, "kind and name are needed");
     }
-    let namespace = Some(namespace).filter(|it| !it.is_empty());
-    let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
-    let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
-    let path = format!("/api/v1/namespaces/{}/events", escape(namespace));
-    // Files contain all Events of the namespace, and an earlier object can have had the same name.
-    let is_about = |event: &Event| {
-        let object = &event.involved_object;
-        object.kind.as_deref() == Some(kind)
-            && object.name.as_deref() == Some(name)
-            && (uid.is_empty() || object.uid.as_deref() == Some(uid))
+    let given = |it: &str| Some(it.into()).filter(|_| !it.is_empty());
+    let subject = SubjectReference {
+        kind: kind.into(),
+        name: name.into(),
+        namespace: given(namespace),
+        uid: given(uid),
+        ..SubjectReference::default()
     };
-    let read = |item: &str| Ok(Some(serde_json::from_str(item)?).filter(is_about));
-    let listed = server.all(&path, &selector, ("events", Some(namespace)), read);
-    match listed.await {
-        Ok(mut events) => {
-            events.sort_by_key(|it| Reverse(last_time(it)));
+    match events::read(server, &subject).await {
+        Ok(events) => {
             let items: Vec<Value> = events.iter().take(MAX_EVENTS).map(summary).collect();
             (StatusCode::OK, json!({"items": items}))
         }
@@ -86,24 +76,14 @@ pub(super) async fn events(server: &ApiClient, parameters: &Parameters) -> Answe
     }
 }
 
-fn last_time(event: &Event) -> Option<Timestamp> {
-    let series = event.series.as_ref();
-    let observed = series.and_then(|it| it.last_observed_time.as_ref());
-    let observed = observed.or(event.event_time.as_ref()).map(|it| it.0);
-    observed.max(event.last_timestamp.as_ref().map(|it| it.0))
-}
-
 fn summary(event: &Event) -> Value {
-    let count = event.series.as_ref().map_or(event.count, |it| it.count);
-    let source = event.source.as_ref().and_then(|it| it.component.as_ref());
-    let source = source.filter(|it| !it.is_empty());
     json!({
-        "time": last_time(event),
+        "time": events::last_time(event),
         "type": event.type_,
         "reason": event.reason,
         "message": event.message,
-        "source": source.or(event.reporting_component.as_ref()),
-        "count": count.unwrap_or(1),
+        "source": events::reporter(event),
+        "count": events::count(event),
     })
 }
 
@@ -113,17 +93,7 @@ pub(super) async fn rule_set(server: &ApiClient, parameters: &Parameters) -> Ans
     if name.is_empty() {
         return error(StatusCode::BAD_REQUEST, "the name is needed");
     }
-    let path = format!(
-        "/apis/{GROUP}/{VERSION}/{}/{}",
-        ruleset::PLURAL,
-        escape(name)
-    );
-    let resource = format!("{}.{GROUP}", ruleset::PLURAL);
-    let found = match &server.from_files {
-        Some(files) => files.rule_set(name),
-        None => server.get(&path, &resource, None).await,
-    };
-    match found {
+    match get_rule_set(server, name).await {
         Ok(rule_set) => (StatusCode::OK, rule_set),
         Err(problem) => failed(&problem),
     }

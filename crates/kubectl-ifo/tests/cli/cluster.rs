@@ -179,7 +179,8 @@ pub fn is_watch(request: &Request) -> bool {
 
 /// Returns an answer to a watch with these events after a moment. The answer then stays open.
 pub fn watch_response(events: &[Value]) -> Response {
-    let lines: String = events.iter().map(|it| format!("{it}\n")).collect();
+    let lines: Vec<String> = events.iter().map(Value::to_string).collect();
+    let lines = lines.join("\n") + "\n";
     let later = futures::stream::once(async move {
         tokio::time::sleep(Duration::from_millis(500)).await;
         Ok::<_, std::io::Error>(lines)

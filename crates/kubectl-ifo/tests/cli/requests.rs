@@ -251,6 +251,33 @@ fn only_a_single_state_is_in_the_field_selector() {
     }
 }
 
+#[test]
+fn evictions_are_requested_only_for_pods_that_a_drain_evicts_and_as_a_dry_run() {
+    let cluster = Cluster::read(
+        "
+pods:
+- {metadata: {name: api}}
+- {metadata: {name: ended}, status: {phase: Succeeded}}
+- {metadata: {name: static, annotations: {kubernetes.io/config.mirror: x}}}
+- {metadata: {name: agent, ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: agent, uid: u, controller: true}]}}
+answers: {'*/eviction': {}}
+",
+    );
+    let answer = move |request: &Request| cluster.answer(request);
+    let line = |request: &Request| format!("{} {}", request.method(), request.uri());
+    let (_runtime, address, requests) = serve_logged(answer, line);
+    execute(plugin(address).args(["impact", "worker-3"]));
+    let mut requests = requests();
+    requests.retain(|it| it.contains("/pods"));
+    assert_eq!(
+        requests,
+        [
+            "GET /api/v1/pods?limit=500&fieldSelector=spec.nodeName%3Dworker-3",
+            "POST /api/v1/namespaces/shop/pods/api/eviction?dryRun=All",
+        ]
+    );
+}
+
 /// Only Linux has the device `/dev/full`, to which every write fails.
 #[cfg(target_os = "linux")]
 #[test]

@@ -40,10 +40,12 @@ fn check(name: &str) {
     let mut printed = scenes.next().unwrap_or_default().to_owned();
     for scene in scenes {
         let found = run_scene(scene);
-        if std::env::var_os("UPDATE_SNAPSHOTS").is_none() {
-            assert_eq!(found, scene, "in {name}");
+        if std::env::var_os("UPDATE_SNAPSHOTS").is_none() && found != scene {
+            let mut lines = scene.lines().chain([""]).zip(found.lines().chain([""]));
+            let (expected, line) = lines.find(|(a, b)| a != b).unwrap_or_default();
+            panic!("{name}: expected {expected:?}, found {line:?} in:\n== {found}");
         }
-        printed += &format!("\n== {found}");
+        printed.extend(["\n== ", &found]);
     }
     if printed != text {
         fs::write(&path, printed).expect("the transcript is writable");
@@ -73,7 +75,7 @@ fn run_scene(scene: &str) -> String {
     fs::write(folder.join("kubeconfig"), kubeconfig.to_string()).expect("the folder is writable");
     let own = folder.join("files");
     fs::create_dir(&own).expect("the folder is writable");
-    for (name, content) in files.iter().flat_map(|it| it.as_object()).flatten() {
+    for (name, content) in files.iter().filter_map(Value::as_object).flatten() {
         write(&own.join(name), content);
     }
     let here = if files.is_some() {
@@ -96,7 +98,7 @@ fn run_scene(scene: &str) -> String {
             .expect("the shell can be started");
         let text = String::from_utf8(output.stdout).expect("the output is UTF-8");
         let text = text.replace(&server, "SERVER");
-        found += &format!("{line}\n{}", stable(&text));
+        found.extend([line, "\n", &stable(&text)]);
     }
     // Scenes are separated by an empty line.
     let trailing = scene.len() - scene.trim_end_matches('\n').len();

@@ -126,7 +126,7 @@ fn a_watch_ends_when_its_pipe_is_closed() {
 fn a_watched_tree_in_a_pipe_is_printed_again_only_if_it_changes() {
     let changed = |number, version, generation: u64| {
         modified(number, version, |it| {
-            it["subjectGeneration"] = json!(generation)
+            it["subjectGeneration"] = json!(generation);
         })
     };
     let (_runtime, address) = serve(move |request| match request.uri().path() {
