@@ -128,7 +128,7 @@ fn refused(code: i32, reason: &str, message: &str, budget: Option<String>) -> Er
 mod tests {
     use super::*;
     use crate::demo::kinds;
-    use crate::demo::objects::key;
+    use crate::demo::model::key;
     use serde_json::json;
     use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! incomplete while an editor saves it. If the scanner removed the objects, their operations would
 //! end. The scanner logs the error once for each change of the file.
 
-use super::objects::{active_namespace, key};
+use super::model::{active_namespace, key};
 use aggregated_apiserver::store::Key;
 use ifo_api::Gvr;
 use ifo_client::manifest::{self, Object};

@@ -13,6 +13,7 @@ pub mod folder;
 mod folder_scan;
 pub mod kinds;
 pub mod kubeconfig;
+mod model;
 pub mod object_server;
 mod objects;
 mod rule_sets;

@@ -3,7 +3,8 @@
 //! the dry run of an eviction, so `kubectl ifo impact` works.
 
 use super::evictions;
-use super::objects::{DemoModel, ObjectStore, collection};
+use super::model::{DemoModel, collection};
+use super::objects::ObjectStore;
 use aggregated_apiserver::serve::{
     self, CellContext, CellValue, Column, ErrorStatus, Resource, ResourceInfo, SelectableField,
     ServerParameters,

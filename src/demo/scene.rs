@@ -19,7 +19,8 @@
 
 use super::embedded;
 use super::kinds;
-use super::objects::{ObjectStore, active_namespace, key, now_in_seconds};
+use super::model::{active_namespace, key, now_in_seconds};
+use super::objects::ObjectStore;
 use aggregated_apiserver::store::Key;
 use futures::future::join_all;
 use jiff::Timestamp;
