@@ -118,10 +118,13 @@ pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usiz
 mod tests {
     use super::*;
 
+    /// Name of an operation, true if it is detected, and the operations that its rule supersedes.
+    type OperationRule<'a> = (&'a str, bool, &'a [&'a str]);
+
     /// Takes one tuple for each operation: its name, true if it is detected, and the operations
     /// that its rule names in `supersedes`. The name is `operation` or `operation/item`. The prefix
     /// `component:` is optional. Returns `loser<winner` for each superseded operation.
-    fn superseded_pairs(rules: &[(&str, bool, &[&str])]) -> Vec<String> {
+    fn superseded_pairs(rules: &[OperationRule<'_>]) -> Vec<String> {
         let all: Vec<(OperationName, Supersedes)> = rules
             .iter()
             .map(|(name, _, supersedes)| {
@@ -162,8 +165,6 @@ mod tests {
 
     #[test]
     fn rules_supersede_operations_of_their_component_and_element() {
-        /// The name of an operation, whether it is detected, and what it supersedes.
-        type Detected = (&'static str, bool, &'static [&'static str]);
         const NONE: &[&str] = &[];
         let mutual = |a, b| vec![("A", a, &["B"][..]), ("B", b, &["A"])];
         let stopping = |stops| {
@@ -172,7 +173,7 @@ mod tests {
                 ("Stopping", stops, &["Migrating"]),
             ]
         };
-        let cases: [(&str, Vec<Detected>, &[&str]); 11] = [
+        let cases: [(&str, Vec<OperationRule<'_>>, &[&str]); 11] = [
             (
                 "only operations of the same component are superseded",
                 vec![
