@@ -26,27 +26,42 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The group of the flags that cannot be used with `--from`.
-const CLUSTER: &str = "cluster_flags";
+/// The flags that choose a cluster or a user. `--from` reads files instead of a cluster, so these
+/// flags cannot be used with `--from`.
+const CLUSTER_FLAGS: [&str; 15] = [
+    "kubeconfig",
+    "context",
+    "cluster",
+    "user",
+    "impersonate",
+    "impersonate_groups",
+    "impersonate_uid",
+    "impersonate_extras",
+    "server",
+    "token",
+    "certificate_authority",
+    "client_certificate",
+    "client_key",
+    "tls_server_name",
+    "insecure_skip_tls_verify",
+];
 
 /// Connection flags of kubectl, and `--from`. The flags of kubectl have the same meanings as there,
 /// except that all namespaces are the default, and that `-v` has no effect.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
-// The flags that choose a cluster or a user. `--from` reads files instead of a cluster.
-#[command(group = clap::ArgGroup::new(CLUSTER).multiple(true))]
 pub(super) struct Connect {
     /// Path of the kubeconfig
-    #[arg(long, value_name = "FILE", group = CLUSTER)]
+    #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig
-    #[arg(long, value_name = "NAME", group = CLUSTER)]
+    #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// Cluster of the kubeconfig
-    #[arg(long, value_name = "NAME", group = CLUSTER)]
+    #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     /// User of the kubeconfig
-    #[arg(long, value_name = "NAME", group = CLUSTER)]
+    #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Only operations on subjects in this namespace; all namespaces if omitted
     #[arg(short, long, value_parser = namespace, value_name = "NAME")]
@@ -55,44 +70,44 @@ pub(super) struct Connect {
     #[arg(long)]
     all_namespaces: bool,
     /// User to impersonate
-    #[arg(long = "as", value_name = "USER", group = CLUSTER)]
+    #[arg(long = "as", value_name = "USER")]
     impersonate: Option<String>,
     /// Group to impersonate; may be given several times
-    #[arg(long = "as-group", value_name = "GROUP", group = CLUSTER)]
+    #[arg(long = "as-group", value_name = "GROUP")]
     impersonate_groups: Vec<String>,
     /// UID to impersonate
-    #[arg(long = "as-uid", value_name = "UID", group = CLUSTER)]
+    #[arg(long = "as-uid", value_name = "UID")]
     impersonate_uid: Option<String>,
     /// Extra field of the user to impersonate; may be given several times
-    #[arg(long = "as-user-extra", value_parser = extra, value_name = "KEY=VALUE", group = CLUSTER)]
+    #[arg(long = "as-user-extra", value_parser = extra, value_name = "KEY=VALUE")]
     impersonate_extras: Vec<(String, String)>,
     /// Time limit for one answer, such as 30s; 0 for no limit
     #[arg(long, default_value = "0", hide_default_value = true, value_parser = clock::duration, value_name = "TIME")]
     request_timeout: Duration,
     /// Address of the kube-apiserver
-    #[arg(short, long, value_name = "URL", group = CLUSTER)]
+    #[arg(short, long, value_name = "URL")]
     server: Option<String>,
     /// Bearer token
-    #[arg(long, value_name = "TOKEN", hide_short_help = true, group = CLUSTER)]
+    #[arg(long, value_name = "TOKEN", hide_short_help = true)]
     token: Option<String>,
     /// File with the certificate authority of the kube-apiserver
-    #[arg(long, value_name = "FILE", hide_short_help = true, group = CLUSTER)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     certificate_authority: Option<String>,
     /// File with the client certificate
-    #[arg(long, value_name = "FILE", hide_short_help = true, group = CLUSTER)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     client_certificate: Option<String>,
     /// File with the key of the client certificate
-    #[arg(long, value_name = "FILE", hide_short_help = true, group = CLUSTER)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     client_key: Option<String>,
     /// Server name that is compared with the certificate of the kube-apiserver
-    #[arg(long, value_name = "NAME", hide_short_help = true, group = CLUSTER)]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     tls_server_name: Option<String>,
     /// Do not check the kube-apiserver's certificate
-    #[arg(long, hide_short_help = true, group = CLUSTER)]
+    #[arg(long, hide_short_help = true)]
     insecure_skip_tls_verify: bool,
     /// Read a support bundle, a must-gather folder, or the output of kubectl get ifos -A -o yaml
     /// instead of a cluster; `-` for standard input
-    #[arg(long, value_name = "DIR|FILE", conflicts_with = CLUSTER)]
+    #[arg(long, value_name = "DIR|FILE", conflicts_with_all = CLUSTER_FLAGS)]
     from: Option<PathBuf>,
     /// Accepted for compatibility with kubectl, without effect: no request is logged
     #[arg(short, long = "v", value_name = "LEVEL", hide_short_help = true)]

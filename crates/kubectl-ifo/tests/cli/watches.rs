@@ -51,13 +51,18 @@ fn lines<R: Read>(stream: Option<R>) -> impl Iterator<Item = String> + use<R> {
     lines.map(|it| it.expect("the output is UTF-8"))
 }
 
-/// Returns an answer to a watch with these events. It stays open.
+/// Returns an answer to a watch with these events. Between the events are pauses, so that each of them
+/// is shown. The answer stays open.
 fn events(events: impl IntoIterator<Item = Value>) -> Response {
     let lines: Vec<_> = events
         .into_iter()
         .map(|it| Ok::<_, std::io::Error>(Bytes::from(format!("{it}\n"))))
         .collect();
-    let lines = futures::stream::iter(lines).chain(futures::stream::pending());
+    let lines = futures::stream::iter(lines).then(|line| async move {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        line
+    });
+    let lines = lines.chain(futures::stream::pending());
     Body::from_stream(lines).into_response()
 }
 
