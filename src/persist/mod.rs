@@ -35,7 +35,8 @@ pub use client::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store};
 pub use condition::{PersistVerdict, keep_condition};
 pub use conversion::{from_cr, to_cr};
 pub use failure::StoreFailure;
-pub use table::{ListedNamespaces, PersistSettings, UnsyncedRuleSets};
+pub use row::PersistSettings;
+pub use table::{ListedNamespaces, UnsyncedRuleSets};
 
 use crate::index::{self, IndexEntry, IndexReader, ReadVersion, Rv};
 use crate::telemetry::Metrics;

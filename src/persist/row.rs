@@ -4,7 +4,6 @@
 use super::client::Revision;
 use super::conversion::{content_hash, write_hash};
 use super::failure::StoreFailure;
-use super::table::PersistSettings;
 use ifo_api::live::{InFlightOperation, Phase, State};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +18,25 @@ const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// leader has not seen yet. If this leader detects the operation within the delay, the custom
 /// resource stays.
 const ORPHAN_DELAY: Duration = Duration::from_secs(5);
+
+/// The settings that decide which operations are written, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct PersistSettings {
+    /// The shortest time between two writes of the same operation while it is in flight.
+    pub resync: Duration,
+    /// The delay before the state `Settling` is written. Usually the operation ends before this delay
+    /// has passed, and only the end is written.
+    pub settling: Duration,
+    /// The pause after a write that fails because the CRD is missing, and the longest back-off after
+    /// failures of a single object.
+    pub requeue: Duration,
+    /// True if the custom resources of completed operations are kept.
+    pub retain: bool,
+    /// The time for which completed operations are kept after their end.
+    pub retain_for: Duration,
+    /// The largest number of completed operations that are kept.
+    pub retain_max: usize,
+}
 
 /// Returns the delay between a failure and the next attempt: 500 ms, doubled for each of the earlier
 /// `failures`, but at most `most`.

@@ -18,7 +18,7 @@ use super::client::Revision;
 use super::condition::PersistVerdict;
 use super::conversion;
 use super::failure::StoreFailure;
-use super::row::{Row, delay};
+use super::row::{PersistSettings, Row, delay};
 use crate::clock;
 use crate::observe::Raw;
 use ifo_api::Text;
@@ -53,25 +53,6 @@ const OLD_AGE: Duration = Duration::from_mins(10);
 /// kube-apiserver that has just started refuses all requests for some seconds, until it has read the
 /// RBAC objects. A missing CRD is reported at once.
 const FAILING_PERIOD: Duration = Duration::from_secs(10);
-
-/// The settings that decide which operations are written, and when.
-#[derive(Clone, Copy, Debug)]
-pub struct PersistSettings {
-    /// The shortest time between two writes of the same operation while it is in flight.
-    pub resync: Duration,
-    /// The delay before the state `Settling` is written. Usually the operation ends before this delay
-    /// has passed, and only the end is written.
-    pub settling: Duration,
-    /// The pause after a write that fails because the CRD is missing, and the longest back-off after
-    /// failures of a single object.
-    pub requeue: Duration,
-    /// True if the custom resources of completed operations are kept.
-    pub retain: bool,
-    /// The time for which completed operations are kept after their end.
-    pub retain_for: Duration,
-    /// The largest number of completed operations that are kept.
-    pub retain_max: usize,
-}
 
 /// The names of the rule sets whose target (the resource that the rule set names) is unsynced. A
 /// target is unsynced if it has not been listed yet, or if its watch is interrupted.
