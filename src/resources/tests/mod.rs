@@ -2,6 +2,7 @@
 //! Authentication and authorization are simulated. This file has the fixture that all tests use.
 
 mod completeness;
+mod compression;
 mod connection_limit;
 mod connection_timeouts;
 mod dashboards;
