@@ -28,7 +28,6 @@ mod failure_places;
 mod hints;
 mod hostile_expressions;
 mod named_fields;
-mod patterns;
 mod projections;
 mod same_results_as_kubernetes;
 mod schemas;
