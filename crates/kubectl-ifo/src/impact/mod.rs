@@ -246,3 +246,40 @@ async fn check_operations(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_fixtures::{client, on};
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn the_target_pod_of_a_running_migration_is_a_reason_against_a_drain() {
+        let mut migrating = on("shop", "VirtualMachineInstance", "web", "LiveMigrating");
+        migrating.status.instance = Some("m-1".into());
+        for (uid, verdict, effect) in [
+            (
+                "m-1",
+                "no. Pods are targets of running migrations, which would fail: target in shop",
+                "the migration of VirtualMachineInstance/web to this node fails",
+            ),
+            ("m-0", "yes", "VirtualMachineInstance/web is shut down"),
+        ] {
+            let pods = json!({"metadata": {}, "items": [{"metadata": {
+                "name": "target", "namespace": "shop",
+                "labels": {"kubevirt.io/migrationJobUID": uid},
+                "ownerReferences": [{
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                    "name": "web", "uid": "u", "controller": true,
+                }],
+            }}]});
+            let server = client(move |_| Some(pods.clone()));
+            let (operations, mut missing) = ([migrating.clone()], Vec::new());
+            let affected = affected_pods(&server, "a", None, &operations, &mut missing).await;
+            let affected = affected.expect("the Pods can be listed");
+            assert_eq!(affected[0].text(), effect);
+            let of_node = DrainVerdict::of("a", &operations, &affected, &missing);
+            assert_eq!(of_node.text("a"), format!("Safe to drain a: {verdict}"));
+        }
+    }
+}

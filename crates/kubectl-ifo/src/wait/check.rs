@@ -195,12 +195,18 @@ mod tests {
             kind: kinds.iter().map(|it| it.parse().unwrap()).collect(),
             ..Filters::default()
         };
+        let operation = |name: &str| Filters {
+            operation: vec![name.to_owned()],
+            ..Filters::default()
+        };
         for (filters, expected) in [
             (Filters::default(), ""),
             (kinds(&["VirtualMachine"]), ""),
             (kinds(&["Pod"]), "check --kind Pod"),
             (kinds(&["VirtualMachine", "Pod"]), "check --kind Pod"),
             (of(&["a", "b"]), "check --component b"),
+            (operation("migrating"), ""),
+            (operation("Migrated"), "check --operation Migrated"),
         ] {
             let why = check_complete(&items, &filters);
             assert_eq!(why.is_empty(), expected.is_empty(), "{why}");

@@ -14,6 +14,7 @@ use ifo_engine::detect::Evaluation;
 use ifo_engine::replay::ReplayObserver;
 use ifo_engine::track::Write;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -75,7 +76,7 @@ fn serialize_state<S: Serializer>(
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct OperationHistoryData<'a> {
-    subject: PlainSubject<'a>,
+    subject: Value,
     operation: &'a str,
     item: Option<&'a str>,
     rule_set: &'a str,
@@ -94,7 +95,7 @@ impl Serialize for OperationHistory {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let InFlightOperation { spec, status, .. } = self.last();
         let data = OperationHistoryData {
-            subject: PlainSubject::of(&spec.subject),
+            subject: serde_json::to_value(PlainSubject::of(&spec.subject)).unwrap_or_default(),
             operation: &spec.operation,
             item: spec.item.as_deref(),
             rule_set: &spec.rule_set,
