@@ -109,9 +109,9 @@ impl Row {
         let hash = write_hash(operation);
         if let Some(orphan) = self.orphan.take() {
             self.due = None;
-            let stored = self.stored.as_mut();
-            stored.expect("an orphan is stored").hash =
-                contains(&orphan, operation).then_some(hash);
+            if let Some(stored) = &mut self.stored {
+                stored.hash = contains(&orphan, operation).then_some(hash);
+            }
         }
         self.wanted = Some(operation.clone());
         if self.hash.is_none_or(|(before, _)| before != hash) {
@@ -191,6 +191,7 @@ impl Row {
             return;
         };
         (self.failures, self.due, self.not_before) = (0, None, None);
+        self.orphan = None;
         let newer = self.stored.take().filter(|stored| {
             // Another client has changed the custom resource since, and the watch was faster.
             (revision.as_ref()).is_some_and(|revision| stored.revision.is_newer_than(revision))

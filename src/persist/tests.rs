@@ -442,6 +442,21 @@ async fn an_active_orphan_stays_while_its_rule_set_may_detect_it_and_is_then_del
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_orphan_that_is_detected_after_its_deletion_is_created_again() {
+    let mut fixture = PersistFixture::new(true);
+    let operation = operation("a", "Active");
+    fixture.leave_orphans(&[operation.clone()]).await;
+    let _next = fixture.start_leader();
+    while !fixture.names().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    fixture.commit([operation]);
+    fixture.sleep(3).await;
+    assert_eq!(fixture.names(), ["a"]);
+    assert_eq!(fixture.verbs(), ["create", "delete", "create"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn orphans_of_a_deleted_or_recreated_namespace_are_deleted() {
     let namespace = |created| vec![("default".to_owned(), created)];
     let (early, late) = (Timestamp::UNIX_EPOCH, crate::clock::now());
