@@ -45,6 +45,7 @@ mod load_balancer;
 mod moving_watches;
 mod operation_identity;
 mod report;
+mod usual_durations;
 mod visibility;
 
 use cluster::Replicas;
