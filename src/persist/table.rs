@@ -180,6 +180,8 @@ impl Table {
         now: Instant,
     ) -> Vec<Job> {
         if !self.is_synced {
+            // Operations that end while the watch is interrupted must leave no rows.
+            self.rows.retain(|_, row| !row.is_empty());
             return Vec::new();
         }
         let kept = self.kept_orphans(unsynced, namespaces);

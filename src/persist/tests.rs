@@ -445,7 +445,9 @@ async fn an_active_orphan_stays_while_its_rule_set_may_detect_it_and_is_then_del
 async fn an_orphan_that_is_detected_after_its_deletion_is_created_again() {
     let mut fixture = PersistFixture::new(true);
     let operation = operation("a", "Active");
-    fixture.leave_orphans(&[operation.clone()]).await;
+    fixture
+        .leave_orphans(std::slice::from_ref(&operation))
+        .await;
     let _next = fixture.start_leader();
     while !fixture.names().is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -359,7 +359,7 @@ pub fn event(kind: &str, object: &str) -> String {
 
 /// Returns the bookmark that ends the initial events of a watch.
 pub fn initial_events_end() -> String {
-    let marked = r#"{"metadata":{"resourceVersion":"5","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
+    let marked = r#"{"kind":"Thing","apiVersion":"example.org/v1","metadata":{"resourceVersion":"5","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
     event("BOOKMARK", marked)
 }
 

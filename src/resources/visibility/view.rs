@@ -190,17 +190,20 @@ impl UserView {
         key: &Key,
         found: &[Arc<IndexEntry>],
     ) -> Result<(), ErrorStatus> {
-        let found_place = found.first().and_then(|entry| entry.group());
         if self.is_activities {
-            let place = found_place.cloned();
-            let place = place.or_else(|| Place::of_activity(key).map(Arc::new));
-            let is_unknown = |place: &Arc<Place>| {
-                let decided = self.places.get(place);
-                decided.is_none_or(|decided| decided.is_granted.is_none())
-            };
-            let place = place.filter(is_unknown);
-            return self.decide_places(place.into_iter().collect()).await;
+            if !found.is_empty() {
+                return self.decide(found, false).await;
+            }
+            let place = Place::of_activity(key);
+            let request = place.and_then(|place| self.reviews.get(&place, ""));
+            let requests = request.into_iter().collect();
+            return self
+                .reviews
+                .decide(&self.period, requests)
+                .await
+                .map(|_| ());
         }
+        let found_place = found.first().and_then(|entry| entry.group());
         let scope = Scope::Namespace(key.namespace.clone());
         let namespace = self.reviews.reader.list(&scope, ReadVersion::Latest);
         let namespace = namespace.map(|(_, entries)| entries).unwrap_or_default();

@@ -119,13 +119,22 @@ fn write(path: &PathBuf, content: &Value) {
 /// Replaces ages, which grow every day, and the widths of columns, which depend on them.
 fn stable(output: &str) -> String {
     let is_age = |it: &str| {
-        let number = it.strip_suffix(['d', 'y']).unwrap_or_default();
-        number.len() >= 3 && number.chars().all(|c| c.is_ascii_digit())
+        let days = it.rsplit('y').next().unwrap_or_default();
+        let is_long = it.contains('y') || days.len() > 3;
+        is_long
+            && it.starts_with(|c: char| c.is_ascii_digit())
+            && it.ends_with(['d', 'y'])
+            && it
+                .chars()
+                .all(|c| c.is_ascii_digit() || matches!(c, 'd' | 'y'))
     };
-    let shown = |word: &str| match word.strip_prefix('(') {
-        Some(rest) if is_age(rest) => "(AGE".to_owned(),
-        _ if is_age(word) => "AGE".to_owned(),
-        _ => word.to_owned(),
+    let shown = |word: &str| {
+        let age = word.trim_start_matches('(').trim_end_matches(')');
+        if is_age(age) {
+            word.replace(age, "AGE")
+        } else {
+            word.to_owned()
+        }
     };
     let lines = output.lines().map(|line| {
         let words = line.split(' ');
