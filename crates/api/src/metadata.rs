@@ -154,7 +154,7 @@ const MAX_SHARED_BYTES: usize = 128;
 static SHARED_TEXTS: RwLock<BTreeSet<Text>> = RwLock::new(BTreeSet::new());
 
 /// Returns a text that many objects share, such as the type of a condition. Equal texts share one
-/// copy, except if there are already [`MAX_SHARED_TEXTS`], or if the text is long.
+/// copy, except if 1,000 texts are shared already, or if the text has more than 128 bytes.
 pub fn shared_text(text: &str) -> Text {
     let shared = SHARED_TEXTS.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = shared.get(text) {
