@@ -32,8 +32,8 @@ impl Place {
         }
     }
 
-    /// Returns the object that an activity is about. The activity of the cluster is about no object,
-    /// and the one of a component is about the rule sets.
+    /// Returns the place of the object that an activity is about. Returns None for the activity of the
+    /// cluster. The activity of a component is about the rule sets.
     pub(crate) fn of_activity(key: &Key) -> Option<Self> {
         let (api_version, kind, namespace) = match key.name.split_once('.') {
             Some(("node", _)) => ("v1", "Node", ""),

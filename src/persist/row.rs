@@ -14,9 +14,8 @@ const FIRST_DELAY: Duration = Duration::from_millis(500);
 
 /// The time for which an orphan must be unwanted before it is deleted.
 ///
-/// If the previous leader watched another kube-apiserver, it may have seen an operation that this
-/// leader has not seen yet. If this leader detects the operation within the delay, the custom
-/// resource stays.
+/// The kube-apiserver of the previous leader may be ahead of the one of this leader. The delay gives
+/// this leader time to detect the same operation.
 const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
 /// The settings that decide which operations are written, and when.
@@ -49,7 +48,7 @@ pub(super) fn delay(failures: u32, most: Duration) -> Duration {
 #[derive(Debug)]
 struct Stored {
     revision: Revision,
-    /// The [`write_hash`] of the stored operation. None if it differs from the wanted operation.
+    /// The [`write_hash`] of the stored operation. None if it is not known.
     hash: Option<u64>,
     /// The time of the last write of this leader. None if there was no write.
     written: Option<Instant>,
@@ -60,13 +59,13 @@ struct Stored {
 pub(super) struct Row {
     /// The operation in the index. None if the custom resource must not exist, or is an orphan.
     pub wanted: Option<Arc<InFlightOperation>>,
-    /// The operation in an orphan: a custom resource whose operation has not been in the index since
-    /// this leader knows the custom resource.
+    /// The operation of an orphan. This leader has never had it in the index while it knew the custom
+    /// resource.
     pub orphan: Option<Box<InFlightOperation>>,
     /// The [`write_hash`] of the wanted operation, and the time since which it has been the same.
     hash: Option<(u64, Instant)>,
     stored: Option<Stored>,
-    /// The time since which a write is due, or from which it is due. None if no write is needed.
+    /// The due time of the next write, in the past or in the future. None if no write is needed.
     pub due: Option<Instant>,
     /// The end of the back-off after a failure.
     not_before: Option<Instant>,
@@ -146,8 +145,8 @@ impl Row {
             .filter(|_| self.due.is_some())
     }
 
-    /// Returns the time at which the next write is due, without delays. Returns None if no write is
-    /// needed.
+    /// Returns the due time of the next write, before the back-off and the delay of orphans are added.
+    /// Returns None if no write is needed.
     fn next_due(
         &self,
         settings: &PersistSettings,
@@ -192,6 +191,8 @@ impl Row {
         };
         (self.failures, self.due, self.not_before) = (0, None, None);
         self.orphan = None;
+        // A list that began before this write may not contain it.
+        self.is_listed = true;
         let newer = self.stored.take().filter(|stored| {
             // Another client has changed the custom resource since, and the watch was faster.
             (revision.as_ref()).is_some_and(|revision| stored.revision.is_newer_than(revision))
@@ -212,6 +213,10 @@ impl Row {
         let before = self.stored.as_ref();
         if before.is_some_and(|before| !revision.is_newer_than(&before.revision)) {
             return;
+        }
+        if before.is_none() {
+            // The write that seemed due may not be needed, or not yet.
+            self.due = None;
         }
         let is_orphan = self.wanted.is_none() && (before.is_none() || self.orphan.is_some());
         let written = self.stored.take().and_then(|stored| stored.written);

@@ -1,7 +1,7 @@
 //! The table of custom resources. Decides which custom resource is written next, and when.
 //!
-//! The table has one row for each operation in the index (the operations in memory), and for each
-//! custom resource. A row contains the wanted state and the stored state of the custom resource. If
+//! Each row stands for one name: an operation in the index (the operations in memory), its custom
+//! resource, or both. A row contains the wanted state and the stored state of the custom resource. If
 //! these states differ, a write is due, now or later. If an operation changes several times before
 //! its write, only its newest state is written.
 //!
@@ -9,8 +9,8 @@
 //! So the table learns what other clients, and late writes of previous leaders, have changed.
 //!
 //! If a write fails, its row backs off: the time until the next attempt grows with each failure, up
-//! to a limit. If a failure concerns all objects, the next round starts later. While the watch is
-//! interrupted, nothing is written.
+//! to a limit. If a failure concerns all objects, the next round starts later. While the watch fails,
+//! nothing is written.
 //!
 //! An orphan is a custom resource whose operation is not in the index. [`Table`] keeps or deletes it.
 
@@ -44,8 +44,8 @@ const MAX_DELAY: Duration = Duration::from_secs(30);
 /// The longest pause that a kube-apiserver can request.
 const MAX_PAUSE: Duration = Duration::from_mins(10);
 
-/// Custom resources of operations that had ended earlier than this time before the term are not
-/// created. If such a custom resource is missing, a user has probably deleted it. The time is longer
+/// If an operation ended more than this time before the term began, its missing custom resource is not
+/// created, because a user has probably deleted it. The time is longer
 /// than the usual restart of a kube-apiserver, during which a previous leader cannot write.
 const OLD_AGE: Duration = Duration::from_mins(10);
 
@@ -88,7 +88,7 @@ pub(super) struct Table {
     pause: Option<Duration>,
     /// The number of consecutive rounds with a failure that concerned all objects.
     failed_rounds: u32,
-    /// The time of the first failure since all requests succeeded, and the last failure.
+    /// The time of the first failure since all writes last worked, and the latest failure.
     failing: Option<(Instant, StoreFailure)>,
 }
 
@@ -124,8 +124,8 @@ impl Table {
             let row = self.rows.entry(name.clone()).or_default();
             if row.is_empty() {
                 let completed = operation.status.completed.as_ref();
-                // If the leader has seen the operation in flight, the previous leader has not
-                // written its end.
+                // After the first call, this leader has seen the operation run. So a missing custom
+                // resource only means that its end is not written yet.
                 row.is_abandoned = is_first && completed.is_some_and(|time| time.0 < oldest);
             }
             row.set_wanted(operation, now);
@@ -170,8 +170,8 @@ impl Table {
     }
 
     /// Returns the writes of this round: those that are due, the longest waiting first. If
-    /// `is_stopping` is true, also those that are delayed. The rule sets in `unsynced` may still detect
-    /// operations of orphans.
+    /// `is_stopping` is true, also those that are delayed. An orphan stays if a rule set in `unsynced`
+    /// can still detect its operation.
     pub fn due_jobs(
         &mut self,
         unsynced: &UnsyncedRuleSets,
@@ -179,11 +179,6 @@ impl Table {
         is_stopping: bool,
         now: Instant,
     ) -> Vec<Job> {
-        if !self.is_synced {
-            // Operations that end while the watch is interrupted must leave no rows.
-            self.rows.retain(|_, row| !row.is_empty());
-            return Vec::new();
-        }
         let kept = self.kept_orphans(unsynced, namespaces);
         let mut due = Vec::new();
         let settings = &self.settings;
@@ -196,6 +191,9 @@ impl Table {
             );
             !row.is_empty()
         });
+        if !self.is_synced {
+            return Vec::new();
+        }
         due.sort_unstable();
         due.truncate(WRITES_PER_ROUND);
         let job = |(_, name): (Instant, Text)| Job {
@@ -208,8 +206,8 @@ impl Table {
 
     /// Returns the names of the orphans that stay:
     ///
-    /// - Completed ones, the newest first, so that they and the completed operations in the index are
-    ///   at most [`PersistSettings::retain_max`], and not older than [`PersistSettings::retain_for`].
+    /// - The newest completed ones, up to the age of [`PersistSettings::retain_for`]. Together with the
+    ///   completed operations in the index, they are at most [`PersistSettings::retain_max`].
     /// - Active ones that a rule set can still detect when its target is read.
     ///
     /// Orphans whose namespace was deleted do not stay.
@@ -325,8 +323,8 @@ impl Table {
     }
 }
 
-/// Returns the name and the revision of an object. Returns None if the object has none, so that this
-/// server cannot have written it.
+/// Returns the name and the revision of an object. Returns None if its name, UID or resourceVersion is
+/// missing. A kube-apiserver always sends them.
 fn identity(json: &[u8]) -> Option<(Text, Revision)> {
     let object: PartialObjectMeta = serde_json::from_slice(json).ok()?;
     let revision = Revision::of(&object.metadata)?;
@@ -345,4 +343,34 @@ fn is_namespace_deleted(
     known.is_some_and(|(created, (name, seen))| {
         created.get(name).is_none_or(|created| *created > seen)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ifo_api::example;
+    use serde_json::json;
+
+    #[test]
+    fn while_the_watch_fails_operations_wait_and_ended_ones_leave_no_row() {
+        let mut table = Table::new(PersistSettings {
+            resync: Duration::from_secs(30),
+            settling: Duration::from_mins(1),
+            requeue: Duration::from_mins(1),
+            retain: true,
+            retain_for: Duration::from_hours(24),
+            retain_max: 3,
+        });
+        let object = example::object(&json!({}));
+        let operation = object.operation().unwrap().clone();
+        let wanted = BTreeMap::from([("a".into(), operation)]);
+        let now = Instant::now();
+        for (wanted, waiting) in [(wanted, 1), (BTreeMap::new(), 0)] {
+            table.update(&wanted, true, now);
+            let due = table.due_jobs(&UnsyncedRuleSets::new(), None, false, now);
+            assert!(due.is_empty());
+            assert_eq!(table.backlog(now).0, waiting);
+            assert_eq!(table.rows.len(), waiting);
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// What was decided about the objects in one place.
 #[derive(Clone, Debug)]
 pub(super) struct DecidedPlace {
-    /// Kept in memory, so that no other place has its address.
+    /// While the `Arc` is held, no other place gets its address.
     place: Arc<Place>,
     /// True if the user may get all objects in the place. None if that was not asked.
     pub(super) is_granted: Option<bool>,
@@ -17,7 +17,7 @@ pub(super) struct DecidedPlace {
 }
 
 /// Decisions by the address of the place. Equal places of objects in the index have the same address.
-/// So a list of many objects compares no texts.
+/// So a look-up hashes one address instead of three texts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DecidedPlaces(foldhash::HashMap<usize, DecidedPlace>);
 
@@ -47,7 +47,7 @@ impl DecidedPlaces {
         self.0.len()
     }
 
-    /// Returns the decisions about all objects in places.
+    /// Returns a copy with the decisions about whole places, without those about single objects.
     pub(super) fn without_names(&self) -> Self {
         let decided = self.0.iter().filter(|(_, it)| it.is_granted.is_some());
         let without_names = decided.map(|(&address, it)| {

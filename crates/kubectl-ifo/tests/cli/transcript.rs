@@ -11,15 +11,16 @@
 //! ? 1
 //! ```
 //!
-//! The lines between the title and the first command are YAML: the [`Cluster`] of the scene, and
-//! `files` for its folder. A shell runs each command line. `ifo` is the plugin. Lines of standard
-//! error begin with `! `, and `? ` shows an exit code that is not 0. Ages of months are `AGE`.
+//! The lines between the title and the first command are YAML: fields of [`Cluster`], and `files`, which
+//! are written into the working folder. A shell runs each command line. `ifo` is the plugin. Lines of
+//! standard error begin with `! `, and `? ` shows an exit code that is not 0. Ages of at least 100 days
+//! are printed as `AGE`.
 
 use super::cluster::Cluster;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Runs the plugin, and adds its standard error and its exit code to the output.
@@ -107,7 +108,7 @@ fn run_scene(scene: &str) -> String {
 }
 
 /// Writes a file with a text, or with an object as JSON.
-fn write(path: &PathBuf, content: &Value) {
+fn write(path: &Path, content: &Value) {
     fs::create_dir_all(path.parent().expect("a file has a folder")).expect("it is writable");
     let text = match content {
         Value::String(text) => text.clone(),
