@@ -187,18 +187,22 @@ async fn main() {
         inflight_operations(reader.clone()),
         access(),
     );
-    let mut served = [inflight_operations(reader.clone())];
-    let kinds = Arc::new(ArcSwap::from_pointee(kinds::short_names(kinds::KINDS)));
-    SubjectVisibility::new(reader.clone(), kinds, "ifo-system".into(), users.clone())
-        .restrict(&mut served);
-    let [served] = served;
-    let filtered = serving::router_of(reader, served, access());
+    // Each measurement has 200 users, and begins without decisions about them.
+    let filtered = || {
+        let mut served = [inflight_operations(reader.clone())];
+        let kinds = Arc::new(ArcSwap::from_pointee(kinds::short_names(kinds::KINDS)));
+        SubjectVisibility::new(reader.clone(), kinds, "ifo-system".into(), users.clone())
+            .restrict(&mut served);
+        let [served] = served;
+        serving::router_of(reader.clone(), served, access())
+    };
 
     measure(&plain, "without visibility", |n| format!("all-{n}")).await;
-    measure(&filtered, "each user sees all 10,000", |n| {
+    measure(&filtered(), "each user sees all 10,000", |n| {
         format!("all-{n}")
     })
     .await;
+    let filtered = filtered();
     measure(&filtered, "each user sees 50 of 10,000", |n| {
         format!("own-{n}")
     })

@@ -147,7 +147,12 @@ impl Decisions {
             decision.map_err(|why| Undecided(why.0.clone()))
         });
         let decisions = stream::iter(decisions).buffered(CONCURRENCY);
-        decisions.try_collect().await
+        let decisions: Vec<bool> = decisions.try_collect().await?;
+        // Otherwise the work of the cache for many new decisions delays a later request.
+        if decisions.len() > CONCURRENCY {
+            self.cache.run_pending_tasks().await;
+        }
+        Ok(decisions)
     }
 
     /// Returns whether the user of the period may send a request, without the cache.
