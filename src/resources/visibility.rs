@@ -15,7 +15,7 @@ mod view;
 use self::reviews::Reviews;
 use self::view::UserView;
 use super::cells::SharedShortNames;
-use crate::index::{IndexReader, Model, Resource, collection};
+use crate::index::{IndexReader, Model, Resource, VersionUnavailable, collection};
 use aggregated_apiserver::auth::{Authorize, Decisions, User};
 use aggregated_apiserver::serve::{ErrorStatus, View, ViewedObjects, Visibility};
 use futures::FutureExt as _;
@@ -83,9 +83,13 @@ impl Visibility<Model> for ResourceVisibility {
         async move {
             let (decisions, head) = (&self.reviews.decisions, self.reviews.reader.head());
             let period = if viewed.continues {
-                let too_old = || ErrorStatus::watch_too_old(viewed.version.0, head.0);
                 let known = decisions.period_at(user, viewed.version, head);
-                known.ok_or_else(too_old)?
+                known.ok_or_else(|| {
+                    ErrorStatus::watch_too_old(VersionUnavailable {
+                        asked: viewed.version,
+                        oldest: head,
+                    })
+                })?
             } else {
                 decisions.period(user, head)
             };

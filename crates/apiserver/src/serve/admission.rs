@@ -105,7 +105,7 @@ pub(super) async fn admit(
     }
     // Verifying a token takes time and memory, so the number of concurrent verifications is
     // limited.
-    let token_review = has_token.then(|| shared.token_reviews.try_acquire());
+    let token_review = has_token.then(|| shared.load.token_reviews.try_acquire());
     let token_review = token_review
         .transpose()
         .map_err(|_| ErrorStatus::too_many_requests("too many bearer tokens are being verified"))?;
@@ -151,12 +151,12 @@ fn take_slot(
     };
     let is_watch = request.is_watch();
     let limit = match (is_from_replica, is_watch) {
-        (true, _) => &shared.replicas,
-        (false, true) => &shared.watches,
-        (false, false) => &shared.requests,
+        (true, _) => &shared.load.replicas,
+        (false, true) => &shared.load.watches,
+        (false, false) => &shared.load.requests,
     };
     let is_websocket = is_watch && request.is_websocket;
-    let websocket = is_websocket.then(|| shared.websockets.acquire(&client));
+    let websocket = is_websocket.then(|| shared.load.websockets.acquire(&client));
     let websocket = websocket
         .transpose()
         .map_err(ErrorStatus::too_many_requests)?;

@@ -115,9 +115,9 @@ pub async fn process_request(
 fn limit_small_answer(shared: &ServerState, response: &mut Response) -> Option<Slot> {
     let is_error = !response.status().is_success() && !response.status().is_redirection();
     let limit = if is_error {
-        &shared.refusals
+        &shared.load.refusals
     } else {
-        &shared.public_answers
+        &shared.load.public_answers
     };
     if let Ok(permit) = Arc::clone(limit).try_acquire_owned() {
         return Some(Box::new(permit));

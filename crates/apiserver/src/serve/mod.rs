@@ -27,6 +27,7 @@ mod describe;
 pub mod fuzzing;
 mod health;
 mod hooks;
+mod limits;
 mod middleware;
 mod read;
 mod readiness;
@@ -40,6 +41,7 @@ pub use connection::connections::Connections;
 pub use connection::listen;
 pub use describe::{discovery, openapi};
 pub use hooks::{Hooks, NoHooks, Read, version_of_list};
+pub use limits::{Limits, MAX_AUTHENTICATING, MAX_PUBLIC, MAX_REFUSALS};
 pub use readiness::Readiness;
 pub use request::selectors::ReviewedSelectors;
 pub use request::{Query, verb};
@@ -56,16 +58,15 @@ use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use concurrency_limit::ConcurrencyLimit;
 use connection::websocket;
 use futures::StreamExt as _;
 use http::HeaderMap;
+use limits::LoadLimits;
 use middleware::Admitted;
 use read::watch::{AuthorizeAgain, WatchContext};
 use read::{get, list, watch};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequest;
 use visibility::Viewer;
@@ -136,80 +137,6 @@ impl ServerParameters {
     }
 }
 
-/// Limits of concurrent requests and connections. A request above a limit gets a 429. If there are
-/// too many connections, the server closes (evicts) an older connection, or refuses the new
-/// connection at its first request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Maximum number of concurrent requests other than watches. A request counts until its answer
-    /// has been sent. This limit never refuses a request of a member of `system:masters`.
-    /// The module `concurrency_limit` describes the share of each client, and the reserve.
-    pub requests: usize,
-    /// Maximum number of watches of all clients together.
-    pub watches: usize,
-    /// Maximum number of watches of one user, or of all `ServiceAccounts` of one namespace. Members
-    /// of `system:masters` have no such limit.
-    pub watches_per_user: usize,
-    /// Maximum number of open connections. A quarter is reserved for newcomers: connections whose
-    /// user is not known yet. An eighth is reserved for the front proxy: the kube-apiservers, which
-    /// forward the requests of users. The rest is for users.
-    pub connections: usize,
-}
-
-impl Limits {
-    /// Smallest allowed value of `connections`. A smaller value would leave too few connections for
-    /// users, because some connections are reserved.
-    pub const LEAST_CONNECTIONS: usize = 8;
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            // A request takes some milliseconds. More than 100 requests are in flight only if
-            // clients read their answers slowly. Each request may have 150 KB of its answer in
-            // memory: 15 MB in total.
-            requests: 100,
-            // Each watch may have 50 KB that its client has not read: 25 MB in total.
-            watches: 500,
-            // Even a dashboard or a controller with many informers opens fewer than 125 watches.
-            // Three clients together cannot use all watches.
-            watches_per_user: 125,
-            // A kube-apiserver needs only a few connections, because each connection carries up to
-            // a thousand streams. Each connection may hold 200 KB of a request that has not been
-            // authenticated: 50 MB in total.
-            connections: 256,
-        }
-    }
-}
-
-/// The WebSocket watches may use one of this many connections. One client may have half of these
-/// watches. A WebSocket watch needs a connection of its own, also if the kube-apiserver forwards it.
-/// So without this limit, the dashboards of two users could use all connections of the front proxy,
-/// and the kube-apiserver could not forward other requests.
-const WEBSOCKET_SHARE: usize = 4;
-
-/// Largest number of concurrent requests of all other replicas, including watches. A further
-/// request gets a 429. Two followers need six requests: each follower needs a watch, a query of the
-/// newest version and a page of a list. The other ten requests are a reserve: requests of replicas
-/// that have been replaced can still be open.
-const MAX_REPLICA_REQUESTS: usize = 16;
-
-/// Largest number of requests whose bearer token is being verified. A further request with a token
-/// gets a 429. The users of these requests are not known yet, so the limits of each user do not
-/// apply to them. Requests through the front proxy have no token.
-pub const MAX_AUTHENTICATING: usize = 200;
-
-/// Largest number of error answers that the server sends at the same time to requests that
-/// [`Limits::requests`] does not count. An example is a 429 to a request above a limit. Further
-/// error answers have no body. An error answer has at most 5 KB, or 20 KB if JSON escapes every
-/// character.
-pub const MAX_REFUSALS: usize = 300;
-
-/// Largest number of answers that are being sent on public paths (paths without authentication) and
-/// to health probes. A further request gets a 429. Each answer takes about 5 KB of memory, because
-/// its body is short or shared by all answers.
-pub const MAX_PUBLIC: usize = 1000;
-
 /// The information about the build that `/version` serves.
 #[derive(Clone, Debug, Default)]
 pub struct VersionInfo {
@@ -228,15 +155,7 @@ struct ServerState {
     /// True if objects can be hidden. Then every user may send requests for all namespaces, so these
     /// requests are not those of administrators and controllers.
     is_filtered: bool,
-    /// Limits the concurrent verifications of bearer tokens.
-    token_reviews: Semaphore,
-    requests: Arc<ConcurrencyLimit>,
-    watches: Arc<ConcurrencyLimit>,
-    /// Limits the WebSocket watches. Each of them also counts as a watch.
-    websockets: Arc<ConcurrencyLimit>,
-    replicas: Arc<ConcurrencyLimit>,
-    refusals: Arc<Semaphore>,
-    public_answers: Arc<Semaphore>,
+    load: LoadLimits,
 }
 
 impl ServerState {
@@ -254,29 +173,7 @@ impl ServerState {
         Self {
             resources,
             is_filtered,
-            token_reviews: Semaphore::new(MAX_AUTHENTICATING),
-            requests: ConcurrencyLimit::new(
-                "requests (--max-requests-inflight)",
-                server.limits.requests,
-                usize::MAX,
-            ),
-            watches: ConcurrencyLimit::new(
-                "watches (--max-watches, --max-watches-per-user)",
-                server.limits.watches,
-                server.limits.watches_per_user,
-            ),
-            websockets: ConcurrencyLimit::new(
-                "watches over WebSocket (a quarter of --max-connections)",
-                server.limits.connections / WEBSOCKET_SHARE,
-                usize::MAX,
-            ),
-            replicas: ConcurrencyLimit::new(
-                "requests of replicas",
-                MAX_REPLICA_REQUESTS,
-                usize::MAX,
-            ),
-            refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
-            public_answers: Arc::new(Semaphore::new(MAX_PUBLIC)),
+            load: LoadLimits::new(&server.limits),
             server,
         }
     }

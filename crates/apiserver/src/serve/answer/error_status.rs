@@ -4,7 +4,9 @@
 
 use super::responses::{clip, json};
 use crate::auth::{Attributes, ResourceAttributes, User};
+use crate::store::VersionUnavailable;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     ListMeta, Status, StatusCause, StatusDetails,
@@ -179,11 +181,11 @@ impl ErrorStatus {
         failure
     }
 
-    /// Creates a 410 for a watch: the changes after the resourceVersion `requested` are no longer
-    /// available. A watch can start at `oldest` or later.
-    pub fn watch_too_old(requested: u64, oldest: u64) -> Self {
-        let newest_too_old = oldest.saturating_sub(1);
-        let message = format!("too old resource version: {requested} ({newest_too_old})");
+    /// Creates a 410 for a watch: the changes after `asked` are no longer available. A watch can start
+    /// at `oldest` or later.
+    pub fn watch_too_old(VersionUnavailable { asked, oldest }: VersionUnavailable) -> Self {
+        let newest_too_old = oldest.0.saturating_sub(1);
+        let message = format!("too old resource version: {asked} ({newest_too_old})");
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
@@ -259,6 +261,14 @@ impl ErrorStatus {
     /// Returns the `Status` as JSON, without a line feed.
     pub fn json(&self) -> Vec<u8> {
         serde_json::to_vec(&self.0).expect("a Status has only string keys")
+    }
+
+    /// Returns the event `ERROR`, after which a watch ends.
+    pub(in crate::serve) fn event(&self) -> Bytes {
+        let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
+        out.extend_from_slice(&self.json());
+        out.extend_from_slice(b"}\n");
+        out.into()
     }
 }
 

@@ -4,4 +4,5 @@
 pub mod connections;
 pub mod delivery;
 pub mod listen;
+mod settings;
 pub mod websocket;

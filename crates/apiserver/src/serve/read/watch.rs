@@ -12,14 +12,16 @@
 //! in memory until it has sent them. If the client reads the initial events too slowly, the watch
 //! ends. A watch also keeps one chunk of its body in memory.
 
+mod events;
 mod plan;
 mod view;
 
 use self::plan::{WatchPlan, WatchStart};
 use super::list::FRESHNESS_TIMEOUT;
+use crate::Model;
 use crate::auth::ResourceAttributes;
 use crate::serve::REQUEST_TIMEOUT;
-use crate::serve::answer::encoder::{Encoder, VersionedEntry};
+use crate::serve::answer::encoder::VersionedEntry;
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::answer::responses::json;
 use crate::serve::hooks::Hooks;
@@ -29,8 +31,7 @@ use crate::serve::request::negotiation::{ObjectForm, negotiate};
 use crate::serve::request::selectors::Selector;
 use crate::serve::resource::Resource;
 use crate::serve::visibility::{View, Viewer};
-use crate::store::{Change, Cursor, Entry, Rv, Scope, VersionUnavailable};
-use crate::{Model, clock};
+use crate::store::{Cursor, Entry, Scope, VersionUnavailable};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -202,7 +203,7 @@ impl<M: Model> Watcher<M> {
                             self.step = step;
                             first.into()
                         }
-                        Err(failure) => error_event(&failure),
+                        Err(failure) => failure.event(),
                     }
                 }
                 WatchStep::Initial(initial) => {
@@ -234,9 +235,13 @@ impl<M: Model> Watcher<M> {
                 // version may have crashed. Then changes up to this version may be lost, so the
                 // client must list again. Clients list again after a 410, but not after a 504.
                 if !reader.wait_until_reached(rv, FRESHNESS_TIMEOUT).await {
-                    return Err(ErrorStatus::watch_too_old(rv.0, reader.oldest().0));
+                    let oldest = reader.oldest();
+                    let lost = VersionUnavailable { asked: rv, oldest };
+                    return Err(ErrorStatus::watch_too_old(lost));
                 }
-                let cursor = reader.follow(rv, self.scope.clone()).map_err(gone)?;
+                let cursor = reader
+                    .follow(rv, self.scope.clone())
+                    .map_err(ErrorStatus::watch_too_old)?;
                 self.set_view(rv, None, true).await?;
                 Ok(WatchStep::Live(cursor))
             }
@@ -302,7 +307,7 @@ impl<M: Model> Watcher<M> {
             () = sleep_until(self.authorize_at) => {
                 self.authorize_at = Instant::now() + AUTHORIZATION_INTERVAL;
                 if let Err(refused) = (self.context.authorize_again)().await {
-                    return Some(error_event(&refused));
+                    return Some(refused.event());
                 }
                 out = Bytes::new();
             }
@@ -312,7 +317,7 @@ impl<M: Model> Watcher<M> {
                 let expired = self.view.take()?;
                 match self.renew_view(expired, cursor).await {
                     Ok(step) => self.step = step,
-                    Err(failure) => return Some(error_event(&failure)),
+                    Err(failure) => return Some(failure.event()),
                 }
                 return Some(Bytes::new());
             }
@@ -329,7 +334,7 @@ impl<M: Model> Watcher<M> {
                     if let Some(view) = &mut self.view {
                         let after: Vec<_> = changes.iter().filter_map(|it| it.after.clone()).collect();
                         if let Err(failure) = view.extend(&after).await {
-                            return Some(error_event(&failure));
+                            return Some(failure.event());
                         }
                     }
                     let mut events = Vec::new();
@@ -339,77 +344,11 @@ impl<M: Model> Watcher<M> {
                     }
                     out = events.into();
                 }
-                Err(lost) => return Some(error_event(&gone(lost))),
+                Err(lost) => return Some(ErrorStatus::watch_too_old(lost).event()),
             },
         }
         self.step = WatchStep::Live(cursor);
         Some(out)
-    }
-
-    /// Writes the event for a change. Writes nothing if the client sees no matching object before
-    /// and after the change. The event depends on the change, on the selector and on what the user
-    /// sees:
-    ///
-    /// - If the object begins to match, the event is `ADDED`.
-    /// - If the object matches before and after the change, the event is `MODIFIED`.
-    /// - If the object no longer matches, the event is `DELETED`. This event has the last matching
-    ///   content of the object, and the version of the change.
-    /// - If the change has no object, it marks the start of a new leadership term (the time for
-    ///   which one replica leads). If the client allows bookmarks, the event is a bookmark. A
-    ///   client can continue the watch from the version of this bookmark at every replica. If the
-    ///   client does not allow bookmarks, the event has no bytes.
-    fn write_change(&mut self, change: &Change<M>, out: &mut Vec<u8>) {
-        if change.key().is_none() {
-            if self.plan.bookmarks {
-                self.write_bookmark(change.rv, false, out);
-            }
-            return;
-        }
-        let view = self.view.as_deref();
-        let seen = |entry: &Option<Arc<Entry<M>>>| self.seen(view, entry.as_ref()?);
-        let (before, after) = (seen(&change.before), seen(&change.after));
-        self.write_difference(before, after, change.rv, out);
-    }
-
-    /// Writes the event for an object that the client sees before or after a change.
-    fn write_difference(
-        &mut self,
-        before: Option<Arc<Entry<M>>>,
-        after: Option<Arc<Entry<M>>>,
-        rv: Rv,
-        out: &mut Vec<u8>,
-    ) {
-        let (kind, entry) = match (before, after) {
-            (None, None) => return,
-            (None, Some(after)) => ("ADDED", after),
-            // The user does not see what has changed.
-            (Some(before), Some(after))
-                if self.view.is_some() && before.object() == after.object() =>
-            {
-                return;
-            }
-            (Some(_), Some(after)) => ("MODIFIED", after),
-            (Some(before), None) => ("DELETED", before),
-        };
-        self.write_event(kind, VersionedEntry { entry: &entry, rv }, out);
-    }
-
-    fn write_event(&mut self, kind: &str, shown: VersionedEntry<'_, M>, out: &mut Vec<u8>) {
-        let columns = !std::mem::replace(&mut self.columns_sent, true);
-        self.encoder().event(kind, shown, columns, out);
-    }
-
-    fn write_bookmark(&mut self, rv: Rv, initial_end: bool, out: &mut Vec<u8>) {
-        let columns = !std::mem::replace(&mut self.columns_sent, true);
-        self.encoder().bookmark(rv, initial_end, columns, out);
-    }
-
-    fn encoder(&self) -> Encoder<'_, M> {
-        Encoder {
-            resource: &self.resource,
-            form: self.form,
-            now: clock::now(),
-        }
     }
 
     /// Returns the time of the next bookmark: in one minute, or two seconds before the end of the
@@ -422,16 +361,4 @@ impl<M: Model> Watcher<M> {
         let next = (now + BOOKMARK_INTERVAL).min(last);
         (next > now).then_some(next)
     }
-}
-
-fn gone(gone: VersionUnavailable) -> ErrorStatus {
-    ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0)
-}
-
-/// Returns the event `ERROR`, after which the watch ends.
-fn error_event(failure: &ErrorStatus) -> Bytes {
-    let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
-    out.extend_from_slice(&failure.json());
-    out.extend_from_slice(b"}\n");
-    out.into()
 }

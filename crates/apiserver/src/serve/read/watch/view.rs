@@ -1,7 +1,7 @@
 //! What the user of a watch sees. When the view expires, the watch gets a new one, and sends the
 //! difference.
 
-use super::{InitialEvents, WatchStep, Watcher, gone};
+use super::{InitialEvents, WatchStep, Watcher};
 use crate::Model;
 use crate::serve::REQUEST_TIMEOUT;
 use crate::serve::answer::error_status::ErrorStatus;
@@ -64,7 +64,7 @@ impl<M: Model> Watcher<M> {
     fn objects_at(&self, version: Rv) -> Result<Vec<Arc<Entry<M>>>, ErrorStatus> {
         let reader = &self.resource.reader;
         let listed = reader.list(&self.scope, ReadVersion::Exact(version));
-        Ok(listed.map_err(gone)?.1)
+        Ok(listed.map_err(ErrorStatus::watch_too_old)?.1)
     }
 
     /// Returns the object as the user sees it, if it matches the selector of this watch.

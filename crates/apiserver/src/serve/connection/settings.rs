@@ -1,0 +1,107 @@
+//! The settings of sockets and of HTTP connections: sizes of headers and buffers, and keep-alive.
+
+use super::delivery::{AbortableExchange, STALL_TIMEOUT};
+use http::Request;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::TokioTimer;
+use socket2::{SockRef, TcpKeepalive};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// Largest number of headers in one HTTP/1.1 request. A request with more headers gets a 431. The
+/// front proxy (the kube-apiserver that forwards the requests of users) sends one header for each
+/// group and for each extra value of the user. Some users have hundreds of groups.
+const MAX_HEADERS: usize = 1000;
+/// Largest size of all headers in one request and its URL, in bytes. A request with larger headers
+/// gets a 431. The limit is enough for 750 groups with names of 80
+/// bytes, or for 200 groups with names of 400 bytes.
+///
+/// Go's limit is 1 MiB. That is too much here, because each connection may hold these bytes before
+/// its user is authenticated. An HTTP/1.1 connection may hold twice the limit: hyper compares the
+/// size of its buffer with the limit only if the headers in the buffer are incomplete.
+const MAX_HEADER_BYTES: u32 = 96 << 10;
+/// Size of the HTTP/2 flow-control windows in bytes: a client may send this many bytes of request
+/// bodies that the server has not read. The server never reads request bodies, so this is the
+/// smallest window that HTTP/2 allows for a connection.
+const STREAM_WINDOW: u32 = 65_535;
+/// Largest number of concurrent streams on one connection. The server refuses further streams. A
+/// kube-apiserver may use one connection for the watches of all its clients.
+const MAX_STREAMS: u32 = 1000;
+/// Largest number of unsent bytes of one HTTP/2 stream: one frame. While this limit is reached,
+/// hyper does not ask the body for more data.
+const SEND_BUFFER: usize = 16 << 10;
+/// Time limit for an HTTP/1.1 client to send the headers of a request, including the idle time
+/// before the request. After this time, the server closes the connection. The kube-apiserver has
+/// the same idle timeout.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
+/// Idle time of a TCP connection after which the kernel sends keep-alive probes. The default in Go
+/// is 15 seconds.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+/// Time without data from an HTTP/2 client after which the server sends a ping.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// Time limit for the client to answer the ping. After this time, the server closes the connection.
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Creates the settings of HTTP/2 connections.
+pub(super) fn http2_settings() -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(Streams);
+    builder
+        .timer(TokioTimer::new())
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .initial_connection_window_size(STREAM_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// Creates the settings of HTTP/1.1 connections.
+pub(super) fn http1_settings() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES as usize)
+        .header_read_timeout(HEADER_TIMEOUT);
+    builder
+}
+
+/// Runs each stream of an HTTP/2 connection as its own task. If the client reads an answer too
+/// slowly, [`AbortableExchange`] ends only the task of this stream. The connection stays open.
+#[derive(Clone)]
+pub(super) struct Streams;
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        tokio::spawn(Arc::new(AbortableExchange::default()).run(stream));
+    }
+}
+
+/// Sets the options of the socket of a connection.
+pub(super) fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
+    // Watch events are small. The kernel must send each event at once, and not wait for more data.
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    // These options close the connection of a client that is unreachable or does not read. HTTP/2
+    // pings do not detect such clients, because hyper sends no ping while it cannot write to the
+    // socket.
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(STALL_TIMEOUT))?;
+    Ok(())
+}
+
+/// Returns true if the headers and the URL have more than [`MAX_HEADER_BYTES`]. As in HTTP/2, each
+/// header counts 32 additional bytes. For HTTP/2, the library h2 has compared the size with the limit
+/// already. For HTTP/1.1, hyper accepts some requests above the limit.
+pub(super) fn has_too_large_headers<B>(request: &Request<B>) -> bool {
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + 32);
+    let path = request.uri().path_and_query();
+    headers.sum::<usize>() + path.map_or(0, |path| path.as_str().len()) > MAX_HEADER_BYTES as usize
+}
