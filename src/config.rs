@@ -1,6 +1,6 @@
 //! Reads flags and environment variables into one checked [`Config`]. A flag overrides the
 //! environment variable of the same setting. The only other module that reads environment variables
-//! is [`crate::observe`], to find the kubeconfig and the proxy for its connections to the cluster.
+//! is [`ifo_observe`], to find the kubeconfig and the proxy for its connections to the cluster.
 
 mod flags;
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! ```text
 //! On the leader:
 //!
-//! OperationRuleSet ──watch──▶ rules ──RuleBook──▶ detection ◀──raw JSON of one object── observe
+//! OperationRuleSet ──watch──▶ rules ──RuleBook──▶ detection ◀──raw JSON of one object── ifo_observe
 //!                                                     │ ifo_engine::detect, with ifo_cel
 //!                                                     ▼
 //!         tracker_task: ifo_engine::track, ifo_engine::activity ──▶ index
@@ -45,6 +45,8 @@
 //! server needs: the store that the index uses, HTTP with discovery, get, list and watch,
 //! authentication, authorization and certificates.
 //!
+//! [`ifo_observe`] in `crates/observe` lists and watches the targets.
+//!
 //! The ifo server shares these crates in `crates/` with the kubectl plugin:
 //!
 //! - [`ifo_api`]: the types of our API groups, on the wire and in memory.
@@ -56,8 +58,6 @@
 //! them. The other modules follow. [`app`] creates the parts of the server and connects them.
 
 pub mod rules;
-
-pub mod observe;
 
 pub mod detection;
 

@@ -131,8 +131,8 @@ fn dependencies_between_the_crates_are_those_in_the_docs() {
     let documented = documented(text);
     assert_eq!(
         documented.len(),
-        7,
-        "the table must have 7 packages: {documented:?}"
+        8,
+        "the table must have 8 packages: {documented:?}"
     );
     assert_eq!(Workspace::read().members(), documented);
 }

@@ -5,9 +5,8 @@
 //! plane and on the machine, so both processes are measured at the same time.
 
 use futures::StreamExt as _;
-use ifo::observe::{ClusterFeed, ConnectOptions, Feed as _, Raw, connect};
-use ifo::telemetry::Metrics;
 use ifo_api::{Gvr, Source};
+use ifo_observe::{ClusterFeed, ConnectOptions, Feed as _, Raw, connect};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -77,7 +76,7 @@ async fn watch(kubeconfig: PathBuf) {
     };
     let connection = connect(&options).await.expect("the kubeconfig is valid");
     let retry = Duration::from_secs(30);
-    let cluster = ClusterFeed::new(connection, retry, Arc::new(Metrics::new()));
+    let cluster = ClusterFeed::new(connection, retry);
     let target = Gvr {
         group: "kubevirt.io".to_owned(),
         version: "v1".to_owned(),

@@ -14,7 +14,6 @@ use crate::demo::{
     shipped_rules,
 };
 use crate::index;
-use crate::observe::{Feed, Raw};
 use crate::resources;
 use crate::rules::RuleSetEvent;
 use aggregated_apiserver::auth::client_certificate_verifier;
@@ -24,6 +23,7 @@ use anyhow::Context as _;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use ifo_api::Gvr;
+use ifo_observe::{Feed, Raw};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;

@@ -3,7 +3,6 @@
 
 use super::tasks::Tasks;
 use crate::index::IndexReader;
-use crate::observe::{Feed, Resolve};
 use crate::persist::UnsyncedRuleSets;
 use crate::replicate::ReplicaStatus;
 use crate::rules::{RuleSetEvent, StatusSink};
@@ -12,6 +11,7 @@ use aggregated_apiserver::serve::{Connections, Readiness};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use ifo_engine::track::SharedBaselines;
+use ifo_observe::{Feed, Resolve};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};

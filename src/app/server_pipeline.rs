@@ -143,11 +143,11 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::index::{Bounds, index};
-    use crate::observe::{Feed, Raw, Resolve};
     use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
     use futures::stream::{self, BoxStream};
     use futures::{StreamExt as _, future};
     use ifo_api::{Gvr, Resolution, Source};
+    use ifo_observe::{Feed, Raw, Resolve};
     use std::time::Duration;
 
     /// A cluster that never answers.

@@ -2,10 +2,10 @@
 //! without fixed delays.
 
 use super::*;
-use crate::observe::{Feed as _, Raw, Resolve as _};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use ifo_api::Source;
+use ifo_observe::{Feed as _, Raw, Resolve as _};
 use serde_json::Value;
 use std::fs;
 use tempfile::TempDir;

@@ -2,7 +2,7 @@
 //!
 //! The objects come from the [`Scenes`], which are recordings of real controllers and a few
 //! hand-written files, or from a [`folder`] of manifests. The [`ObjectStore`] is a
-//! [`Feed`](crate::observe::Feed) of these objects for detection, and [`object_server`] serves them. The
+//! [`Feed`](ifo_observe::Feed) of these objects for detection, and [`object_server`] serves them. The
 //! module also writes a kubeconfig, and returns an introduction with commands to try.
 //!
 //! The code that detects and serves operations is in other modules. It is the same as in a cluster.

@@ -3,7 +3,6 @@
 //! [`object_server`](super::object_server) serves them to kubectl.
 
 use super::model::{DemoModel, prefix};
-use crate::observe::{Feed, Raw, Resolve};
 use aggregated_apiserver::store::{
     self, Bounds, Change, Cursor, Entry, Key, ReadVersion, Reader, Scope, VersionAssignment, Write,
     Writer,
@@ -12,6 +11,7 @@ use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use ifo_api::{Gvr, Resolution, Source};
+use ifo_observe::{Feed, Raw, Resolve};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -7,9 +7,8 @@
 //! writes the status of the rule sets.
 
 use crate::clock;
-use crate::observe::{Feed, GapReason, ObjectNames, Raw};
 use crate::rules::Feedback;
-use crate::telemetry::Counter;
+use crate::telemetry::{Counter, Metrics};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::AGGREGATE_LABEL;
@@ -18,6 +17,7 @@ use ifo_engine::ClockReading;
 use ifo_engine::detect::{Detector, EvaluatedObject, FeedEvent, Subject};
 use ifo_engine::rules::{FeedLag, RegisteredLag, WorkWaitingSince};
 use ifo_engine::track::Message;
+use ifo_observe::{Feed, GapReason, ObjectNames, Raw};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -44,6 +44,7 @@ pub(super) struct FeedTask {
     pub(super) feedback: mpsc::Sender<Feedback>,
     /// Counts the objects that the feed delivers.
     pub(super) events_read: Counter,
+    pub(super) metrics: Arc<Metrics>,
     /// The waiting work of this feed, from which other threads see whether the feed is late.
     pub(super) lag: RegisteredLag,
     /// True after the first list. Until then, the feed does not count as late, because its rule sets
@@ -70,6 +71,12 @@ enum NextFeedEvent {
     End,
 }
 
+impl Drop for FeedTask {
+    fn drop(&mut self) {
+        self.set_state("stopped");
+    }
+}
+
 impl FeedTask {
     /// Runs until the tracker, the receiver of `feedback` or the stream of events has ended. Then returns
     /// None. Objects whose rules read the
@@ -82,12 +89,14 @@ impl FeedTask {
     /// the interruption of the watch, and begins to watch after `delay`.
     pub(super) async fn run(mut self, delay: Option<Duration>, resync: Duration) -> Option<()> {
         if let Some(delay) = delay {
+            self.set_state("lost");
             let event = self.detector.lost();
             self.send(event).await?;
             let failure = Some(ENDED_UNEXPECTEDLY.to_owned());
             self.report_state(failure).await?;
             tokio::time::sleep(delay).await;
         }
+        self.set_state("listing");
         let mut events = self.start_stream();
         let mut resync = tokio::time::interval(resync);
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -186,6 +195,8 @@ impl FeedTask {
         // another feed may be waiting until this object is dropped.
         match event {
             Raw::Reset => {
+                self.metrics.feed_relist(&self.source.target.to_string());
+                self.set_state("listing");
                 let reset = self.detector.reset();
                 self.send(reset).await
             }
@@ -215,18 +226,26 @@ impl FeedTask {
             Raw::Synced => {
                 self.was_synced = true;
                 self.is_relisting = false;
+                self.set_state("watching");
                 self.process_synced(now).await?;
                 self.flush().await?;
                 self.report_state(None).await
             }
             Raw::Lost(lost) => {
                 self.is_relisting = false;
+                self.set_state("lost");
                 let event = self.detector.lost();
                 let failure = failure_text(&lost, &self.source.target);
                 self.send(event).await?;
                 self.report_state(Some(failure)).await
             }
         }
+    }
+
+    /// Shows the state of the feed in its metric.
+    fn set_state(&self, state: &'static str) {
+        let target = self.source.target.to_string();
+        self.metrics.feed_state(&target, state);
     }
 
     /// Records that all objects whose rules read `now` were evaluated again.

@@ -22,7 +22,6 @@ mod feed_task;
 pub(crate) mod tests;
 
 use crate::clock;
-use crate::observe::{Backoff, Feed};
 use crate::rules::{Feedback, Publication};
 use crate::telemetry::Metrics;
 use feed_task::FeedTask;
@@ -31,6 +30,7 @@ use ifo_api::{Gvr, Source};
 use ifo_engine::detect::{Detector, StoredBytes};
 use ifo_engine::rules::{EvaluationTime, RegisteredLag, RuleBook, WorkWaitingSince};
 use ifo_engine::track::Message;
+use ifo_observe::{Backoff, Feed};
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -149,7 +149,6 @@ impl Supervisor {
                 "the watch of a target ended unexpectedly, and starts again in {} ms",
                 wait.as_millis()
             );
-            self.metrics.feed_state(&target, "lost");
             self.metrics.feed_restart(&target);
             delay = Some(wait);
         }
@@ -165,6 +164,7 @@ impl Supervisor {
         FeedTask {
             feed: self.feed.clone(),
             events_read: self.metrics.feed_events(&source.target.to_string()),
+            metrics: self.metrics.clone(),
             lag: RegisteredLag::new(&book, namespace, thread, clock::steady()),
             was_synced: false,
             is_relisting: false,

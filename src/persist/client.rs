@@ -9,12 +9,12 @@
 //! creation of a custom resource cannot name them. The watch finds a late creation.
 
 use super::failure::StoreFailure;
-use crate::observe::{Feed, Raw};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use ifo_api::persisted::{InFlightOperation, PLURAL};
 use ifo_api::{GROUP, Gvr, Source, VERSION};
+use ifo_observe::{Feed, Raw};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, ValidationDirective};
 use kube::{Api, Client, ResourceExt as _};

@@ -5,7 +5,7 @@
 //! condition may have no right to read the custom resource. So a failure never contains the
 //! kube-apiserver's own message, which quotes names and values of objects.
 
-use crate::observe::GapReason;
+use ifo_observe::GapReason;
 use kube::core::Status;
 use std::collections::BTreeSet;
 use std::time::Duration;

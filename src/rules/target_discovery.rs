@@ -1,11 +1,11 @@
 //! Looks up targets (the resources that rule sets watch) in discovery. At most eight look-ups run
 //! at the same time, and at most one for each target.
 
-use crate::observe::Resolve;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use ifo_api::{Gvr, Resolution};
+use ifo_observe::Resolve;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 

@@ -16,12 +16,12 @@
 
 use crate::clock;
 use crate::index::{IndexEntry, engine_key};
-use crate::observe::{GapReason, Raw};
 use crate::persist::{self, ListedNamespaces, Store};
 use futures::StreamExt as _;
 use ifo_api::Text;
 use ifo_api::persisted::InFlightOperation;
 use ifo_engine::track::{InitialState, MAX_RESTORED};
+use ifo_observe::{GapReason, Raw};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -43,7 +43,7 @@ const MACRO_TYPES: [&str; 1] = ["OperationRuleSet"];
 
 /// A Rust file of the repository.
 struct Source {
-    /// Path relative to the root of the repository, such as `src/observe/mod.rs`.
+    /// Path relative to the root of the repository, such as `src/detection/mod.rs`.
     path: String,
     text: String,
     /// All words of the text.
@@ -242,7 +242,7 @@ fn the_check_finds_names_that_do_not_exist() {
     let sources = sources();
     let stale = |text: &str| stale_names("here", text, &sources).len();
     assert_eq!(
-        stale("`src/observe/mod.rs` `docs/rules.md` `ifo_engine::detect::Detector`"),
+        stale("`src/detection/mod.rs` `docs/rules.md` `ifo_engine::detect::Detector`"),
         0
     );
     assert_eq!(stale("`src/indices.rs`"), 1);

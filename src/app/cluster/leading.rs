@@ -9,7 +9,6 @@ use crate::app::leader_term::{LeaderTerm, PipelineInput};
 use crate::baseline_store::BaselineStore;
 use crate::config::{Common, Persistence, Serve};
 use crate::index::{ReadVersion, Scope};
-use crate::observe::{ClusterFeed, Connection, Discovery, Feed};
 use crate::persist::{
     self, ClusterStore, ListedNamespaces, Persist, PersistSettings, Store, UnsyncedRuleSets,
 };
@@ -20,6 +19,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ifo_api::Text;
 use ifo_engine::track::Message;
+use ifo_observe::{ClusterFeed, Connection, Discovery, Feed};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,11 +81,7 @@ impl LeaderSetup {
         let store = store.run(term.ending.clone());
         term.tasks.start_finishing("baselines", store);
         let unsynced_rule_sets = watch::Sender::new(None);
-        let feed: Arc<dyn Feed> = Arc::new(ClusterFeed::new(
-            connection.clone(),
-            common.requeue,
-            self.metrics.clone(),
-        ));
+        let feed: Arc<dyn Feed> = Arc::new(ClusterFeed::new(connection.clone(), common.requeue));
         let store = (serve.persistence == Persistence::Crs).then(|| {
             // This client does not retry requests, because persistence mode retries failed writes.
             // The client has a separate connection, so that many writes do not delay the requests

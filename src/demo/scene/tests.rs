@@ -5,11 +5,11 @@ use crate::clock;
 use crate::demo::shipped_rules;
 use crate::detection::tests::pipeline::{TestPipeline, settings};
 use crate::index::{self, IndexReader, ReadVersion, Scope};
-use crate::observe::{Feed as _, Raw};
 use futures::StreamExt as _;
 use futures::stream::select_all;
 use ifo_api::{Gvr, Source};
 use ifo_engine::rules::{RuleBook, compile};
+use ifo_observe::{Feed as _, Raw};
 use std::collections::BTreeMap;
 use tokio::time::timeout_at;
 

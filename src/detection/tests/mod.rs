@@ -10,12 +10,12 @@ mod slow_rules;
 mod supervisor;
 
 use super::*;
-use crate::observe::Raw;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use ifo_engine::detect::FeedEvent;
 use ifo_engine::rules::{self, RuleSet};
+use ifo_observe::Raw;
 use serde_json::{Value, json};
 use std::sync::Mutex;
 use tokio::task::JoinHandle;

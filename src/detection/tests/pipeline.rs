@@ -2,7 +2,6 @@
 
 use crate::detection::Supervisor;
 use crate::index::{self, Bounds, Cursor, IndexReader, index};
-use crate::observe::Feed;
 use crate::replicate::Leadership;
 use crate::rules::{Feedback, Publication};
 use crate::telemetry::Metrics;
@@ -10,6 +9,7 @@ use crate::tracker_task::{self, ActivityWriter, ReadGaps};
 use ifo_api::completeness::Gaps;
 use ifo_engine::rules::RuleBook;
 use ifo_engine::track::{Tracker, TrackerSettings};
+use ifo_observe::Feed;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;

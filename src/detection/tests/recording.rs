@@ -3,7 +3,6 @@
 
 use crate::clock;
 use crate::demo;
-use crate::observe::{Feed, ObjectNames, Raw};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
@@ -11,6 +10,7 @@ use futures::{FutureExt as _, StreamExt as _, future};
 use ifo_api::{Gvr, Source};
 use ifo_client::recorded_watch::{RecordedChange, RecordedEvent};
 use ifo_engine::rules::{RuleBook, RuleSet, compile};
+use ifo_observe::{Feed, ObjectNames, Raw};
 use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::{Value, json};

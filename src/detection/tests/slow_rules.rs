@@ -2,8 +2,8 @@
 //! other feeds run, and must report that its changes wait.
 
 use super::*;
-use crate::observe::GapReason;
 use ifo_engine::rules::{OperationBound, ReachedBound};
+use ifo_observe::GapReason;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 

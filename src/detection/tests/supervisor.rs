@@ -1,7 +1,7 @@
 //! Tests when feeds start and stop, and what their tasks send to the tracker and report.
 
 use super::*;
-use crate::observe::GapReason;
+use ifo_observe::GapReason;
 
 #[tokio::test(start_paused = true)]
 async fn the_tracker_receives_the_rules_before_the_first_message_of_the_feed() {
@@ -72,10 +72,6 @@ async fn a_feed_without_rules_is_stopped_and_other_feeds_continue() {
     fixture.publish(&boats, Some(working(2, &boats))).await;
     assert_eq!(fixture.running_sources(), ["boats", "cars"]);
     fixture.sent_messages().await;
-    // A real feed sets this metric. The fake feed does not, so the test sets it.
-    fixture
-        .metrics
-        .feed_state("things.example/v1/cars", "watching");
     let metric = "ifo_feed_state{target=\"things.example/v1/cars\"";
     assert!(fixture.metrics.render().contains(metric));
     fixture.publish(&cars, None).await;
@@ -134,10 +130,16 @@ async fn a_failing_feed_is_reported_with_its_error_until_it_recovers() {
     let mut fixture = supervisor();
     let cars = target("cars");
     fixture.publish(&cars, Some(working(7, &cars))).await;
+    let metrics = fixture.metrics.clone();
+    let shows_state = |state: &str| {
+        let state = format!("state=\"{state}\"}} 1");
+        metrics.render().contains(&state)
+    };
     let feed = fixture.running_feed();
     let message = "may not list cars".to_owned();
     feed.send(Raw::Lost(GapReason::Refused { code: 403, message }));
     let mut reported = fixture.sent_reports().await;
+    assert!(shows_state("lost"));
     let (name, generation, failure) = reported.remove(0);
     assert_eq!((&*name, generation, reported.len()), ("cars", 7, 0));
     let failure = failure.expect("the feed reports a failure");
@@ -152,6 +154,7 @@ async fn a_failing_feed_is_reported_with_its_error_until_it_recovers() {
     assert!(failure.ends_with(command), "{failure}");
     feed.list(&[]);
     assert_eq!(fixture.sent_reports().await, [("cars".to_owned(), 7, None)]);
+    assert!(shows_state("watching"));
     // This interruption of the watch ends without a new list, because no change was missed.
     feed.send(Raw::Lost(GapReason::Unreachable("reset by peer".into())));
     feed.send(Raw::Synced);
@@ -325,7 +328,8 @@ async fn a_feed_that_panics_or_ends_is_reported_as_interrupted_and_starts_again(
         let restarts = number + 1;
         for line in [
             format!("ifo_feed_restarts_total{{target=\"things.example/v1/cars\"}} {restarts}"),
-            "ifo_feed_state{target=\"things.example/v1/cars\",state=\"lost\"} 1".to_owned(),
+            // The new feed has begun to list.
+            "ifo_feed_state{target=\"things.example/v1/cars\",state=\"listing\"} 1".to_owned(),
         ] {
             assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
         }

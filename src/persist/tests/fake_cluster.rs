@@ -6,11 +6,11 @@
 //! even if the client has stopped waiting for the answer, as a kube-apiserver does.
 
 use super::*;
-use crate::observe::{GapReason, Raw};
 use futures::FutureExt as _;
 use futures::stream::BoxStream;
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
+use ifo_observe::{GapReason, Raw};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use tokio::sync::mpsc;

@@ -5,7 +5,6 @@
 use super::invariants::Invariants;
 use crate::clock;
 use crate::index::{IndexReader, ReadVersion, Scope, Writer, engine_key};
-use crate::observe::Raw;
 use crate::persist::fake_cluster::FakeCluster;
 use crate::persist::{self, ListedNamespaces, Persist, Store as _};
 use crate::replicate::{Leadership, Pipeline};
@@ -19,6 +18,7 @@ use ifo_api::{Gvr, Source};
 use ifo_engine::detect::{Detector, FeedEvent};
 use ifo_engine::rules::{RuleBook, compile};
 use ifo_engine::track::{InitialState, Message, Retention, Tracker, TrackerSettings};
+use ifo_observe::Raw;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

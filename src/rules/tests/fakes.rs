@@ -1,9 +1,9 @@
 //! Simulates discovery, the compiler, and the cluster that stores statuses.
 
 use super::*;
-use crate::observe::Resolve;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use ifo_observe::Resolve;
 
 /// A simulated discovery.
 #[derive(Default)]

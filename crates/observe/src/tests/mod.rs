@@ -6,7 +6,6 @@ mod budget;
 mod feeds;
 
 use super::{ClusterFeed, Connection, Feed as _, Raw};
-use crate::telemetry::Metrics;
 use bytes::Bytes;
 use futures::{StreamExt as _, future, stream, stream::BoxStream};
 use http::{Request, Response};
@@ -178,7 +177,7 @@ fn feeds(server: &Arc<ScriptedServer>, number: usize) -> Vec<BoxStream<'static, 
     let service = service_fn(move |request| Arc::clone(&server).answer(request));
     let connection = Connection::through(kube::Client::new(service, "default"));
     let retry_interval = Duration::from_mins(1);
-    let cluster = ClusterFeed::new(connection, retry_interval, Arc::new(Metrics::new()));
+    let cluster = ClusterFeed::new(connection, retry_interval);
     let source = Source {
         target: Arc::new(Gvr {
             group: "example.org".into(),

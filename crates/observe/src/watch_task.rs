@@ -31,13 +31,12 @@ use super::{
     requests::{self, Refusal},
     watch_event::{self, WatchLine},
 };
-use crate::telemetry::Metrics;
 use bytes::Bytes;
 use futures::{SinkExt as _, channel::mpsc};
 use http_body_util::BodyExt as _;
 use ifo_api::Source;
 use kube::client::Body;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
@@ -116,7 +115,6 @@ pub(super) struct WatchTask {
     /// The label selector of the requests. `None` means that the feed reads all objects.
     pub(super) selection: Option<String>,
     pub(super) retry_interval: Duration,
-    pub(super) metrics: Arc<Metrics>,
     pub(super) budget: ReadBudget,
     pub(super) out: mpsc::Sender<Raw>,
     pub(super) state: WatchProgress,
@@ -144,12 +142,6 @@ impl Default for WatchProgress {
             version: None,
             page: FIRST_PAGE,
         }
-    }
-}
-
-impl Drop for WatchTask {
-    fn drop(&mut self) {
-        self.set_state("stopped");
     }
 }
 
@@ -198,7 +190,6 @@ impl WatchTask {
     /// Reads all objects if necessary, and then watches their changes until the watch ends.
     async fn attempt(&mut self, client: &kube::Client) -> AttemptEnd {
         if self.state.version.is_none() {
-            self.set_state("listing");
             if self.state.watch_list {
                 match self.read_watch_list(client).await {
                     AttemptEnd::NoWatchList { for_good } => {
@@ -382,20 +373,17 @@ impl WatchTask {
 
     pub(super) async fn reset(&mut self) {
         self.state.synced = false;
-        self.metrics.feed_relist(&self.source.target.to_string());
         self.send(Raw::Reset).await;
     }
 
     pub(super) async fn synced(&mut self) {
         self.state.synced = true;
-        self.set_state("watching");
         info!(source = %self.source, "up to date");
         self.send(Raw::Synced).await;
     }
 
     pub(super) async fn lost(&mut self, lost: GapReason) {
         self.state.synced = false;
-        self.set_state("lost");
         warn!(source = %self.source, reason = %lost, "the watch is interrupted");
         self.send(Raw::Lost(lost)).await;
     }
@@ -404,11 +392,6 @@ impl WatchTask {
     /// and this future is then dropped, too.
     pub(super) async fn send(&mut self, raw: Raw) {
         let _ = self.out.send(raw).await;
-    }
-
-    fn set_state(&self, state: &'static str) {
-        self.metrics
-            .feed_state(&self.source.target.to_string(), state);
     }
 }
 

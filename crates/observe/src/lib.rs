@@ -29,7 +29,7 @@ mod tests;
 mod watch_event;
 mod watch_task;
 
-pub(crate) use backoff::Backoff;
+pub use backoff::Backoff;
 pub use cluster_feeds::ClusterFeed;
 pub use connection::{ConnectError, ConnectOptions, Connection, connect};
 pub use discovery::Discovery;

@@ -8,19 +8,17 @@ use super::{
     read_budget::ReadBudget,
     watch_task::{WatchProgress, WatchTask},
 };
-use crate::telemetry::Metrics;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use ifo_api::{Gvr, Source};
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 /// Lists and watches the resources of a cluster.
 #[derive(Debug)]
 pub struct ClusterFeed {
     connection: Connection,
     retry_interval: Duration,
-    metrics: Arc<Metrics>,
     budget: ReadBudget,
 }
 
@@ -29,11 +27,10 @@ impl ClusterFeed {
     /// (`REQUEUE_INTERVAL`) is the longest delay before a feed retries a refused request. If the
     /// kube-apiserver requests a longer delay (`Retry-After`), the feed waits for this delay, but
     /// at most one minute.
-    pub fn new(connection: Connection, retry_interval: Duration, metrics: Arc<Metrics>) -> Self {
+    pub fn new(connection: Connection, retry_interval: Duration) -> Self {
         Self {
             connection,
             retry_interval,
-            metrics,
             budget: ReadBudget::default(),
         }
     }
@@ -41,7 +38,7 @@ impl ClusterFeed {
 
 impl Feed for ClusterFeed {
     fn follow(&self, source: Source, selector: Option<&str>) -> BoxStream<'static, Raw> {
-        let (connection, metrics) = (self.connection.clone(), Arc::clone(&self.metrics));
+        let connection = self.connection.clone();
         let (retry_interval, budget) = (self.retry_interval, self.budget.clone());
         let selection = selector.map(str::to_owned);
         inline(move |out| {
@@ -50,7 +47,6 @@ impl Feed for ClusterFeed {
                 source,
                 selection,
                 retry_interval,
-                metrics,
                 budget,
                 out,
                 state: WatchProgress::default(),
