@@ -1,5 +1,6 @@
-//! The index: operations, records, activities and gaps in memory. It is a store of the library
-//! [`aggregated_apiserver`] with the objects of this server.
+//! The index: operations, records, activities and gaps in memory. A gap is a rule set that may miss
+//! operations. It is a store of the library [`aggregated_apiserver`] with the objects of this
+//! server.
 
 use aggregated_apiserver::store;
 pub use aggregated_apiserver::store::{
@@ -95,8 +96,7 @@ pub const ACTIVITIES: Scope = Scope::Collection(collection::ACTIVITIES);
 pub mod collection {
     use aggregated_apiserver::store::Collection;
 
-    /// Operations. In the demo, the rule sets are also in this collection, but in an index of their
-    /// own.
+    /// Operations. The demo has a second index for rule sets, which uses the same collection.
     pub const OPERATIONS: Collection = Collection::DEFAULT;
     /// Records of completed operations.
     pub const RECORDS: Collection = Collection::new("records/");

@@ -1,4 +1,4 @@
-//! Where the subjects of operations are.
+//! The kind and the namespace of subjects. Access to them is reviewed for all together.
 
 use super::Key;
 use ifo_api::live::SubjectReference;
@@ -32,8 +32,9 @@ impl Place {
         }
     }
 
-    /// Returns the place of the object that an activity is about. Returns None for the activity of the
-    /// cluster. The activity of a component is about the rule sets.
+    /// Returns the place of the object that an activity is about. Returns None for the activity of
+    /// the cluster. A component has no object of its own, so the place of its activity is that of
+    /// the rule sets.
     pub(crate) fn of_activity(key: &Key) -> Option<Self> {
         let (api_version, kind, namespace) = match key.name.split_once('.') {
             Some(("node", _)) => ("v1", "Node", ""),

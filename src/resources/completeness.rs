@@ -6,8 +6,8 @@
 //! - The cluster has no rule sets.
 //! - The server has not read the rule sets yet.
 //! - This replica's index (the operations in memory) was last up to date more than 15 s ago.
-//! - The list shows the operations at an older resourceVersion, and the index has dropped the gaps of
-//!   this version while the answer was written.
+//! - The list shows an older resourceVersion, and the index no longer knows which rule sets may
+//!   have missed operations at this version.
 //!
 //! All other lists and watches of operations get the header `ifo-complete`, except if operations can be
 //! hidden from the user (`--visibility=subject`).
@@ -40,9 +40,9 @@ use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 /// missing, and otherwise `ifo-complete`. Errors, and answers for other resources, get no header.
 ///
 /// The index has the operations and the [`Gaps`] at the same versions. So the header of a list is
-/// about exactly the version of the list. The header of a watch is about the newest version when the
-/// watch starts. An answer with the newest version also reports rule sets that the index does not
-/// have yet.
+/// about exactly the version of the list. The header of a watch is about the newest version when
+/// the watch starts. An answer with the newest version also reports gaps that are not in the index
+/// yet.
 pub(super) async fn warn(hooks: &OperationHooks, read: Read<'_>, response: &mut Response) {
     if read.request.resource != live::PLURAL || !response.status().is_success() {
         return;
@@ -78,7 +78,7 @@ pub(super) async fn warn(hooks: &OperationHooks, read: Read<'_>, response: &mut 
     }
 }
 
-/// Adds the rule sets that may miss operations now, and that the index does not have yet.
+/// Adds the gaps in `now` that are not in the index yet.
 fn add_unwritten(gaps: &mut Gaps, now: Gaps) {
     for gap in now.rule_sets {
         if !gaps.rule_sets.iter().any(|it| it.rule_set == gap.rule_set) {

@@ -1,6 +1,7 @@
-//! A validating admission webhook that refuses requests while something is in flight. It has the same
-//! rules as the policies in `deploy/gates`. A policy reads a cache of the kube-apiserver. The webhook
-//! reads the newest state, and while it does not answer, the kube-apiserver refuses the request.
+//! A validating admission webhook that refuses requests while something is in flight. It has the
+//! same rules as the policies in `deploy/gates`. A policy reads a cache of the kube-apiserver,
+//! which can be outdated. The webhook reads the newest state. If the webhook does not answer, the
+//! kube-apiserver refuses the request.
 //!
 //! A kube-apiserver sends no credentials to a webhook. So the route has no authentication, and limits
 //! of its own. An answer says if a namespace, a node or a component is idle, and why not, but names no

@@ -1,6 +1,6 @@
-//! The part that this server takes in the processing of requests: followers wait for the leader's
-//! newest version, activities are not served without a leader, other replicas copy the whole index, and
-//! lists say if operations may be missing.
+//! The callbacks of this server in the HTTP API of the library. Followers wait for the leader's
+//! newest version. Activities are not served without a leader. Other replicas copy the whole index.
+//! Lists say if operations may be missing.
 
 use super::{OperationHooks, completeness};
 use crate::index;
@@ -22,7 +22,8 @@ impl Hooks for OperationHooks {
 
     fn before_read(&self, resource: &ResourceInfo) -> Result<bool, ErrorStatus> {
         let is_stale = self.replica_status.is_stale();
-        // Other programs rely on an activity without a person who reads a warning.
+        // Programs act on activities, and no person reads a warning. So the server refuses outdated
+        // activities.
         if is_stale && resource.plural == activity::PLURAL {
             return Err(ErrorStatus::service_unavailable(
                 "no replica has detected operations for more than 15 s",

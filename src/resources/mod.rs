@@ -1,6 +1,8 @@
 //! Describes the resources that this server serves: names, table columns, selectable fields, and
-//! the index of the objects. The other modules of the API work with any resource that has a
-//! description of the type [`crate::index::Resource`]. There are four resources:
+//! the index of the objects. The library [`aggregated_apiserver`] serves any resource that has a
+//! description of the type [`crate::index::Resource`]. Other modules say if lists may lack
+//! operations, hide operations from users, and answer the admission webhook. There are four
+//! resources:
 //!
 //! - `inflightoperations`: operations.
 //! - `activities`: whether a part of the cluster is idle.
@@ -41,9 +43,9 @@ pub struct OperationHooks {
     /// The role of this replica, and the age of the data in its index. One replica, the leader,
     /// detects operations. The other replicas, the followers, copy the leader's index.
     pub replica_status: ReplicaStatus,
-    /// Returns the rule sets that may miss operations now, on the leader. The task that writes them
-    /// to the index runs on the thread that evaluates rules. So the index does not have them yet
-    /// while this thread is blocked. On a follower, the result has no rule sets.
+    /// Returns the current gaps on the leader, and none on a follower. The task that writes gaps to
+    /// the index runs on the thread that evaluates rules. While a long evaluation blocks this
+    /// thread, the index does not have new gaps yet. On a follower, the result has no rule sets.
     pub read_gaps: ReadGaps,
     /// The namespace of operations on cluster-scoped objects.
     pub cluster_namespace: Text,

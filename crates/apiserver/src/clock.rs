@@ -81,7 +81,7 @@ pub mod simulated {
     pub struct Skew {
         /// The offset from the simulated time of day.
         pub wall: SignedDuration,
-        /// The offset from the simulated boot clock.
+        /// The offset of the boot clock, which the server simulates in its own module `clock`.
         pub boot: Duration,
     }
 

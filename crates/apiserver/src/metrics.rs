@@ -1,6 +1,6 @@
-//! The metrics of an aggregated API server: requests, reviews, certificates. Kubernetes' own servers
-//! have most of them under the same names, and with more labels. The metrics that only this library
-//! has begin with a prefix that the server chooses.
+//! The metrics of an aggregated API server: requests, reviews, certificates. Kubernetes' own
+//! servers have most of them under the same names, and with more labels. All other metrics have a
+//! prefix in their names. The server chooses the prefix.
 
 use crate::clock;
 use prometheus_client::metrics::counter::Counter;

@@ -59,8 +59,8 @@ impl Object {
     }
 }
 
-/// The beginning of the `apiVersion` of a kustomization. Flux has another group for its
-/// `Kustomization`, which is an object.
+/// The beginning of the `apiVersion` of a kustomization. Flux's `Kustomization` has another group.
+/// It is an object of the cluster, so it is not skipped.
 const KUSTOMIZE_GROUP: &str = "kustomize.config.k8s.io/";
 
 /// Reads the objects in the text of a file. The error contains the line of a syntax error, or the
@@ -82,8 +82,8 @@ pub fn read(text: &str) -> Result<Vec<Object>, String> {
     Ok(objects)
 }
 
-/// The memory that documents may still take, as an estimate in bytes. All files that are read for
-/// one command share a budget.
+/// The memory that documents may still take, as an estimate in bytes. Callers can share one budget
+/// between several files.
 #[derive(Debug)]
 pub struct MemoryBudget {
     left: usize,

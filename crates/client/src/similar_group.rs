@@ -10,7 +10,7 @@ const ENDINGS: [&str; 3] = [".io", ".com", ".k8s.io"];
 ///
 /// - One group is the other group and one of the `ENDINGS`, such as `kubevirt` and `kubevirt.io`.
 /// - The groups have the same number of labels (the parts between the dots). Exactly one label
-///   differs, and at most one of four of its letters is wrong, added or missing. For example, the
+///   differs, and at most a quarter of its letters is wrong, added or missing. For example, the
 ///   labels `ssp` and `cdi` are different words, and `kubevrit` and `kubevirt` are similar.
 pub fn similar_group<'s>(
     missing: &str,

@@ -1,4 +1,4 @@
-//! Decides about users with reviews of the kube-apiserver.
+//! Decides what users may see, with `SubjectAccessReview` requests to the kube-apiserver.
 
 use super::places::DecidedPlaces;
 use crate::index::{IndexReader, Place};
@@ -14,18 +14,18 @@ use std::time::Duration;
 /// The index, and the decisions about all users.
 pub(super) struct Reviews {
     pub(super) reader: IndexReader,
-    /// The resources of kinds.
+    /// The plural names of kinds, from discovery. Reviews need them.
     pub(super) kinds: SharedShortNames,
     pub(super) cluster_namespace: Text,
     pub(super) decisions: Decisions,
-    /// What was decided about places, by the number of the period. So a further list of a user does
-    /// not have to find each decision.
+    /// What was decided about places, by the number of the period. So another list of the same user
+    /// needs no look-up in `decisions` for each place.
     pub(super) places: moka::sync::Cache<u64, Arc<DecidedPlaces>>,
 }
 
-/// Maximum number of places about which decisions are in memory, for all users together. A place takes
-/// about 100 bytes. If it is reached, the decisions about the users who did not read for the longest
-/// time are dropped, and found again one by one.
+/// Maximum number of places about which decisions are in memory, for all users together. A place
+/// takes about 100 bytes. If it is reached, the least recently used entries are dropped. Later
+/// requests of these users look up each place in `decisions`.
 const MAX_PLACES: u64 = 50_000;
 
 impl Reviews {
@@ -79,9 +79,9 @@ impl Reviews {
         decided.map_err(ErrorStatus::internal)
     }
 
-    /// Returns the namespace in which a user sees everything with the right to list all operations. It
-    /// is empty for all namespaces. The activities in the namespace of the cluster are about all
-    /// namespaces.
+    /// Returns the namespace for which the server reviews the right to list
+    /// `inflightoperations/all`. It is empty for all namespaces. It is also empty for the
+    /// activities in the namespace of the cluster, because they are about all namespaces.
     pub(super) fn namespace_of_all<'a>(&self, namespace: &'a str, is_activities: bool) -> &'a str {
         if is_activities && *namespace == *self.cluster_namespace {
             ""

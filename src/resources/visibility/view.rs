@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of reviews of resources for one request.
+/// Maximum number of new places that one request reviews. Operations in further places are hidden,
+/// unless a review of their name allows them.
 const MAX_PLACES: usize = 2_000;
 
 /// Maximum number of reviews of single subjects for one request.
@@ -44,8 +45,8 @@ pub(super) struct UserView {
 }
 
 impl UserView {
-    /// Decides about the objects of a request. `seen_names` are the subjects that an earlier view has
-    /// shown because of their names.
+    /// Decides about the objects of a request. `seen_names` are the subjects to which a review by
+    /// name granted access in an earlier view.
     pub(super) async fn decide_all(
         reviews: Arc<Reviews>,
         is_activities: bool,
@@ -225,7 +226,7 @@ impl UserView {
         let decided = self
             .reviews
             .decisions
-            .decide_once(&self.period, request)
+            .decide_uncached(&self.period, request)
             .await;
         let decided = decided.map_err(ErrorStatus::internal)?;
         if let Some((place, name, _)) = hidden {
@@ -268,8 +269,8 @@ impl UserView {
         Ok(())
     }
 
-    /// Returns an activity with the operations that the user sees. Its resourceVersion is that of the
-    /// answer, because its own changes with hidden operations.
+    /// Returns an activity with the operations that the user sees. It has the resourceVersion of
+    /// the answer, because that of the activity also changes when hidden operations change.
     fn show_activity(&self, entry: &IndexEntry, activity: &Activity) -> Option<Arc<IndexEntry>> {
         let counted = self.counted.get(entry.key());
         let place = entry.group();

@@ -32,10 +32,12 @@ const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 /// clients, such as metrics scrapers, send tokens. Most requests come through the front proxy.
 const MAX_TOKENS: u64 = 1024;
 
-/// The requests of other replicas of this server. Their tokens are not valid for the kube-apiserver.
+/// How the server recognizes requests of other replicas. The tokens of these requests have an
+/// audience of their own, so the kube-apiserver does not accept them.
 #[derive(Clone, Copy, Debug)]
 pub struct Peers {
-    /// The header that only other replicas send.
+    /// The header that marks a request of another replica. Any client can send it, so the server
+    /// also authorizes the user.
     pub header: &'static str,
     /// The audience of their tokens.
     pub audience: &'static str,

@@ -1,4 +1,4 @@
-//! Decisions about many objects for each user, for a server that hides objects from users. All
+//! Caches which requests each user may send. It is for a server that hides objects from users. All
 //! decisions about a user are renewed together, every 30 s.
 
 use super::{AccessDecision, Attributes, Authorize, ResourceAttributes, Undecided, User};
@@ -20,8 +20,9 @@ const MAX_DECISIONS: u64 = 50_000;
 /// Maximum number of users whose last two periods are in memory, about 1 KB each.
 const MAX_USERS: u64 = 5_000;
 
-/// Time after which an unused user or decision is dropped. A client that continues a watch after a
-/// longer time gets the changes of its rights with its next list.
+/// Time after which an unused user or decision is dropped. If a client continues a watch after a
+/// longer time, the watch uses the current decisions. The client then sees only in its next list
+/// what the change of its rights has hidden or shown.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Maximum number of concurrent reviews for one request.
@@ -98,12 +99,14 @@ impl Decisions {
         self.periods(user, head).0
     }
 
-    /// Returns the period whose decisions a client has seen that continues a watch at `version`. A
-    /// period that is over must be replaced as soon as the watch has started. Returns None if the
-    /// decisions at this version are not known any more.
+    /// Returns the period whose decisions a client has seen. The client continues a watch at
+    /// `version`. If the period is over, the caller replaces it as soon as the watch has started.
+    /// Returns None if `version` is older than the previous period. If no previous period is known,
+    /// returns the current one.
     pub fn period_at(&self, user: &User, version: Rv, head: Rv) -> Option<Arc<Period>> {
         match self.periods(user, head) {
-            // At the version `since`, the client may have seen the decisions of either period.
+            // At the version `since`, the client may have seen either period. With the previous
+            // one, the watch then sends the difference to the current one.
             (current, Some(previous)) if version <= current.since => {
                 (version >= previous.since).then_some(previous)
             }
@@ -142,13 +145,14 @@ impl Decisions {
     ) -> Result<Vec<bool>, Undecided> {
         let decisions = requests.into_iter().map(async |request| {
             let key = (period.id, request);
-            let decision = self.decide_once(period, key.1.clone());
+            let decision = self.decide_uncached(period, key.1.clone());
             let decision = self.cache.try_get_with_by_ref(&key, decision).await;
             decision.map_err(|why| Undecided(why.0.clone()))
         });
         let decisions = stream::iter(decisions).buffered(CONCURRENCY);
         let decisions: Vec<bool> = decisions.try_collect().await?;
-        // Otherwise the work of the cache for many new decisions delays a later request.
+        // moka postpones its maintenance to later calls. After many new decisions it would delay
+        // another request, so it runs here.
         if decisions.len() > CONCURRENCY {
             self.cache.run_pending_tasks().await;
         }
@@ -160,7 +164,7 @@ impl Decisions {
     /// # Errors
     ///
     /// Returns an error if no decision is possible.
-    pub async fn decide_once(
+    pub async fn decide_uncached(
         &self,
         period: &Period,
         request: ResourceAttributes,

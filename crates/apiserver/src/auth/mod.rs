@@ -114,7 +114,8 @@ pub enum Attributes {
     },
 }
 
-/// The attributes of a request for a resource. Empty texts and lists do not apply to the request.
+/// The attributes of a request for a resource. An attribute that does not apply to the request is
+/// empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceAttributes {

@@ -76,7 +76,7 @@ impl CaBundleHolder {
 
     /// Returns the patch that sets all CA bundles.
     ///
-    /// It is a JSON merge patch or a JSON patch, for these reasons:
+    /// It is a JSON merge patch or a JSON patch, and no server-side apply, for these reasons:
     ///
     /// - The patch changes no other field.
     /// - The patch fails if the object was deleted. Server-side apply would create the object.
@@ -173,7 +173,7 @@ impl CaBundleUpdater {
     }
 
     /// Returns true if the CA bundles in `found` contain all certificates of our bundle. If
-    /// `must_equal` is true, they must contain no other certificates.
+    /// `must_equal` is true, they must be equal to our bundle.
     fn is_current(&self, found: &DynamicObject, must_equal: bool) -> bool {
         let ours = self.bundle.borrow();
         self.holder.bundles(found).iter().all(|bundle| {

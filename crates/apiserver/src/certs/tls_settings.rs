@@ -62,7 +62,8 @@ impl TlsSettings {
         let mut provider = default_provider();
         if !self.cipher_suites.is_empty() {
             provider.cipher_suites.retain(|offered| {
-                // For TLS 1.2, rustls has the same names.
+                // For TLS 1.2, the suites in rustls have the same names as the variants of
+                // [`TlsCipherSuite`].
                 let name = format!("{:?}", offered.suite());
                 let mut accepted = self.cipher_suites.iter();
                 matches!(offered, SupportedCipherSuite::Tls13(_))

@@ -79,8 +79,9 @@ impl Requested {
 }
 
 /// Authenticates the request, takes a slot for its connection and a slot for the request, and
-/// authorizes the request. Stores the user in `user`. Returns the slot of the request. A request for
-/// a public path, a health probe, and an administrator's request have no slot.
+/// authorizes the request. Stores the user in `user`. Returns the slot of the request. A public
+/// path and a health probe take no slot. An administrator's request other than a watch is admitted
+/// without a slot if none is free.
 pub(super) async fn admit(
     shared: &ServerState,
     parts: &Parts,
@@ -92,8 +93,9 @@ pub(super) async fn admit(
     let refused = |ConnectionRefused| {
         ErrorStatus::too_many_requests("too many connections (--max-connections)")
     };
-    // The connections of a kube-apiserver belong to the front proxy, and not to its users. This
-    // includes the connections that it uses only for discovery.
+    // A connection of a kube-apiserver counts in the class `FrontProxy`, and not for the users
+    // whose requests it carries. This also applies if the connection carries only requests for
+    // discovery.
     if authenticate.is_front_proxy(&certificates) {
         connections::admit(parts, ConnectionClass::FrontProxy, None).map_err(refused)?;
     }

@@ -1,16 +1,17 @@
 //! Limits the number of concurrent requests, both in total and for each client.
 //!
-//! Input: a [`RequestingClient`]. Output: a slot, or the limit that is reached. The middleware then answers
-//! the request with a 429 that names this limit. Only administrators' requests other than watches
-//! need no slot. A slot becomes free when its value is dropped.
+//! Input: a [`RequestingClient`]. Output: a slot, or the limit that is reached. The middleware then
+//! answers the request with a 429 that names this limit. A slot becomes free when its value is
+//! dropped.
 //!
 //! Three rules decide whether a client gets a slot:
 //!
-//! 1. A tenth of all slots is reserved for clients that may use the reserve.
+//! 1. A tenth of all slots is reserved. Administrators, other replicas, controllers in
+//!    `kube-system` and users who read all namespaces may use this reserve.
 //! 2. Some limits also have a fixed number of slots for each client.
 //! 3. A client gets a slot only if it uses fewer slots than are free for it. So one client can use
-//!    half of the slots, and two clients can use a third each. Some slots stay free for a client
-//!    that uses none, unless very many clients use slots.
+//!    half of the slots, and two clients can use a third each. So a client without slots finds a
+//!    free slot, unless very many other clients use slots.
 
 use crate::auth::User;
 use std::collections::HashMap;
@@ -52,9 +53,9 @@ pub struct RequestingClient {
 
 impl RequestingClient {
     /// Returns the client of a request of `user`. `is_for_all_namespaces` is true if the request is
-    /// not for a single namespace. The server authorizes such a request next. If the user may not
-    /// send it, its slot is free again at once. So only users who may read all namespaces keep a
-    /// slot of the reserve.
+    /// not for a single namespace. The server authorizes the request after it has taken the slot.
+    /// If the request is denied, the slot becomes free at once. So only users who may read all
+    /// namespaces keep a slot of the reserve.
     pub fn of(user: &User, is_for_all_namespaces: bool) -> Self {
         if user.is_administrator() {
             return Self::trusted();

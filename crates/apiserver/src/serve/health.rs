@@ -1,8 +1,8 @@
 //! Serves the paths of health probes (`/healthz`, `/livez`, `/readyz`), `/version` and `/metrics`.
 //!
 //! Everybody may send health probes. The reason of a failed check can contain names and addresses.
-//! So only the path of the check contains it, such as `/readyz/replica`. The `ClusterRole`
-//! `system:monitoring` has the right to get this path.
+//! So only the answer on the own path of the check, such as `/readyz/replica`, contains it. The
+//! `ClusterRole` `system:monitoring` has the right to get this path.
 
 use super::answer::responses::{json, plain};
 use super::{Readiness, ServerState, VersionInfo};

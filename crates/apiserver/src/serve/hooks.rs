@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 /// Optional callbacks with which a program that uses this crate changes how requests are processed.
 /// Every method has a default for a server with one replica. The defaults change nothing.
 ///
-/// A server with several replicas implements the methods so that a replica that copies its objects
-/// from another replica serves no outdated answers.
+/// In a server with several replicas, some replicas copy their objects from another one. With these
+/// methods, such replicas serve no outdated answers.
 pub trait Hooks: Send + Sync + 'static {
     /// Waits until this replica has the newest state. It is called before each get, list or watch
     /// that names no version.
@@ -55,8 +55,8 @@ pub trait Hooks: Send + Sync + 'static {
         None
     }
 
-    /// Returns a token if the request comes from another replica. When the token is cancelled, a watch
-    /// of this request ends.
+    /// Returns a cancellation token if the request comes from another replica. When the token is
+    /// cancelled, a watch of this request ends.
     ///
     /// # Errors
     ///

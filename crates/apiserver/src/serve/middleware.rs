@@ -32,7 +32,8 @@ const SMALL_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct Admitted {
     pub requested: Arc<Requested>,
-    /// The authenticated user. None for public paths (paths without authentication).
+    /// The authenticated user. None for a public path (a path without authentication) without a
+    /// token.
     pub user: Option<User>,
 }
 

@@ -83,7 +83,7 @@ pub struct ServerParameters {
     pub authenticate: Arc<dyn Authenticate>,
     /// Authorizes requests.
     pub authorize: Arc<dyn Authorize>,
-    /// The places at which the server takes part in the processing of requests.
+    /// Callbacks of the program that uses this crate.
     pub hooks: Arc<dyn Hooks>,
     /// The readiness of this replica.
     pub readiness: Arc<Readiness>,
@@ -110,8 +110,8 @@ pub struct ServerParameters {
 }
 
 impl ServerParameters {
-    /// Returns the parameters of a server with one replica. It has joined the other replicas, because
-    /// there are none. It serves no objects before the caller calls [`Readiness::set_synced`].
+    /// Returns the parameters of a server with one replica. It counts as joined, because there are
+    /// no other replicas. It serves no objects before the caller calls [`Readiness::set_synced`].
     pub fn new(
         title: &'static str,
         authenticate: Arc<dyn Authenticate>,
@@ -152,8 +152,8 @@ pub struct VersionInfo {
 struct ServerState {
     server: ServerParameters,
     resources: Vec<ResourceInfo>,
-    /// True if objects can be hidden. Then every user may send requests for all namespaces, so these
-    /// requests are not those of administrators and controllers.
+    /// True if objects can be hidden. Then every user may send requests for all namespaces. So such
+    /// a request gives no access to the reserved slots.
     is_filtered: bool,
     load: LoadLimits,
 }

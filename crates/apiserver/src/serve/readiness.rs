@@ -38,10 +38,10 @@ impl Readiness {
     }
 
     /// Records that the replica has joined the other replicas. A follower (a replica that copies
-    /// the leader's objects) joins when it has received all objects of the leader. A replica
-    /// also joins if it cannot copy from a leader, for example because it is the leader, or because
-    /// the `APIService` is not registered. From now on, the check `replica` passes while the
-    /// replica is not impaired.
+    /// the leader's objects) joins when it has received all objects of the leader. A replica that
+    /// has no leader to copy from counts as joined. Examples are the leader itself, and every
+    /// replica while the `APIService` is not registered. From now on, the check `replica` passes
+    /// while the replica is not impaired.
     pub fn set_has_joined(&self) {
         self.has_joined.store(true, Ordering::Release);
     }

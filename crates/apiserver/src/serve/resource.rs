@@ -43,7 +43,7 @@ pub fn any_label(_: &str) -> Result<(), String> {
 }
 
 impl ResourceInfo {
-    /// Returns the names of a namespaced resource for get, list and watch, without short names.
+    /// Describes a namespaced resource with the verbs get, list and watch, and without short names.
     pub const fn namespaced(
         (group, version): (&'static str, &'static str),
         plural: &'static str,

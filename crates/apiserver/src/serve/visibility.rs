@@ -53,8 +53,8 @@ pub struct ViewedObjects<'a, M: Model> {
     /// All objects in the scope at this version.
     pub objects: &'a [Arc<Entry<M>>],
     /// True if the client already has the objects that it saw at this version, because it continues
-    /// a watch. Then the view is the one of that version. If it has expired, the watch sends the
-    /// difference to the next view.
+    /// a watch. Then return the view that the client had at this version. If that view has expired,
+    /// the watch renews it, and sends the difference.
     pub continues: bool,
 }
 
@@ -88,7 +88,7 @@ pub trait View<M: Model>: Send + Sync {
     ) -> BoxFuture<'a, Result<Box<dyn View<M>>, ErrorStatus>>;
 }
 
-/// The user who sends a request, and the decisions about what this user sees.
+/// The user who sends a request, and the [`Visibility`] that decides what this user sees.
 pub struct Viewer<M: Model> {
     pub(super) user: User,
     pub(super) visibility: Arc<dyn Visibility<M>>,
@@ -109,8 +109,8 @@ impl<M: Model> Viewer<M> {
     }
 }
 
-/// Lets other requests run from time to time. `number` is that of an object in a list. To decide about
-/// one object takes less time than to ask whether other requests wait.
+/// Lets other requests run from time to time. `number` is the position of an object in a list. Only
+/// each 32nd object asks whether other requests wait, because this takes longer than a decision.
 pub async fn pause(number: usize) {
     if number.is_multiple_of(32) {
         consume_budget().await;

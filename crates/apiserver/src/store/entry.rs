@@ -36,7 +36,8 @@ impl<M: Model> Entry<M> {
         }
     }
 
-    /// Returns an entry with the same key. Only the answer to one user contains it.
+    /// Returns a copy with another version and another object, for the answer to one user. It is
+    /// not in the store.
     #[must_use]
     pub fn replaced(&self, rv: Rv, object: M::Object) -> Self {
         Self {

@@ -71,8 +71,8 @@ impl<M: Model> Objects<M> {
         match scope {
             Scope::Object(key) => self.map.get(key).cloned().into_iter().collect(),
             Scope::Namespace(namespace) => {
-                // A collection can have the name of the namespace as its prefix. Then its keys are
-                // between the keys of the namespace.
+                // For example, the keys of the collection `records/` can be between the keys of the
+                // namespace `records`.
                 let first = Key::new(Arc::clone(namespace), "");
                 let rest = self.map.range(first..);
                 let nearby = rest.take_while(|(key, _)| key.namespace.starts_with(&**namespace));

@@ -1,7 +1,6 @@
 //! The ring buffer of the latest changes of the store, in short the ring. It returns the changes
 //! after a version. It also returns the replaced and deleted objects with which a list restores an
-//! earlier version of the map. The map has the current objects of the store. The writer adds each
-//! change to the ring before it changes the map.
+//! earlier version of the map. The map has the current objects of the store.
 //!
 //! **Accounting.** When a write replaces or deletes an object in the map, exactly one change in the
 //! ring has the old object as its `before`. So the memory that only the ring holds is the size of
@@ -126,8 +125,8 @@ impl<M: Model> Ring<M> {
     }
 
     /// Returns the objects in `scope` that were current at `rv`, and have been replaced or deleted
-    /// since then. If a scan starts at the version `rv`, and the writer changes the map during the
-    /// scan, the scan may miss these objects.
+    /// since then. A list at `rv` takes them from the ring, because the map has newer versions of
+    /// them or none.
     ///
     /// Such an object is the `before` of the first change of its key after `rv`. The `before` of
     /// each later change of the same key is newer than `rv`, so it is left out.

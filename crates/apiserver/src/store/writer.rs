@@ -1,9 +1,6 @@
-//! Writes the store, which holds the objects in memory. The writer applies each batch of writes
-//! in three steps:
-//!
-//! 1. It adds the changes to the ring buffer of the latest changes.
-//! 2. It changes the map of the current objects.
-//! 3. It publishes the new version.
+//! Writes the store, which holds the objects in memory. Under one lock, the writer applies a batch
+//! of writes: it changes the map of the current objects, adds the changes to the ring buffer of the
+//! latest changes, and publishes the new version.
 
 use super::entry::Groups;
 use super::reader::State;

@@ -1,17 +1,20 @@
 //! Limits the number of open connections, and records their requests. Input: the address of each new
 //! connection, and later the user of its requests. Output: a slot for the connection, or a refusal.
 //!
-//! Each class of connections ([`ConnectionClass`]) has its own slots. Within a class, connections are
-//! grouped by client: by the address for newcomers and kube-apiservers, by the user for users.
+//! Each class of connections ([`ConnectionClass`]) has its own slots. Within a class, connections
+//! are grouped by client: by the address for newcomers, kube-apiservers and other replicas, and by
+//! the user for users.
 //!
 //! - A new connection is a newcomer. If all slots for newcomers are used, the server evicts (closes) a
 //!   newcomer of the address with most newcomers. So a newcomer always gets a slot.
-//! - The first authenticated request moves a connection to another class. If all slots of that class
-//!   are used, the server evicts a connection of the client with most connections. If the client of
-//!   the request has as many connections itself, only an idle connection is evicted. If none is idle,
-//!   the server refuses the request with a 429, and closes its connection.
+//! - The first authenticated request moves a connection to another class. If all slots of that
+//!   class are used, the server evicts a connection of the client with most connections. If no
+//!   other client has more connections than the client of the request, only an idle connection is
+//!   evicted. If none is idle, the server refuses the request with a 429, and closes its
+//!   connection.
 //!
-//! In both cases, idle connections are evicted first, then the oldest.
+//! Among the connections of the selected client, the server evicts idle ones first, and then the
+//! oldest.
 
 use crate::auth::User;
 use crate::serve::concurrency_limit::client_name;
@@ -32,7 +35,8 @@ use tokio_util::sync::CancellationToken;
 /// connection closes the socket as soon as the task runs, so a client cannot delay the closing.
 const MAX_CLOSING: usize = 64;
 
-/// What the server knows about the client of a connection.
+/// What the server knows about the client of a connection. A connection only moves to a later
+/// variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConnectionClass {
     /// The connection has had no request, or only requests without authentication.
@@ -266,7 +270,7 @@ impl ClientConnection {
         entry.is_none_or(|entry| entry.class == ConnectionClass::Newcomer)
     }
 
-    /// Moves the connection to `class`, unless it already has this class or a higher one. Returns an
+    /// Moves the connection to `class`, unless it already has this class or a later one. Returns an
     /// error if no slot is available in `class`, or if the connection was evicted.
     fn admit(
         self: &Arc<Self>,

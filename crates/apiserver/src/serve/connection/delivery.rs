@@ -56,8 +56,8 @@ pub struct AbortableExchange {
 
 #[derive(Debug, Default)]
 struct DeliveryState {
-    /// The time at which the answer is aborted. None for a watch, and after the end of the answer.
-    /// Then the answer is aborted [`STALL_TIMEOUT`] after the last progress.
+    /// The time at which the answer is aborted. None for a watch, and after hyper has dropped the
+    /// body. Then only [`STALL_TIMEOUT`] applies to the unsent chunks.
     until: Option<Instant>,
     /// The number of chunks that hyper has not sent.
     unsent_chunks: usize,
@@ -112,7 +112,8 @@ impl AbortableExchange {
         .await;
     }
 
-    /// Returns the time at which the exchange is aborted. None if no data waits for the client.
+    /// Returns the time at which the exchange is aborted. None if the answer has no time limit, and
+    /// no data waits for the client.
     fn deadline_time(&self) -> Option<Instant> {
         let state = self.state();
         let stalled = state.waiting_since.map(|since| since + STALL_TIMEOUT);

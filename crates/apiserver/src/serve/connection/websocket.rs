@@ -197,8 +197,8 @@ impl EventSocket {
                     };
                     let frame = frame.map_err(SocketError::Events)?;
                     // The chunk is dropped when all its events have been sent. Until then, the
-                    // body counts the chunk as unsent, and aborts the exchange if the client does
-                    // not read.
+                    // module `delivery` counts the chunk as unsent, and aborts the exchange if the
+                    // client does not read.
                     let chunk = frame.into_data().unwrap_or_default();
                     self.send_chunk(&chunk).await?;
                 }

@@ -159,8 +159,8 @@ enum WatchStep<M: Model> {
     Over,
 }
 
-/// The state that is sent as initial events. If what the user sees has changed, only the difference
-/// is sent.
+/// Objects that the watch must send. At the start of a watch, they are sent as initial events.
+/// After a change of the view, only the difference is sent.
 struct InitialEvents<M: Model> {
     /// The objects that have not been sent yet.
     entries: std::vec::IntoIter<Arc<Entry<M>>>,
@@ -268,8 +268,8 @@ impl<M: Model> Watcher<M> {
         }
     }
 
-    /// Returns the next initial events. The function returns when a chunk is full, or after it has
-    /// paused to let other requests run. The result can be empty.
+    /// Returns the next initial events. The function returns when a chunk is full, or when all
+    /// objects are sent. The result can be empty.
     async fn next_initial_events(&mut self, mut initial: InitialEvents<M>) -> Vec<u8> {
         let mut out = Vec::new();
         while out.len() < CHUNK {
@@ -294,8 +294,9 @@ impl<M: Model> Watcher<M> {
         out
     }
 
-    /// Waits for changes or for the time of a bookmark, and returns the events. The result is empty
-    /// if no change matches the selector. Returns None if the watch has ended.
+    /// Waits for changes, for the time of a bookmark, of an authorization or of a new view, or for
+    /// the end of the watch. Returns the events. The result is empty if no change matches the
+    /// selector. Returns None if the watch has ended.
     async fn next_live_events(&mut self, mut cursor: Cursor<M>) -> Option<Bytes> {
         let out;
         let bookmark_at = self.bookmark_at;

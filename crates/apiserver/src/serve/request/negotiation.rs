@@ -95,7 +95,8 @@ impl<'a> AcceptClause<'a> {
         ) && matches!(self.stream, "" | "watch")
     }
 
-    /// Returns true if the client does not request another kind than that of the object.
+    /// Returns true if the client requests objects in their own kind, and not as a `Table` or as
+    /// `PartialObjectMetadata`.
     pub fn is_plain(&self) -> bool {
         self.as_kind.is_empty() && self.group.is_empty() && self.version.is_empty()
     }

@@ -1,5 +1,5 @@
-//! Label selectors, such as `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`. This file compares label
-//! selectors with the labels of objects. The file `parser.rs` parses label selectors.
+//! Parses label selectors, such as `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`, and compares them
+//! with the labels of objects.
 
 use crate::auth;
 use crate::serve::answer::error_status::ErrorStatus;
