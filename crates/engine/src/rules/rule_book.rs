@@ -132,14 +132,6 @@ impl RuleBook {
             .any(|rule| rule.program("outcome").is_some())
     }
 
-    /// Returns true if a rule of `component` can detect `operation` on objects in `namespace`.
-    /// `namespace` is None for cluster-scoped objects.
-    pub fn has_rule(&self, component: &str, operation: &str, namespace: Option<&str>) -> bool {
-        self.rules_of(component, operation, namespace)
-            .next()
-            .is_some()
-    }
-
     /// Returns the rule sets of `component` that can detect `operation` on objects in `namespace`,
     /// each with the index of its rule for `operation`. `namespace` is None for cluster-scoped
     /// objects.

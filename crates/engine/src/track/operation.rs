@@ -181,6 +181,12 @@ impl Operation {
         *self.primary.rule_set.name == *rule_set
     }
 
+    /// Returns the detections of all rule sets, and the detection whose values clients see.
+    pub fn all_detections(&self) -> impl Iterator<Item = &Detection> {
+        let detections = self.detections.values().chain([&self.primary]);
+        detections.map(|it| &**it)
+    }
+
     /// Returns true if the rule now yields another `instance` than at first. In this case, the
     /// detections belong to another run of the operation.
     pub fn is_another_run(&self) -> bool {

@@ -7,7 +7,6 @@ use super::end_reason::End;
 use super::last_runs::Identity;
 use super::subject::{SubjectEventContext, TrackedSubject};
 use crate::ClockReading;
-use crate::rules::RuleSetsWithoutBook;
 use ifo_api::Gvr;
 use std::sync::Arc;
 
@@ -31,9 +30,7 @@ pub(super) enum SubjectAction {
     /// See [`TrackedSubject::complete_all`].
     CompleteAll(End),
     /// See [`TrackedSubject::rules_changed`].
-    RulesChanged(Arc<Gvr>, End),
-    /// See [`TrackedSubject::all_rule_books_sent`].
-    AllRuleBooksSent(Arc<RuleSetsWithoutBook>),
+    RulesChanged(Option<Arc<Gvr>>, End),
 }
 
 impl SubjectAction {
@@ -41,8 +38,7 @@ impl SubjectAction {
         match self {
             Self::Refresh => tracked.refresh(step),
             Self::CompleteAll(end) => tracked.complete_all(end, step),
-            Self::RulesChanged(target, end) => tracked.rules_changed(target, end, step),
-            Self::AllRuleBooksSent(without_book) => tracked.all_rule_books_sent(without_book, step),
+            Self::RulesChanged(target, end) => tracked.rules_changed(target.as_ref(), end, step),
         }
     }
 }

@@ -8,10 +8,10 @@ use super::baselines::SharedBaselines;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
 use super::last_runs::{Identity, LastRuns};
-use super::operation::{Operation, SubjectView};
+use super::operation::{Detection, Operation, SubjectView};
 use super::operation_limits::OperationLimits;
 use super::retained::{RetainedByComponent, RuleSetId};
-use crate::rules::RuleBook;
+use crate::rules::{RuleBook, RuleSetsWithoutBook};
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
 use ifo_api::{Gvr, Key, Object};
@@ -101,6 +101,8 @@ pub(super) struct SharedState {
     pub(super) baselines: SharedBaselines,
     /// The bounds on operations, and what the operations use of them.
     pub(super) limits: OperationLimits,
+    /// The rule sets without a rule book. None until the server has read all rule sets.
+    pub(super) without_book: Option<Arc<RuleSetsWithoutBook>>,
     writes: Vec<Write>,
 }
 
@@ -120,8 +122,25 @@ impl SharedState {
             deleted_namespaces: ExpiringMap::new(),
             baselines,
             limits: OperationLimits::default(),
+            without_book: None,
             writes: Vec::new(),
         }
+    }
+
+    /// Returns true if the rule set of a restored detection is known only by name, and its rule book
+    /// may still arrive.
+    pub(super) fn may_be_bound(&self, detection: &Detection) -> bool {
+        let name = &*detection.rule_set.name;
+        let known = self.without_book.as_ref();
+        detection.is_unbound() && known.is_none_or(|it| it.undecided.contains(name))
+    }
+
+    /// Returns true if the rule set of a restored detection is known only by name, because the cluster
+    /// does not serve its target.
+    pub(super) fn is_unserved(&self, detection: &Detection) -> bool {
+        let name = &*detection.rule_set.name;
+        let known = self.without_book.as_ref();
+        detection.is_unbound() && known.is_some_and(|it| it.unserved.contains(name))
     }
 
     /// Returns the time at which the next timer expires, or the next retention ends. None if the

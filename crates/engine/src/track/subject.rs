@@ -20,7 +20,7 @@ use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::RuleBook;
 pub(super) use context::SubjectEventContext;
 use context::{first_start, observed_since};
-use ifo_api::Gvr;
+use ifo_api::{Gvr, Text};
 use jiff::Timestamp;
 use litemap::LiteMap;
 use std::sync::Arc;
@@ -48,9 +48,6 @@ pub(super) struct TrackedSubject {
     /// True if the subject was restored by a new leader, and has not been evaluated yet. Until the
     /// first evaluation, the tracker does not know whether the operations are still in flight.
     is_unevaluated: bool,
-    /// True if the subject was restored by a new leader, and some rule sets of its operations are
-    /// known only by name. The rule books of these rule sets may still arrive.
-    pub(super) has_unbound_rule_sets: bool,
 }
 
 impl TrackedSubject {
@@ -65,7 +62,6 @@ impl TrackedSubject {
             timer: None,
             usage: ObjectUsage::default(),
             is_unevaluated: false,
-            has_unbound_rule_sets: false,
         }
     }
 
@@ -189,7 +185,7 @@ impl TrackedSubject {
                 if !operation.detections.is_empty() {
                     operation.debounce_end = None;
                 } else if operation.debounce_end.is_none()
-                    && !(self.has_unbound_rule_sets && operation.primary.is_unbound())
+                    && !step.shared.may_be_bound(&operation.primary)
                 {
                     operation.start_debounce(
                         step.now.wall,
@@ -211,47 +207,63 @@ impl TrackedSubject {
         }
     }
 
-    /// Applies the new rules of `target`, the resource that the rules watch. Removes the detections
-    /// of removed rules. Completes the operations that no rule can detect any more, with the reason
-    /// `end`. If the rules of a restored operation can still arrive, the operation stays in flight
-    /// until [`TrackedSubject::all_rule_books_sent`].
+    /// Applies new rules. `changed` is the target (the resource that rules watch) whose rules have
+    /// changed. It is None if the server has read all rule sets. Removes the detections of removed
+    /// rules. Completes the operations that no rule can detect any more, with the reason `end`. If
+    /// the rules of a restored operation can still arrive, the operation stays in flight.
     pub(super) fn rules_changed(
         &mut self,
-        target: &Arc<Gvr>,
+        changed: Option<&Arc<Gvr>>,
         end: &End,
         step: &mut SubjectEventContext<'_>,
     ) {
+        let is_own = changed.is_none_or(|target| self.target == *target);
+        if is_own {
+            // After a change of the rules, the feed lists all objects again.
+            self.bind_rules(changed.is_some(), step);
+        }
         let namespace = self.view.subject.namespace.clone();
-        let book = step.books.get(target);
+        let has_rule = |target: &Arc<Gvr>, what: &OperationName, rule_set: Option<&Text>| {
+            step.books.get(target).is_some_and(|book| {
+                let namespace = namespace.as_deref();
+                let mut rules = book.rules_of(&what.component, &what.operation, namespace);
+                rules.any(|(own, _)| rule_set.is_none_or(|name| own.name == *name))
+            })
+        };
+        let shared = &step.shared;
         let keeps = |what: &OperationName, detection: &Detection| {
+            if detection.is_unbound() {
+                return shared.may_be_bound(detection);
+            }
             let name = &detection.rule_set.name;
-            detection.target != *target
-                || book.is_some_and(|book| {
-                    let mut rules_of =
-                        book.rules_of(&what.component, &what.operation, namespace.as_deref());
-                    rules_of.any(|(rule_set, _)| rule_set.name == *name)
-                })
+            let is_changed = changed.is_some_and(|target| detection.target == *target);
+            !is_changed || has_rule(&detection.target, what, Some(name))
         };
         for (what, waiting) in &mut self.waiting {
             waiting.detections.retain(|_, it| keeps(what, it));
         }
-        self.drop_undetected();
-        let own = step.books.get(&self.target);
-        let has_unbound = self.has_unbound_rule_sets;
-        let over = |operation: &mut Operation| {
-            let what = &operation.what;
-            let may_get_rule = has_unbound && operation.primary.is_unbound();
+        self.waiting
+            .retain(|_, waiting| !waiting.detections.is_empty());
+        let mut over = Vec::new();
+        for (what, operation) in &mut self.operations {
             operation.detections.retain(|_, it| keeps(what, it));
-            let has_rule = || {
-                own.is_some_and(|it| {
-                    it.has_rule(&what.component, &what.operation, namespace.as_deref())
-                })
-            };
-            let is_over = operation.detections.is_empty() && !may_get_rule && !has_rule();
-            is_over.then(|| end.clone())
-        };
-        self.complete_each(over, step.now.wall, step);
-        if self.target == *target {
+            if operation.detections.is_empty()
+                && !shared.may_be_bound(&operation.primary)
+                && !has_rule(&self.target, what, None)
+            {
+                let is_unserved = shared.is_unserved(&operation.primary);
+                let end = if is_unserved {
+                    &End::TargetRemoved
+                } else {
+                    end
+                };
+                over.push((what.clone(), end.clone()));
+            }
+        }
+        for (what, end) in over {
+            self.complete(&what, end, step.now.wall, step);
+        }
+        if is_own {
             self.refresh(step);
         }
     }

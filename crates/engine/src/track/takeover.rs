@@ -15,11 +15,9 @@
 use super::end_reason::End;
 use super::last_runs::OperationId;
 use super::operation::Restored;
-use super::pending_work::SubjectAction;
 use super::subject::TrackedSubject;
 use super::tracker::Tracker;
 use crate::ClockReading;
-use crate::rules::RuleSetsWithoutBook;
 use ifo_api::Text;
 use ifo_api::live::InFlightOperation;
 use ifo_api::record::OperationRecord;
@@ -337,17 +335,5 @@ impl Tracker {
         if found.source != FoundIn::CustomResource && !is_retained {
             self.shared.delete(operation.key());
         }
-    }
-
-    /// Completes the restored operations that no rule can detect. The caller calls this method when
-    /// all rule sets of the cluster have been read.
-    pub(super) fn all_rule_books_sent(
-        &mut self,
-        without_book: &Arc<RuleSetsWithoutBook>,
-        now: ClockReading,
-    ) {
-        let has_unbound = |it: &TrackedSubject| it.has_unbound_rule_sets;
-        let act = SubjectAction::AllRuleBooksSent(without_book.clone());
-        self.step_each(now, has_unbound, act);
     }
 }

@@ -107,7 +107,11 @@ impl Tracker {
                 self.shared.namespace_created_again(&name, created);
             }
             Message::Resume(state) => self.resume(*state, now),
-            Message::AllRuleBooksSent(without_book) => self.all_rule_books_sent(&without_book, now),
+            Message::AllRuleBooksSent(without_book) => {
+                self.shared.without_book = Some(without_book);
+                let action = SubjectAction::RulesChanged(None, End::RuleRemoved);
+                self.step_each(now, TrackedSubject::has_unbound_rule_sets, action);
+            }
             Message::BaselinesLoaded => {
                 self.step_each(now, |it| !it.has_no_target(), SubjectAction::Refresh);
             }
@@ -249,7 +253,8 @@ impl Tracker {
             // This subject was restored, and no earlier rule book had its kind and API version. So
             // it gets the target of this evaluation. This case occurs if the rules of the previous
             // leader named another version of the resource.
-            tracked.bind_rules(&source.target, book, self.shared.settings.debounce, now);
+            tracked.target = source.target.clone();
+            self.step(&identity, now, |it, step| it.bind_rules(false, step));
         }
         self.step(&identity, now, |tracked, step| {
             tracked.evaluated(book, evaluation, initial, step);
@@ -338,10 +343,9 @@ impl Tracker {
         // the objects in these lists would count as objects that have just changed.
         self.feeds.retain(|source, _| source.target != *target);
         if let Some(book) = &book {
-            let debounce = self.shared.settings.debounce;
             let subjects = self.subjects.values_mut();
-            for tracked in subjects.filter(|it| it.may_bind(target, book)) {
-                tracked.bind_rules(target, book, debounce, now);
+            for tracked in subjects.filter(|it| it.has_no_target() && it.is_of(book)) {
+                tracked.target = target.clone();
             }
         }
         match book {
@@ -356,7 +360,7 @@ impl Tracker {
         // The filter skips restored subjects without a target, because their rules may still
         // arrive.
         let is_claimed = |it: &TrackedSubject| !it.has_no_target();
-        let action = SubjectAction::RulesChanged(target.clone(), end);
+        let action = SubjectAction::RulesChanged(Some(target.clone()), end);
         self.step_each(now, is_claimed, action);
     }
 }

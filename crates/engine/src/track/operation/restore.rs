@@ -257,49 +257,25 @@ impl Operation {
     /// Replaces rule sets that are known only by name with the rule sets of the same names in
     /// `book`. Only rule sets of the operation's component with a rule for the operation count.
     ///
-    /// The primary detection is the detection whose values the operation shows. Returns true if its
-    /// rule set has become known.
+    /// The primary detection is the detection whose values the operation shows. If its rule set
+    /// cannot arrive any more, any other rule set in `book` with a rule for the operation replaces
+    /// it. Returns true if the rule set of the primary detection has become known.
     pub fn bind_rules(
         &mut self,
         book: &RuleBook,
         target: &Arc<Gvr>,
         namespace: Option<&str>,
+        may_be_bound: impl Fn(&Detection) -> bool,
     ) -> bool {
         let what = &self.what;
-        let of_name = |name: &str| {
-            let mut rules = book.rules_of(&what.component, &what.operation, namespace);
-            rules.find(|(own, _)| *own.name == *name)
-        };
+        let rules = || book.rules_of(&what.component, &what.operation, namespace);
+        let of_name = |name: &str| rules().find(|(own, _)| *own.name == *name);
         for (name, detection) in &mut self.detections {
             bind(detection, target, of_name(name));
         }
-        let primary = of_name(&self.primary.rule_set.name);
-        bind(&mut self.primary, target, primary)
-    }
-
-    /// If the rule set of the primary detection is known only by name, replaces it with the first
-    /// rule set in `book` that can detect the operation. Returns true if there is such a rule set.
-    pub fn bind_to_any(
-        &mut self,
-        book: &RuleBook,
-        target: &Arc<Gvr>,
-        namespace: Option<&str>,
-    ) -> bool {
-        let what = &self.what;
-        let first = book
-            .rules_of(&what.component, &what.operation, namespace)
-            .next();
-        bind(&mut self.primary, target, first)
-    }
-
-    /// Removes the detections of rule sets that are known only by name. The detections of rule sets
-    /// for which `undecided` returns true stay, because their rule book may still arrive. Returns
-    /// false if the operation still waits for such a rule book.
-    pub fn drop_unbound(&mut self, undecided: impl Fn(&str) -> bool) -> bool {
-        self.detections
-            .retain(|name, detection| !detection.is_unbound() || undecided(name));
-        let mut known = self.detections.values().chain([&self.primary]);
-        known.all(|it| !it.is_unbound() || !undecided(&it.rule_set.name))
+        let any = || rules().next().filter(|_| !may_be_bound(&self.primary));
+        let found = of_name(&self.primary.rule_set.name).or_else(any);
+        bind(&mut self.primary, target, found)
     }
 }
 
