@@ -172,11 +172,16 @@ fn a_failed_descriptive_field_is_reported_and_the_operation_is_still_detected() 
         ("progress", "0.0 / 0.0"),
         ("startedAt", "object.word"),
         ("instance", "object.number"),
+        ("instance", "object.long"),
+        ("work", "object.long"),
+        ("initiator", "object.long"),
     ] {
         // `dyn()` hides the type from the compiler, which would refuse a wrong type.
         let rule =
             format!("{{operation: Moving, expression: object.moving, {field}: \"dyn({text})\"}}");
-        let evaluation = evaluate_rule(&rule, &json!({"moving": true, "number": 7, "word": "Odd"}));
+        let long = "a".repeat(254);
+        let object = json!({"moving": true, "number": 7, "word": "Odd", "long": long});
+        let evaluation = evaluate_rule(&rule, &object);
         assert_eq!(
             evaluation.findings[0].values,
             Some(RuleValues::default()),
@@ -362,14 +367,21 @@ fn each_element_is_evaluated_separately() {
 }
 
 #[test]
-fn elements_with_duplicate_keys_are_reported() {
+fn elements_without_a_valid_key_and_further_elements_than_a_thousand_are_reported() {
     let object = json!({"parts": [
         {"name": "a", "phase": "Copying"}, {"name": "a", "phase": "Copying"},
         {"name": "", "phase": "Copying"}, {"name": [1], "phase": "Copying"},
+        {"name": "a".repeat(254), "phase": "Copying"},
     ]});
     let evaluation = evaluate_rule(PARTS, &object);
     assert_eq!(items_of(&evaluation), [Some("a"), None]);
-    assert_eq!(failed_fields(&evaluation), ["rules[Copying].itemKey"; 3]);
+    assert_eq!(failed_fields(&evaluation), ["rules[Copying].itemKey"; 4]);
+    let part =
+        |name: usize| json!({"name": name, "phase": if name == 1000 { "Copying" } else { "" }});
+    let parts: Vec<Value> = (0..=1000).map(part).collect();
+    let evaluation = evaluate_rule(PARTS, &json!({"parts": parts}));
+    assert_eq!(items_of(&evaluation), [None]);
+    assert_eq!(failed_fields(&evaluation), ["rules[Copying].forEach"]);
 }
 
 /// Returns the key of the element of each finding.

@@ -73,60 +73,6 @@ fn world_with_completed() -> TrackerFixture {
 }
 
 #[test]
-fn a_takeover_changes_no_object() {
-    let mut before = fixture_with(retaining());
-    let node = || Subject {
-        namespace: None,
-        ..subject("node")
-    };
-    before.evaluate(subject("completed"), &["Migrating"]);
-    before.evaluate(subject("completed"), &[]);
-    before.advance(DEBOUNCE);
-    before.evaluate(subject("settling"), &["Migrating"]);
-    before.advance(SECOND);
-    before.evaluate(subject("settling"), &[]);
-    before.evaluate(subject("progressing"), &["Migrating", "Stopping"]);
-    before.evaluate(node(), &["Migrating"]);
-    before.advance(SECOND);
-    assert_eq!(before.objects.len(), 5);
-    let mut fixture = before.taken_over_with(retaining(), 2 * SECOND, |_, _| {});
-    fixture.set_rules(&RULES);
-    fixture.send_event(FeedEvent::Reset);
-    for (subject, what) in [
-        (subject("completed"), &[] as &[&str]),
-        (subject("settling"), &[]),
-        (subject("progressing"), &["Migrating", "Stopping"]),
-        (node(), &["Migrating"]),
-    ] {
-        fixture.evaluate(subject, what);
-    }
-    fixture.complete_list();
-    fixture.complete_rule_books(&[], &[]);
-    assert_eq!(fixture.take_changes(), [""; 0]);
-    assert_eq!(fixture.objects, before.objects);
-    // After the takeover, the operations still complete, and their retention continues.
-    for name in ["progressing", "node"] {
-        let gone = Subject {
-            namespace: None,
-            ..subject(name)
-        };
-        fixture.subject_deleted(gone);
-    }
-    fixture.advance(DEBOUNCE);
-    let reasons: BTreeSet<_> = fixture
-        .shown()
-        .iter()
-        .map(|it| it.status.reason.clone())
-        .collect();
-    assert_eq!(
-        reasons,
-        ["NotDetected".into(), "SubjectDeleted".into()].into()
-    );
-    fixture.advance(RETENTION.age);
-    assert!(fixture.shown().is_empty());
-}
-
-#[test]
 fn fields_of_a_newer_release_stay_until_the_operation_changes() {
     let mut before = migrating();
     before.edit(|object| {
@@ -179,31 +125,6 @@ fn an_operation_that_cannot_be_restored_is_deleted() {
             "the operation must be detected again"
         );
     }
-}
-
-#[test]
-fn a_completed_operation_that_is_not_retained_is_deleted() {
-    let before = world_with_completed();
-    let short = Retention {
-        age: Duration::from_mins(1),
-        ..RETENTION
-    };
-    let none = Retention {
-        max_count: 0,
-        ..RETENTION
-    };
-    for (retain, stays) in [
-        (Some(RETENTION), true),
-        (Some(short), true),
-        (Some(none), false),
-        (None, false),
-    ] {
-        let fixture = before.taken_over_with(settings(retain), SECOND, |_, _| {});
-        assert_eq!(fixture.objects.len(), usize::from(stays), "{retain:?}");
-    }
-    let later = Duration::from_mins(1);
-    let fixture = before.taken_over_with(settings(Some(short)), later, |_, _| {});
-    assert!(fixture.objects.is_empty());
 }
 
 #[test]
@@ -400,38 +321,6 @@ fn a_custom_resource_does_not_restore_an_operation_that_was_deleted_from_the_ind
 }
 
 #[test]
-fn appear_after_counts_from_the_last_change_of_the_subject() {
-    let rule = |expression: &str| {
-        format!("rules:\n- {{operation: Stuck, expression: '{expression}', appearAfter: 10s}}")
-    };
-    let timed = "object.stuck && now > timestamp(\"2000-01-01T00:00:00Z\")";
-    for (expression, counts) in [("object.stuck", true), (timed, false)] {
-        // Kubernetes rounds times in `managedFields` down to seconds. So the last change was up to
-        // 1 s later than the time there, and the tracker adds 1 s to this time. If this time is 5 s
-        // ago, the tracker counts only 4 s, and 6 s of `appearAfter` are left. If the rule reads
-        // `now`, `appearAfter` counts from the first evaluation, so all 10 s are left.
-        for (unchanged, waits) in [(5, 6), (9, 2), (60, 0)] {
-            let mut fixture = fixture_without_rules(settings(None));
-            fixture.send(Message::Resume(Box::new(InitialState::new(
-                "ifo-system".into(),
-                None,
-            ))));
-            fixture.set_rule_set(&rule(expression));
-            let began = fixture.now.wall - unchanged * SECOND;
-            fixture.list_object_unchanged_for(unchanged * SECOND, json!({"stuck": true}));
-            let waits = if counts { waits } else { 10 };
-            if waits > 0 {
-                fixture.advance((waits - 1) * SECOND);
-                assert!(fixture.shown().is_empty(), "{expression} {unchanged}");
-                fixture.advance(SECOND);
-            }
-            let start = fixture.only_operation().metadata.creation_timestamp.0;
-            assert_eq!(start, began, "{expression} {unchanged}");
-        }
-    }
-}
-
-#[test]
 fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previous_leader() {
     let mut before = fixture();
     let node = || Subject {
@@ -489,31 +378,4 @@ fn custom_resources_are_limited_and_operations_of_the_index_are_not() {
     let shown = fixture.shown();
     let names: BTreeSet<&str> = shown.iter().map(|it| &*it.spec.subject.name).collect();
     assert_eq!(names, ["a", "c"].into());
-}
-
-#[test]
-fn completed_custom_resources_beyond_the_maximum_are_not_restored() {
-    let mut before = fixture_with(retaining());
-    for name in ["a", "b", "c", "d"] {
-        before.evaluate(subject(name), &["Migrating"]);
-        before.evaluate(subject(name), &[]);
-        before.advance(DEBOUNCE);
-    }
-    let few = Retention {
-        max_count: 2,
-        ..RETENTION
-    };
-    let mut fixture = before.restarted_with(settings(Some(few)), SECOND, before.shown());
-    let ended = "+Migrating Ended NotDetected";
-    assert_eq!(fixture.take_changes(), [ended, ended]);
-    let names = |fixture: &TrackerFixture| {
-        let shown = fixture.shown().into_iter();
-        shown
-            .map(|it| it.spec.subject.name)
-            .collect::<BTreeSet<_>>()
-    };
-    assert_eq!(names(&fixture), ["c".into(), "d".into()].into());
-    // The same maximum applies to completed operations in the index.
-    let fixture = before.taken_over_with(settings(Some(few)), SECOND, |_, _| {});
-    assert_eq!(names(&fixture), ["c".into(), "d".into()].into());
 }

@@ -1,6 +1,6 @@
 //! Test of all fields of a new operation.
 
-use super::rule_fields::fixture_with_rule_set;
+use super::fixture_with_rule_set;
 use serde_json::json;
 
 #[test]

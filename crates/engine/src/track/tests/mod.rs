@@ -9,18 +9,18 @@ mod retained;
 mod rule_fields;
 mod scenario;
 mod state_after;
-mod times;
 mod timing;
 mod two_components;
 
 use super::*;
 use crate::ClockReading;
-use crate::detect::{Evaluation, FeedEvent, Finding, RuleValues, ShownValues, Subject};
+use crate::detect::{self, Evaluation, FeedEvent, Finding, RuleValues, ShownValues, Subject};
 use crate::rules::compile;
 use ifo_api::live::{InFlightOperation, Phase, State};
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Target};
+use ifo_cel::Doc;
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -321,6 +321,81 @@ impl TrackerFixture {
     }
 }
 
+/// Creates a fixture with one rule set. `spec` is its YAML without component and target.
+fn fixture_with_rule_set(spec: &str) -> TrackerFixture {
+    let mut fixture = fixture();
+    fixture.set_rule_set(spec);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    fixture
+}
+
+impl TrackerFixture {
+    fn set_rule_set(&mut self, spec: &str) {
+        self.set_rule_sets(&[("rules", spec)]);
+    }
+
+    /// Replaces the rule sets. `specs` contains the name of each new rule set, and its YAML without
+    /// target. If the YAML does not begin with a component, the component is `kubevirt`.
+    fn set_rule_sets(&mut self, specs: &[(&str, &str)]) {
+        let set = |(name, spec): &(&str, &str)| {
+            let component = if spec.starts_with("component:") {
+                ""
+            } else {
+                "component: kubevirt\n"
+            };
+            let text = format!(
+                "{component}target: {{group: kubevirt.io, version: v1, resource: virtualmachines}}\n{spec}"
+            );
+            let spec = serde_saphyr::from_str(&text).expect("the YAML of the test is a valid spec");
+            Arc::new(compile(name, &spec).expect("the rules of the test compile"))
+        };
+        let sets = specs.iter().map(set).collect();
+        self.generation += 1;
+        let target = (*self.target).clone();
+        let kind = "VirtualMachine".to_owned();
+        self.book = Arc::new(RuleBook::new(self.generation, target, kind, true, sets));
+        self.send(Message::Rules {
+            target: self.target.clone(),
+            book: Some(self.book.clone()),
+            removed: false,
+        });
+    }
+
+    /// Evaluates the rules on `object`, which becomes the new state of the VM.
+    fn apply_object(&mut self, object: Value) {
+        assert_eq!(self.apply_object_named("vm", object), 0);
+    }
+
+    /// Evaluates the rules on `object`, which becomes the new state of the object `name`. Returns the
+    /// number of failed expressions.
+    fn apply_object_named(&mut self, name: &str, mut object: Value) -> usize {
+        let metadata = &mut object["metadata"];
+        metadata["name"] = name.into();
+        if metadata["namespace"].is_null() {
+            metadata["namespace"] = "ns".into();
+        }
+        metadata["uid"] = format!("uid-{name}").into();
+        let json = object.to_string();
+        let doc = Doc::parse(json.as_bytes(), &self.book.initial_projection)
+            .expect("the object is valid JSON");
+        let evaluation =
+            detect::evaluate(&self.book, &doc, self.now.wall, &()).expect("the object has a name");
+        let failures = evaluation.failures.len();
+        self.send_event(FeedEvent::Evaluated {
+            evaluation: Box::new(evaluation),
+            read: Instant::now(),
+        });
+        failures
+    }
+}
+
+/// Returns `object` with a time of its last change.
+fn changed_at(changed: Timestamp, mut object: Value) -> Value {
+    object["metadata"]["managedFields"] = json!([{ "time": changed.to_string() }]);
+    object
+}
+
 /// Returns the JSON of an object.
 fn json_of(object: &Object) -> Value {
     let mut json = Vec::new();
@@ -332,213 +407,6 @@ fn condition(object: &InFlightOperation, type_: &str) -> (String, String) {
     let condition = object.status.condition(type_);
     let condition = condition.expect("an operation has each condition");
     (condition.status.to_string(), condition.reason.to_string())
-}
-
-#[test]
-fn the_completed_time_is_the_time_at_which_the_detection_stopped() {
-    let mut fixture = fixture_with(settings(Some(RETENTION)));
-    fixture.evaluate_vm(&["Migrating"]);
-    fixture.advance(Duration::from_secs(5));
-    let stopped = fixture.now.wall;
-    fixture.evaluate_vm(&[]);
-    fixture.advance(DEBOUNCE * 2);
-    let object = fixture.only_operation();
-    assert_eq!(object.status.phase, Phase::Completed);
-    assert_eq!(
-        object.status.completed.as_ref().map(|time| time.0),
-        Some(stopped)
-    );
-    assert_eq!(
-        condition(&object, "Completed"),
-        ("True".into(), "NotDetected".into())
-    );
-    assert_eq!(condition(&object, "Progressing").0, "False");
-    fixture.delete_namespace("other", None);
-    assert_eq!(fixture.shown().len(), 1);
-    fixture.delete_namespace("ns", None);
-    assert!(
-        fixture.shown().is_empty(),
-        "the retained operations of a deleted namespace must be deleted"
-    );
-}
-
-#[test]
-fn beyond_the_maximum_number_the_oldest_retained_operations_are_deleted() {
-    let mut fixture = fixture_with(TrackerSettings {
-        debounce: Duration::ZERO,
-        ..settings(Some(Retention {
-            max_count: 2,
-            ..RETENTION
-        }))
-    });
-    for name in ["a", "b", "c", "d"] {
-        fixture.evaluate(subject(name), &["Migrating"]);
-        fixture.advance(Duration::from_secs(1));
-        fixture.evaluate(subject(name), &[]);
-    }
-    let subjects = |fixture: &TrackerFixture| -> Vec<Text> {
-        let shown = fixture.shown();
-        shown.into_iter().map(|it| it.spec.subject.name).collect()
-    };
-    assert_eq!(subjects(&fixture), ["c", "d"]);
-    let deleted = fixture.take_changes();
-    let deleted = deleted.iter().filter(|it| it.starts_with('-'));
-    assert_eq!(
-        deleted.count(),
-        2,
-        "clients must receive the deletion of each operation beyond the maximum"
-    );
-    // The retention of `c` is over. `d` ended one second after `c`, so it is retained for one more
-    // second.
-    fixture.advance(Duration::from_hours(24) - Duration::from_secs(1));
-    assert_eq!(subjects(&fixture), ["d"]);
-}
-
-#[test]
-fn an_evaluation_without_visible_changes_writes_nothing() {
-    let mut fixture = fixture();
-    fixture.evaluate_vm(&["Migrating"]);
-    fixture.take_changes();
-    let version = fixture.version;
-    for generation in 8..20 {
-        fixture.advance(Duration::from_secs(1));
-        let subject = Subject {
-            generation: Some(generation),
-            ..subject("vm")
-        };
-        fixture.evaluate(subject, &["Migrating"]);
-    }
-    assert_eq!(fixture.version, version);
-    assert!(fixture.take_changes().is_empty());
-    // The next visible change contains the newest `metadata.generation` of the subject.
-    fixture.evaluate(
-        Subject {
-            generation: Some(20),
-            ..subject("vm")
-        },
-        &[],
-    );
-    assert_eq!(fixture.only_operation().status.subject_generation, Some(20));
-}
-
-#[test]
-fn subject_missing_from_a_relist_counts_as_deleted() {
-    let mut fixture = fixture();
-    fixture.evaluate(subject("a"), &["Migrating"]);
-    fixture.evaluate(subject("b"), &["Migrating"]);
-    fixture.evaluate(subject("c"), &["Migrating"]);
-    fixture.send_event(FeedEvent::Lost);
-    fixture.send_event(FeedEvent::Reset);
-    fixture.evaluate(subject("b"), &["Migrating"]);
-    fixture.evaluate(subject("c"), &[]);
-    fixture.send_event(FeedEvent::Synced { missing: None });
-    let names: Vec<_> = fixture
-        .shown()
-        .into_iter()
-        .map(|object| (object.spec.subject.name, object.status.state))
-        .collect();
-    assert_eq!(
-        names,
-        [
-            ("b".into(), State::Progressing),
-            ("c".into(), State::Settling)
-        ]
-    );
-}
-
-#[test]
-fn during_an_interruption_of_the_watch_detected_is_unknown_and_no_operation_completes() {
-    let mut fixture = fixture();
-    fixture.evaluate(subject("a"), &["Migrating"]);
-    fixture.evaluate(subject("b"), &["Migrating"]);
-    fixture.evaluate(subject("b"), &[]);
-    fixture.send_event(FeedEvent::Lost);
-    for object in fixture.shown() {
-        assert_eq!(
-            condition(&object, "Detected"),
-            ("Unknown".into(), "WatchGap".into())
-        );
-    }
-    fixture.advance(DEBOUNCE * 10);
-    assert_eq!(
-        fixture.shown().len(),
-        2,
-        "an operation must not complete during an interruption of the watch"
-    );
-    fixture.send_event(FeedEvent::Synced { missing: None });
-    let object = fixture.only_operation();
-    assert_eq!(object.spec.subject.name, "a");
-    assert_eq!(condition(&object, "Detected").0, "True");
-}
-
-#[test]
-fn a_failed_rule_does_not_change_its_operation() {
-    let mut fixture = fixture();
-    fixture.evaluate_vm(&["Migrating", "Stopping"]);
-    fixture.evaluate_vm(&["!Migrating"]);
-    fixture.advance(DEBOUNCE);
-    assert_eq!(fixture.only_operation().spec.operation, "Migrating");
-    fixture.evaluate_vm(&["!Stopping", "Migrating"]);
-    assert_eq!(
-        fixture.only_operation().spec.operation,
-        "Migrating",
-        "a failed rule must not start an operation"
-    );
-}
-
-#[test]
-fn operation_of_a_cluster_scoped_subject_is_shown_in_the_servers_namespace() {
-    let mut fixture = fixture();
-    fixture.evaluate(
-        Subject {
-            namespace: None,
-            ..subject("version")
-        },
-        &["Migrating"],
-    );
-    let object = fixture.only_operation();
-    assert_eq!(object.metadata.namespace, "ifo-system");
-    assert_eq!(object.spec.subject.namespace, None);
-}
-
-#[test]
-fn if_several_rule_sets_detect_an_operation_it_shows_the_values_of_the_first_by_name() {
-    let mut fixture = fixture();
-    fixture.set_rules(&[
-        ("b-rules", &["Migrating"]),
-        ("a-rules", &["Migrating"]),
-        ("c-rules", &["Migrating"]),
-    ]);
-    fixture.send_event(FeedEvent::Synced { missing: None });
-    fixture.evaluate_vm(&["b-rules:Migrating", "c-rules:Migrating"]);
-    assert_eq!(fixture.only_operation().spec.rule_set, "b-rules");
-    fixture.evaluate_vm(&["a-rules:Migrating", "b-rules:Migrating"]);
-    let object = fixture.only_operation();
-    assert_eq!(
-        object.spec.rule_set, "b-rules",
-        "the operation must show the values of the same rule set while it detects the operation"
-    );
-    assert_eq!(object.status.detected_by, ["a-rules", "b-rules"]);
-    fixture.evaluate_vm(&["a-rules:Migrating", "c-rules:Migrating"]);
-    assert_eq!(fixture.only_operation().spec.rule_set, "a-rules");
-}
-
-#[test]
-fn removed_rule_ends_only_its_own_operation() {
-    let mut fixture = fixture();
-    fixture.evaluate_vm(&["Migrating", "Stopping"]);
-    fixture.take_changes();
-    fixture.set_rules(&[("vm-rules", &["Stopping"])]);
-    assert_eq!(fixture.only_operation().spec.operation, "Stopping");
-    assert!(
-        fixture
-            .take_changes()
-            .contains(&"~Migrating Ended RuleRemoved".to_owned())
-    );
-    fixture.remove_rules(true);
-    let ended = "~Stopping Ended TargetRemoved".to_owned();
-    assert!(fixture.take_changes().contains(&ended));
-    assert!(fixture.shown().is_empty());
 }
 
 #[test]
@@ -555,24 +423,6 @@ fn the_result_of_replaced_rules_is_ignored() {
     fixture.generation = old;
     fixture.evaluate_with(subject("vm"), vec![finding]);
     assert!(fixture.shown().is_empty());
-}
-
-#[test]
-fn a_second_run_within_the_same_second_is_another_object() {
-    let mut fixture = fixture_with(TrackerSettings {
-        debounce: Duration::ZERO,
-        ..settings(Some(RETENTION))
-    });
-    fixture.evaluate_vm(&["Migrating"]);
-    fixture.evaluate_vm(&[]);
-    fixture.evaluate_vm(&["Migrating"]);
-    let shown = fixture.shown();
-    let starts: BTreeSet<_> = shown
-        .iter()
-        .map(|object| object.metadata.creation_timestamp.0)
-        .collect();
-    assert_eq!(shown.len(), 2);
-    assert_eq!(starts.len(), 2);
 }
 
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! Tests of `stateAfter`: the time for which a rule must yield `Blocked` or `Failing` before the
 //! operation shows this state.
 
-use super::rule_fields::fixture_with_rule_set;
 use super::*;
 use serde_json::{Value, json};
 
@@ -21,11 +20,6 @@ fn world_with_state_after_10s() -> TrackerFixture {
 }
 
 impl TrackerFixture {
-    /// Returns the state of the only operation.
-    fn state(&self) -> State {
-        self.only_operation().status.state
-    }
-
     /// Completes a list of the subjects. The list contains only `object`, whose last change was
     /// `age` ago.
     pub(super) fn list_object_unchanged_for(&mut self, age: Duration, mut object: Value) {
@@ -35,35 +29,6 @@ impl TrackerFixture {
         self.apply_object(object);
         self.send_event(FeedEvent::Synced { missing: None });
     }
-}
-
-#[test]
-fn if_another_rule_set_takes_over_its_own_state_after_applies_to_the_waiting_state() {
-    let mut fixture = fixture();
-    let spec = |wait: &str| format!("rules:\n- {{operation: Moving, expression: 'true', {wait}}}");
-    fixture.set_rule_sets(&[
-        ("a", &spec("stateAfter: 10s")),
-        ("b", &spec("stateAfter: 20s")),
-    ]);
-    let blocked = |set: usize, fixture: &TrackerFixture| Finding {
-        rule_set: fixture.book.rule_sets[set].clone(),
-        operation: "Moving".into(),
-        item: None,
-        values: Some(RuleValues {
-            state: Some(State::Blocked),
-            ..RuleValues::default()
-        }),
-    };
-    let both = vec![blocked(0, &fixture), blocked(1, &fixture)];
-    fixture.evaluate_with(subject("vm"), both);
-    fixture.advance(5 * SECOND);
-    let second = vec![blocked(1, &fixture)];
-    fixture.evaluate_with(subject("vm"), second);
-    fixture.advance(14 * SECOND);
-    assert_eq!(fixture.state(), State::Progressing);
-    fixture.advance(SECOND);
-    assert_eq!(fixture.state(), State::Blocked);
-    assert_eq!(fixture.tracker.next_deadline(), None);
 }
 
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! Tests of rule sets of two components for the same resource. Each component can belong to another
 //! team. So a rule set of one component must not change the operations of the other component.
 
-use super::custom_resources::migrating;
 use super::*;
 use serde_json::{Value, json};
 
@@ -108,29 +107,6 @@ fn rule_sets_of_another_component_change_no_operation_of_a_component() {
     assert_eq!(changes_of_kubevirt(&with_others), alone);
 }
 
-#[test]
-fn the_same_operation_of_two_components_is_two_operations_with_two_names() {
-    let mut fixture = fixture();
-    fixture.set_rule_sets(&[FOREIGN[0], OWN, SECOND_OWN]);
-    fixture.apply_object(json!({"taken": true, "phase": "Migrating", "text": "own"}));
-    let of = |component: &str| {
-        let mut found = fixture.shown();
-        found.retain(|it| it.spec.operation == "Migrating" && it.spec.component == component);
-        assert_eq!(found.len(), 1, "{component}: {found:#?}");
-        found.remove(0)
-    };
-    let (own, other) = (of("kubevirt"), of("other"));
-    assert_eq!(own.status.message, "own");
-    assert_eq!(own.spec.rule_set, "kubevirt-rules");
-    assert_eq!(
-        own.status.detected_by,
-        ["kubevirt-rules", "more-kubevirt-rules"]
-    );
-    assert_eq!(other.status.detected_by, ["a-rules"]);
-    assert_ne!(own.metadata.name, other.metadata.name);
-    assert_ne!(own.metadata.uid, other.metadata.uid);
-}
-
 /// An attacker can try out component names until the hash of the attacker's operation begins like
 /// the hash of another operation. The hashes for these two components have the same first 32 bits.
 #[test]
@@ -160,21 +136,6 @@ fn an_attacker_cannot_find_a_component_that_gives_an_operation_the_name_of_anoth
 }
 
 #[test]
-fn an_operation_completes_if_only_another_component_still_has_a_rule_for_it() {
-    let mut fixture = fixture();
-    fixture.set_rule_sets(&[FOREIGN[0], OWN]);
-    fixture.apply_object(json!({"taken": true, "phase": "Migrating"}));
-    fixture.take_changes();
-    fixture.set_rule_sets(&[FOREIGN[0]]);
-    let ends: Vec<String> = fixture
-        .take_changes_of("kubevirt")
-        .iter()
-        .map(|(sign, object)| format!("{sign} {}", object["status"]["reason"]))
-        .collect();
-    assert_eq!(ends, ["~ \"RuleRemoved\"", "- \"RuleRemoved\""]);
-}
-
-#[test]
 fn an_operation_completes_and_starts_again_if_its_rule_set_gets_another_component() {
     let mut fixture = fixture();
     let renamed = format!("component: other\n{}", OWN.1);
@@ -193,13 +154,4 @@ fn an_operation_completes_and_starts_again_if_its_rule_set_gets_another_componen
         ]
     );
     assert_eq!(fixture.only_operation().spec.component, "other");
-}
-
-#[test]
-fn a_custom_resource_with_the_name_of_another_component_is_not_restored() {
-    let before = migrating();
-    let mut edited = before.only_operation();
-    edited.spec.component = "other".into();
-    let fixture = before.restarted_with(settings(None), SECOND, vec![edited]);
-    assert!(fixture.shown().is_empty());
 }
