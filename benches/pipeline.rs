@@ -17,7 +17,7 @@ use ifo_cel::Doc;
 use ifo_engine::activity::Activities;
 use ifo_engine::detect::{Evaluation, FeedEvent, evaluate};
 use ifo_engine::rules::{self, RuleBook};
-use ifo_engine::track::{Message, OperationBounds, Tracker, TrackerSettings, Write};
+use ifo_engine::track::{Existing, Message, OperationBounds, Tracker, TrackerSettings, Write};
 use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -359,8 +359,8 @@ fn idle_activities() -> (Activities, Writer) {
     };
     let (mut writer, _reader) = index::index(RING);
     let mut activities = Activities::new("ifo-system".into(), []);
-    activities.set_namespaces(&names("namespace", NAMESPACES));
-    activities.set_nodes(&names("node", NODES));
+    activities.set_existing(Existing::Namespaces(names("namespace", NAMESPACES)));
+    activities.set_existing(Existing::Nodes(names("node", NODES)));
     activities.set_gaps(gaps(true));
     commit(&mut writer, &mut activities);
     (activities, writer)

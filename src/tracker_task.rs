@@ -150,12 +150,7 @@ impl ActivityWriter {
 
     /// Records the namespaces or nodes that exist.
     fn set_existing(&mut self, existing: Existing) -> Vec<Write> {
-        match existing {
-            Existing::Namespaces(names) => self.activities.set_namespaces(&names),
-            Existing::Namespace(name, exists) => self.activities.set_namespace(&name, exists),
-            Existing::Nodes(names) => self.activities.set_nodes(&names),
-            Existing::Node(name, exists) => self.activities.set_node(&name, exists),
-        }
+        self.activities.set_existing(existing);
         self.activities.writes(clock::now(), false)
     }
 }

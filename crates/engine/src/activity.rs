@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::track::Write;
+use crate::track::{Existing, Write};
 use ifo_api::activity::{
     Activity, ActivityStatus, IDLE, IDLE_MESSAGE, KIND, LABEL, NOT_YET_READ, NOTHING_IN_FLIGHT,
     OPERATIONS_IN_FLIGHT, OldestOperation, RULE_SETS_NOT_WORKING,
@@ -253,27 +253,20 @@ impl Activities {
         self.changed.extend(self.scopes.keys().cloned());
     }
 
-    /// Records all namespaces that exist.
-    pub fn set_namespaces(&mut self, names: &[Text]) {
-        let is_namespace = |scope: &Scope| matches!(scope, Scope::Namespace(_));
-        self.replace_existing(is_namespace, names.iter().cloned().map(Scope::Namespace));
-    }
-
-    /// Records that a namespace exists or was deleted.
-    pub fn set_namespace(&mut self, name: &Text, exists: bool) {
-        self.set_exists(Scope::Namespace(name.clone()), exists);
-    }
-
-    /// Records all nodes that exist.
-    pub fn set_nodes(&mut self, names: &[Text]) {
-        let is_node = |scope: &Scope| matches!(scope, Scope::Node(_));
-        self.replace_existing(is_node, names.iter().cloned().map(Scope::Node));
-        self.recount_nodes();
-    }
-
-    /// Records that a node exists or was deleted.
-    pub fn set_node(&mut self, name: &Text, exists: bool) {
-        self.set_exists(Scope::Node(name.clone()), exists);
+    /// Records which namespaces or nodes exist.
+    pub fn set_existing(&mut self, existing: Existing) {
+        match existing {
+            Existing::Namespaces(names) => {
+                let is_namespace = |scope: &Scope| matches!(scope, Scope::Namespace(_));
+                self.replace_existing(is_namespace, names.into_iter().map(Scope::Namespace));
+            }
+            Existing::Namespace(name, exists) => self.set_exists(Scope::Namespace(name), exists),
+            Existing::Nodes(names) => {
+                let is_node = |scope: &Scope| matches!(scope, Scope::Node(_));
+                self.replace_existing(is_node, names.into_iter().map(Scope::Node));
+            }
+            Existing::Node(name, exists) => self.set_exists(Scope::Node(name), exists),
+        }
         self.recount_nodes();
     }
 

@@ -115,8 +115,10 @@ fn an_operation_makes_its_namespace_nodes_component_and_the_cluster_busy() {
     fixture.set_gaps(Vec::new());
     fixture
         .activities
-        .set_namespaces(&["shop".into(), "other".into()]);
-    fixture.activities.set_nodes(&["n1".into(), "n2".into()]);
+        .set_existing(Existing::Namespaces(vec!["shop".into(), "other".into()]));
+    fixture
+        .activities
+        .set_existing(Existing::Nodes(vec!["n1".into(), "n2".into()]));
     fixture.apply(false);
     let status = json!({"nodes": ["n1", "unlisted", "no/node"], "state": "Blocked"});
     fixture.put("a", &json!({"status": status}));
@@ -153,7 +155,9 @@ fn an_operation_makes_its_namespace_nodes_component_and_the_cluster_busy() {
     assert_eq!(idle(&fixture, "shop", "namespace"), "True");
     assert_eq!(idle(&fixture, "ifo-system", "node.unlisted"), "");
     // A deleted namespace has no activity.
-    fixture.activities.set_namespace(&"shop".into(), false);
+    fixture
+        .activities
+        .set_existing(Existing::Namespace("shop".into(), false));
     fixture.apply(false);
     assert_eq!(idle(&fixture, "shop", "namespace"), "");
 }
@@ -173,7 +177,9 @@ fn a_rule_set_cannot_create_activities_of_many_nodes() {
     assert_eq!(nodes(&fixture), MAX_UNLISTED_NODES);
     // A node of the cluster is busy, although its operation was not counted before.
     let last = format!("invented-{}", MAX_UNLISTED_NODES + 9);
-    fixture.activities.set_nodes(&[last.as_str().into()]);
+    fixture
+        .activities
+        .set_existing(Existing::Nodes(vec![last.as_str().into()]));
     fixture.apply(false);
     let busy = Some(("False", OPERATIONS_IN_FLIGHT));
     assert_eq!(fixture.idle("ifo-system", &format!("node.{last}")), busy);
@@ -199,7 +205,7 @@ fn a_gap_makes_only_the_affected_activities_unknown() {
     let mut fixture = Fixture::new();
     fixture
         .activities
-        .set_namespaces(&["shop".into(), "other".into()]);
+        .set_existing(Existing::Namespaces(vec!["shop".into(), "other".into()]));
     fixture.set_gaps(vec![gap(Some(&["shop"]), false)]);
     let unknown = Some(("Unknown", RULE_SETS_NOT_WORKING));
     assert_eq!(fixture.idle("shop", "namespace"), unknown);

@@ -60,6 +60,15 @@ fn hint_in_parentheses(error: &CompileError) -> String {
 }
 
 impl RuleSetError {
+    /// Creates the error of an expression. `field` is its field, and `source` its text.
+    pub(super) fn in_expression(field: String, source: &str, error: CompileError) -> Self {
+        Self::Expression {
+            field,
+            source_text: source.to_owned(),
+            error,
+        }
+    }
+
     /// Returns two lines: the line of the expression that contains the error, and a line with a
     /// caret below the position of the error. Returns None for an error that is not in an
     /// expression.
@@ -217,12 +226,9 @@ impl Compiler<'_> {
         match ifo_cel::compile_with_all_errors(source, kind, environment, self.schema) {
             Ok(program) => Some(program),
             Err(errors) => {
-                let errors = errors.into_iter().map(|error| RuleSetError::Expression {
-                    field: field.to_owned(),
-                    source_text: source.to_owned(),
-                    error,
-                });
-                self.invalid.extend(errors);
+                let errors = errors.into_iter();
+                let of_field = |it| RuleSetError::in_expression(field.to_owned(), source, it);
+                self.invalid.extend(errors.map(of_field));
                 None
             }
         }

@@ -1,5 +1,5 @@
 //! The fields of a rule: which fields have expressions, which results the expressions must have, and
-//! which fields affect the learned duration of the operation. All functions name each field of
+//! which fields affect the learned duration of the operation. [`expressions`] names each field of
 //! [`Rule`], so that the compiler asks for a decision when a field is added.
 //!
 //! The timing hash of a rule is a hash of the fields that affect the learned duration. These fields
@@ -90,23 +90,10 @@ pub(super) fn timing_hashes(spec: &OperationRuleSetSpec) -> Vec<Text> {
     spec.rules.iter().map(hash).collect()
 }
 
-/// Removes the fields that do not affect the durations of runs.
+/// Removes the fields that do not affect the durations of runs. All other fields do, such as the fields
+/// that decide about the start and the end.
 fn timing_fields(rule: Rule) -> Rule {
     Rule {
-        operation: rule.operation,
-        expression: rule.expression,
-        for_each: rule.for_each,
-        item_key: rule.item_key,
-        state: rule.state,
-        started_at: rule.started_at,
-        instance: rule.instance,
-        continue_while: rule.continue_while,
-        outcome: rule.outcome,
-        deletes_subject: rule.deletes_subject,
-        supersedes: rule.supersedes,
-        appear_after: rule.appear_after,
-        state_after: rule.state_after,
-        size: rule.size,
         message: None,
         outcome_message: None,
         reason: None,
@@ -118,6 +105,7 @@ fn timing_fields(rule: Rule) -> Rule {
         debounce: None,
         expected_duration: None,
         stalled_after: None,
+        ..rule
     }
 }
 

@@ -10,26 +10,6 @@ use ifo_cel::{
     comparisons_of_time_texts, fields, nearest_value,
 };
 
-/// Returns a finding at the start of an expression.
-pub(super) fn finding(
-    field: String,
-    source: &str,
-    message: String,
-    hint: Option<String>,
-) -> RuleSetError {
-    let (line, column) = expression_start(source);
-    RuleSetError::Expression {
-        field,
-        source_text: source.to_owned(),
-        error: CompileError {
-            message,
-            line,
-            column,
-            hint,
-        },
-    }
-}
-
 /// Returns an error for each literal result of `state`, `outcome` and `reason` that is not allowed.
 /// If the literal is in a variable, the error is at the variable.
 pub(super) fn wrong_results(
@@ -60,16 +40,14 @@ pub(super) fn wrong_results(
                 ),
                 None => (own_field.clone(), program.source(), problem),
             };
-            errors.push(RuleSetError::Expression {
-                field,
-                source_text: source.to_owned(),
-                error: CompileError {
-                    message,
-                    line: result.line,
-                    column: result.column,
-                    hint,
-                },
-            });
+            let (line, column) = (result.line, result.column);
+            let error = CompileError {
+                message,
+                line,
+                column,
+                hint,
+            };
+            errors.push(RuleSetError::in_expression(field, source, error));
         }
     }
     errors
@@ -111,29 +89,30 @@ pub(super) fn missing_item_key(rule: &ruleset::Rule) -> Option<RuleSetError> {
         let used = named
             .into_iter()
             .find(|used| matches!(&*used.path, [PathStep::Each, PathStep::Field(_)]))?;
-        Some(RuleSetError::Expression {
-            field: format!("rules[{}].{name}", rule.operation),
-            source_text: source.to_owned(),
-            error: CompileError {
-                message: "the rule needs itemKey, because an element with fields cannot be a key"
-                    .to_owned(),
-                line: used.line,
-                column: used.column,
-                hint: Some(ITEM_KEY_HINT.to_owned()),
-            },
-        })
+        let error = CompileError {
+            message: "the rule needs itemKey, because an element with fields cannot be a key"
+                .to_owned(),
+            line: used.line,
+            column: used.column,
+            hint: Some(ITEM_KEY_HINT.to_owned()),
+        };
+        let field = format!("rules[{}].{name}", rule.operation);
+        Some(RuleSetError::in_expression(field, source, error))
     })
 }
 
 /// Returns the error for a rule without `itemKey` whose `forEach` yields elements that are neither
 /// strings nor ints. `list` is the expression of `forEach`.
 pub(super) fn elements_without_key(operation: &str, list: &str) -> RuleSetError {
-    finding(
-        format!("rules[{operation}].forEach"),
-        list,
-        "the rule needs itemKey, because the elements are neither strings nor ints".to_owned(),
-        Some(ITEM_KEY_HINT.to_owned()),
-    )
+    let (line, column) = expression_start(list);
+    let error = CompileError {
+        message: "the rule needs itemKey, because the elements are neither strings nor ints"
+            .to_owned(),
+        line,
+        column,
+        hint: Some(ITEM_KEY_HINT.to_owned()),
+    };
+    RuleSetError::in_expression(format!("rules[{operation}].forEach"), list, error)
 }
 
 /// Returns the warnings of a rule set that compiles: texts that are compared as if they were times.
@@ -142,11 +121,8 @@ pub fn warnings(spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
     for (field, source) in expressions(spec) {
         // The rule set was compiled before, so its expressions can be parsed.
         let found = comparisons_of_time_texts(source).unwrap_or_default();
-        warnings.extend(found.into_iter().map(|error| RuleSetError::Expression {
-            field: field.clone(),
-            source_text: source.to_owned(),
-            error,
-        }));
+        let in_field = |error| RuleSetError::in_expression(field.clone(), source, error);
+        warnings.extend(found.into_iter().map(in_field));
     }
     warnings
 }

@@ -21,8 +21,6 @@ pub(super) struct RetainedByComponent {
     all: ExpiringMap<Key, (RuleSetId, Timestamp)>,
     /// The order of expiry of the objects of each owner. Owners without objects have no entry.
     by_owner: BTreeMap<RuleSetId, BTreeSet<ExpiryOrder>>,
-    /// Number of objects of each component. Components without objects have no entry.
-    by_component: BTreeMap<Text, usize>,
 }
 
 impl RetainedByComponent {
@@ -33,7 +31,6 @@ impl RetainedByComponent {
         let known = self.by_owner.get_key_value(&owner);
         let owner = known.map_or(owner, |(known, _)| known.clone());
         let order = self.all.insert(key, (owner.clone(), start), until);
-        *self.by_component.entry(owner.0.clone()).or_default() += 1;
         self.by_owner.entry(owner).or_default().insert(order);
     }
 
@@ -46,12 +43,6 @@ impl RetainedByComponent {
             orders.remove(&order);
             if orders.is_empty() {
                 self.by_owner.remove(&owner);
-            }
-        }
-        if let Some(count) = self.by_component.get_mut(&owner.0) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_component.remove(&owner.0);
             }
         }
     }
@@ -74,8 +65,12 @@ impl RetainedByComponent {
         let key = if self.next_deadline()? <= now {
             self.all.iter().next()?.0.clone()
         } else if self.all.len() > most {
+            let mut components: BTreeMap<&Text, usize> = BTreeMap::new();
+            for ((component, _), orders) in &self.by_owner {
+                *components.entry(component).or_default() += orders.len();
+            }
             let size = |((component, _), orders): &(&RuleSetId, &BTreeSet<ExpiryOrder>)| {
-                let of_component = self.by_component.get(component).copied();
+                let of_component = components[component];
                 (of_component, orders.len(), Reverse(orders.first().copied()))
             };
             let (_, largest) = self.by_owner.iter().max_by_key(size)?;

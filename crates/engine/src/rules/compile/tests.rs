@@ -4,7 +4,6 @@ mod compile_limits;
 
 use super::*;
 use ifo_api::generate_crds;
-use ifo_api::live::State;
 use ifo_api::ruleset::MAX_EXPRESSION;
 use serde_json::{Value, json};
 
@@ -49,28 +48,6 @@ fn each_field_of_a_rule_is_compiled_and_reported_by_its_name() {
         let start = format!("rules[Moving].{field}: 1:");
         assert!(problems[0].starts_with(&start), "{problems:?}");
     }
-}
-
-#[test]
-fn invalid_string_literals_are_refused_at_compile_time() {
-    for (field, value, word) in [
-        ("state", "Waiting", "Blocked"),
-        ("state", "", "Blocked"),
-        ("reason", "not camel", "CamelCase"),
-        ("outcome", "Done", "Succeeded"),
-    ] {
-        let spec = rule(&format!(
-            "{{operation: Moving, expression: 'true', {field}: \"'{value}'\"}}"
-        ));
-        let problems = problems(&spec);
-        assert!(problems[0].contains(word), "{problems:?}");
-        let prefix = format!("rules[Moving].{field}: 1:1: ");
-        assert!(problems[0].starts_with(&prefix), "{problems:?}");
-    }
-    let spec = rule(
-        "{operation: Moving, expression: 'true', state: \"'Blocked'\", reason: \"'AtWork'\", outcome: \"''\"}",
-    );
-    assert!(compile("x", &spec).is_ok());
 }
 
 #[test]
@@ -156,11 +133,4 @@ fn item_is_defined_only_in_rules_with_for_each() {
     assert!(compile("x", &with).is_ok());
     let without = rule("{operation: Moving, expression: item.moving}");
     assert!(problems(&without)[0].contains("item"));
-}
-
-#[test]
-fn state_accepts_only_states_of_detected_operations() {
-    assert_eq!(super::super::parse_state("Blocked"), Some(State::Blocked));
-    assert_eq!(super::super::parse_state("Held"), Some(State::Held));
-    assert_eq!(super::super::parse_state("Settling"), None);
 }

@@ -49,14 +49,6 @@ impl TrackerFixture {
     }
 }
 
-/// Returns a subject that last changed at `managed`.
-fn changed_at(name: &str, managed: Timestamp) -> Subject {
-    Subject {
-        managed: Some(managed),
-        ..subject(name)
-    }
-}
-
 fn retaining() -> TrackerSettings {
     settings(Some(RETENTION))
 }
@@ -272,9 +264,10 @@ fn another_run_within_the_same_second_gets_another_name() {
         };
         let mut before = fixture_with(without_debounce());
         let changed = before.now.wall;
-        before.evaluate(changed_at("vm", changed), &["Migrating"]);
+        let run = |what: &[&str]| changed_at(changed, json!({ "ops": what }));
+        before.apply_object(run(&["Migrating"]));
         let first = before.only_operation();
-        before.evaluate(changed_at("vm", changed), &[]);
+        before.apply_object(run(&[]));
         let deleted: Vec<Object> = before
             .changes
             .iter()
@@ -290,7 +283,7 @@ fn another_run_within_the_same_second_gets_another_name() {
         assert_eq!(fixture.objects, before.objects);
         fixture.set_rules(&RULES);
         fixture.send_event(FeedEvent::Reset);
-        fixture.evaluate(changed_at("vm", changed), &["Migrating"]);
+        fixture.apply_object(run(&["Migrating"]));
         let shown = fixture.shown();
         let second = shown.iter().find(|it| it.status.phase == Phase::Active);
         let start = |it: &InFlightOperation| it.metadata.creation_timestamp;
@@ -321,37 +314,18 @@ fn a_custom_resource_does_not_restore_an_operation_that_was_deleted_from_the_ind
 }
 
 #[test]
-fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previous_leader() {
+fn the_end_of_an_operation_on_a_cluster_scoped_subject_is_shown_in_the_new_namespace() {
     let mut before = fixture();
-    let node = || Subject {
-        namespace: None,
-        ..subject("node")
-    };
-    before.evaluate(node(), &["Migrating"]);
-    let custom_resource = before.only_operation();
-    let moved = TrackerSettings {
-        max_records: 0,
-        cluster_namespace: "elsewhere".into(),
-        ..settings(None)
-    };
-    let mut fixture = before.taken_over_with(moved.clone(), SECOND, |_, _| {});
-    assert_eq!(fixture.objects, before.objects);
-    fixture.set_rules(&RULES);
-    fixture.send_event(FeedEvent::Reset);
-    fixture.evaluate(node(), &["Migrating"]);
-    fixture.complete_list();
-    assert_eq!(fixture.objects, before.objects);
-    // If a custom resource contains the end of the operation, the new leader shows the completed
-    // operation in the new namespace.
-    let mut completed = custom_resource;
+    before.apply_object(json!({"metadata": {"namespace": ""}, "ops": ["Migrating"]}));
+    let mut completed = before.only_operation();
     completed.status.phase = Phase::Completed;
     completed.status.state = State::Ended;
     completed.status.completed = Some(completed.status.last_detected);
-    let retain = TrackerSettings {
-        retain: Some(RETENTION),
-        ..moved
+    let moved = TrackerSettings {
+        cluster_namespace: "elsewhere".into(),
+        ..retaining()
     };
-    let fixture = before.taken_over_with(retain, SECOND, |state, now| {
+    let fixture = before.taken_over_with(moved, SECOND, |state, now| {
         assert!(state.add_custom_resource(completed, now));
     });
     assert_eq!(fixture.only_operation().metadata.namespace, "elsewhere");
@@ -361,7 +335,7 @@ fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previo
 fn custom_resources_are_limited_and_operations_of_the_index_are_not() {
     let world_with_operation_on = |name: &str| {
         let mut fixture = fixture();
-        fixture.evaluate(subject(name), &["Migrating"]);
+        fixture.evaluate(name, &["Migrating"]);
         fixture
     };
     let now = world_with_operation_on("a").now;

@@ -14,10 +14,9 @@ mod two_components;
 
 use super::*;
 use crate::ClockReading;
-use crate::detect::{self, Evaluation, FeedEvent, Finding, RuleValues, ShownValues, Subject};
+use crate::detect::{self, FeedEvent, Subject};
 use crate::rules::compile;
 use ifo_api::live::{InFlightOperation, Phase, State};
-use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Target};
 use ifo_cel::Doc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -88,48 +87,16 @@ fn fixture_without_rules(settings: TrackerSettings) -> TrackerFixture {
             wall: "2026-11-21T10:00:00Z".parse().expect("the time is valid"),
             steady: Instant::now(),
         },
-        book: book(&target, 0, &[]),
+        book: Arc::new(RuleBook::new(
+            0,
+            (*target).clone(),
+            String::new(),
+            true,
+            Vec::new(),
+        )),
         target,
         generation: 0,
     }
-}
-
-/// Creates a rule book. A rule set has the name `NAME` or `COMPONENT/NAME`. Without a component, it
-/// belongs to `kubevirt`.
-fn book(target: &Arc<Gvr>, generation: u64, sets: &[(&str, &[&str])]) -> Arc<RuleBook> {
-    let sets = sets.iter().map(|(name, operations)| {
-        let (component, name) = name.split_once('/').unwrap_or(("kubevirt", name));
-        let spec = OperationRuleSetSpec {
-            component: component.into(),
-            target: Target {
-                group: target.group.clone(),
-                version: target.version.clone(),
-                resource: target.resource.clone(),
-            },
-            rules: operations
-                .iter()
-                .map(|operation| Rule {
-                    operation: (*operation).into(),
-                    expression: "true".into(),
-                    ..Rule::default()
-                })
-                .collect(),
-            label_selector: None,
-            variables: Vec::new(),
-            namespaces: Vec::new(),
-            labels: BTreeMap::new(),
-            label_expressions: Vec::new(),
-            nodes: None,
-        };
-        Arc::new(compile(name, &spec).expect("the rules of the test compile"))
-    });
-    Arc::new(RuleBook::new(
-        generation,
-        (**target).clone(),
-        "VirtualMachine".into(),
-        true,
-        sets.collect(),
-    ))
 }
 
 fn subject(name: &str) -> Subject {
@@ -143,15 +110,19 @@ fn subject(name: &str) -> Subject {
 }
 
 impl TrackerFixture {
+    /// Replaces the rule sets. `sets` contains name and operations of each. A rule detects its operation
+    /// if the list `ops` of the object contains the operation.
     fn set_rules(&mut self, sets: &[(&str, &[&str])]) {
-        self.generation += 1;
-        self.book = book(&self.target, self.generation, sets);
-        let message = Message::Rules {
-            target: self.target.clone(),
-            book: Some(self.book.clone()),
-            removed: false,
-        };
-        self.send(message);
+        let specs = sets.iter().map(|(name, operations)| {
+            let rule = |it: &&str| {
+                format!("\n- {{operation: {it}, expression: \"'{it}' in object.ops\"}}")
+            };
+            let rules: String = operations.iter().map(rule).collect();
+            (*name, format!("rules:{rules}"))
+        });
+        let specs: Vec<_> = specs.collect();
+        let specs: Vec<_> = specs.iter().map(|(name, spec)| (*name, &**spec)).collect();
+        self.set_rule_sets(&specs);
     }
 
     fn remove_rules(&mut self, removed: bool) {
@@ -212,64 +183,25 @@ impl TrackerFixture {
     }
 
     fn send_event(&mut self, event: FeedEvent) {
+        let message = self.feed_message(event);
+        self.send(message);
+    }
+
+    fn feed_message(&self, event: FeedEvent) -> Message {
         let source = Source {
             target: self.target.clone(),
             namespace: None,
         };
-        self.send(Message::Feed {
+        Message::Feed {
             source,
             generation: self.generation,
             event,
-        });
+        }
     }
 
-    /// Sends the results of an evaluation of `subject`. `what` contains the detected operations:
-    ///
-    /// - `Migrating` is an operation of the first rule set.
-    /// - `b:Migrating` is an operation of the rule set `b`.
-    /// - `!Migrating` and `!b:Migrating` stand for a rule that failed.
-    fn evaluate(&mut self, subject: Subject, what: &[&str]) {
-        let findings = what.iter().map(|what| {
-            let (failed, what) = what
-                .strip_prefix('!')
-                .map_or((false, *what), |what| (true, what));
-            let (set, operation) = match what.split_once(':') {
-                Some((set, operation)) => (
-                    self.book
-                        .rule_sets
-                        .iter()
-                        .find(|own| &*own.name == set)
-                        .expect("the test names an existing rule set"),
-                    operation,
-                ),
-                None => (&self.book.rule_sets[0], what),
-            };
-            Finding {
-                rule_set: set.clone(),
-                operation: operation.into(),
-                item: None,
-                values: (!failed).then(RuleValues::default),
-            }
-        });
-        let findings = findings.collect();
-        self.evaluate_with(subject, findings);
-    }
-
-    /// Sends an evaluation of `subject` with the results `findings` of the rules.
-    fn evaluate_with(&mut self, subject: Subject, findings: Vec<Finding>) {
-        let evaluation = Evaluation {
-            subject,
-            findings,
-            outcomes: Vec::new(),
-            unselected: Vec::new(),
-            failures: Vec::new(),
-            unknown: Vec::new(),
-            time_dependent: Vec::new(),
-        };
-        self.send_event(FeedEvent::Evaluated {
-            evaluation: Box::new(evaluation),
-            read: Instant::now(),
-        });
+    /// Evaluates the rules on an object that the operations `what` are detected on.
+    fn evaluate(&mut self, name: &str, what: &[&str]) {
+        self.apply_object_named(name, json!({ "ops": what }));
     }
 
     /// Sends the deletion of a subject.
@@ -279,7 +211,7 @@ impl TrackerFixture {
     }
 
     fn evaluate_vm(&mut self, what: &[&str]) {
-        self.evaluate(subject("vm"), what);
+        self.evaluate("vm", what);
     }
 
     /// Deletes a namespace. `again` is the creation time of a new namespace with the same name, or
@@ -338,6 +270,11 @@ impl TrackerFixture {
     /// Replaces the rule sets. `specs` contains the name of each new rule set, and its YAML without
     /// target. If the YAML does not begin with a component, the component is `kubevirt`.
     fn set_rule_sets(&mut self, specs: &[(&str, &str)]) {
+        let message = self.rules_message(specs);
+        self.send(message);
+    }
+
+    fn rules_message(&mut self, specs: &[(&str, &str)]) -> Message {
         let set = |(name, spec): &(&str, &str)| {
             let component = if spec.starts_with("component:") {
                 ""
@@ -355,11 +292,11 @@ impl TrackerFixture {
         let target = (*self.target).clone();
         let kind = "VirtualMachine".to_owned();
         self.book = Arc::new(RuleBook::new(self.generation, target, kind, true, sets));
-        self.send(Message::Rules {
+        Message::Rules {
             target: self.target.clone(),
             book: Some(self.book.clone()),
             removed: false,
-        });
+        }
     }
 
     /// Evaluates the rules on `object`, which becomes the new state of the VM.
@@ -412,16 +349,10 @@ fn condition(object: &InFlightOperation, type_: &str) -> (String, String) {
 #[test]
 fn the_result_of_replaced_rules_is_ignored() {
     let mut fixture = fixture();
-    let old = fixture.generation;
+    let (generation, book) = (fixture.generation, fixture.book.clone());
     fixture.set_rules(&[("vm-rules", &["Stopping"])]);
-    let finding = Finding {
-        rule_set: fixture.book.rule_sets[0].clone(),
-        operation: "Migrating".into(),
-        item: None,
-        values: Some(RuleValues::default()),
-    };
-    fixture.generation = old;
-    fixture.evaluate_with(subject("vm"), vec![finding]);
+    (fixture.generation, fixture.book) = (generation, book);
+    fixture.evaluate_vm(&["Migrating"]);
     assert!(fixture.shown().is_empty());
 }
 
@@ -473,7 +404,7 @@ proptest! {
                 Step::Evaluates(vm, what) => {
                     let what = what & rules;
                     last.insert(vm, what);
-                    if rules != 0 { fixture.evaluate(subject(&vm.to_string()), &operations(what)); }
+                    if rules != 0 { fixture.evaluate(&vm.to_string(), &operations(what)); }
                 }
                 Step::Deletes(vm) => {
                     last.remove(&vm);
@@ -488,7 +419,7 @@ proptest! {
                     for (vm, what) in state {
                         let what = what & rules;
                         last.insert(vm, what);
-                        if rules != 0 { fixture.evaluate(subject(&vm.to_string()), &operations(what)); }
+                        if rules != 0 { fixture.evaluate(&vm.to_string(), &operations(what)); }
                     }
                     fixture.send_event(FeedEvent::Synced { missing: None });
                 }

@@ -26,9 +26,7 @@ fn bounded(bounds: OperationBounds, max_records: usize) -> TrackerFixture {
         cluster_namespace: "ifo-system".into(),
     });
     fixture.tracker = fixture.tracker.with_bounds(bounds);
-    let rules: &[&str] = &["Working"];
-    let names = ["a/a", "a/a2", "a/a3", "b/b", "c/c"];
-    fixture.set_rules(&names.map(|name| (name, rules)));
+    fixture.set_working_rule_sets(&["a", "a2", "a3", "b", "c"]);
     fixture.list(&[]);
     fixture
 }
@@ -44,24 +42,29 @@ impl TrackerFixture {
         found.expect("the test names an existing rule set").clone()
     }
 
+    /// Sets rule sets with these names. The first letter is the component.
+    fn set_working_rule_sets(&mut self, names: &[&str]) {
+        let spec = |name: &&str| {
+            format!(
+                "component: {}\nrules:\n- {{operation: Working, forEach: object.{name}, \
+                 expression: 'true', message: object.text}}",
+                &name[..1]
+            )
+        };
+        let specs: Vec<String> = names.iter().map(spec).collect();
+        let specs = names
+            .iter()
+            .zip(&specs)
+            .map(|(name, spec)| (*name, &**spec));
+        self.set_rule_sets(&specs.collect::<Vec<_>>());
+    }
+
     /// Evaluates an object. Each operation has an element of its own, so that all have different
     /// identities. The elements begin at the number `first`.
     fn evaluate_items(&mut self, (name, rule_set, count, length): OnObject<'_>, first: usize) {
-        let rule_set = self.rule_set(rule_set);
-        let finding = |index: usize| Finding {
-            rule_set: rule_set.clone(),
-            operation: "Working".into(),
-            item: Some(format!("{}-{index:05}", rule_set.name).into()),
-            values: Some(RuleValues {
-                shown: ShownValues {
-                    message: "x".repeat(length).into(),
-                    ..ShownValues::default()
-                },
-                ..RuleValues::default()
-            }),
-        };
-        let findings = (first..first + count).map(finding).collect();
-        self.evaluate_with(subject(name), findings);
+        let items = (first..first + count).map(|index| format!("{rule_set}-{index:05}"));
+        let items: Vec<String> = items.collect();
+        self.apply_object_named(name, json!({rule_set: items, "text": "x".repeat(length)}));
     }
 
     /// Lists all objects of the feed.
@@ -178,18 +181,8 @@ fn a_report_ends_only_after_the_operations_are_in_the_index() {
     fixture.list(&[("vm", "a", 5, 0)]);
     assert!(fixture.reached("a").is_some());
     fixture.evaluate_items(("vm", "a", 2, 0), 0);
-    let source = Source {
-        target: fixture.target.clone(),
-        namespace: None,
-    };
-    let generation = fixture.generation;
     for event in [FeedEvent::Reset, FeedEvent::Synced { missing: None }] {
-        let source = source.clone();
-        let message = Message::Feed {
-            source,
-            generation,
-            event,
-        };
+        let message = fixture.feed_message(event);
         fixture.tracker.advance(message, fixture.now);
     }
     assert!(fixture.reached("a").is_some());
@@ -235,8 +228,8 @@ fn many_greedy_rule_sets_of_a_component_have_one_share_of_the_bounds_for_all() {
         on_object: 1_000,
         of_rule_set: 1_000,
         all: 100,
-        all_texts: 100_000,
-        ..BOUNDS
+        texts_of_rule_set: 1 << 18,
+        all_texts: 25_000,
     };
     let counts = |fixture: &TrackerFixture| ["a", "a2", "a3", "b"].map(|it| fixture.count(it));
     let mut fixture = bounded(bounds, 0);
@@ -253,7 +246,7 @@ fn many_greedy_rule_sets_of_a_component_have_one_share_of_the_bounds_for_all() {
     let mut fixture = bounded(bounds, 0);
     for rule_set in ["a", "a2", "a3", "b"] {
         let name = format!("vm-{rule_set}");
-        fixture.evaluate_items((&name, rule_set, 10, 4_000), 0);
+        fixture.evaluate_items((&name, rule_set, 10, 1_000), 0);
     }
     assert_eq!(counts(&fixture), [10, 1, 0, 5]);
     assert_eq!(fixture.reached("a3"), Some((OperationBound::AllTexts, 0)));
@@ -341,7 +334,7 @@ fn waiting_and_settling_operations_count() {
         fixture.evaluate_items((&format!("vm{number}"), "a", 1, 0), 0);
     }
     // The operation is settling now.
-    fixture.evaluate_with(subject("vm0"), Vec::new());
+    fixture.apply_object_named("vm0", json!({}));
     fixture.evaluate_items(("late", "a", 1, 0), 0);
     assert_eq!(fixture.count("a"), 10);
     assert!(fixture.reached("a").is_some());
@@ -349,7 +342,7 @@ fn waiting_and_settling_operations_count() {
     fixture.evaluate_items(("vm0", "a", 1, 0), 0);
     fixture.advance(DEBOUNCE * 2);
     assert_eq!(fixture.count("a"), 10);
-    fixture.evaluate_with(subject("vm0"), Vec::new());
+    fixture.apply_object_named("vm0", json!({}));
     assert!(!fixture.has_room("a"));
     fixture.advance(DEBOUNCE);
     assert_eq!((fixture.count("a"), fixture.has_room("a")), (9, true));
@@ -369,7 +362,7 @@ fn restored_operations_count() {
     after.tracker = after.tracker.with_bounds(BOUNDS);
     after.objects.clone_from(&before.objects);
     after.send(Message::Resume(Box::new(state)));
-    after.set_rules(&[("a/a", &["Working"])]);
+    after.set_working_rule_sets(&["a"]);
     after.evaluate_items(("new", "a", 1, 0), 0);
     assert_eq!(after.count("a"), 10);
     assert_eq!(after.reached("a"), Some((OperationBound::RuleSet, 10)));
@@ -387,7 +380,7 @@ fn the_counts_are_exact_when_all_operations_have_ended() {
             fixture.evaluate_items((&name, "a", 4, 10 * round), round);
             fixture.evaluate_items((&name, "b", 2, 5), 0);
         }
-        fixture.evaluate_with(subject("vm1"), Vec::new());
+        fixture.apply_object_named("vm1", json!({}));
     }
     for number in 0..5 {
         fixture.delete(&format!("vm{number}"));
@@ -421,13 +414,8 @@ fn removing_a_rule_set_ends_its_operations_in_batches_and_keeps_the_records_of_o
     }
     assert_eq!(fixture.count("a"), COUNT);
 
-    fixture.generation += 1;
-    fixture.book = book(&fixture.target, fixture.generation, &[("b/b", &["Other"])]);
-    let message = Message::Rules {
-        target: fixture.target.clone(),
-        book: Some(fixture.book.clone()),
-        removed: false,
-    };
+    let rules = "component: b\nrules:\n- {operation: Other, expression: 'false'}";
+    let message = fixture.rules_message(&[("b", rules)]);
     fixture.tracker.advance(message, fixture.now);
     let batches: Vec<Vec<Write>> = iter::from_fn(|| {
         let batch = fixture.tracker.take_batch();
@@ -459,18 +447,8 @@ fn a_message_finishes_the_work_of_the_message_before() {
     for number in 0..2_000 {
         fixture.evaluate_items((&format!("vm{number}"), "a", 1, 0), 0);
     }
-    let source = Source {
-        target: fixture.target.clone(),
-        namespace: None,
-    };
-    let generation = fixture.generation;
     for event in [FeedEvent::Lost, FeedEvent::Synced { missing: None }] {
-        let source = source.clone();
-        let message = Message::Feed {
-            source,
-            generation,
-            event,
-        };
+        let message = fixture.feed_message(event);
         fixture.tracker.advance(message, fixture.now);
     }
     fixture.flush();
@@ -498,23 +476,4 @@ fn many_rule_sets_of_a_component_do_not_push_out_the_history_of_another_componen
     let records = fixture.records.values();
     let of_b = records.filter(|it| it.spec().is_some_and(|spec| spec.component == "b"));
     assert_eq!((of_b.count(), fixture.records.len()), (4, 8));
-}
-
-#[test]
-fn a_rule_set_with_many_retained_operations_does_not_displace_those_of_others() {
-    let mut fixture = bounded(BOUNDS, 0);
-    fixture.tracker.shared.settings.retain = Some(Retention {
-        max_count: 8,
-        ..RETENTION
-    });
-    for (name, rule_set) in [("b0", "b"), ("b1", "b")] {
-        fixture.evaluate_items((name, rule_set, 1, 0), 0);
-        fixture.delete(name);
-    }
-    for number in 0..20 {
-        let name = format!("a{number}");
-        fixture.evaluate_items((&name, "a", 1, 0), 0);
-        fixture.delete(&name);
-    }
-    assert_eq!((fixture.count("a"), fixture.count("b")), (6, 2));
 }

@@ -27,7 +27,7 @@
 //! - `show Overdue spec.item`: shows a condition or fields of each operation, and `records spec.item`
 //!   fields of each record. A time is shown as the seconds since the beginning
 //!
-//! A change has the sign, the operation with its object and element, the state, the reason if it is
+//! Before the changes comes the number of expressions that failed. A change has the sign, the operation with its object and element, the state, the reason if it is
 //! another text, and the progress. Of an operation in flight, the message follows in parentheses.
 
 use super::*;
@@ -89,6 +89,8 @@ struct Run {
     /// Name and YAML of the rule sets of the scenario.
     rule_sets: Vec<(String, String)>,
     objects: BTreeMap<String, Value>,
+    /// Number of expressions that have failed since the last event.
+    failures: usize,
     /// The durations of runs that the previous leader has stored.
     baselines: String,
 }
@@ -119,6 +121,7 @@ impl Run {
                 .map(|(name, lines)| (name.to_owned(), rule_set(&lines)))
                 .collect(),
             objects: BTreeMap::new(),
+            failures: 0,
             baselines: String::new(),
         };
         run.set_rule_sets("");
@@ -135,7 +138,11 @@ impl Run {
         let (name, event) = of_object.unwrap_or(("vm", event));
         let shown = self.apply(name, event);
         let changes = self.fixture.described_changes();
-        let parts = [shown.unwrap_or_default(), changes];
+        let failures = match std::mem::take(&mut self.failures) {
+            0 => String::new(),
+            count => format!("failures: {count}"),
+        };
+        let parts = [failures, shown.unwrap_or_default(), changes];
         let parts: Vec<String> = parts.into_iter().filter(|it| !it.is_empty()).collect();
         parts.join(", ")
     }
@@ -198,7 +205,7 @@ impl Run {
 
     fn change(&mut self, name: &str, object: Value) {
         self.objects.insert(name.to_owned(), object.clone());
-        self.fixture.apply_object_named(name, object);
+        self.failures += self.fixture.apply_object_named(name, object);
     }
 
     fn set_rule_sets(&mut self, names: &str) {
