@@ -2,7 +2,7 @@
 //! live operations. Every replica converts the same live operation to the same custom resource.
 
 use ifo_api::live::{self, Phase, StartTimeSource};
-use ifo_api::metadata::{Metadata, OwnerReference, UnknownFields, api_version, shared_text};
+use ifo_api::metadata::{Metadata, UnknownFields, api_version, shared_text};
 use ifo_api::persisted;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -114,7 +114,7 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
             labels: labels.collect(),
             name: name.into(),
             namespace: namespace.into(),
-            owner_references: owner_reference(&cr.spec.live.subject).into_iter().collect(),
+            owner_references: cr.spec.live.subject.as_owner().into_iter().collect(),
             resource_version: None,
             uid: status.live_uid.clone(),
             unknown: UnknownFields::new(),
@@ -180,19 +180,6 @@ pub(super) fn write_hash(operation: &live::InFlightOperation) -> u64 {
         (&**key, &**value).hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// Returns the owner reference to the subject. Returns None if the uid of the subject is unknown.
-fn owner_reference(subject: &live::SubjectReference) -> Option<OwnerReference> {
-    Some(OwnerReference {
-        api_version: subject.api_version.clone(),
-        block_owner_deletion: Some(false),
-        controller: Some(true),
-        kind: subject.kind.clone(),
-        name: subject.name.clone(),
-        uid: subject.uid.clone()?,
-        unknown: UnknownFields::new(),
-    })
 }
 
 #[cfg(test)]

@@ -118,6 +118,21 @@ pub struct SubjectReference {
     pub unknown: UnknownFields,
 }
 
+impl SubjectReference {
+    /// Returns the subject as the owner of its operation. Returns None if its UID is unknown.
+    pub fn as_owner(&self) -> Option<OwnerReference> {
+        Some(OwnerReference {
+            api_version: self.api_version.clone(),
+            block_owner_deletion: Some(false),
+            controller: Some(true),
+            kind: self.kind.clone(),
+            name: self.name.clone(),
+            uid: self.uid.clone()?,
+            unknown: UnknownFields::new(),
+        })
+    }
+}
+
 /// Defines an enum of the API. A value that only a newer release knows stays in `Unknown`, so that a
 /// follower serves it like the leader.
 macro_rules! tolerant_enum {

@@ -8,8 +8,7 @@ use crate::track::end_reason::End;
 use crate::track::superseded_operations::OperationName;
 use ifo_api::live::{InFlightOperation, KIND, Phase, Spec, State, Status, SubjectReference};
 use ifo_api::metadata::{
-    Condition, Labels, Metadata, OwnerReference, Time, UnknownFields, api_version, shared_text,
-    whole_second,
+    Condition, Labels, Metadata, Time, UnknownFields, api_version, shared_text, whole_second,
 };
 use ifo_api::{Key, Text, labels};
 use jiff::Timestamp;
@@ -186,7 +185,6 @@ impl Operation {
             ..
         } = Arc::make_mut(&mut self.object);
         metadata.labels = labels;
-        metadata.owner_references = owner_reference(view).into_iter().collect();
         spec.rule_set = self.primary.rule_set.name.clone();
         spec.subject = SubjectReference {
             api_version: view.api_version.clone(),
@@ -197,6 +195,7 @@ impl Operation {
             owner_references: subject.owners.clone(),
             unknown: UnknownFields::new(),
         };
+        metadata.owner_references = spec.subject.as_owner().into_iter().collect();
         status.subject_generation = subject.generation;
         status.unknown.clear();
     }
@@ -332,20 +331,6 @@ pub(super) fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item =
     object.metadata.labels.iter().filter(|(key, _)| {
         let own = key.strip_prefix(labels::PREFIX);
         own.is_none_or(|suffix| labels::AUTHOR_SUFFIXES.contains(&suffix))
-    })
-}
-
-/// Returns the owner of the operation: its subject. Returns None if the UID of the subject is unknown.
-fn owner_reference(view: &SubjectView) -> Option<OwnerReference> {
-    let subject = &view.subject;
-    Some(OwnerReference {
-        api_version: view.api_version.clone(),
-        block_owner_deletion: Some(false),
-        controller: Some(true),
-        kind: view.kind.clone(),
-        name: subject.name.clone(),
-        uid: subject.uid.clone()?,
-        unknown: UnknownFields::new(),
     })
 }
 

@@ -102,80 +102,6 @@ impl TrackerFixture {
 }
 
 #[test]
-fn a_rule_set_has_a_bound_on_one_object_and_keeps_the_operations_in_flight() {
-    let mut fixture = bounded(BOUNDS, 0);
-    fixture.evaluate_items(("vm", "a", 3, 0), 3);
-    assert_eq!((fixture.count("a"), fixture.reached("a")), (3, None));
-    // Three new elements come before the elements in flight. Only one of them is shown.
-    fixture.evaluate_items(("vm", "a", 6, 0), 0);
-    let items: Vec<_> = fixture.shown().into_iter().map(|it| it.spec.item).collect();
-    for item in ["a-00003", "a-00004", "a-00005"] {
-        let item = Some(Text::from(item));
-        assert!(items.contains(&item), "{item:?} must stay: {items:?}");
-    }
-    assert_eq!(items.len(), 4);
-    assert_eq!(fixture.reached("a"), Some((OperationBound::Object, 4)));
-    // The bound is about one object and one rule set.
-    fixture.evaluate_items(("other", "a", 4, 0), 0);
-    fixture.evaluate_items(("third", "b", 4, 0), 0);
-    assert_eq!((fixture.count("a"), fixture.count("b")), (8, 4));
-    assert_eq!(fixture.reached("b"), None);
-
-    // Only a list shows whether the object still has too many operations.
-    assert!(fixture.has_room("a"));
-    fixture.evaluate_items(("vm", "a", 4, 0), 0);
-    assert!(
-        fixture.reached("a").is_some(),
-        "another object may have more operations, which only a list shows"
-    );
-    fixture.list(&[
-        ("vm", "a", 4, 0),
-        ("other", "a", 4, 0),
-        ("third", "b", 4, 0),
-    ]);
-    assert_eq!((fixture.reached("a"), fixture.has_room("a")), (None, false));
-}
-
-#[test]
-fn at_the_bound_of_a_rule_set_other_rule_sets_show_all_their_operations() {
-    let mut fixture = bounded(BOUNDS, 0);
-    let names: Vec<String> = (0..12).map(|number| format!("vm{number:02}")).collect();
-    let all: Vec<OnObject<'_>> = names.iter().map(|it| (&**it, "a", 1, 0)).collect();
-    fixture.list(&all);
-    assert_eq!(fixture.count("a"), 10);
-    assert_eq!(fixture.reached("a"), Some((OperationBound::RuleSet, 10)));
-    for name in ["b0", "b1", "b2"] {
-        fixture.evaluate_items((name, "b", 3, 0), 0);
-    }
-    assert_eq!((fixture.count("b"), fixture.reached("b")), (9, None));
-
-    // An object that is refused is not stored. When operations end, its feed lists it again.
-    assert!(!fixture.has_room("a"));
-    fixture.delete("vm00");
-    fixture.delete("vm01");
-    assert_eq!((fixture.count("a"), fixture.has_room("a")), (8, true));
-    assert!(fixture.reached("a").is_some());
-    let b = [("b0", "b", 3, 0), ("b1", "b", 3, 0), ("b2", "b", 3, 0)];
-    fixture.list(&[&all[2..], &b[..]].concat());
-    assert_eq!((fixture.count("a"), fixture.count("b")), (10, 9));
-    assert_eq!((fixture.reached("a"), fixture.has_room("a")), (None, false));
-}
-
-#[test]
-fn a_bound_that_still_refuses_operations_in_the_next_list_stays_reported() {
-    let mut fixture = bounded(BOUNDS, 0);
-    let names: Vec<String> = (0..14).map(|number| format!("vm{number:02}")).collect();
-    let all: Vec<OnObject<'_>> = names.iter().map(|it| (&**it, "a", 1, 0)).collect();
-    fixture.list(&all);
-    fixture.delete("vm00");
-    assert!(fixture.has_room("a"));
-    fixture.list(&all[1..]);
-    assert_eq!(fixture.count("a"), 10);
-    assert_eq!(fixture.reached("a"), Some((OperationBound::RuleSet, 10)));
-    assert!(!fixture.has_room("a"), "a further list would show nothing");
-}
-
-#[test]
 fn a_report_ends_only_after_the_operations_are_in_the_index() {
     let mut fixture = bounded(BOUNDS, 0);
     fixture.list(&[("vm", "a", 5, 0)]);
@@ -324,51 +250,6 @@ fn the_texts_of_all_rule_sets_have_a_bound() {
     assert_eq!(fixture.reached("a"), Some((OperationBound::AllTexts, 8)));
     fixture.evaluate_items(("other", "b", 2, 1_000), 0);
     assert_eq!((fixture.count("b"), fixture.reached("b")), (2, None));
-}
-
-#[test]
-fn waiting_and_settling_operations_count() {
-    let mut fixture = bounded(BOUNDS, 0);
-    fixture.tracker.shared.settings.debounce = DEBOUNCE;
-    for number in 0..10 {
-        fixture.evaluate_items((&format!("vm{number}"), "a", 1, 0), 0);
-    }
-    // The operation is settling now.
-    fixture.apply_object_named("vm0", json!({}));
-    fixture.evaluate_items(("late", "a", 1, 0), 0);
-    assert_eq!(fixture.count("a"), 10);
-    assert!(fixture.reached("a").is_some());
-    // The settling operation is detected again, which needs no room.
-    fixture.evaluate_items(("vm0", "a", 1, 0), 0);
-    fixture.advance(DEBOUNCE * 2);
-    assert_eq!(fixture.count("a"), 10);
-    fixture.apply_object_named("vm0", json!({}));
-    assert!(!fixture.has_room("a"));
-    fixture.advance(DEBOUNCE);
-    assert_eq!((fixture.count("a"), fixture.has_room("a")), (9, true));
-}
-
-#[test]
-fn restored_operations_count() {
-    let mut before = bounded(BOUNDS, 0);
-    for number in 0..10 {
-        before.evaluate_items((&format!("vm{number}"), "a", 1, 0), 0);
-    }
-    let mut state = InitialState::new("ifo-system".into(), None);
-    for (key, json) in &before.objects {
-        state.add_index_object(key, json, before.now);
-    }
-    let mut after = fixture_without_rules(before.tracker.shared.settings.clone());
-    after.tracker = after.tracker.with_bounds(BOUNDS);
-    after.objects.clone_from(&before.objects);
-    after.send(Message::Resume(Box::new(state)));
-    after.set_working_rule_sets(&["a"]);
-    after.evaluate_items(("new", "a", 1, 0), 0);
-    assert_eq!(after.count("a"), 10);
-    assert_eq!(after.reached("a"), Some((OperationBound::RuleSet, 10)));
-    after.delete("vm3");
-    after.evaluate_items(("new", "a", 1, 0), 0);
-    assert_eq!(after.count("a"), 10);
 }
 
 #[test]

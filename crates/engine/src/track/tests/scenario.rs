@@ -4,7 +4,8 @@
 //! A scenario has its name, the lines of its rule sets, and indented lines of the form
 //! `EVENT | CHANGES`. In a rule set, a line that begins with `{` is a rule. The line `ruleset NAME`
 //! begins another rule set. The line `settings {…}` sets `debounce`, `retain`, `maxRetained` or
-//! `records`. The events are:
+//! `records`. The line `bounds [2, 3]` sets the maximum number of operations of a rule set on one
+//! object and on all objects. The events are:
 //!
 //! - `5s`: time passes
 //! - `{a: b}`: the VM changes to this object
@@ -26,6 +27,7 @@
 //! - `until Overdue`: time passes until the condition is true, which is then shown
 //! - `show Overdue spec.item`: shows a condition or fields of each operation, and `records spec.item`
 //!   fields of each record. A time is shown as the seconds since the beginning
+//! - `refused`: shows the rule sets whose operations are not all shown
 //!
 //! Before the changes comes the number of expressions that failed. A change has the sign, the operation with its object and element, the state, the reason if it is
 //! another text, and the progress. Of an operation in flight, the message follows in parentheses.
@@ -97,12 +99,20 @@ struct Run {
 
 impl Run {
     fn new(lines: &[&str], begins_with_list: bool) -> Self {
-        let mut settings = settings(None);
+        let (mut settings, mut bounds) = (settings(None), OperationBounds::default());
         let mut rule_sets = Vec::new();
         let mut own = ("rules", Vec::new());
         for line in lines {
             if let Some(values) = line.strip_prefix("settings ") {
                 set(&mut settings, values);
+            } else if let Some(values) = line.strip_prefix("bounds ") {
+                let [on_object, of_rule_set] =
+                    serde_saphyr::from_str(values).expect("the bounds of the test are valid");
+                bounds = OperationBounds {
+                    on_object,
+                    of_rule_set,
+                    ..bounds
+                };
             } else if let Some(name) = line.strip_prefix("ruleset ") {
                 rule_sets.push(std::mem::replace(&mut own, (name, Vec::new())));
             } else {
@@ -112,7 +122,8 @@ impl Run {
         rule_sets.push(own);
         let rule_sets = rule_sets.into_iter();
         let rule_sets = rule_sets.filter(|(_, lines)| !lines.is_empty());
-        let fixture = fixture_without_rules(settings.clone());
+        let mut fixture = fixture_without_rules(settings.clone());
+        fixture.tracker.shared.limits.bounds = bounds;
         let mut run = Self {
             begin: fixture.now.wall,
             fixture,
@@ -187,6 +198,7 @@ impl Run {
             }
             "until" => return Some(self.wait_until(rest)),
             "show" => return Some(self.show(rest)),
+            "refused" => return Some(self.refused()),
             "records" => {
                 let records: Vec<Value> = self.fixture.records.values().map(json_of).collect();
                 return Some(self.values(&records, rest));
@@ -243,6 +255,7 @@ impl Run {
             set(&mut self.settings, settings);
         }
         let settings = self.settings.clone();
+        let bounds = self.fixture.tracker.shared.limits.bounds;
         let has_rules = !times.contains("only");
         let mut away = times.split_whitespace().filter(|it| *it != "only");
         let away = away.next().map_or(SECOND, duration);
@@ -252,6 +265,7 @@ impl Run {
                 .restarted_with(settings, away, self.fixture.shown()),
             _ => self.fixture.taken_over_with(settings, away, |_, _| {}),
         };
+        self.fixture.tracker.shared.limits.bounds = bounds;
         if has_rules {
             self.set_rule_sets("");
         }
@@ -276,6 +290,21 @@ impl Run {
         });
         let seconds = seconds.map_or("never".to_owned(), |it| format!("after {it}s"));
         format!("{seconds} {}", self.show(condition))
+    }
+
+    /// Returns the bound that refuses operations of each rule set, and whether there is room now.
+    fn refused(&self) -> String {
+        let rule_sets = self.fixture.book.rule_sets.iter();
+        let refused = rule_sets.filter_map(|rule_set| {
+            let reached = rule_set.activity.reached_bound()?;
+            let room = if rule_set.activity.has_room() {
+                ", room"
+            } else {
+                ""
+            };
+            Some(format!("{}: {reached}{room}", rule_set.name))
+        });
+        refused.collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the values of conditions and fields of each operation.
@@ -360,32 +389,5 @@ fn object_of(event: &str) -> Value {
             serde_saphyr::from_str(yaml).expect("the object of the test is valid")
         }
         state => json!({"on": true, "how": state}),
-    }
-}
-
-impl TrackerFixture {
-    fn described_changes(&mut self) -> String {
-        let describe = |(sign, object): (char, Object)| {
-            let object = object.operation().expect("the object is an operation");
-            let (spec, status) = (&object.spec, &object.status);
-            let name = Some(&spec.subject.name).filter(|name| **name != "vm");
-            let name = name.map(|name| format!(":{name}")).unwrap_or_default();
-            let item = spec.item.as_ref().map(|item| format!("/{item}"));
-            let item = item.unwrap_or_default();
-            let mut words = vec![format!("{sign}{}{name}{item}", spec.operation)];
-            if sign != '-' {
-                words.push(status.state.name().to_owned());
-                let known = [&*spec.operation, status.state.name()];
-                let reason = Some(&status.reason).filter(|it| !known.contains(&&***it));
-                words.extend(reason.map(ToString::to_string));
-                words.extend(status.progress.map(|it| format!("{it}%")));
-                let message = Some(&status.message).filter(|it| !it.is_empty());
-                let message = message.filter(|_| status.phase == Phase::Active);
-                words.extend(message.map(|it| format!("({it})")));
-            }
-            words.join(" ")
-        };
-        let changes: Vec<String> = self.changes.drain(..).map(describe).collect();
-        changes.join(", ")
     }
 }
