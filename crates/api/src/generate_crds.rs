@@ -3,10 +3,9 @@
 
 use crate::persisted;
 use crate::ruleset::OperationRuleSet;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
+use serde_json::{Value, json};
 
 /// Returns the CRD of `OperationRuleSet`, which is also in `deploy/crd/operationrulesets.yaml`.
 pub fn operation_rule_sets() -> CustomResourceDefinition {
@@ -30,87 +29,73 @@ pub fn persisted_operations() -> CustomResourceDefinition {
 ///
 /// If `installed` has no schema for [`VERSION`](crate::VERSION), the list is empty.
 pub fn missing_fields(installed: &CustomResourceDefinition) -> Vec<String> {
-    let own = operation_rule_sets();
     let mut missing = Vec::new();
-    for part in ["spec", "status"] {
-        if let (Some(own), Some(installed)) = (part_of(&own, part), part_of(installed, part)) {
+    if let (Some(own), Some(installed)) = (schema_of(&operation_rule_sets()), schema_of(installed))
+    {
+        for part in ["spec", "status"] {
+            let (own, installed) = (&own["properties"][part], &installed["properties"][part]);
             compare(own, installed, part, &mut missing);
         }
     }
     missing
 }
 
-/// Returns the schema of `part` (`spec` or `status`) in [`VERSION`](crate::VERSION), or None if
-/// `crd` does not have it.
-fn part_of<'c>(crd: &'c CustomResourceDefinition, part: &str) -> Option<&'c JSONSchemaProps> {
+/// Returns the schema of [`VERSION`](crate::VERSION), or None if `crd` does not have it.
+fn schema_of(crd: &CustomResourceDefinition) -> Option<Value> {
     let mut versions = crd.spec.versions.iter();
     let version = versions.find(|version| version.name == crate::VERSION)?;
-    let schema = version.schema.as_ref()?.open_api_v3_schema.as_ref()?;
-    schema.properties.as_ref()?.get(part)
+    Some(json!(version.schema.as_ref()?.open_api_v3_schema))
 }
 
 /// Adds to `missing` the paths of the properties that `own` has and `installed` does not have.
 /// `path` is the path at which both schemas are, such as `spec.rules[]`.
-fn compare(
-    own: &JSONSchemaProps,
-    installed: &JSONSchemaProps,
-    path: &str,
-    missing: &mut Vec<String>,
-) {
-    if installed.x_kubernetes_preserve_unknown_fields == Some(true) {
+fn compare(own: &Value, installed: &Value, path: &str, missing: &mut Vec<String>) {
+    if installed.is_null() || installed["x-kubernetes-preserve-unknown-fields"] == true {
         return;
     }
-    for (name, property) in own.properties.iter().flatten() {
+    for (name, property) in own["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
-        match installed.properties.as_ref().and_then(|all| all.get(name)) {
+        match installed["properties"].get(name) {
             Some(installed) => compare(property, installed, &path, missing),
             None => missing.push(path),
         }
     }
-    if let (
-        Some(JSONSchemaPropsOrArray::Schema(own)),
-        Some(JSONSchemaPropsOrArray::Schema(installed)),
-    ) = (&own.items, &installed.items)
-    {
-        compare(own, installed, &format!("{path}[]"), missing);
-    }
+    compare(
+        &own["items"],
+        &installed["items"],
+        &format!("{path}[]"),
+        missing,
+    );
 }
 
 /// Joins the lines of all descriptions in the CRD, and removes the title of each version's schema.
-fn readable(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    for version in &mut crd.spec.versions {
-        if let Some(schema) = version
-            .schema
-            .as_mut()
-            .and_then(|validation| validation.open_api_v3_schema.as_mut())
-        {
-            // The title is the kind, which a CRD contains in `spec.names`.
-            schema.title = None;
-            join_descriptions(schema);
-        }
+fn readable(crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let mut json = json!(crd);
+    for version in json["spec"]["versions"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+    {
+        // The title is the kind, which a CRD contains in `spec.names`.
+        version["schema"]["openAPIV3Schema"]["title"] = Value::Null;
     }
-    crd
+    join_descriptions(&mut json);
+    serde_json::from_value(json).expect("joined lines change no type")
 }
 
 /// Joins the lines of all descriptions in `schema`.
-fn join_descriptions(schema: &mut JSONSchemaProps) {
-    if let Some(description) = &mut schema.description {
-        *description = join_lines(description);
-    }
-    for property in schema
-        .properties
-        .iter_mut()
-        .flat_map(|all| all.values_mut())
-    {
-        join_descriptions(property);
-    }
-    match &mut schema.items {
-        Some(JSONSchemaPropsOrArray::Schema(items)) => join_descriptions(items),
-        Some(JSONSchemaPropsOrArray::Schemas(all)) => all.iter_mut().for_each(join_descriptions),
-        None => {}
-    }
-    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        join_descriptions(values);
+fn join_descriptions(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if name == "description" => *text = join_lines(text),
+                    value => join_descriptions(value),
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(join_descriptions),
+        _ => {}
     }
 }
 
@@ -142,25 +127,20 @@ mod tests {
     #[test]
     fn fields_that_an_older_definition_lacks_are_found() {
         assert_eq!(missing_fields(&operation_rule_sets()), [""; 0]);
-        let mut older = operation_rule_sets();
-        let version = older.spec.versions.first_mut().expect("there is a version");
-        let validation = version.schema.as_mut().expect("it has a schema");
-        let schema = validation.open_api_v3_schema.as_mut();
-        let parts = schema.and_then(|schema| schema.properties.as_mut());
-        let parts = parts.expect("a rule set has a spec and a status");
-        let status = parts
-            .get_mut("status")
-            .and_then(|it| it.properties.as_mut());
-        status.expect("the status has fields").remove("ready");
-        let spec = parts.get_mut("spec").and_then(|it| it.properties.as_mut());
-        let spec = spec.expect("the spec has fields");
-        spec.remove("variables");
-        let rules = spec.get_mut("rules").and_then(|rules| rules.items.as_mut());
-        let Some(JSONSchemaPropsOrArray::Schema(rule)) = rules else {
-            panic!("rules must be a list");
+        let mut older = json!(operation_rule_sets());
+        let version = &mut older["spec"]["versions"][0];
+        let parts = &mut version["schema"]["openAPIV3Schema"]["properties"];
+        let mut remove = |path: &str, field: &str| {
+            let fields = parts.pointer_mut(path).and_then(Value::as_object_mut);
+            fields
+                .expect("there are fields")
+                .remove(field)
+                .expect("it exists");
         };
-        let fields = rule.properties.as_mut().expect("a rule has fields");
-        fields.remove("outcome");
+        remove("/status/properties", "ready");
+        remove("/spec/properties", "variables");
+        remove("/spec/properties/rules/items/properties", "outcome");
+        let mut older: CustomResourceDefinition = serde_json::from_value(older).unwrap();
         assert_eq!(
             missing_fields(&older),
             ["spec.rules[].outcome", "spec.variables", "status.ready"]
@@ -179,29 +159,25 @@ mod tests {
         assert_eq!(join_lines(""), "");
     }
 
-    fn assert_described(path: &str, schema: &JSONSchemaProps) {
-        let description = schema.description.as_deref().unwrap_or_default();
-        assert!(!description.is_empty(), "{path} has no description");
-        for (name, property) in schema.properties.iter().flatten() {
-            assert_described(&format!("{path}.{name}"), property);
+    fn assert_described(path: &str, schema: &Value) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            assert!(
+                property["description"].is_string(),
+                "{path} has no description"
+            );
+            assert_described(&path, property);
         }
-        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
-            for (name, property) in items.properties.iter().flatten() {
-                assert_described(&format!("{path}[].{name}"), property);
-            }
+        if schema["items"].is_object() {
+            assert_described(&format!("{path}[]"), &schema["items"]);
         }
     }
 
     #[test]
     fn every_field_of_the_crds_is_described() {
         for crd in [operation_rule_sets(), persisted_operations()] {
-            let [version] = crd.spec.versions.as_slice() else {
-                panic!("{:?}", crd.spec.versions);
-            };
-            let schema = version.schema.clone().unwrap().open_api_v3_schema.unwrap();
-            for (name, property) in schema.properties.iter().flatten() {
-                assert_described(name, property);
-            }
+            assert_eq!(crd.spec.versions.len(), 1);
+            assert_described("", &schema_of(&crd).expect("there is a schema"));
         }
     }
 }

@@ -17,10 +17,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Kind of the custom resources.
-pub const KIND: &str = "InFlightOperation";
-/// Plural of the custom resources.
-pub const PLURAL: &str = "inflightoperations";
+/// Kind and plural of the custom resources. The live resource has the same ones.
+pub use crate::live::{KIND, PLURAL};
 
 /// Annotation with `namespace/name` of the live object.
 pub const LIVE_ANNOTATION: &str = "ifo.kubevirt.io/live";

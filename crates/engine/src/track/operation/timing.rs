@@ -50,8 +50,8 @@ pub struct OperationTiming {
     counting_since: Option<Instant>,
     /// Counted time at the last rise of the progress.
     counted_at_rise: Duration,
-    /// Counted time and progress at each of the last rises of the progress.
-    rises: ProgressRises,
+    /// Counted time and progress at each of the last rises of the progress, the oldest first.
+    rises: Vec<(Duration, u8)>,
     /// True if the counted time since the start is known. If false, the operation never becomes
     /// overdue, and its duration is not added to the durations of earlier runs.
     is_comparable: bool,
@@ -80,29 +80,6 @@ impl Judgement {
     pub fn changes(self, status: &Status) -> bool {
         let changes = |type_, own: Option<bool>| status.is_true(type_) != own.unwrap_or_default();
         changes("Overdue", self.overdue) || changes("Stalled", self.stalled)
-    }
-}
-
-/// Counted time and percentage at each of the last rises of the progress, the oldest first.
-#[derive(Clone, Debug, Default)]
-pub struct ProgressRises(Vec<(Duration, u8)>);
-
-impl ProgressRises {
-    /// Adds a rise. If [`RATE_SAMPLES`] rises are already known, forgets the oldest.
-    pub fn add(&mut self, counted: Duration, percent: u8) {
-        if self.0.len() == RATE_SAMPLES {
-            self.0.remove(0);
-        }
-        self.0.push((counted, percent));
-    }
-
-    /// Returns counted time and progress of the first and of the last rise. Returns None if fewer
-    /// than two rises are known.
-    pub fn first_and_last(&self) -> Option<((Duration, u8), (Duration, u8))> {
-        match self.0.as_slice() {
-            [first, .., last] => Some((*first, *last)),
-            _ => None,
-        }
     }
 }
 
@@ -143,7 +120,7 @@ impl OperationTiming {
             counted: now.since(start),
             counting_since: None,
             counted_at_rise: Duration::ZERO,
-            rises: ProgressRises::default(),
+            rises: Vec::new(),
             is_comparable,
             deadline: None,
         }
@@ -172,7 +149,7 @@ impl OperationTiming {
             counted,
             counting_since: None,
             counted_at_rise: counted.saturating_sub(since_rise.unwrap_or_default()),
-            rises: ProgressRises::default(),
+            rises: Vec::new(),
             is_comparable: always_progressing && is_start_known,
             // `update` sets the deadline when the subject is evaluated for the first time.
             deadline: None,
@@ -215,12 +192,15 @@ impl OperationTiming {
         };
         let has_risen = self.progress.is_none_or(|before| progress > before);
         if self.progress.is_some_and(|before| progress < before) {
-            self.rises = ProgressRises::default();
+            self.rises.clear();
         }
         self.progress = Some(progress);
         if has_risen {
             self.counted_at_rise = self.counted;
-            self.rises.add(self.counted, progress);
+            if self.rises.len() == RATE_SAMPLES {
+                self.rises.remove(0);
+            }
+            self.rises.push((self.counted, progress));
         }
         has_risen
     }
@@ -302,7 +282,9 @@ impl OperationTiming {
     /// Returns the time until the progress is 100 %, at the rate of the last rises. Returns None if
     /// fewer than two rises are known, or if the progress should already be 100 % at this rate.
     fn left_by_rate(&self) -> Option<Duration> {
-        let ((first_at, first), (last_at, last)) = self.rises.first_and_last()?;
+        let [(first_at, first), .., (last_at, last)] = *self.rises.as_slice() else {
+            return None;
+        };
         let passed = last_at.checked_sub(first_at)?.as_secs_f64();
         let per_percent = passed / f64::from(last.checked_sub(first)?);
         let whole = duration_from_seconds(per_percent * f64::from(100_u8.saturating_sub(last)))?;
