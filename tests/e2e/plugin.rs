@@ -176,7 +176,7 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
             ok_if(said.code == 0, &said.err)
         })
         .await;
-        let refused = "<not shown: you may not get operationrulesets.ifo.kubevirt.io";
+        let refused = "<not shown: operationrulesets.ifo.kubevirt.io";
         let line = format!("describe -n {namespace} --as {user} {name}");
         check(cluster, &line, 0, refused).await;
         // The user may list operations only in one namespace. So `wait` cannot know that no

@@ -100,7 +100,7 @@ async fn error_of(answer: http::Response<Body>) -> kube::Error {
 }
 
 /// A list of objects.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct ListRequest<'a> {
     /// Path of the list.
     pub(super) path: &'a str,
@@ -109,10 +109,6 @@ pub(super) struct ListRequest<'a> {
     /// Field selector; empty for all objects. With `--from`, it has no effect, so callers also compare
     /// the fields themselves.
     pub(super) field_selector: &'a str,
-    /// `plural.group`, for the files of `--from` and for the message if RBAC refuses the request.
-    pub(super) resource: &'a str,
-    /// The namespace in `path`.
-    pub(super) namespace: Option<&'a str>,
 }
 
 impl ApiClient {
@@ -131,39 +127,29 @@ impl ApiClient {
 
     /// Sends a GET request and decodes the JSON of the answer. The request is retried as in
     /// [`Self::answer`].
-    ///
-    /// If RBAC refuses the request, the error message names `resource` (`plural.group`) and
-    /// `namespace`. These arguments have no other effect.
-    pub(super) async fn get<T: DeserializeOwned>(
-        &self,
-        uri: &str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Result<T, Problem> {
-        let answer = self.answer(uri, resource, namespace).await?;
+    pub(super) async fn get<T: DeserializeOwned>(&self, uri: &str) -> Result<T, Problem> {
+        let answer = self.answer(uri).await?;
         serde_json::from_str(&answer.text).map_err(|error| unreadable(uri, &error))
     }
 
     /// Sends a GET request and returns the answer. If the answer is 429, retries the request up to
-    /// [`MAX_RETRIES`] times.
-    pub(super) async fn answer(
-        &self,
-        uri: &str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Result<ServerAnswer, Problem> {
+    /// [`MAX_RETRIES`] times. With `--from`, returns the object from the files.
+    pub(super) async fn answer(&self, uri: &str) -> Result<ServerAnswer, Problem> {
         if let Some(files) = &self.from_files {
-            return Err(files.lacks(resource));
+            return Ok(ServerAnswer {
+                text: files.object(uri)?.to_string(),
+                completeness: ListCompleteness::NotStated,
+            });
         }
         for _ in 0..MAX_RETRIES {
-            match self.send_once(uri, resource, namespace).await {
+            match self.send_once(uri).await {
                 Err(Problem::NotSynced | Problem::Busy(_)) => {
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 answer => return answer,
             }
         }
-        self.send_once(uri, resource, namespace).await
+        self.send_once(uri).await
     }
 
     /// Reads the objects of a list page by page, so that only one page is in memory. `read` decodes an
@@ -177,7 +163,7 @@ impl ApiClient {
         read: impl Fn(&str) -> Result<Option<T>, serde_json::Error>,
     ) -> Result<(Vec<T>, ListCompleteness), Problem> {
         if let Some(files) = &self.from_files {
-            let objects = files.objects(list.resource, list.namespace, list.label_selector)?;
+            let objects = files.objects(list.path, list.label_selector)?;
             let found = objects.iter().map(|it| read(&it.to_string()));
             let found = found
                 .filter_map(Result::transpose)
@@ -209,7 +195,7 @@ impl ApiClient {
                 ("continue", &token),
             ]);
             let uri = format!("{}?{query}", list.path);
-            let answer = self.answer(&uri, list.resource, list.namespace).await?;
+            let answer = self.answer(&uri).await?;
             completeness = combined(completeness, answer.completeness);
             let page = ListItems::<&RawValue>::read(answer.text.as_bytes());
             let page = page.map_err(|error| unreadable(&uri, &error))?;
@@ -228,25 +214,17 @@ impl ApiClient {
         &self,
         path: &str,
         field_selector: &str,
-        (resource, namespace): (&str, Option<&str>),
         read: impl Fn(&str) -> Result<Option<T>, serde_json::Error>,
     ) -> Result<Vec<T>, Problem> {
         let list = ListRequest {
             path,
-            label_selector: "",
             field_selector,
-            resource,
-            namespace,
+            ..ListRequest::default()
         };
         Ok(self.list(list, read).await?.0)
     }
 
-    async fn send_once(
-        &self,
-        uri: &str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Result<ServerAnswer, Problem> {
+    async fn send_once(&self, uri: &str) -> Result<ServerAnswer, Problem> {
         let mut request = http::Request::get(uri);
         if !self.ignored_rule_sets.is_empty() {
             request = request.header(IGNORED_HEADER, self.ignored_rule_sets.join(","));
@@ -258,7 +236,7 @@ impl ApiClient {
             .body(Body::empty())
             .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
         let answer = self.within(self.exchange(request)).await?;
-        answer.map_err(|error| self.problem(&error, "list", resource, namespace))
+        answer.map_err(|error| self.problem(&error))
     }
 
     /// Sends a POST request once. The outer error is the time limit, and the inner error is the
@@ -302,16 +280,9 @@ impl ApiClient {
         }
     }
 
-    /// Converts an error of kube's client. `verb`, `resource` and `namespace` describe the failed
-    /// request.
-    pub(super) fn problem(
-        &self,
-        error: &kube::Error,
-        verb: &'static str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Problem {
-        Problem::of(error, &self.address, verb, resource, namespace)
+    /// Converts an error of kube's client.
+    pub(super) fn problem(&self, error: &kube::Error) -> Problem {
+        Problem::of(error, &self.address)
     }
 }
 

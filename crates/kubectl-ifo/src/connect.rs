@@ -12,12 +12,12 @@ use super::output::complain;
 use super::problem::Problem;
 use crate::clock;
 use ifo_api::labels;
-use ifo_client::error_text::chain;
+use ifo_client::error_text::{chain, one_line};
 use ifo_client::proxy::proxy;
-use kube::client::{AuthError, Body};
+use kube::client::Body;
 use kube::config::{
-    AuthInfo, Cluster, Context, ExecConfig, KubeConfigOptions, Kubeconfig, KubeconfigError,
-    NamedAuthInfo, NamedCluster, NamedContext,
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
+    NamedCluster, NamedContext,
 };
 use kube::{Client, Config};
 use std::collections::HashMap;
@@ -177,9 +177,15 @@ impl Connect {
         let config = self.config().await?;
         let address = config.cluster_url.to_string();
         let default_namespace = config.default_namespace.clone();
-        let exec = config.auth_info.exec.clone();
-        let client = Client::try_from(config)
-            .map_err(|error| Problem::Config(client_error_message(&error, exec.as_ref())))?;
+        let exec = config.auth_info.exec.as_ref();
+        let hint = exec.map(|it| {
+            let hint = it.install_hint.as_deref().unwrap_or_default();
+            let command = it.command.as_deref().unwrap_or_default();
+            format!("; the login command is {command:?} ({hint})")
+        });
+        let client = Client::try_from(config).map_err(|error| {
+            Problem::Config(one_line(&(chain(&error) + &hint.unwrap_or_default())))
+        })?;
         Ok(ApiClient {
             default_namespace,
             timeout: Some(self.request_timeout).filter(|timeout| !timeout.is_zero()),
@@ -203,18 +209,22 @@ impl Connect {
     }
 
     async fn config(&self) -> Result<Config, Problem> {
-        let file = self.kubeconfig_file();
-        let mut kubeconfig = match self.load() {
+        let kubeconfig = match self.load() {
             Ok(kubeconfig) => kubeconfig,
-            Err(error) if file.is_some() => return Err(error.into()),
+            Err(error) if self.kubeconfig_file().is_some() => return Err(error.into()),
             // With `--server`, no kubeconfig is needed, as in kubectl.
             Err(_) if given(self.server.as_ref()).is_some() => Kubeconfig::default(),
             Err(error) => {
                 return Config::incluster().map_err(|_| error.into());
             }
         };
-        let (options, proxy_url) = self.choose(&mut kubeconfig)?;
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        let chosen = self.choose(kubeconfig)?;
+        let proxy_url = chosen
+            .clusters
+            .iter()
+            .find_map(|it| it.cluster.as_ref()?.proxy_url.clone());
+        let mut config =
+            Config::from_custom_kubeconfig(chosen, &KubeConfigOptions::default()).await?;
         if config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTP) {
             config.auth_info = without_credentials(&config.auth_info);
         }
@@ -229,60 +239,54 @@ impl Connect {
         Ok(config)
     }
 
-    /// Overrides values of the kubeconfig with flags. Returns the names of the chosen context,
-    /// cluster and user, and the `proxy-url` of the cluster.
-    ///
-    /// The values of all clusters and users are overridden, because only the chosen ones are used.
-    fn choose(
-        &self,
-        kubeconfig: &mut Kubeconfig,
-    ) -> Result<(KubeConfigOptions, Option<String>), Problem> {
-        let current = kubeconfig.current_context.clone();
-        let context = given(self.context.as_ref())
-            .or(current)
-            .filter(|it| !it.is_empty());
-        let mut options = KubeConfigOptions {
-            context,
-            cluster: given(self.cluster.as_ref()),
-            user: given(self.user.as_ref()),
-        };
+    /// Returns a kubeconfig with only the chosen context, cluster and user, whose values the flags
+    /// override.
+    fn choose(&self, kubeconfig: Kubeconfig) -> Result<Kubeconfig, Problem> {
+        let contexts = kubeconfig.contexts.into_iter();
+        let contexts = contexts.map(|it| (it.name, it.context));
+        let current = kubeconfig.current_context;
+        let name = given(self.context.as_ref()).or(current).unwrap_or_default();
+        let has_cluster = given(self.server.as_ref().or(self.cluster.as_ref())).is_some();
+        let needs_none = name.is_empty() && has_cluster;
+        let context = named("context", &name, contexts, needs_none)?;
+        let clusters = kubeconfig.clusters.into_iter();
+        let clusters = clusters.map(|it| (it.name, it.cluster));
+        let name = given(self.cluster.as_ref()).unwrap_or(context.cluster);
         let has_server = given(self.server.as_ref()).is_some();
-        if options.context.is_none() && (has_server || options.cluster.is_some()) {
-            options.context = Some(NO_CONTEXT.to_owned());
-            kubeconfig.contexts.push(NamedContext {
-                name: NO_CONTEXT.to_owned(),
-                context: Some(Context::default()),
+        let mut cluster = named("cluster", &name, clusters, has_server)?;
+        let users = kubeconfig.auth_infos.into_iter();
+        let users = users.map(|it| (it.name, it.auth_info));
+        let name = given(self.user.as_ref())
+            .or(context.user)
+            .unwrap_or_default();
+        let mut user = named("user", &name, users, name.is_empty())?;
+        self.override_cluster(&mut cluster);
+        self.override_auth(&mut user);
+        let name = || "chosen".to_owned();
+        let context = Context {
+            cluster: name(),
+            user: Some(name()),
+            ..context
+        };
+        Ok(Kubeconfig {
+            current_context: Some(name()),
+            contexts: vec![NamedContext {
+                name: name(),
+                context: Some(context),
                 ..NamedContext::default()
-            });
-        }
-        let mut contexts = kubeconfig.contexts.iter();
-        let context = contexts.find(|it| Some(&it.name) == options.context.as_ref());
-        let context = context.and_then(|it| it.context.clone());
-        let context = context.unwrap_or_default();
-        let name = options.cluster.clone().unwrap_or(context.cluster);
-        if has_server && !kubeconfig.clusters.iter().any(|it| it.name == name) {
-            kubeconfig.clusters.push(NamedCluster {
-                name: name.clone(),
-                cluster: Some(Cluster::default()),
+            }],
+            clusters: vec![NamedCluster {
+                name: name(),
+                cluster: Some(cluster),
                 ..NamedCluster::default()
-            });
-        }
-        let user = options.user.take().or(context.user).unwrap_or_default();
-        if !kubeconfig.auth_infos.iter().any(|it| it.name == user) {
-            if !user.is_empty() {
-                return Err(Problem::Config(format!("there is no user {user:?}")));
-            }
-            kubeconfig.auth_infos.push(NamedAuthInfo::default());
-        }
-        options.user = Some(user);
-        let mut clusters = kubeconfig.clusters.iter();
-        let cluster = clusters.find(|it| it.name == name);
-        let proxy_url = cluster.and_then(|it| it.cluster.as_ref()?.proxy_url.clone());
-        let clusters = kubeconfig.clusters.iter_mut();
-        clusters.for_each(|it| self.override_cluster(it.cluster.get_or_insert_default()));
-        let users = kubeconfig.auth_infos.iter_mut();
-        users.for_each(|it| self.override_auth(it.auth_info.get_or_insert_default()));
-        Ok((options, proxy_url))
+            }],
+            auth_infos: vec![NamedAuthInfo {
+                name: name(),
+                auth_info: Some(user),
+                ..NamedAuthInfo::default()
+            }],
+            ..Kubeconfig::default()
+        })
     }
 
     fn override_cluster(&self, cluster: &mut Cluster) {
@@ -339,9 +343,22 @@ impl Connect {
     }
 }
 
-/// Name of an empty context that is used with `--server` or `--cluster`, if no context is chosen.
-/// The blanks prevent a conflict with a name in a kubeconfig file.
-const NO_CONTEXT: &str = " none ";
+/// Returns the value with this name in a list of a kubeconfig. If there is none and `is_optional` is
+/// true, returns the default value.
+fn named<T: Default>(
+    what: &str,
+    name: &str,
+    mut all: impl Iterator<Item = (String, Option<T>)>,
+    is_optional: bool,
+) -> Result<T, Problem> {
+    match all.find(|it| it.0 == name) {
+        Some((_, value)) => Ok(value.unwrap_or_default()),
+        None if is_optional => Ok(T::default()),
+        None => Err(Problem::Config(format!(
+            "the kubeconfig has no {what} {name:?}"
+        ))),
+    }
+}
 
 /// Returns the value of a flag. As in kubectl, an empty value means that the flag is absent.
 fn given(flag: Option<&String>) -> Option<String> {
@@ -398,24 +415,7 @@ fn proxy_for(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http:
     let parsed = address.map(|it| it.parse()).transpose();
     // The address can contain a password, so the error does not contain the address.
     parsed
-        .map_err(|error| Problem::Proxy(format!("the address of the proxy is not a URL: {error}")))
-}
-
-/// Returns the error message for a client that cannot be created. If the credential plugin of the
-/// kubeconfig cannot be run, the message contains the command and the `installHint` of that plugin.
-fn client_error_message(error: &kube::Error, exec: Option<&ExecConfig>) -> String {
-    let (kube::Error::Auth(AuthError::AuthExecStart(why)), Some(exec)) = (error, exec) else {
-        return chain(error);
-    };
-    let command = exec.command.as_deref().unwrap_or_default();
-    let hint = exec.install_hint.as_deref().unwrap_or_default();
-    let hint: Vec<&str> = hint.split_whitespace().collect();
-    let mut text =
-        format!("the user's credentials come from {command:?}, which cannot be run: {why}");
-    if !hint.is_empty() {
-        text.extend([" (", &hint.join(" "), ")"]);
-    }
-    text
+        .map_err(|error| Problem::Config(format!("the address of the proxy is not a URL: {error}")))
 }
 
 /// Returns only the impersonation settings of `auth`. `kubectl ifo` uses the result for an

@@ -170,8 +170,8 @@ impl<'a> FilterCheck<'a> {
         }
         match value {
             FilterValue::Component(_) | FilterValue::Operation(_) => {
-                let rule_sets = rule_sets.map_err(Problem::short)?;
-                self.operations.as_ref().map_err(Problem::short)?;
+                let rule_sets = rule_sets.map_err(ToString::to_string)?;
+                self.operations.as_ref().map_err(ToString::to_string)?;
                 // Without rule sets, the value cannot be checked. The commands themselves report that
                 // no rule set is installed, so no warning is needed here.
                 Ok(rule_sets.is_empty())
@@ -190,7 +190,7 @@ impl<'a> FilterCheck<'a> {
     /// Returns true if the cluster has this node or namespace.
     async fn has_object(&self, plural: &str, name: &str) -> Result<bool, String> {
         let path = format!("/api/v1/{plural}/{}", escape(name));
-        match self.source.server.answer(&path, plural, None).await {
+        match self.source.server.answer(&path).await {
             Ok(_) => Ok(true),
             // For a missing node, the message is `nodes "a" not found`. A server that serves no
             // nodes also answers 404, but with another message.
@@ -198,7 +198,7 @@ impl<'a> FilterCheck<'a> {
                 Ok(false)
             }
             Err(Problem::NotFound(_)) => Err(format!("the cluster serves no {plural}")),
-            Err(problem) => Err(problem.short()),
+            Err(problem) => Err(problem.to_string()),
         }
     }
 
@@ -243,7 +243,7 @@ impl<'a> FilterCheck<'a> {
             }
             FilterValue::Node(name) => {
                 "nodes".clone_into(&mut see);
-                let names = names(server, "/api/v1/nodes", "nodes").await;
+                let names = names(server, "/api/v1/nodes").await;
                 let what = format!("there is no node {name:?}");
                 (name, what, names.unwrap_or_default())
             }

@@ -17,14 +17,11 @@ pub(crate) async fn namespaces(client: &ApiClient) -> Vec<String> {
     if let Some(files) = &client.from_files {
         return files.known_namespaces().into_iter().collect();
     }
-    for (path, resource) in [
-        ("/api/v1/namespaces", "namespaces"),
-        (
-            "/apis/project.openshift.io/v1/projects",
-            "projects.project.openshift.io",
-        ),
+    for path in [
+        "/api/v1/namespaces",
+        "/apis/project.openshift.io/v1/projects",
     ] {
-        if let Ok(names) = names(client, path, resource).await {
+        if let Ok(names) = names(client, path).await {
             return names;
         }
     }
@@ -32,16 +29,12 @@ pub(crate) async fn namespaces(client: &ApiClient) -> Vec<String> {
 }
 
 /// Returns the names of all objects of a resource.
-pub(crate) async fn names(
-    client: &ApiClient,
-    path: &str,
-    resource: &str,
-) -> Result<Vec<String>, Problem> {
+pub(crate) async fn names(client: &ApiClient, path: &str) -> Result<Vec<String>, Problem> {
     let name = |item: &str| {
         let item: PartialObjectMeta = serde_json::from_str(item)?;
         Ok(item.metadata.name)
     };
-    client.all(path, "", (resource, None), name).await
+    client.all(path, "", name).await
 }
 
 /// The characters that must be escaped: all except the unreserved characters of RFC 3986.

@@ -73,7 +73,7 @@ impl Served {
     /// may read discovery.
     pub(super) async fn is_served_by(self, server: &ApiClient) -> bool {
         let uri = format!("/apis/{}/{VERSION}", self.group());
-        match server.get::<APIResourceList>(&uri, &uri, None).await {
+        match server.get::<APIResourceList>(&uri).await {
             Ok(list) => list.resources.iter().any(|it| it.name == live::PLURAL),
             Err(problem) => !matches!(problem, Problem::NotFound(_)),
         }
@@ -241,9 +241,7 @@ impl OperationSource {
             ("fieldSelector", &fields),
         ]);
         let uri = format!("{}?{query}", self.path(namespace));
-        let resource = self.served.resource();
-        let answer = self.server.answer(&uri, resource, namespace).await?;
-        Ok(answer.completeness)
+        Ok(self.server.answer(&uri).await?.completeness)
     }
 
     /// Joins the lists of several namespaces, and keeps their completeness.
@@ -285,14 +283,17 @@ impl OperationSource {
             return Err(Problem::NotFound(refused.to_string()));
         }
         if self.served == Served::Live && self.filters.namespace.is_none() {
-            return self.list_one_by_one().await;
+            return self.list_one_by_one(refused).await;
         }
         Err(refused)
     }
 
     /// Lists the operations with one request for each namespace, and sets `namespaces` to the
-    /// namespaces that the user may read.
-    async fn list_one_by_one(&mut self) -> Result<Vec<InFlightOperation>, Problem> {
+    /// namespaces that the user may read. `refused` is the answer to the request for all namespaces.
+    async fn list_one_by_one(
+        &mut self,
+        refused: Problem,
+    ) -> Result<Vec<InFlightOperation>, Problem> {
         let all = namespaces(&self.server).await;
         let lists: Vec<(&String, Result<OperationList, Problem>)> = futures::stream::iter(&all)
             .map(async |namespace| (namespace, self.list_in(Some(namespace)).await))
@@ -300,7 +301,6 @@ impl OperationSource {
             .collect()
             .await;
         let mut allowed = Vec::new();
-        let mut refused = None;
         let mut readable = Vec::new();
         for (namespace, listed) in lists {
             match listed {
@@ -308,17 +308,12 @@ impl OperationSource {
                     allowed.push(namespace.clone());
                     readable.push(listed);
                 }
-                Err(Problem::Forbidden { user, .. }) => refused = user,
+                Err(Problem::Forbidden { .. }) => {}
                 Err(problem) => return Err(problem),
             }
         }
         if allowed.is_empty() {
-            return Err(Problem::Forbidden {
-                verb: "list",
-                resource: self.served.resource().to_owned(),
-                namespace: None,
-                user: refused,
-            });
+            return Err(refused);
         }
         let named = first_names(allowed.iter().map(String::as_str), MAX_NAMED);
         self.note = Some(format!(
@@ -335,8 +330,6 @@ impl OperationSource {
             path: &path,
             label_selector: self.filters.selector.as_deref().unwrap_or_default(),
             field_selector: &field_selector,
-            resource: self.served.resource(),
-            namespace,
         };
         let read = |item: &str| {
             let operation = Some(decode(item)?).filter(|it| self.filters.shows(it));

@@ -94,9 +94,7 @@ impl OwnerLookup {
         let resource = kinds.resource(&owner.api_version, &owner.kind).await?;
         let namespace = owner.namespace.as_deref();
         let path = resource.path(namespace, &owner.name);
-        let resource = resource.to_string();
-        let answer = self.server.get(&path, &resource, namespace);
-        let found: PartialObjectMeta = answer.await.ok()?;
+        let found: PartialObjectMeta = self.server.get(&path).await.ok()?;
         let metadata = found.metadata;
         let references = metadata.owner_references.iter().flatten();
         (metadata.uid.as_deref() == owner.uid.as_deref()).then(|| SubjectReference {

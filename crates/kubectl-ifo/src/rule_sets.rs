@@ -58,9 +58,8 @@ impl RuleSets {
     pub(super) async fn read(server: &ApiClient) -> Result<Self, Problem> {
         let plural = ruleset::PLURAL;
         let path = format!("/apis/{GROUP}/{VERSION}/{plural}");
-        let resource = format!("{plural}.{GROUP}");
         let read = |item: &str| serde_json::from_str(item).map(Some);
-        let items = server.all(&path, "", (&resource, None), read).await?;
+        let items = server.all(&path, "", read).await?;
         Ok(Self { items })
     }
 

@@ -68,7 +68,7 @@ impl<'a> DescribeArgument<'a> {
         let (mut records, why) = match selected_records(source, &selector).await {
             Ok(records) => (records, String::new()),
             // A server of an older release, and some files, have no records.
-            Err(Problem::NoRecords { .. }) => (Vec::new(), String::new()),
+            Err(Problem::NotFound(_)) => (Vec::new(), String::new()),
             Err(problem) => (Vec::new(), format!("; records cannot be read: {problem}")),
         };
         records.retain(|it| self.names(it));

@@ -26,7 +26,7 @@ pub(crate) async fn read(
         let event: Event = serde_json::from_str(item)?;
         Ok(Some(event).filter(|it| is_about(it, subject)))
     };
-    let listed = server.all(&path, &selector, ("events", Some(namespace)), read);
+    let listed = server.all(&path, &selector, read);
     let mut events = listed.await?;
     events.sort_by_key(|it| Reverse(last_time(it)));
     Ok(events)

@@ -137,7 +137,12 @@ async fn describe_all<'a>(
     for (position, operation) in chosen.iter().enumerate() {
         let (name, subject) = (&*operation.spec.rule_set, &operation.spec.subject);
         if !rule_sets.contains_key(name) {
-            rule_sets.insert(name, rule::read_rule_set(server, name).await);
+            rule_sets.insert(
+                name,
+                rule::get_rule_set(server, name)
+                    .await
+                    .map_err(|it| it.to_string()),
+            );
         }
         let next = chosen.get(position + 1).map(|it| &it.spec.subject);
         let events = if next == Some(subject) {

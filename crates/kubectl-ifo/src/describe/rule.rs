@@ -2,7 +2,7 @@
 
 use crate::api_client::ApiClient;
 use crate::operation_source::escape;
-use crate::problem::{Problem, grant_advice};
+use crate::problem::Problem;
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::{Value, json};
 
@@ -10,24 +10,7 @@ use serde_json::{Value, json};
 pub(crate) async fn get_rule_set(server: &ApiClient, name: &str) -> Result<Value, Problem> {
     let plural = ruleset::PLURAL;
     let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
-    match &server.from_files {
-        Some(files) => files.rule_set(name),
-        None => server.get(&path, &format!("{plural}.{GROUP}"), None).await,
-    }
-}
-
-/// Reads a rule set. If the rule set cannot be read, returns the reason.
-pub(super) async fn read_rule_set(server: &ApiClient, name: &str) -> Result<Value, String> {
-    let resource = format!("{}.{GROUP}", ruleset::PLURAL);
-    let rule_set = get_rule_set(server, name).await;
-    rule_set.map_err(|problem| match problem {
-        Problem::Forbidden { user, .. } => {
-            let advice = grant_advice(&resource, None, user.as_deref());
-            format!("you may not get {resource}; {advice}")
-        }
-        Problem::NotFound(_) => format!("there is no rule set {name} any more"),
-        problem => problem.to_string(),
-    })
+    server.get(&path).await
 }
 
 /// Returns the rule for `operation`, with the variables that it uses, the target of the rule set and

@@ -141,18 +141,18 @@ impl FileContents {
         text
     }
 
-    /// Returns the objects of `resource` (`plural.group`) in `namespace` whose labels match the
-    /// label selector. None for all namespaces. Returns an error in these cases:
+    /// Returns the objects of the list at `path` whose labels match the label selector. Returns an error
+    /// in these cases:
     ///
     /// - `NotFound`: the files contain neither operations nor records of this API, nor a list of
     ///   them. After this error for the live API, commands read custom resources.
     /// - Another error: it is unknown whether such objects exist in the cluster.
-    pub(crate) fn objects(
-        &self,
-        resource: &str,
-        namespace: Option<&str>,
-        label_selector: &str,
-    ) -> Result<Vec<&Value>, Problem> {
+    pub(crate) fn objects(&self, path: &str, label_selector: &str) -> Result<Vec<&Value>, Problem> {
+        let ObjectPath {
+            resource,
+            namespace,
+            ..
+        } = ObjectPath::parse(path);
         let is_in =
             |it: &&Value| namespace.is_none() || namespace == it["metadata"]["namespace"].as_str();
         if resource == "events" {
@@ -161,12 +161,12 @@ impl FileContents {
             let lacks = || self.lacks(&format!("the Events of {}", namespace.unwrap_or_default()));
             return Some(found).filter(|it| !it.is_empty()).ok_or_else(lacks);
         }
-        let Some(objects) = self.resources.get(resource) else {
+        let Some(objects) = self.resources.get(&resource) else {
             let is_operation = resource.starts_with("inflight") || resource.contains("records.");
-            return Err(match is_operation {
-                true => Problem::NotFound(format!("the files contain no {resource}")),
-                false if resource.starts_with(ruleset::PLURAL) => self.lacks("the rule sets"),
-                false => self.lacks(resource),
+            return Err(if is_operation {
+                Problem::NotFound(format!("the files contain no {resource}"))
+            } else {
+                self.lacks(&resource)
             });
         };
         if let (Some(listed), Some(namespace)) = (&self.namespaces, namespace)
@@ -179,13 +179,12 @@ impl FileContents {
         Ok(objects.values().filter(is_selected).collect())
     }
 
-    /// Returns the rule set with this name.
-    pub(crate) fn rule_set(&self, name: &str) -> Result<Value, Problem> {
-        let all = self.objects(&format!("{}.{GROUP}", ruleset::PLURAL), None, "")?;
-        let found = all.into_iter().find(|it| it["metadata"]["name"] == name);
-        found
-            .cloned()
-            .ok_or_else(|| Problem::NotFound("the rule set is not in the files".to_owned()))
+    /// Returns the object at `path`.
+    pub(crate) fn object(&self, path: &str) -> Result<&Value, Problem> {
+        let name = ObjectPath::parse(path).name.unwrap_or_default();
+        let all = self.objects(path, "")?.into_iter();
+        let mut found = all.filter(|it| it["metadata"]["name"] == name);
+        found.next().ok_or_else(|| self.lacks(path))
     }
 
     /// Returns the namespaces of the subjects, and those whose operations were recorded.
@@ -220,6 +219,34 @@ impl FileContents {
             let events = objects.into_iter().filter(|it| it.kind == "Event");
             events.map(|it| it.json).collect()
         })
+    }
+}
+
+/// The parts of the path of a list or of an object.
+struct ObjectPath<'a> {
+    /// The resource as `plural.group`, or as the plural in the core group.
+    resource: String,
+    namespace: Option<&'a str>,
+    /// None for a list.
+    name: Option<&'a str>,
+}
+
+impl<'a> ObjectPath<'a> {
+    fn parse(path: &'a str) -> Self {
+        let mut parts = path.split(['/', '?']).skip(1);
+        let group = parts.next().filter(|it| *it == "apis");
+        let group = group.and_then(|_| parts.next());
+        let parts: Vec<&str> = parts.skip(1).collect();
+        let (namespace, rest) = match parts.as_slice() {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
+            rest => (None, rest),
+        };
+        let plural = rest.first().copied().unwrap_or_default();
+        Self {
+            resource: group.map_or_else(|| plural.to_owned(), |it| format!("{plural}.{it}")),
+            namespace,
+            name: rest.get(1).copied(),
+        }
     }
 }
 

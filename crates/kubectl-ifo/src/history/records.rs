@@ -19,7 +19,7 @@ pub(super) async fn completed_operations(
     let path = format!("/apis/{}/{VERSION}/{}", Served::Crs.group(), live::PLURAL);
     let resource = Served::Crs.resource();
     let read = |item: &str| source.objects.decode(item).map(Some);
-    let custom = source.server.all(&path, "", (resource, None), read).await;
+    let custom = source.server.all(&path, "", read).await;
     let (custom, note) = match custom {
         Ok(custom) => (custom, None),
         Err(problem) if source.served == Served::Crs => return Err(problem),
@@ -31,7 +31,7 @@ pub(super) async fn completed_operations(
         }
     };
     let (mut all, note) = match records {
-        Err(problem @ Problem::NoRecords { .. }) if !custom.is_empty() => {
+        Err(problem @ Problem::NotFound(_)) if !custom.is_empty() => {
             let note = format!("{problem}; showing the objects of {resource}");
             (Vec::new(), Some(note))
         }
@@ -69,12 +69,12 @@ async fn records(
         let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{}", record::PLURAL);
         let read = |item: &str| source.objects.decode(item).map(Some);
-        let (server, resource) = (&source.server, (resource.as_str(), namespace));
-        let listed = server.all(&path, field_selector, resource, read).await;
+        let listed = source.server.all(&path, field_selector, read).await;
         records.extend(listed.map_err(|problem| match problem {
-            Problem::NotFound(_) => Problem::NoRecords {
-                files: source.server.from_files.as_ref().map(|it| it.path.clone()),
-            },
+            Problem::NotFound(_) => Problem::NotFound(format!(
+                "{} does not serve {resource}; for completed operations that the server retains, see: kubectl ifo -A",
+                source.server.address
+            )),
             problem => problem,
         })?);
     }

@@ -175,7 +175,7 @@ async fn evicted_pods(
     let path = format!("/api/v1{within}/pods");
     let on_node = format!("spec.nodeName={node}");
     let read = |item: &str| Ok(Some(serde_json::from_str(item)?).filter(is_evicted));
-    server.all(&path, &on_node, ("pods", namespace), read).await
+    server.all(&path, &on_node, read).await
 }
 
 fn is_evicted(pod: &Pod) -> bool {
@@ -224,8 +224,13 @@ async fn request_eviction(
         if let Some(refusal) = refusal(status) {
             return Ok(Some((DrainEffect::Stays, Some(refusal))));
         }
+        if status.code == 403 {
+            // The message of the server names the Pod, so it would be different for each Pod.
+            let message = "you may not create pods/eviction".to_owned();
+            return Err(Problem::Forbidden { message });
+        }
     }
-    Err(server.problem(&error, "create", "pods/eviction", None))
+    Err(server.problem(&error))
 }
 
 /// Returns true if the Pod is the target of a migration in flight. KubeVirt does not refuse its

@@ -91,10 +91,9 @@ impl MissingPart {
             Problem::Unauthorized
             | Problem::Unreachable { .. }
             | Problem::Config(_)
-            | Problem::Proxy(_)
             | Problem::Usage(_)
             | Problem::Closed => return Err(problem),
-            problem => problem.short(),
+            problem => problem.to_string(),
         };
         Ok(Self { part, reason })
     }

@@ -81,7 +81,6 @@ impl OperationSource {
             namespace_states,
             pending: VecDeque::new(),
             server: self.server.clone(),
-            resource: self.served.resource(),
             filters: self.filters.clone(),
             objects: self.objects.clone(),
             deleted: Vec::new(),
@@ -142,7 +141,6 @@ pub(crate) struct OperationFollower {
     namespace_states: Vec<FollowedNamespace>,
     pending: VecDeque<OperationChange>,
     server: ApiClient,
-    resource: &'static str,
     filters: Filters,
     objects: Objects,
     /// The operations in the last deletions. Their objects are kept until the caller asks for the
@@ -323,7 +321,7 @@ impl OperationFollower {
                 );
             }
         };
-        self.server.problem(inner, "watch", self.resource, None)
+        self.server.problem(inner)
     }
 }
 

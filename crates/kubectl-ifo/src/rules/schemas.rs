@@ -101,7 +101,7 @@ impl Schemas {
     async fn fetch(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {
         let server = cluster.open().await.map_err(|error| error.to_string())?;
         let get = async |path: &str| {
-            let answer = server.get::<Value>(path, path, None).await;
+            let answer = server.get::<Value>(path).await;
             answer.map_err(|error| format!("{path}: {error}"))
         };
         let index = get("/openapi/v3").await?;

@@ -150,7 +150,7 @@ impl BundleCollection {
         for uri in &part.uris {
             let separator = if uri.contains('?') { '&' } else { '?' };
             let uri = format!("{uri}{separator}limit={}", part.limit);
-            let answer = self.client.get::<Value>(&uri, part.what, None);
+            let answer = self.client.get::<Value>(&uri);
             match self.within(answer).await {
                 Ok(mut answer) => {
                     let next = answer.pointer("/metadata/continue").and_then(Value::as_str);
@@ -179,7 +179,7 @@ impl BundleCollection {
 
     pub(super) async fn collect_versions(&mut self) {
         let server = self.within(read_server_version(&self.client)).await;
-        let kubernetes = self.client.get::<Value>("/version", "/version", None);
+        let kubernetes = self.client.get::<Value>("/version");
         let kubernetes = self.within(kubernetes).await;
         let of_kubernetes = |field: &str| kubernetes.as_ref().ok().map(|it| it[field].clone());
         let mut versions = [json!({
@@ -267,7 +267,7 @@ impl BundleCollection {
             escape(pod)
         );
         let title = format!("{what} of {pod}");
-        let answer = self.within(self.client.answer(&uri, "pods/log", None));
+        let answer = self.within(self.client.answer(&uri));
         let log = answer.await.map(|answer| {
             let log = answer.text;
             let is_truncated = log.len() >= LOG_BYTES || log.lines().count() >= LOG_LINES;

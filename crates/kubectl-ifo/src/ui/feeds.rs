@@ -163,13 +163,10 @@ impl Feed {
 
     /// Lists the objects of the cluster or of the files. Leaves out objects that cannot be decoded.
     async fn list(&self) -> Result<Vec<FeedObject>, Problem> {
-        let namespace = self.namespace.as_deref();
         let list = ListRequest {
-            path: &DynamicObject::url_path(&self.resource, namespace),
+            path: &DynamicObject::url_path(&self.resource, self.namespace.as_deref()),
             label_selector: self.label_selector(),
-            field_selector: "",
-            resource: &self.name(),
-            namespace,
+            ..ListRequest::default()
         };
         let read = |item: &str| {
             let object = serde_json::from_str(item).ok();
@@ -209,8 +206,7 @@ impl Feed {
                     watcher::Error::InitialListFailed(error)
                     | watcher::Error::WatchStartFailed(error)
                     | watcher::Error::WatchFailed(error) => {
-                        let (server, namespace) = (&self.source.server, self.namespace.as_deref());
-                        self.state_after(server.problem(error, "watch", &self.name(), namespace))
+                        self.state_after(self.source.server.problem(error))
                     }
                     error => FeedState::Lost(format!("the watch ended: {error}")),
                 };

@@ -40,7 +40,7 @@ pub(super) async fn idle_condition(
     let within = within.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
     let query = query(&[("fieldSelector", &fields), ("limit", "2")]);
     let uri = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{PLURAL}?{query}");
-    let answer = server.answer(&uri, PLURAL, None).await.ok()?;
+    let answer = server.answer(&uri).await.ok()?;
     let list = ListItems::<Activity>::read(answer.text.as_bytes()).ok()?;
     match list.items.as_slice() {
         [activity] => activity.idle().cloned(),

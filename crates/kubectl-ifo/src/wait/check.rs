@@ -253,10 +253,7 @@ mod tests {
     #[test]
     fn user_who_may_not_read_rule_sets_relies_on_the_warning() {
         let refused = Problem::Forbidden {
-            verb: "list",
-            resource: "operationrulesets.ifo.kubevirt.io".to_owned(),
-            namespace: None,
-            user: None,
+            message: "operationrulesets is forbidden".to_owned(),
         };
         let own = Filters {
             namespace: Some("shop".to_owned()),
@@ -269,7 +266,9 @@ mod tests {
         assert_eq!(check(&own, &complete), "");
         assert!(check(&own, &not_working(1, &[])).contains("not working"));
         // The component can be misspelt, and no rule sets show whether it exists.
-        assert!(check(&of(&["kubvirt"]), &complete).starts_with("end: you may not list"));
+        assert!(
+            check(&of(&["kubvirt"]), &complete).starts_with("end: operationrulesets is forbidden")
+        );
         // A proxy can remove the headers of the answer.
         let why = check(&own, &ListCompleteness::NotStated);
         assert!(why.starts_with("the server does not state"), "{why}");

@@ -327,6 +327,6 @@ async fn record_of(server: &ApiClient, operation: &InFlightOperation) -> Option<
     let (within, name) = (escape(namespace), escape(&metadata.name));
     let plural = record::PLURAL;
     let uri = format!("/apis/{LIVE_GROUP}/{VERSION}/namespaces/{within}/{plural}/{name}");
-    let answer = server.answer(&uri, plural, Some(namespace)).await.ok()?;
+    let answer = server.answer(&uri).await.ok()?;
     decode(&answer.text).ok()
 }

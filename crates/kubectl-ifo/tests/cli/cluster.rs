@@ -2,8 +2,8 @@
 //! lists, reads and watches as a kube-apiserver does.
 
 use super::fake_apiserver::{
-    LIVE, RULE_SETS, group_discovery, json_response, list_response, not_found, operation,
-    quiet_watch, serve, status_response, watched_rule_set,
+    LIVE, RULE_SETS, forbidden, group_discovery, json_response, list_response, not_found,
+    operation, quiet_watch, serve, status_response, watched_rule_set,
 };
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
@@ -233,7 +233,7 @@ impl Cluster {
             _ => path == pattern,
         };
         if let Some((_, answer)) = answers.find(|(pattern, _)| is_at(pattern)) {
-            return answer_of(answer);
+            return answer_of(answer, path);
         }
         let [kind, plural, short] = &self.kind;
         match path {
@@ -243,7 +243,7 @@ impl Cluster {
             "/apis/ifo.kubevirt.io/v1alpha1" if self.custom_resources.is_some() => {
                 version_discovery(path)
             }
-            "/api/v1/namespaces/secret" => status_response(403, "Forbidden", "no"),
+            "/api/v1/namespaces/secret" => forbidden(path),
             _ => self.stored(request),
         }
     }
@@ -315,7 +315,7 @@ fn version_discovery(path: &str) -> Response {
     }))
 }
 
-fn answer_of(answer: &Value) -> Response {
+fn answer_of(answer: &Value, path: &str) -> Response {
     let error = |code: u64, message: &str| {
         let reason = match code {
             403 => "Forbidden",
@@ -332,8 +332,9 @@ fn answer_of(answer: &Value) -> Response {
                 .and_then(|it| StatusCode::from_u16(it).ok());
             (code.expect("a status code"), json_response(answer)).into_response()
         }
+        (Some(403), _) => forbidden(path),
         (Some(404), _) => not_found(),
-        (Some(code), _) => error(code, "no: User \"jane\" cannot do it"),
+        (Some(code), _) => error(code, "no"),
         (None, Some(code)) => {
             let message = answer["message"].as_str().expect("an error has a message");
             error(code, message)

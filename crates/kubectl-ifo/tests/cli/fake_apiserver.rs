@@ -88,6 +88,34 @@ pub fn status_response(code: u16, reason: &str, message: &str) -> Response {
     (code, json_response(&status)).into_response()
 }
 
+/// Returns the answer of a kube-apiserver to the user `jane`, who may not read the objects at `path`.
+pub fn forbidden(path: &str) -> Response {
+    let mut parts: Vec<&str> = path.split('/').skip(1).collect();
+    let group = match parts.remove(0) {
+        "apis" => parts.remove(0),
+        _ => "",
+    };
+    let place = match parts.as_slice() {
+        [_, "namespaces", namespace, _, ..] => {
+            let place = format!("in the namespace \"{namespace}\"");
+            parts.drain(1..3);
+            place
+        }
+        _ => "at the cluster scope".to_owned(),
+    };
+    let plural = parts.get(1).copied().unwrap_or_default();
+    let (resource, verb, name) = match parts.get(2) {
+        Some(name) => (plural.to_owned(), "get", format!(" {name:?}")),
+        None => (plural.to_owned(), "list", String::new()),
+    };
+    let resource = format!("{resource}.{group}");
+    let resource = resource.trim_end_matches('.');
+    let message = format!(
+        "{resource}{name} is forbidden: User \"jane\" cannot {verb} resource \"{plural}\" in API group \"{group}\" {place}"
+    );
+    status_response(403, "Forbidden", &message)
+}
+
 /// Returns the answer of a kube-apiserver for an unknown path.
 pub fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "404 page not found\n").into_response()

@@ -3,8 +3,8 @@
 use super::CommandOutput;
 use super::cluster::{Cluster, is_watch, parameter, watch_response};
 use super::fake_apiserver::{
-    LIVE, RECORDS, RULE_SETS, execute, json_response, list_response, not_found, operation, plugin,
-    quiet_watch, serve, status_response,
+    LIVE, RECORDS, RULE_SETS, execute, forbidden, json_response, list_response, not_found,
+    operation, plugin, quiet_watch, serve, status_response,
 };
 use axum::extract::Request;
 use axum::response::Response;
@@ -202,16 +202,12 @@ fn the_result_is_unknown_if_operations_end_and_rule_sets_cannot_be_read() {
                 list.headers_mut().remove("ifo-complete");
                 Some(list)
             }
-            RULE_SETS => Some(status_response(
-                403,
-                "Forbidden",
-                "no: User \"jane\" cannot list it",
-            )),
+            RULE_SETS => Some(forbidden(RULE_SETS)),
             _ => None,
         }
     });
     output.exits(3);
-    output.says("unknown: you may not list operationrulesets");
+    output.says("unknown: operationrulesets.ifo.kubevirt.io is forbidden");
 }
 
 /// Adds the warning of `ifo-apiserver` while the watch of a target is interrupted.

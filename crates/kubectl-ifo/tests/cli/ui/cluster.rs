@@ -1,8 +1,8 @@
 //! A fake cluster whose operations, records and activities the tests change.
 
 use crate::fake_apiserver::{
-    LIVE, RULE_SETS, json_response, list_response, not_found, operation, serve, status_response,
-    watched_rule_set,
+    LIVE, RULE_SETS, forbidden, json_response, list_response, not_found, operation, serve,
+    status_response, watched_rule_set,
 };
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
@@ -110,16 +110,14 @@ fn answer(request: &Request, contents: &Contents, watches: &broadcast::Sender<St
             status_response(404, "NotFound", "there is no such rule set")
         }
         ("/api/v1/namespaces/shop/events", _) => json_response(&json!({"items": contents.events})),
-        ("/api/v1/namespaces/secret/events", _) => status_response(403, "Forbidden", "no"),
+        ("/api/v1/namespaces/secret/events", _) => forbidden(path),
         (_, None) => not_found(),
         (path, _) if contents.is_down => {
             let is_operations = usize::from(path == LIVE);
             contents.refused.fetch_add(is_operations, Ordering::Relaxed);
             status_response(503, "ServiceUnavailable", "no endpoints")
         }
-        (_, Some("operationrecords")) if contents.refuses_records => {
-            status_response(403, "Forbidden", "no: User \"cora\" cannot list it")
-        }
+        (_, Some("operationrecords")) if contents.refuses_records => forbidden(path),
         // As `ifo-apiserver` does.
         (_, Some("operationrecords")) if is_watch => {
             let why = "watch is not supported on resources of kind \"operationrecords\"";

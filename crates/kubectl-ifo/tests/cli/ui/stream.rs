@@ -82,7 +82,7 @@ fn a_refused_kind_is_a_warning() {
     assert_eq!(name, "state");
     let warning = state["warnings"][0].to_string();
     assert!(
-        warning.contains("may not list operationrecords."),
+        warning.contains("operationrecords.live.ifo.kubevirt.io is forbidden"),
         "{warning}"
     );
     assert_eq!(state["gaps"], json!([]));
