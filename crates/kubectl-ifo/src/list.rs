@@ -209,7 +209,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
         if operations.is_empty() && format.is_table() {
             print_error_line(empty_message);
         }
-        print_incomplete(&source);
+        print_incomplete(source.incomplete().as_ref());
     }
     // As in kubectl, errors about missing operations are printed after the operations that were
     // found.
@@ -225,10 +225,10 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     list_watch::watch(&view, &source, operations, &filters, &is_selected).await
 }
 
-/// Prints a line to standard error if operations may be missing from the list.
-pub(super) fn print_incomplete(source: &OperationSource) {
-    if let Some(incomplete) = source.incomplete() {
-        print_error_line(&incomplete_line(&incomplete));
+/// Prints a line to standard error if operations may be missing.
+pub(super) fn print_incomplete(incomplete: Option<&Incomplete>) {
+    if let Some(incomplete) = incomplete {
+        print_error_line(&incomplete_line(incomplete));
     }
 }
 
@@ -360,7 +360,14 @@ impl ListView {
     ) -> Result<TerminalText, Problem> {
         let operation = &row.operation;
         Ok(match self.format {
-            ListFormat::Table | ListFormat::Wide => table.further_row(row, now),
+            ListFormat::Table | ListFormat::Wide => {
+                let row = table.further_row(row, now);
+                let width = self.style.width().unwrap_or(usize::MAX);
+                row.split_lines()
+                    .iter()
+                    .map(|it| it.cut(width) + "\n")
+                    .collect()
+            }
             ListFormat::Name => names([operation]),
             ListFormat::Json | ListFormat::Yaml => {
                 let Some(mut object) = self.objects.get(operation) else {

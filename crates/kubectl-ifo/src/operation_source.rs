@@ -8,6 +8,7 @@
 mod decode;
 mod follow;
 mod objects;
+mod watch;
 
 pub(super) use super::completeness::IncompleteJson;
 pub(super) use super::object_names::{escape, names, namespaces};
@@ -15,6 +16,7 @@ pub(super) use decode::decode;
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
 pub(super) use objects::Objects;
+pub(super) use watch::{ObjectChange, changes, check_namespaces};
 
 use super::api_client::{ApiClient, ListRequest};
 use super::completeness::{ListCompleteness, combined};

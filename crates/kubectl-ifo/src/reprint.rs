@@ -6,7 +6,7 @@ use super::columns::terminal_width;
 use super::list::incomplete_line;
 use super::operation::{InFlightOperation, OperationFacts as _, OperationKey};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource};
-use super::output::{ListFormat, TerminalText, complain, print, print_error_line};
+use super::output::{ListFormat, TerminalText, print, print_error_line};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use crate::clock;
@@ -22,10 +22,6 @@ const COALESCE_PERIOD: Duration = Duration::from_millis(100);
 
 /// Interval at which the output is redrawn on a terminal, so that ages are current.
 const AGE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. The watch does
-/// not report that a rule set has stopped working, and that operations can be missing since then.
-pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Escape sequences. In this order, they move the cursor to the first line, clear the rest of the
 /// line, and clear the rest of the screen.
@@ -79,87 +75,72 @@ pub(super) async fn run(
         operations.iter().map(|it| (it.key(), it.clone())).collect();
     let mut follower = source.follow(operations)?;
     let redraws_in_place = terminal_width().is_some() && format.is_table();
-    let mut lost = None;
-    let mut first = true;
-    let mut printed = None;
-    let mut last_incomplete = None;
-    let mut incomplete_now = source.incomplete();
-    let mut probed = Instant::now();
-    let mut last_height = 0;
+    let mut notes = Notes {
+        lost: None,
+        incomplete: source.incomplete(),
+    };
+    let (mut printed, mut printed_notes) = (None, Notes::default());
+    if redraws_in_place {
+        // The lines of earlier commands are scrolled out of the screen, so that no frame covers them.
+        print("\n".repeat(height().saturating_sub(1)))?;
+    }
     loop {
         let operations = known.values().cloned().collect();
-        if probed.elapsed() >= PROBE_INTERVAL {
-            // The watch delivers operations that were missing from the list, so the newest answer
-            // counts. An error is ignored, because the watch also reports a server that does not
-            // answer.
-            if let Ok(completeness) = source.probe().await {
-                incomplete_now = completeness.incomplete();
-            }
-            probed = Instant::now();
-        }
-        let shown = WatchOutputInputs::now(incomplete_now.clone());
+        let shown = WatchOutputInputs::now(notes.incomplete.clone());
         let text = view.text(operations, &shown).await?;
-        let incomplete = shown.incomplete.as_ref().map(incomplete_line);
         if redraws_in_place {
-            let note = lost
-                .as_deref()
-                .map(|why: &str| format!("not up to date: {why}"))
-                .or_else(|| incomplete.clone());
-            let size = size();
-            // Before the first frame, the screen shows earlier lines. If the user makes the
-            // terminal higher, the screen shows earlier lines again. These lines are scrolled away.
-            if size.1 > last_height {
-                print(scroll_away(size.1))?;
-            }
-            last_height = size.1;
-            print(frame(&text, note, size))?;
-        } else if printed.as_ref() != Some(&text) {
-            // A change that does not affect the text prints nothing.
-            print(with_separator(&text, format, first))?;
-            printed = Some(text);
-            first = false;
-        }
-        if !redraws_in_place && incomplete != last_incomplete {
-            if let Some(incomplete) = &incomplete {
-                print_error_line(incomplete);
-            }
-            last_incomplete = incomplete;
-        }
-        let pause = if redraws_in_place {
-            AGE_INTERVAL
+            let width = terminal_width().unwrap_or(usize::MAX);
+            print(frame(&text, &notes.lines(), (width, height())))?;
         } else {
-            PROBE_INTERVAL
-        };
-        let mut at = Instant::now() + pause;
+            // A change that does not affect the text prints nothing.
+            if printed.as_ref() != Some(&text) {
+                print(with_separator(&text, format, printed.is_none()))?;
+                printed = Some(text);
+            }
+            if notes != printed_notes {
+                notes.lines().iter().for_each(|it| print_error_line(it));
+                printed_notes = notes.clone();
+            }
+        }
+        let mut at = Instant::now() + AGE_INTERVAL;
         while let Some(change) = next_change_before(&mut follower, at).await {
-            let changed = match change? {
-                OperationChange::Lost(problem) => {
-                    if !redraws_in_place && lost.is_none() {
-                        complain("note", format!("not up to date: {problem}"));
-                    }
-                    lost = Some(problem.to_string());
-                    redraws_in_place
-                }
-                OperationChange::Synced => lost.take().is_some() && redraws_in_place,
+            match change? {
+                OperationChange::Lost(problem) => notes.lost = Some(problem.to_string()),
+                OperationChange::Synced => notes.lost = None,
+                OperationChange::Incomplete(incomplete) => notes.incomplete = incomplete,
                 OperationChange::Applied(operation) if view.wants(&operation) => {
                     known.insert(operation.key(), *operation);
-                    true
                 }
                 OperationChange::Applied(operation)
                 | OperationChange::Deleted { operation, .. } => {
-                    known.remove(&operation.key()).is_some()
+                    known.remove(&operation.key());
                 }
-            };
-            if changed {
-                at = at.min(Instant::now() + COALESCE_PERIOD);
             }
+            at = at.min(Instant::now() + COALESCE_PERIOD);
         }
+    }
+}
+
+/// The reasons why the output may lack operations.
+#[derive(Clone, Default, PartialEq)]
+struct Notes {
+    /// The problem of the watch. None while it works.
+    lost: Option<String>,
+    incomplete: Option<Incomplete>,
+}
+
+impl Notes {
+    fn lines(&self) -> Vec<String> {
+        let lost = self.lost.iter();
+        let lost = lost.map(|why| format!("note: not up to date: {why}"));
+        lost.chain(self.incomplete.as_ref().map(incomplete_line))
+            .collect()
     }
 }
 
 /// Returns the next change. None if there is no change before the time `at`.
 async fn next_change_before(
-    follower: &mut OperationFollower,
+    follower: &mut OperationFollower<'_>,
     at: Instant,
 ) -> Option<Result<OperationChange, Problem>> {
     tokio::select! {
@@ -180,33 +161,18 @@ fn with_separator(text: &TerminalText, format: ListFormat, first: bool) -> Termi
     TerminalText::from(separator) + text
 }
 
-/// Returns the line feeds that scroll the current lines out of the screen. The frames then cover
-/// the whole screen, and the user can scroll back to the earlier lines.
-///
-/// The alternate screen is not used, because the last frame would disappear when the command ends.
-/// kubectl also leaves the output of a watch visible.
-fn scroll_away(height: usize) -> String {
-    "\n".repeat(height.saturating_sub(1))
-}
-
-/// Returns the text that draws `text`, and `note` below it, on a terminal of this size. If `text`
+/// Returns the text that draws `text`, and `notes` below it, on a terminal of this size. If `text`
 /// has too many lines, `… 7 more lines` takes the place of its last lines.
-fn frame(
-    text: &TerminalText,
-    note: Option<String>,
-    (width, height): (usize, usize),
-) -> TerminalText {
+fn frame(text: &TerminalText, notes: &[String], (width, height): (usize, usize)) -> TerminalText {
     let mut lines = text.split_lines();
     // The last line of the terminal is kept free for the cursor.
-    let room = height
-        .saturating_sub(1 + usize::from(note.is_some()))
-        .max(1);
+    let room = height.saturating_sub(1 + notes.len()).max(1);
     if lines.len() > room {
         let more = lines.len() - (room - 1);
         lines.truncate(room - 1);
         lines.push(format!("… {more} more lines").into());
     }
-    lines.extend(note.map(|note| one_line(&note).into()));
+    lines.extend(notes.iter().map(|it| one_line(it).into()));
     let mut frame = TerminalText::command(CURSOR_HOME);
     for line in lines {
         // The line is cleared before it is written. If a line fills the whole width, clearing
@@ -216,11 +182,6 @@ fn frame(
         frame += line.cut(width) + "\n";
     }
     frame + TerminalText::command(CLEAR_REST)
-}
-
-/// Returns the width and the height of the terminal, in columns and lines.
-fn size() -> (usize, usize) {
-    (terminal_width().unwrap_or(usize::MAX), height())
 }
 
 /// Returns the number of lines of the terminal, or 24 if the number is unknown.
@@ -236,15 +197,15 @@ mod tests {
     fn a_frame_fits_the_terminal_height() {
         let size = (80, 3);
         assert_eq!(
-            &*frame(&"a\nb\n".into(), None, size),
+            &*frame(&"a\nb\n".into(), &[], size),
             "\x1b[H\x1b[Ka\n\x1b[Kb\n\x1b[J"
         );
         assert_eq!(
-            &*frame(&"a\nb\nc\n".into(), None, size),
+            &*frame(&"a\nb\nc\n".into(), &[], size),
             "\x1b[H\x1b[Ka\n\x1b[K… 2 more lines\n\x1b[J"
         );
         assert_eq!(
-            &*frame(&"a\nb\nc\n".into(), Some("gone".to_owned()), (80, 4)),
+            &*frame(&"a\nb\nc\n".into(), &["gone".to_owned()], (80, 4)),
             "\x1b[H\x1b[Ka\n\x1b[K… 2 more lines\n\x1b[Kgone\n\x1b[J"
         );
     }
@@ -252,7 +213,7 @@ mod tests {
     #[test]
     fn no_line_of_a_frame_wraps() {
         assert_eq!(
-            &*frame(&"abcdef\n".into(), Some("broken".to_owned()), (4, 5)),
+            &*frame(&"abcdef\n".into(), &["broken".to_owned()], (4, 5)),
             "\x1b[H\x1b[Kabc…\n\x1b[Kbro…\n\x1b[J"
         );
     }

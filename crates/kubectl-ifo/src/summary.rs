@@ -89,7 +89,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
         view.text(operations, &WatchOutputInputs::now(source.incomplete()))
             .await?,
     )?;
-    print_incomplete(&source);
+    print_incomplete(source.incomplete().as_ref());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -104,14 +104,6 @@ impl PieceOfWork {
         }
     }
 
-    /// Returns the operations of the piece.
-    pub(super) fn operations(&self) -> &[InFlightOperation] {
-        match self.members.as_slice() {
-            [] => std::slice::from_ref(&self.line),
-            members => members,
-        }
-    }
-
     /// Returns the row of the line, and with `is_expanded` the rows of the members.
     pub(super) fn rows(self, is_expanded: bool) -> impl Iterator<Item = Row> {
         let members = self.members.into_iter().filter(move |_| is_expanded);

@@ -1,13 +1,10 @@
 //! Formats operations as a table. On a terminal that is narrower than [`MESSAGE_COLUMN_WIDTH`],
 //! messages are on lines of their own. A table that is too wide shows the short names of kinds, then
 //! messages on lines of their own, and is then narrowed in the steps of [`STEPS`]. A watch
-//! (`list --watch`) can add rows to a table later.
-
-#[cfg(test)]
-mod tests;
+//! (`list --watch`) adds rows to a table that is not narrowed.
 
 use super::OperationColumn::{
-    self, Age, Expected, Message, Namespace, Operation, Progress, Started, State, Subject,
+    self, Expected, Message, Namespace, Operation, Progress, Started, State, Subject,
 };
 use super::{ALL_COLUMNS, DEFAULT_COLUMNS};
 use crate::operation::OperationFacts as _;
@@ -42,17 +39,6 @@ const STEPS: [(OperationColumn, usize); 13] = [
     (Subject, 1),
 ];
 
-/// Widths in terminal columns for a table to which a watch adds rows later. Usual texts such as
-/// `Progressing` and `2d10h` fit into these widths.
-const USUAL_WIDTHS: [(OperationColumn, usize); 6] = [
-    (State, 11),
-    (Age, 5),
-    (Subject, 30),
-    (Operation, 14),
-    (Namespace, 10),
-    (Message, MIN_MESSAGE_WIDTH),
-];
-
 /// The prefix of the subject in the row of a member of a piece of work.
 const MEMBER_PREFIX: &str = "└ ";
 
@@ -82,29 +68,27 @@ impl Table {
         now: Timestamp,
         style: &TextStyle,
     ) -> TerminalText {
-        let table = Self::new(columns, rows, now, style, &[]);
+        let table = Self::new(columns, rows, now, style);
         let rows = rows.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
     }
 
-    /// Creates a table whose rows are formatted by [`Table::further_row`]. The columns are wide
-    /// enough for `rows` and for usual texts.
-    pub(crate) fn growing(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
-        let usual = if style.width().is_some() {
-            &USUAL_WIDTHS[..]
-        } else {
-            &[]
-        };
-        Self::new(columns_of(style), rows, now, style, usual)
+    /// Creates a table for the terminal, whose columns are wide enough for `rows`.
+    pub(crate) fn of_rows(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
+        Self::new(columns_of(style), rows, now, style)
     }
 
-    fn new(
-        columns: &[OperationColumn],
-        rows: &[Row],
-        now: Timestamp,
-        style: &TextStyle,
-        usual: &[(OperationColumn, usize)],
-    ) -> Self {
+    /// Creates a table whose further rows are formatted by [`Table::further_row`]. It has all columns in
+    /// full width.
+    pub(crate) fn growing(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
+        let unlimited = TextStyle {
+            screen: None,
+            ..style.clone()
+        };
+        Self::of_rows(rows, now, &unlimited)
+    }
+
+    fn new(columns: &[OperationColumn], rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
         let mut table = Self {
             columns: Vec::new(),
             gap: COLUMN_GAP,
@@ -112,14 +96,9 @@ impl Table {
             style: style.clone(),
         };
         let measure = |table: &Self, column: OperationColumn| {
-            // If no row is known yet, the usual widths apply.
-            let mut usual = usual.iter();
-            let usual =
-                usual.find(|(it, _)| *it == column && (column == Message || rows.is_empty()));
-            let least = usual.map_or(0, |it| it.1).max(column.header().width());
             let cells = rows.iter();
             let cells = cells.map(|it| table.cell(column, it, now).width());
-            cells.fold(least, usize::max)
+            cells.fold(column.header().width(), usize::max)
         };
         let is_narrow = style.width().is_some_and(|it| it < MESSAGE_COLUMN_WIDTH);
         let columns = columns.iter().filter(|it| **it != Message || !is_narrow);
@@ -129,7 +108,7 @@ impl Table {
             return table;
         };
         let has_message = |it: &Row| !it.operation.status.message.is_empty();
-        if usual.is_empty() && !rows.iter().any(has_message) {
+        if !rows.iter().any(has_message) {
             table.narrow(Message, 0, screen);
         }
         if table.excess(screen) > 0 {
@@ -145,14 +124,11 @@ impl Table {
             table.gap = COLUMN_GAP - 1;
         }
         let has_progress = |it: &Row| it.operation.status.progress.is_some();
-        if usual.is_empty() && !rows.iter().any(has_progress) {
+        if !rows.iter().any(has_progress) {
             table.narrow(Progress, 0, screen);
         }
         for (column, width) in STEPS {
             table.narrow(column, width, screen);
-        }
-        for (column, width) in usual {
-            table.widen(*column, *width);
         }
         table
     }
@@ -190,16 +166,6 @@ impl Table {
         }
     }
 
-    /// Widens a column to `width`, as far as the terminal has space.
-    fn widen(&mut self, column: OperationColumn, width: usize) {
-        let taken: usize = self.columns.iter().map(|it| it.1 + self.gap).sum();
-        let room = |screen: usize| (screen + self.gap).saturating_sub(taken);
-        let room = self.style.width().map_or(usize::MAX, room);
-        for (_, own) in self.columns.iter_mut().filter(|(it, _)| *it == column) {
-            *own += width.saturating_sub(*own).min(room);
-        }
-    }
-
     /// Formats the header.
     pub(crate) fn header(&self) -> TerminalText {
         let cells = self.columns.iter().map(|(column, width)| {
@@ -209,33 +175,20 @@ impl Table {
         line(cells, self.gap)
     }
 
-    /// Formats a further row. Columns that are too narrow for the row become wider if the terminal
-    /// has space, and stay wider for later rows. In this row, they can also take the space of the
-    /// message, which then follows on a second line.
+    /// Formats a further row. Columns that are too narrow for the row become wider, also for later rows.
     pub(crate) fn further_row(&mut self, row: &Row, now: Timestamp) -> TerminalText {
-        self.widen_for(row, now);
-        let columns = self.columns.clone();
-        for (_, width) in self.columns.iter_mut().filter(|it| it.0 == Message) {
-            *width = 0;
+        for index in 0..self.columns.len() {
+            let (column, width) = self.columns[index];
+            let needed = self.cell(column, row, now).width();
+            self.columns[index].1 = width.max(needed);
         }
-        self.widen_for(row, now);
-        let text = self.row(row, now);
-        self.columns = columns;
-        text
-    }
-
-    fn widen_for(&mut self, row: &Row, now: Timestamp) {
-        for (column, _) in self.columns.clone() {
-            if column != Message {
-                self.widen(column, self.cell(column, row, now).width());
-            }
-        }
+        self.row(row, now)
     }
 
     /// Formats the row of one operation. The message takes all space that remains. If the table has
     /// no column for messages, or too little space for this message, the message follows on a second
     /// line.
-    fn row(&self, row: &Row, now: Timestamp) -> TerminalText {
+    pub(crate) fn row(&self, row: &Row, now: Timestamp) -> TerminalText {
         let screen = self.style.width();
         let others = self.columns.iter().filter(|it| it.0 != Message);
         let used: usize = others.map(|(_, width)| width + self.gap).sum();

@@ -163,7 +163,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     // If no rule set is installed, `filter_check` cannot find a misspelt component or operation. So
     // if the result is also empty, the command prints that no rule set is installed.
     if operations.is_empty() && matches!(source.incomplete(), Some(Incomplete::NoRuleSets)) {
-        print_incomplete(&source);
+        print_incomplete(source.incomplete().as_ref());
     }
     let earliest_end = args.since.map(|since| before(clock::now(), since));
     let failed = args.failed.then_some(State::Failed);

@@ -1,25 +1,27 @@
-//! Follows operations: starts watches, and returns the changes of operations. If namespaces are
-//! requested one by one, each namespace has its own watch.
+//! Follows operations: returns the changes of operations, and whether the server still detects all of
+//! them. If namespaces are requested one by one, each namespace has its own watch.
 //!
-//! After a broken connection or a restart of the server, a watch starts again with a new list. The
-//! follower returns the differences between the new list and the known operations as changes.
+//! When a watch starts again with a new list, the follower returns the differences between the new list
+//! and the known operations as changes.
 
-use super::{Objects, OperationSource, decode};
-use crate::api_client::ApiClient;
-use crate::filter::Filters;
+use super::watch::{self, ObjectChange};
+use super::{OperationSource, decode};
 use crate::operation::{InFlightOperation, OperationFacts as _, OperationKey};
 use crate::problem::Problem;
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{BoxStream, SelectAll};
-use futures::{Stream, StreamExt as _};
+use ifo_api::completeness::Incomplete;
 use ifo_api::{VERSION, live};
 use kube::api::{ApiResource, DynamicObject};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, core::GroupVersionKind};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher::Config;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
-/// Largest number of namespaces that are watched one by one. Each namespace needs a request that
-/// stays open. With more namespaces, [`OperationSource::follow`] returns an error.
-const MAX_WATCHED_NAMESPACES: usize = 100;
+/// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. The watch does
+/// not report that a rule set has stopped working, and that operations can be missing since then.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A change of an operation or of the watches.
 #[derive(Debug)]
@@ -39,6 +41,31 @@ pub(crate) enum OperationChange {
     /// A watch failed, and the follower retries the watch. When all watches work again, the
     /// follower returns [`Self::Synced`].
     Lost(Problem),
+    /// The reason why operations may be missing. None if no reason is known.
+    Incomplete(Option<Incomplete>),
+}
+
+/// A watch of one namespace, or of all namespaces.
+struct FollowedNamespace {
+    namespace: Option<String>,
+    /// True if the watch works, and its operations are known.
+    is_synced: bool,
+    /// True after the first list.
+    is_listed: bool,
+}
+
+/// Returns the changes of operations, also after broken connections and restarts of the server.
+pub(crate) struct OperationFollower<'a> {
+    source: &'a OperationSource,
+    watches: SelectAll<BoxStream<'static, (usize, ObjectChange)>>,
+    namespaces: Vec<FollowedNamespace>,
+    /// The operations in their last known state.
+    known: BTreeMap<OperationKey, InFlightOperation>,
+    probe: BoxFuture<'a, Option<Incomplete>>,
+    pending: VecDeque<OperationChange>,
+    /// The operations in the last deletions. Their objects are kept until the caller asks for the
+    /// next change.
+    deleted: Vec<InFlightOperation>,
 }
 
 impl OperationSource {
@@ -55,173 +82,58 @@ impl OperationSource {
     pub(crate) fn follow(
         &self,
         listed: Vec<InFlightOperation>,
-    ) -> Result<OperationFollower, Problem> {
-        let namespaces = self.requested_namespaces();
-        if namespaces.len() > MAX_WATCHED_NAMESPACES {
-            return Err(Problem::Usage(format!(
-                "cannot watch {} namespaces one by one (at most {MAX_WATCHED_NAMESPACES}); name one with -n",
-                namespaces.len()
-            )));
-        }
-        let mut namespace_states: Vec<FollowedNamespace> = namespaces
-            .iter()
-            .map(|_| FollowedNamespace {
-                skips_completed: !self.filters.all_phases,
-                ..FollowedNamespace::default()
-            })
-            .collect();
-        for operation in listed {
-            let mut own = namespaces.iter();
-            let index = own.position(|it| *it == Some(&operation.metadata.namespace));
-            let known = &mut namespace_states[index.unwrap_or_default()].known;
-            known.insert(operation.key(), operation);
-        }
+    ) -> Result<OperationFollower<'_>, Problem> {
+        let namespaces = self.requested_namespaces().into_iter();
+        let namespaces = namespaces.map(|namespace| FollowedNamespace {
+            namespace: namespace.map(str::to_owned),
+            is_synced: false,
+            is_listed: false,
+        });
         let mut follower = OperationFollower {
-            streams: SelectAll::new(),
-            namespace_states,
+            source: self,
+            watches: SelectAll::new(),
+            namespaces: namespaces.collect(),
+            known: listed.into_iter().map(|it| (it.key(), it)).collect(),
+            probe: futures::future::pending().boxed(),
             pending: VecDeque::new(),
-            server: self.server.clone(),
-            filters: self.filters.clone(),
-            objects: self.objects.clone(),
             deleted: Vec::new(),
         };
         if self.server.from_files.is_some() {
             follower.pending.push_back(OperationChange::Synced);
             return Ok(follower);
         }
+        watch::check_namespaces(follower.namespaces.len())?;
+        follower.probe = self.next_probe(self.incomplete()).boxed();
         let kind = GroupVersionKind::gvk(self.served.group(), VERSION, live::KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, live::PLURAL);
-        let mut config = watcher::Config::default();
-        if let Some(selector) = &self.filters.selector {
-            config = config.labels(selector);
+        let labels = self.filters.selector.as_deref().unwrap_or_default();
+        let config = Config::default()
+            .labels(labels)
+            .fields(&self.watch_selector());
+        for (number, it) in follower.namespaces.iter().enumerate() {
+            let namespace = it.namespace.as_deref();
+            let changes = watch::changes(&self.server, &resource, namespace, config.clone());
+            let changes = changes.map(move |change| (number, change));
+            follower.watches.push(changes.boxed());
         }
-        let fields = self.watch_selector();
-        if !fields.is_empty() {
-            config = config.fields(&fields);
-        }
-        follower
-            .streams
-            .extend(namespaces.iter().enumerate().map(|(number, namespace)| {
-                let client = self.server.client.clone();
-                let api: Api<DynamicObject> = match namespace {
-                    Some(namespace) => Api::namespaced_with(client, namespace, &resource),
-                    None => Api::all_with(client, &resource),
-                };
-                watch_with_relist(api, config.clone())
-                    .default_backoff()
-                    .map(move |event| (number, event))
-                    .boxed()
-            }));
         Ok(follower)
     }
-}
 
-type WatchEvent = Result<watcher::Event<DynamicObject>, watcher::Error>;
-
-/// Returns a watch that starts again with a list after each error. After most errors, the watch of
-/// the kube crate would resume without a list, and return nothing until an object changes. Until
-/// then, the caller could not see that the watch works again.
-fn watch_with_relist(
-    api: Api<DynamicObject>,
-    config: watcher::Config,
-) -> impl Stream<Item = WatchEvent> {
-    futures::stream::unfold(None::<BoxStream<'static, WatchEvent>>, move |watch| {
-        let mut watch = watch.unwrap_or_else(|| watcher(api.clone(), config.clone()).boxed());
-        async move {
-            let event = watch.next().await?;
-            let is_usable = event.is_ok();
-            Some((event, is_usable.then_some(watch)))
-        }
-    })
-}
-
-/// Returns the changes of operations, also after broken connections and restarts of the server.
-pub(crate) struct OperationFollower {
-    streams: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
-    namespace_states: Vec<FollowedNamespace>,
-    pending: VecDeque<OperationChange>,
-    server: ApiClient,
-    filters: Filters,
-    objects: Objects,
-    /// The operations in the last deletions. Their objects are kept until the caller asks for the
-    /// next change.
-    deleted: Vec<InFlightOperation>,
-}
-
-/// The state of one watch, which covers one namespace or all namespaces.
-#[derive(Default)]
-struct FollowedNamespace {
-    /// The operations in their last known state.
-    known: BTreeMap<OperationKey, InFlightOperation>,
-    /// The operations of a new list that is not complete yet. None if no list is running.
-    relist: Option<BTreeMap<OperationKey, InFlightOperation>>,
-    /// True if `known` is complete and the watch works.
-    is_synced: bool,
-    /// True if the follower leaves out operations that are completed in the first list and are not
-    /// in `known`. False after the first list.
-    skips_completed: bool,
-}
-
-impl FollowedNamespace {
-    /// Processes an event, and returns the resulting changes.
-    fn take(&mut self, event: watcher::Event<InFlightOperation>) -> Vec<OperationChange> {
-        match event {
-            watcher::Event::Init => self.relist = Some(BTreeMap::new()),
-            watcher::Event::InitApply(operation) => {
-                let relist = self.relist.get_or_insert_default();
-                relist.insert(operation.key(), operation);
-            }
-            watcher::Event::InitDone => {
-                self.is_synced = true;
-                return self.finish_relist();
-            }
-            watcher::Event::Apply(operation) => {
-                self.known.insert(operation.key(), operation.clone());
-                return vec![OperationChange::Applied(Box::new(operation))];
-            }
-            watcher::Event::Delete(operation) => {
-                let before = self.known.remove(&operation.key());
-                let deleted = before.map(|before| deleted(operation, &before));
-                return deleted.into_iter().collect();
-            }
-        }
-        Vec::new()
-    }
-
-    /// Replaces the known operations with the new list, and returns the differences as changes.
-    fn finish_relist(&mut self) -> Vec<OperationChange> {
-        let fresh = self.relist.take().unwrap_or_default();
-        let before = std::mem::replace(&mut self.known, fresh);
-        let skips_completed = std::mem::take(&mut self.skips_completed);
-        let gone = before.iter().filter(|it| !self.known.contains_key(it.0));
-        let gone = gone.map(|(_, it)| deleted(it.clone(), it));
-        let changed = self
-            .known
-            .iter()
-            .filter(|(key, operation)| match before.get(*key) {
-                Some(before) => {
-                    before.metadata.resource_version != operation.metadata.resource_version
-                }
-                None => operation.is_active() || !skips_completed,
-            });
-        let changed = changed.map(|(_, it)| OperationChange::Applied(Box::new(it.clone())));
-        gone.chain(changed).collect()
+    /// Waits for [`PROBE_INTERVAL`], and asks the server. If the server does not answer, returns `last`,
+    /// because the watch reports this.
+    pub(crate) async fn next_probe(&self, last: Option<Incomplete>) -> Option<Incomplete> {
+        tokio::time::sleep(PROBE_INTERVAL).await;
+        let answer = self.probe().await;
+        answer.map_or(last, super::ListCompleteness::incomplete)
     }
 }
 
-fn deleted(operation: InFlightOperation, before: &InFlightOperation) -> OperationChange {
-    OperationChange::Deleted {
-        operation: Box::new(operation),
-        was_active: before.is_active(),
-    }
-}
-
-impl OperationFollower {
+impl OperationFollower<'_> {
     /// Waits for the next change. Returns the problems `Forbidden` and `Unauthorized` as errors.
     /// After any other problem, returns [`OperationChange::Lost`] and retries the watch.
     pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
         for operation in self.deleted.drain(..) {
-            self.objects.remove(&operation);
+            self.source.objects.remove(&operation);
         }
         loop {
             match self.pending.pop_front() {
@@ -229,9 +141,7 @@ impl OperationFollower {
                 // watch is not retried.
                 Some(OperationChange::Lost(
                     problem @ (Problem::Forbidden { .. } | Problem::Unauthorized),
-                )) => {
-                    return Err(problem);
-                }
+                )) => return Err(problem),
                 Some(change) => {
                     if let OperationChange::Deleted { operation, .. } = &change {
                         self.deleted.push((**operation).clone());
@@ -240,88 +150,103 @@ impl OperationFollower {
                 }
                 None => {}
             }
-            let Some((number, event)) = self.streams.next().await else {
-                std::future::pending::<()>().await;
-                continue;
-            };
-            self.take(number, event);
+            tokio::select! {
+                Some((number, change)) = self.watches.next() => self.take(number, change),
+                incomplete = &mut self.probe => {
+                    self.probe = self.source.next_probe(incomplete.clone()).boxed();
+                    self.pending.push_back(OperationChange::Incomplete(incomplete));
+                }
+            }
         }
     }
 
-    fn take(&mut self, number: usize, event: WatchEvent) {
-        match event {
-            Ok(event) => {
-                let synced = matches!(event, watcher::Event::InitDone);
-                if let Some(event) = self.decoded(&event) {
-                    self.pending
-                        .extend(self.namespace_states[number].take(event));
-                }
-                if synced
-                    && self
-                        .namespace_states
-                        .iter()
-                        .all(|namespace| namespace.is_synced)
-                {
+    fn take(&mut self, number: usize, change: ObjectChange) {
+        match change {
+            ObjectChange::Listed(objects) => {
+                self.take_list(number, &objects);
+                if self.namespaces.iter().all(|it| it.is_synced) {
                     self.pending.push_back(OperationChange::Synced);
                 }
             }
-            Err(error) => {
-                self.namespace_states[number].is_synced = false;
-                let problem = self.problem(&error);
+            ObjectChange::Applied(object) => {
+                if let Some(operation) = self.decoded(&object) {
+                    // The operation may have matched the filters before. For example, it can leave the
+                    // node of `--node`.
+                    if self.source.filters.matches(&operation) {
+                        self.known.insert(operation.key(), operation.clone());
+                        let change = OperationChange::Applied(Box::new(operation));
+                        self.pending.push_back(change);
+                    } else {
+                        self.delete(operation);
+                    }
+                }
+            }
+            ObjectChange::Deleted(object) => {
+                if let Some(operation) = self.decoded(&object) {
+                    self.delete(operation);
+                }
+            }
+            ObjectChange::Lost(problem) => {
+                self.namespaces[number].is_synced = false;
                 self.pending.push_back(OperationChange::Lost(problem));
             }
         }
     }
 
-    /// Decodes the operation of an event, if the event has one. Returns None if the operation
-    /// cannot be decoded, or if it is in a new list and the filters exclude it.
-    ///
-    /// If the filters exclude an operation that has changed, the method returns a deletion. Before
-    /// the change, the filters may have included the operation. For example, an operation can leave
-    /// the node of `--node`. If the operation was not known, the deletion has no effect.
-    fn decoded(
-        &mut self,
-        event: &watcher::Event<DynamicObject>,
-    ) -> Option<watcher::Event<InFlightOperation>> {
-        let object = match event {
-            watcher::Event::Init => return Some(watcher::Event::Init),
-            watcher::Event::InitDone => return Some(watcher::Event::InitDone),
-            watcher::Event::InitApply(object)
-            | watcher::Event::Apply(object)
-            | watcher::Event::Delete(object) => object,
-        };
-        let json = serde_json::to_string(object).ok()?;
-        let operation = decode(&json).ok()?;
-        let is_selected = self.filters.matches(&operation);
-        if !is_selected && matches!(event, watcher::Event::InitApply(_)) {
-            return None;
-        }
-        self.objects.keep(&operation, &json);
-        Some(match event {
-            watcher::Event::InitApply(_) => watcher::Event::InitApply(operation),
-            watcher::Event::Apply(_) if is_selected => watcher::Event::Apply(operation),
-            _ => {
-                self.deleted.push(operation.clone());
-                watcher::Event::Delete(operation)
+    /// Replaces the known operations of a watch with its new list, and keeps the differences as changes.
+    fn take_list(&mut self, number: usize, objects: &[DynamicObject]) {
+        let listed = objects.iter().filter_map(|it| self.decoded(it));
+        let listed = listed.filter(|it| {
+            let is_selected = self.source.filters.matches(it);
+            if !is_selected {
+                self.source.objects.remove(it);
             }
-        })
+            is_selected
+        });
+        let listed: BTreeMap<OperationKey, _> = listed.map(|it| (it.key(), it)).collect();
+        let of = &mut self.namespaces[number];
+        of.is_synced = true;
+        let is_first = !std::mem::replace(&mut of.is_listed, true);
+        let skips_completed = is_first && !self.source.filters.all_phases;
+        let namespace = of.namespace.clone();
+        let is_own = |key: &OperationKey| namespace.as_deref().is_none_or(|it| *key.0 == *it);
+        let known = self.known.iter();
+        let gone = known.filter(|(key, _)| is_own(key) && !listed.contains_key(*key));
+        let gone: Vec<InFlightOperation> = gone.map(|(_, it)| it.clone()).collect();
+        for operation in gone {
+            self.delete(operation);
+        }
+        for (key, operation) in listed {
+            let is_change = match self.known.insert(key, operation.clone()) {
+                Some(before) => {
+                    before.metadata.resource_version != operation.metadata.resource_version
+                }
+                None => operation.is_active() || !skips_completed,
+            };
+            if is_change {
+                let change = OperationChange::Applied(Box::new(operation));
+                self.pending.push_back(change);
+            }
+        }
     }
 
-    fn problem(&self, error: &watcher::Error) -> Problem {
-        let inner = match error {
-            watcher::Error::InitialListFailed(error)
-            | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => error,
-            watcher::Error::WatchError(status) => {
-                return Problem::Other(format!("the watch ended: {}", status.message));
-            }
-            watcher::Error::NoResourceVersion => {
-                return Problem::Other(
-                    "the list from the server has no resourceVersion".to_owned(),
-                );
-            }
-        };
-        self.server.problem(inner)
+    /// Removes an operation. An unknown operation is no change.
+    fn delete(&mut self, operation: InFlightOperation) {
+        match self.known.remove(&operation.key()) {
+            Some(before) => self.pending.push_back(OperationChange::Deleted {
+                was_active: before.is_active(),
+                operation: Box::new(operation),
+            }),
+            None => self.deleted.push(operation),
+        }
+    }
+
+    /// Decodes an operation, and keeps its JSON.
+    fn decoded(&self, object: &DynamicObject) -> Option<InFlightOperation> {
+        let json = serde_json::to_string(object).ok()?;
+        let operation = decode(&json).ok()?;
+        self.source.objects.keep(&operation, &json);
+        Some(operation)
     }
 }
 

@@ -26,12 +26,11 @@ use super::list::{WorkArgs, incomplete_line, print_incomplete};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource, Served};
 use super::output::ListFormat;
 use super::problem::Problem;
-use super::reprint::PROBE_INTERVAL;
 use super::state_filter::StateArgs;
 use crate::clock;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use crossterm::event::{Event as Input, EventStream};
-use futures::stream::{self, BoxStream, SelectAll};
+use futures::stream::{self, SelectAll};
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use model::{LoopAction, Model, ORDERS};
 use screen::Screen;
@@ -39,7 +38,7 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 /// Smallest time between two frames. If many changes arrive, the main loop still draws at most 20
 /// frames per second.
@@ -138,13 +137,14 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
         filters,
         ..Model::default()
     };
+    model.incomplete = source.incomplete().as_ref().map(incomplete_line);
     let follower = source.follow(listed.clone())?;
     for operation in listed {
         let change = OperationChange::Applied(Box::new(operation));
         model.change(change);
     }
-    let ended = show(model, follower, &source).await;
-    print_incomplete(&source);
+    let ended = show(model, follower).await;
+    print_incomplete(source.incomplete().as_ref());
     ended
 }
 
@@ -167,11 +167,7 @@ fn about(filters: &Filters, source: &OperationSource) -> String {
     parts.join(", ")
 }
 
-async fn show(
-    mut model: Model,
-    mut follower: OperationFollower,
-    source: &OperationSource,
-) -> Result<ExitCode, Problem> {
+async fn show(mut model: Model, mut follower: OperationFollower<'_>) -> Result<ExitCode, Problem> {
     let mut signals = end_signals().map_err(|error| terminal_error(&error))?;
     let mut screen = Screen::enter().map_err(|error| {
         Problem::Usage(format!(
@@ -181,7 +177,6 @@ async fn show(
     let mut keys = EventStream::new();
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut incomplete_reasons = incomplete_reasons(source);
     let mut next_frame = Instant::now();
     let mut changed = true;
     loop {
@@ -218,10 +213,6 @@ async fn show(
                 }
                 LoopAction::Continue
             }
-            Some(incomplete) = incomplete_reasons.next() => {
-                model.incomplete = incomplete;
-                LoopAction::Continue
-            }
             _ = second.tick() => {
                 model.now = clock::now();
                 LoopAction::Continue
@@ -236,27 +227,6 @@ async fn show(
             LoopAction::Quit => return Ok(ExitCode::SUCCESS),
         }
     }
-}
-
-/// Returns a stream of one-line texts. Each text replaces the text before it, and tells why
-/// operations may be missing. None means that no operations are known to be missing. The first
-/// value comes immediately. Before each later value, the stream waits for [`PROBE_INTERVAL`] and
-/// asks `ifo-apiserver` again.
-fn incomplete_reasons(source: &OperationSource) -> BoxStream<'_, Option<String>> {
-    let first = source.incomplete();
-    let later = stream::unfold(first.clone(), move |last| async move {
-        sleep(PROBE_INTERVAL).await;
-        // If the server does not answer, the watch reports this. So this code ignores the error.
-        let newest = match source.probe().await {
-            Ok(completeness) => completeness.incomplete(),
-            Err(_) => last,
-        };
-        Some((newest.clone(), newest))
-    });
-    stream::once(std::future::ready(first))
-        .chain(later)
-        .map(|incomplete| incomplete.as_ref().map(incomplete_line))
-        .boxed()
 }
 
 fn terminal_error(error: &io::Error) -> Problem {

@@ -4,6 +4,7 @@
 
 use crate::columns::OperationColumn;
 use crate::filter::Filters;
+use crate::list::incomplete_line;
 use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
 use crate::operation_source::{Objects, OperationChange};
 use crate::output::TextStyle;
@@ -168,6 +169,9 @@ impl Model {
             }
             OperationChange::Deleted { operation, .. } => self.delete(operation.key()),
             OperationChange::Synced => self.watch_state = TopWatchState::Live,
+            OperationChange::Incomplete(incomplete) => {
+                self.incomplete = incomplete.as_ref().map(incomplete_line);
+            }
             OperationChange::Lost(problem) => {
                 let since = match self.watch_state {
                     TopWatchState::Lost { since, .. } => since,

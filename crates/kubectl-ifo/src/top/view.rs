@@ -130,7 +130,7 @@ fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
         screen: Some(area.width.into()),
         ..model.style.clone()
     };
-    let mut table = Table::growing(rows, model.now, &style);
+    let table = Table::of_rows(rows, model.now, &style);
     frame.render_widget(styled(&table.header()), heading);
     if rows.is_empty() {
         let text = match (&model.watch_state, model.filter.is_empty()) {
@@ -141,7 +141,7 @@ fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
         frame.render_widget(Line::raw(text).dim(), body);
     }
     let items = rows.iter().map(|row| {
-        let text = table.further_row(row, model.now);
+        let text = table.row(row, model.now);
         let lines = text.split_lines();
         ListItem::new(lines.iter().map(styled).collect::<Vec<Line>>())
     });

@@ -112,7 +112,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if view.is_empty {
         print_error_line(&view.empty_message());
     }
-    print_incomplete(&source);
+    print_incomplete(source.incomplete().as_ref());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,30 +5,18 @@ use super::store::{FeedObject, FeedState, Store};
 use crate::api_client::ListRequest;
 use crate::discovered_kinds::ChosenKind;
 use crate::filter::{Filters, is_empty_or_contains};
-use crate::operation_source::OperationSource;
+use crate::operation_source::{ObjectChange, OperationSource, changes, check_namespaces};
 use crate::problem::Problem;
-use crate::reprint::PROBE_INTERVAL;
-use futures::TryStreamExt as _;
+use futures::StreamExt as _;
 use ifo_api::{LIVE_GROUP, VERSION, activity, live, record};
-use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Resource as _, TypeMeta};
 use kube::core::GroupVersionKind;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Config;
 use serde_json::Value;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-
-/// Largest number of namespaces that are watched one by one. Each namespace needs three requests
-/// that stay open.
-const MAX_NAMESPACES: usize = 100;
-
-/// Pause before the first retry of a failed watch. Each further pause is twice as long, up to
-/// [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Interval of the lists of a kind that cannot be watched. Usually, the kind is listed earlier, because
 /// an operation has ended.
@@ -54,12 +42,7 @@ pub(super) fn start(
     filters: &Filters,
 ) -> Result<(Arc<Store>, JoinSet<()>), Problem> {
     let namespaces = source.requested_namespaces();
-    if namespaces.len() > MAX_NAMESPACES {
-        let count = namespaces.len();
-        return Err(Problem::Usage(format!(
-            "cannot watch {count} namespaces one by one (at most {MAX_NAMESPACES}); name one with -n"
-        )));
-    }
+    check_namespaces(namespaces.len())?;
     let filters = Arc::new(filters.clone());
     let kinds = [
         (source.served.group(), live::KIND, live::PLURAL),
@@ -108,11 +91,7 @@ async fn update_notes(source: Arc<OperationSource>, store: Arc<Store>) {
         if source.server.from_files.is_some() {
             return;
         }
-        sleep(PROBE_INTERVAL).await;
-        // If the server does not answer, the watches report this.
-        if let Ok(completeness) = source.probe().await {
-            incomplete = completeness.incomplete();
-        }
+        incomplete = source.next_probe(incomplete).await;
     }
 }
 
@@ -126,14 +105,6 @@ impl Feed {
     /// The resource as `plural.group`, for messages.
     fn name(&self) -> String {
         format!("{}.{}", self.resource.plural, self.resource.group)
-    }
-
-    fn api(&self) -> Api<DynamicObject> {
-        let client = self.source.server.client.clone();
-        match &self.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
-            None => Api::all_with(client, &self.resource),
-        }
     }
 
     /// Lists records when an operation has ended, because the server does not support to watch them.
@@ -175,48 +146,25 @@ impl Feed {
         Ok(self.source.server.list(list, read).await?.0)
     }
 
-    /// Lists and watches the objects. After an error, lists them again.
+    /// Lists and watches the objects.
     async fn watch(self, store: Arc<Store>) {
-        let api = self.api();
-        let config = watcher::Config::default().labels(self.label_selector());
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let mut events = pin!(watcher::watcher(api.clone(), config.clone()));
-            let mut listed = Vec::new();
-            let error = loop {
-                match events.try_next().await {
-                    Ok(Some(Event::Init)) => listed.clear(),
-                    Ok(Some(Event::InitApply(object))) => listed.extend(self.selected(object).ok()),
-                    Ok(Some(Event::InitDone)) => {
-                        store.relist(self.number, std::mem::take(&mut listed));
-                        pause = FIRST_PAUSE;
-                    }
-                    Ok(Some(Event::Apply(object))) => match self.selected(object) {
-                        Ok(object) => store.put(self.number, object),
-                        // Before the change, the filters may have selected the object.
-                        Err(key) => store.remove(self.number, key),
-                    },
-                    Ok(Some(Event::Delete(object))) => store.remove(self.number, key_of(&object)),
-                    Ok(None) => break None,
-                    Err(error) => break Some(error),
+        let config = Config::default().labels(self.label_selector());
+        let (server, namespace) = (&self.source.server, self.namespace.as_deref());
+        let mut changes = changes(server, &self.resource, namespace, config);
+        while let Some(change) = changes.next().await {
+            match change {
+                ObjectChange::Listed(objects) => {
+                    let listed = objects.into_iter().filter_map(|it| self.selected(it).ok());
+                    store.relist(self.number, listed.collect());
                 }
-            };
-            if let Some(error) = error {
-                let state = match &error {
-                    watcher::Error::InitialListFailed(error)
-                    | watcher::Error::WatchStartFailed(error)
-                    | watcher::Error::WatchFailed(error) => {
-                        self.state_after(self.source.server.problem(error))
-                    }
-                    error => FeedState::Lost(format!("the watch ended: {error}")),
-                };
-                if matches!(state, FeedState::Refused(_)) {
-                    pause = LONGEST_PAUSE;
-                }
-                store.fail(self.number, state);
+                ObjectChange::Applied(object) => match self.selected(object) {
+                    Ok(object) => store.put(self.number, object),
+                    // Before the change, the filters may have selected the object.
+                    Err(key) => store.remove(self.number, key),
+                },
+                ObjectChange::Deleted(object) => store.remove(self.number, key_of(&object)),
+                ObjectChange::Lost(problem) => store.fail(self.number, self.state_after(problem)),
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

@@ -114,7 +114,7 @@ impl<'a> OperationWait<'a> {
     async fn attempt(&mut self, server: &ApiClient) -> Step {
         let idle = activity::idle_condition(server, self.args, &self.filters).await;
         let now = Instant::now();
-        let changes = match idle {
+        let listed = match idle {
             Some(idle) if &*idle.status == "True" => {
                 // The value of the filter has an activity, so it exists.
                 self.are_filters_checked = true;
@@ -132,12 +132,18 @@ impl<'a> OperationWait<'a> {
                 Some(self.list(server).await?)
             }
         };
+        let changes = match &listed {
+            Some((source, listed)) => Some(source.follow(listed.clone())?),
+            None => None,
+        };
         self.follow(server, changes).await
     }
 
-    /// Lists the operations, and decides whether the wait ends. If not, returns the changes after the
-    /// list.
-    async fn list(&mut self, server: &ApiClient) -> Step<OperationFollower> {
+    /// Lists the operations, and decides whether the wait ends. If not, returns the list.
+    async fn list(
+        &mut self,
+        server: &ApiClient,
+    ) -> Step<(OperationSource, Vec<InFlightOperation>)> {
         let found = OperationSource::find(server.clone(), self.filters.clone(), false).await;
         let (source, listed) = found?;
         if !self.are_filters_checked {
@@ -166,7 +172,7 @@ impl<'a> OperationWait<'a> {
             let why = "you may not list operations in all namespaces; name one with -n";
             return Err(WaitVerdict::unknown(why));
         }
-        Ok(source.follow(listed)?)
+        Ok((source, listed))
     }
 
     /// Processes the end of an operation. If its end was not seen, its record has the result.
@@ -204,7 +210,11 @@ impl<'a> OperationWait<'a> {
 
     /// Processes changes until the wait ends, or until the state must be read again. `changes` is None
     /// if the state comes from an activity.
-    async fn follow(&mut self, server: &ApiClient, mut changes: Option<OperationFollower>) -> Step {
+    async fn follow(
+        &mut self,
+        server: &ApiClient,
+        mut changes: Option<OperationFollower<'_>>,
+    ) -> Step {
         let read = Instant::now();
         loop {
             let now = Instant::now();
@@ -241,7 +251,7 @@ impl<'a> OperationWait<'a> {
             match change? {
                 OperationChange::Applied(it) => self.wait_state.applied(*it, Instant::now()),
                 OperationChange::Deleted { operation, .. } => self.ended(server, *operation).await,
-                OperationChange::Synced => {}
+                OperationChange::Synced | OperationChange::Incomplete(_) => {}
                 OperationChange::Lost(problem) => {
                     self.wait_state.lost();
                     record(&mut self.interruption, problem.to_string())?;

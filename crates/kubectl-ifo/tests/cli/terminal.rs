@@ -56,7 +56,7 @@ fn a_tree_redrawn_in_place_preserves_earlier_terminal_output() {
 
 #[test]
 fn list_and_top_show_short_names_that_discovery_serves_and_messages_on_a_second_line() {
-    for command in [&["list"][..], &["list", "-w"], &["top"]] {
+    for command in [&["list"][..], &["top"]] {
         let start = |columns| start(command, columns, &two_operations());
         for columns in [60, 119] {
             let (_runtime, mut terminal) = start(columns);

@@ -194,7 +194,7 @@ fn a_startup_error_is_one_line_on_the_normal_screen() {
     top.shows(&["error: cannot reach the cluster"]);
     let mut top = demo.start_top(&["--context", "none"]);
     assert_eq!(top.restored().exit_code(), 1);
-    top.shows(&["error: there is no context \"none\""]);
+    top.shows(&["error: the kubeconfig has no context \"none\""]);
 }
 
 #[test]
