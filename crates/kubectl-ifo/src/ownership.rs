@@ -4,12 +4,11 @@
 //! owner of such an object. An operation contains the owner references of its object. The plugin
 //! looks up the owner references of owners in the cluster (`owner_lookup`).
 //!
-//! `kubectl ifo tree` shows each object below a parent. The graph lists the possible parents of an
-//! object, the preferred parent first:
+//! `kubectl ifo tree` shows each object below one parent, the first of these:
 //!
-//! 1. owners that have an operation, and owners that are descendants of an object with an operation
+//! 1. an owner that has an operation, or that is a descendant of an object with an operation
 //! 2. the root of the correlation group of the object
-//! 3. all other owners
+//! 3. another owner
 //!
 //! Within 1 and within 3, the owner whose owner reference has `controller: true` comes first.
 //!
@@ -48,8 +47,8 @@ pub(super) struct OwnershipNode<'a> {
     /// The operations on the object, in input order. Empty if the object is known only as the owner
     /// of another object.
     pub(super) operations: Vec<&'a InFlightOperation>,
-    /// The indexes of the possible parents, the preferred parent first.
-    pub(super) parents: Vec<usize>,
+    /// The index of the parent.
+    pub(super) parent: Option<usize>,
     /// True if the owner references of the object are known: from an operation on the object, or
     /// from a lookup in the cluster.
     owners_known: bool,
@@ -130,7 +129,7 @@ impl<'a> Ownership<'a> {
         self.nodes.push(OwnershipNode {
             object,
             operations: Vec::new(),
-            parents: Vec::new(),
+            parent: None,
             owners_known: false,
             references: &[],
             owners: Vec::new(),
@@ -173,24 +172,17 @@ impl<'a> Ownership<'a> {
         self.add_node(object)
     }
 
-    /// Determines the possible parents of each node.
+    /// Determines the parent of each node.
     fn set_parents(&mut self) {
         let below = self.below_operations();
-        let roots = Roots::of(&self.nodes);
+        let roots = self.group_roots();
         for index in 0..self.nodes.len() {
-            let node = &self.nodes[index];
-            let (near, far): (Vec<usize>, Vec<usize>) = node
-                .owners
-                .iter()
-                .partition(|it| !self.nodes[**it].operations.is_empty() || below.contains(*it));
-            let roots = roots.of_groups(index, &self.nodes);
-            let mut seen = HashSet::new();
-            self.nodes[index].parents = near
-                .into_iter()
-                .chain(roots)
-                .chain(far)
-                .filter(|it| seen.insert(*it))
-                .collect();
+            let owners = &self.nodes[index].owners;
+            let is_near =
+                |it: &&usize| !self.nodes[**it].operations.is_empty() || below.contains(*it);
+            let near = owners.iter().find(is_near).copied();
+            let parent = near.or_else(|| self.root_of_group(index, &roots));
+            self.nodes[index].parent = parent.or(owners.first().copied());
         }
     }
 
@@ -209,7 +201,7 @@ impl<'a> Ownership<'a> {
         is_included: &dyn Fn(&InFlightOperation) -> bool,
     ) -> Vec<SubjectReference> {
         let own = self.nodes_where(|node| node.operations.iter().any(|it| is_included(it)));
-        let above = reach(own, |it| &self.nodes[it].parents);
+        let above = reach(own, |it| &self.nodes[it].owners);
         let nodes = self.nodes.iter().enumerate();
         nodes
             .filter(|(index, node)| !node.owners_known && above.contains(index))
@@ -222,17 +214,48 @@ impl<'a> Ownership<'a> {
         indexes.filter(|it| is(&self.nodes[*it])).collect()
     }
 
-    /// Returns `tops` and all descendants of `tops`.
-    pub(super) fn below(&self, tops: &[usize]) -> HashSet<usize> {
-        let children = self.children(|parents| parents);
-        let mut found = reach(tops.to_vec(), |it| &children[it]);
-        found.extend(tops);
-        found
+    /// Returns the children of each node.
+    pub(super) fn children(&self) -> Vec<Vec<usize>> {
+        children(self.nodes.iter().map(|node| node.parent.as_slice()))
     }
 
-    /// Returns the children of each node. `choose` selects the parents that count.
-    pub(super) fn children(&self, choose: impl Fn(&[usize]) -> &[usize]) -> Vec<Vec<usize>> {
-        children(self.nodes.iter().map(|node| choose(&node.parents)))
+    /// Returns the nodes that are roots of correlation groups, by group. A node is a root if an operation
+    /// on its object has the value `root` in the label `ifo.kubevirt.io/correlation-role`.
+    fn group_roots(&self) -> HashMap<&'a str, BTreeSet<usize>> {
+        let mut roots: HashMap<_, BTreeSet<usize>> = HashMap::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let operations = node.operations.iter();
+            let of_roots = operations.filter(|it| it.correlation("role") == Some("root"));
+            for group in of_roots.filter_map(|it| it.correlation("group")) {
+                roots.entry(group).or_default().insert(index);
+            }
+        }
+        roots
+    }
+
+    /// Returns the root of the correlation group of a node: the only root in the same namespace. If there
+    /// is none, the only cluster-scoped root, or for a cluster-scoped node, the only root in any
+    /// namespace.
+    fn root_of_group(&self, index: usize, roots: &HashMap<&str, BTreeSet<usize>>) -> Option<usize> {
+        let namespace = &self.nodes[index].object.namespace;
+        let groups = self.nodes[index].operations.iter();
+        let groups = groups.filter_map(|it| it.correlation("group"));
+        let mut groups = groups.filter_map(|it| roots.get(it));
+        groups.find_map(|roots| {
+            let of = |it: &usize| &self.nodes[*it].object.namespace;
+            let (here, others): (Vec<usize>, Vec<usize>) =
+                roots.iter().partition(|it| of(it) == namespace);
+            let mut others = others.into_iter();
+            let mut others = others
+                .by_ref()
+                .filter(|it| namespace.is_none() || of(it).is_none());
+            match (here.as_slice(), others.next(), others.next()) {
+                _ if roots.contains(&index) => None,
+                ([root], _, _) => Some(*root),
+                ([], Some(root), None) => Some(root),
+                _ => None,
+            }
+        })
     }
 }
 
@@ -256,54 +279,4 @@ fn children<'p>(parents: impl ExactSizeIterator<Item = &'p [usize]>) -> Vec<Vec<
         }
     }
     children
-}
-
-/// The nodes that are roots of correlation groups, by group. A node is a root if an operation on its
-/// object has the value `root` in the label `ifo.kubevirt.io/correlation-role`.
-struct Roots<'a>(HashMap<&'a str, BTreeSet<usize>>);
-
-impl<'a> Roots<'a> {
-    fn of(nodes: &[OwnershipNode<'a>]) -> Self {
-        let mut roots: HashMap<_, BTreeSet<usize>> = HashMap::new();
-        for (index, node) in nodes.iter().enumerate() {
-            for operation in &node.operations {
-                if let Some(group) = operation.correlation("group")
-                    && operation.correlation("role") == Some("root")
-                {
-                    roots.entry(group).or_default().insert(index);
-                }
-            }
-        }
-        Self(roots)
-    }
-
-    /// Returns the root of each correlation group of the node `index`: the only root in the same
-    /// namespace. If there is none, the only cluster-scoped root, or for a cluster-scoped node, the
-    /// only root in any namespace.
-    fn of_groups(&self, index: usize, nodes: &[OwnershipNode<'a>]) -> Vec<usize> {
-        let namespace = &nodes[index].object.namespace;
-        let mut found = Vec::new();
-        for operation in &nodes[index].operations {
-            let group = operation.correlation("group").filter(|it| !it.is_empty());
-            let Some(roots) = group.and_then(|group| self.0.get(group)) else {
-                continue;
-            };
-            if roots.contains(&index) {
-                continue;
-            }
-            let of = |it: &usize| &nodes[*it].object.namespace;
-            let (here, others): (Vec<usize>, Vec<usize>) =
-                roots.iter().partition(|it| of(it) == namespace);
-            let others = others.into_iter();
-            let others = others.filter(|it| namespace.is_none() || of(it).is_none());
-            let possible = match here.as_slice() {
-                [] => others.collect(),
-                _ => here,
-            };
-            if let [root] = possible.as_slice() {
-                found.push(*root);
-            }
-        }
-        found
-    }
 }

@@ -1,11 +1,11 @@
 //! Draws trees of operations as text. Columns are aligned over the whole output. If the output is too
-//! wide for the terminal, kinds are replaced by their short names, and then names and operations are
+//! wide for the terminal, kinds are replaced by their short names, and then each line is
 //! cut. In the wide format, the output has no maximum width.
 
 use super::forest::{Forest, TreeObject};
 use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::output::{TerminalText, TextStyle, cells};
-use crate::plain_text::{cut, one_line};
+use crate::plain_text::one_line;
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
@@ -22,17 +22,6 @@ const NAME: usize = 0;
 const OPERATION: usize = 1;
 const STATE: usize = 3;
 
-/// The steps in which columns are cut on a narrow terminal: the index of a column, and the smallest
-/// width to which the step can cut this column.
-const CUT_ORDER: [(usize, usize); 6] = [
-    (NAME, 20),
-    (OPERATION, 8),
-    (NAME, 10),
-    (STATE, 7),
-    (NAME, 6),
-    (OPERATION, 4),
-];
-
 /// Formats all trees of `forest`.
 pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> TerminalText {
     let no_short_names = ShortNames::default();
@@ -43,12 +32,6 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> Te
     {
         drawing = Drawing::new(&style.short_names, now, style);
         drawing.add_forest(forest);
-        for (column, least) in CUT_ORDER {
-            let excess = drawing.excess(screen);
-            if let Some(width) = drawing.widths.get_mut(column) {
-                *width -= excess.min(width.saturating_sub(least));
-            }
-        }
     }
     let lines = drawing.rows.iter().map(|row| drawing.line(row));
     lines
@@ -178,14 +161,9 @@ impl<'a> Drawing<'a> {
         let columns = row_cells.iter().zip(&self.widths).enumerate();
         let columns = columns.filter(|(_, (_, width))| **width > 0);
         let columns = columns.map(|(column, (cell, width))| {
-            let cell = match cell.rsplit_once(' ') {
-                // If the state does not fit, its last word is left out: the progress, or a marker.
-                Some((state, _)) if column == STATE && cell.width() > *width => cut(state, *width),
-                _ => cut(cell, *width),
-            };
             let painted = match column {
-                OPERATION | STATE => paint.state(operation.color_state(), &cell),
-                _ => (&cell).into(),
+                OPERATION | STATE => paint.state(operation.color_state(), cell),
+                _ => cell.into(),
             };
             (painted, cell.width(), *width)
         });

@@ -108,45 +108,34 @@ impl<'a> TreeObject<'a> {
 }
 
 impl<'a> Forest<'a> {
-    /// Builds the trees of all operations for which `is_included` returns true. An object without
-    /// operations is shown if it has several children in the tree. There is one exception: a
-    /// cluster-scoped top without operations, such as a Node, is not shown above namespaced
-    /// objects. If an object is not shown, its children become children of its parent.
-    pub(super) fn all(
+    /// Builds the trees with the operations for which `is_included` returns true. If an object is not
+    /// shown, its children become children of its parent.
+    ///
+    /// - Without `tops`, these are all trees. An object without operations is shown if it has several
+    ///   children in the tree. There is one exception: a cluster-scoped top without operations, such as a
+    ///   Node, is not shown above namespaced objects.
+    /// - With `tops`, these are the trees of these objects and their descendants. An object without these
+    ///   operations is shown if one of its descendants has one.
+    pub(super) fn new(
         ownership: &Ownership<'a>,
+        tops: Option<&[usize]>,
         is_included: &dyn Fn(&InFlightOperation) -> bool,
     ) -> Self {
-        let mut order = Placement::new(ownership);
-        let preferred = ownership.children(|parents| &parents[..parents.len().min(1)]);
-        let indexes = 0..ownership.nodes.len();
-        let tops = |it: &usize| ownership.nodes[*it].parents.is_empty();
-        order.place(indexes.clone().filter(tops), &preferred);
-        // The owner references of the other objects form cycles. The first object of a cycle
-        // becomes a top.
-        for index in indexes {
-            order.place([index], &preferred);
+        let mut order = Placement {
+            places: vec![None; ownership.nodes.len()],
+            order: Vec::new(),
+            children: ownership.children(),
+        };
+        if let Some(tops) = tops {
+            order.place(tops.iter().copied());
+        } else {
+            let indexes = 0..ownership.nodes.len();
+            let is_top = |it: &usize| ownership.nodes[*it].parent.is_none();
+            order.place(indexes.clone().filter(is_top));
+            // The parents of the other objects form cycles. The first object of a cycle becomes a top.
+            indexes.for_each(|index| order.place([index]));
         }
-        order.grow(ownership, is_included, false)
-    }
-
-    /// Builds the trees of the objects `tops` and their descendants, with the operations for which
-    /// `is_included` returns true. An object without these operations is shown if one of its
-    /// descendants has one.
-    pub(super) fn under(
-        ownership: &Ownership<'a>,
-        tops: &[usize],
-        is_included: &dyn Fn(&InFlightOperation) -> bool,
-    ) -> Self {
-        let found = ownership.below(tops);
-        let preferred = ownership.children(|parents| {
-            let first = parents.iter().position(|it| found.contains(it));
-            first.map_or(&[], |first| &parents[first..=first])
-        });
-        let mut order = Placement::new(ownership);
-        order.place(tops.iter().copied(), &preferred);
-        // If preferred parents form a cycle, the objects of the cycle are placed below any parent.
-        order.place_below(0, &ownership.children(|it| it));
-        order.grow(ownership, is_included, true)
+        order.grow(ownership, is_included, tops.is_some())
     }
 
     /// Returns all operations, from top to bottom.
@@ -166,32 +155,20 @@ struct Placement {
     places: Vec<Option<(usize, Option<usize>)>>,
     /// The placed objects. Each object comes after its parent.
     order: Vec<usize>,
+    children: Vec<Vec<usize>>,
 }
 
 impl Placement {
-    fn new(ownership: &Ownership<'_>) -> Self {
-        Self {
-            places: vec![None; ownership.nodes.len()],
-            order: Vec::new(),
-        }
-    }
-
-    /// Places `tops` and their descendants, except objects that already have a place.
-    fn place(&mut self, tops: impl IntoIterator<Item = usize>, children: &[Vec<usize>]) {
-        let first = self.order.len();
+    /// Places `tops` and their descendants, the children of one object before its grandchildren. Objects
+    /// that already have a place keep it.
+    fn place(&mut self, tops: impl IntoIterator<Item = usize>) {
+        let mut next = self.order.len();
         for top in tops {
             if self.places[top].is_none() {
                 self.places[top] = Some((0, None));
                 self.order.push(top);
             }
         }
-        self.place_below(first, children);
-    }
-
-    /// Places the descendants of the placed objects from the position `first` on, the children of one
-    /// object before its grandchildren.
-    fn place_below(&mut self, first: usize, children: &[Vec<usize>]) {
-        let mut next = first;
         while let Some(index) = self.order.get(next).copied() {
             next += 1;
             let (depth, parent) = match self.places[index] {
@@ -199,7 +176,7 @@ impl Placement {
                 Some((depth, _)) => (depth + 1, Some(index)),
                 None => continue,
             };
-            for child in &children[index] {
+            for child in &self.children[index] {
                 if self.places[*child].is_none() {
                     self.places[*child] = Some((depth, parent));
                     self.order.push(*child);

@@ -185,14 +185,10 @@ impl TreeView {
             );
         }
         let ownership = Ownership::of(&operations, &self.lookup.known);
-        let mut forest = match &self.resource {
-            None => Forest::all(&ownership, &is_included),
-            Some(resource) => {
-                let tops = matching_nodes(&ownership, resource);
-                self.is_resource_missing = tops.is_empty();
-                Forest::under(&ownership, &tops, &is_included)
-            }
-        };
+        let tops = self.resource.as_ref();
+        let tops = tops.map(|it| matching_nodes(&ownership, it));
+        self.is_resource_missing = tops.as_ref().is_some_and(Vec::is_empty);
+        let mut forest = Forest::new(&ownership, tops.as_deref(), &is_included);
         self.is_empty = forest.components.is_empty();
         forest.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
         self.format(&forest, shown)
