@@ -17,7 +17,7 @@ use super::api_client::ApiClient;
 use super::colors::Paint;
 use super::columns::terminal_width;
 use super::object_names::escape;
-use super::output::{ListFormat, TextStyle};
+use super::output::{Format, TextStyle};
 use super::suggestion::nearest;
 use ifo_api::Gvr;
 use ifo_client::offline_kinds::{KindName, group, group_and_version};
@@ -128,9 +128,9 @@ impl ChosenKind {
         self.is_certain && self.resources.is_empty()
     }
 
-    /// Returns the typed name in lower case, without group and version.
-    pub(super) fn name(&self) -> &str {
-        self.name.name()
+    /// Returns the kind as the user typed it.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Returns the name in discovery that is most similar to the typed name, if no kind has it.
@@ -177,11 +177,11 @@ impl Kinds {
     }
 
     /// Returns the style of a table. A table of `-o wide` has no maximum width.
-    pub(super) async fn style(&self, format: ListFormat, paint: Paint) -> TextStyle {
-        let screen = terminal_width().filter(|_| format == ListFormat::Table);
+    pub(super) async fn style(&self, format: Format, paint: Paint) -> TextStyle {
+        let screen = terminal_width().filter(|_| format == Format::Table);
         TextStyle {
             screen,
-            wide: format == ListFormat::Wide,
+            wide: format == Format::Wide,
             paint,
             short_names: self.short_names(screen).await,
         }

@@ -6,7 +6,7 @@
 use super::api_client::ApiClient;
 use super::discovered_kinds::{ChosenKind, Kinds};
 use super::operation::{InFlightOperation, OperationFacts as _};
-use super::output::ListFormat;
+use super::output::Format;
 use super::problem::Problem;
 use ifo_api::labels;
 use ifo_api::live::State;
@@ -126,9 +126,9 @@ impl Filters {
     ///
     /// A format that only kubectl supports is an error. If such a format were used as the name of
     /// an operation, the empty result would look as if no operation were in flight.
-    pub(super) fn take_format(&mut self) -> Result<Option<ListFormat>, Problem> {
+    pub(super) fn take_format(&mut self) -> Result<Option<Format>, Problem> {
         self.accepts_format = true;
-        let format = |value: &String| <ListFormat as clap::ValueEnum>::from_str(value, true).ok();
+        let format = |value: &String| <Format as clap::ValueEnum>::from_str(value, true).ok();
         let is_template = |value: &&String| {
             value.contains(['=', '{']) || KUBECTL_ONLY_FORMATS.contains(&value.as_str())
         };
@@ -402,7 +402,7 @@ mod tests {
     fn a_format_name_is_a_format_and_not_an_operation() {
         for name in ["json", "JSON", "Json"] {
             let mut filters = typed(&["Migrating", name]);
-            assert_eq!(filters.take_format(), Ok(Some(ListFormat::Json)));
+            assert_eq!(filters.take_format(), Ok(Some(Format::Json)));
             assert_eq!(filters.operation, ["Migrating"]);
             assert_eq!(filters.take_format(), Ok(None));
         }

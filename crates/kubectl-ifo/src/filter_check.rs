@@ -11,15 +11,11 @@
 //!
 //! | flag | its value exists if |
 //! | --- | --- |
-//! | `--component` | a rule set or an operation has this component |
-//! | `--operation` | a rule set detects an operation of this name, or an operation has this name |
-//! | `--kind` | the cluster serves it, a rule set watches it, or an operation is on such objects |
+//! | `--component` | a rule set has this component |
+//! | `--operation` | a rule set detects an operation of this name |
+//! | `--kind` | the cluster serves it, or a rule set watches it |
 //! | `--node` | the cluster has it |
-//! | `--namespace` | the cluster has it |
-//!
-//! RBAC may not allow the user to read nodes or namespaces. Then a node exists if an operation
-//! touches it. A namespace exists if an operation is on an object in it. A namespace also exists if
-//! the user may list operations in it, but not in all namespaces.
+//! | `--namespace` | the cluster has it, or the user may list operations only in some namespaces |
 //!
 //! About the row `--kind`: the cluster serves a kind if discovery lists the kind. Discovery can be
 //! incomplete, so a kind also exists if a rule set watches it. A rule set does not count if its
@@ -30,13 +26,14 @@
 
 use super::filter::{FilterValue, Filters};
 use super::operation::InFlightOperation;
-use super::operation_source::{OperationSource, escape, names, namespaces};
-use super::output::{ListFormat, complain};
+use super::operation_source::{OperationSource, escape};
+use super::output::complain;
 use super::problem::Problem;
 use super::rule_sets::RuleSets;
 use super::suggestion::nearest;
-use clap::ValueEnum as _;
-use ifo_api::Text;
+
+/// The output formats, which are also values of `-o`.
+const FORMATS: [&str; 5] = ["table", "wide", "json", "yaml", "name"];
 
 /// A warning about a filter value.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,19 +73,22 @@ pub(super) async fn check(
     if unmatched.is_empty() && selector_matches {
         return Ok(Vec::new());
     }
-    let filter_check = FilterCheck::read(filters, source).await;
+    let rule_sets = RuleSets::read(&source.server).await;
     let mut warnings = Vec::new();
     for value in &unmatched {
-        match filter_check.exists(*value).await {
+        match exists(*value, source, &rule_sets).await {
             Ok(true) => {}
-            Ok(false) => return Err(filter_check.unknown(*value).await),
+            Ok(false) => {
+                let has_format = filters.accepts_format;
+                return Err(unknown(*value, rule_sets.as_ref().ok(), has_format));
+            }
             Err(why) => {
                 let text = format!("cannot check {value}: {why}");
                 warnings.push(FilterWarning::Unchecked(text));
             }
         }
     }
-    if let Ok(rule_sets) = &filter_check.rule_sets
+    if let Ok(rule_sets) = &rule_sets
         && !rule_sets.is_empty()
     {
         // If a listed operation matches a value, the value is correct even if no rule set can
@@ -117,147 +117,97 @@ pub(super) async fn check_and_warn(
     Ok(())
 }
 
-/// The data of the cluster. The methods compare filter values with this data.
-struct FilterCheck<'a> {
-    source: &'a OperationSource,
-    filters: &'a Filters,
-    /// All rule sets, or the reason why they cannot be read.
-    rule_sets: Result<RuleSets, Problem>,
-    /// All operations that the user may read, in any phase.
-    operations: Result<Vec<InFlightOperation>, Problem>,
-    /// True if the user may not list the operations of all namespaces. `operations` then has those in
-    /// the namespace of the filters.
-    is_tenant: bool,
-}
-
-impl<'a> FilterCheck<'a> {
-    async fn read(filters: &'a Filters, source: &'a OperationSource) -> Self {
-        let mut operations = source.unfiltered().list().await;
-        let is_tenant = matches!(operations, Err(Problem::Forbidden { .. }));
-        if is_tenant && filters.namespace.is_some() {
-            let within = Filters::all_in(filters.namespace.as_ref());
-            operations = source.filtered(within).list().await;
+/// Returns true if the value exists, and false if it certainly does not exist. Returns the reason as an
+/// error if this cannot be found out.
+async fn exists(
+    value: FilterValue<'_>,
+    source: &OperationSource,
+    rule_sets: &Result<RuleSets, Problem>,
+) -> Result<bool, String> {
+    match value {
+        FilterValue::Component(_) | FilterValue::Operation(_) => {
+            let rule_sets = rule_sets.as_ref().map_err(ToString::to_string)?;
+            // Without rule sets, the value cannot be checked. The commands themselves report that
+            // no rule set is installed, so no warning is needed here.
+            Ok(rule_sets.is_empty() || rule_sets.can_detect(&value.alone()))
         }
-        Self {
-            source,
-            filters,
-            rule_sets: RuleSets::read(&source.server).await,
-            operations,
-            is_tenant,
-        }
-    }
-
-    /// Returns true if the value exists, and false if it certainly does not exist. Returns the
-    /// reason as an error if this cannot be found out.
-    async fn exists(&self, value: FilterValue<'_>) -> Result<bool, String> {
-        let (rule_sets, alone) = (self.rule_sets.as_ref(), value.alone());
-        let is_known = match value {
-            FilterValue::Component(_) | FilterValue::Operation(_) => {
-                rule_sets.is_ok_and(|it| it.can_detect(&alone))
+        FilterValue::Kind(kind) if kind.is_served() => Ok(true),
+        FilterValue::Kind(kind) if rule_sets.as_ref().is_ok_and(|it| it.watches(kind)) => Ok(true),
+        FilterValue::Kind(kind) if kind.certainly_does_not_exist() => Ok(false),
+        FilterValue::Kind(_) => Err("the cluster does not list all kinds".to_owned()),
+        FilterValue::Node(name) => has_object(source, "nodes", name).await,
+        FilterValue::Namespace(name) => {
+            let files = source.server.from_files.as_ref();
+            if files.is_some_and(|it| it.known_namespaces().contains(name)) {
+                return Ok(true);
             }
-            FilterValue::Kind(kind) => {
-                kind.is_served() || rule_sets.is_ok_and(|it| it.watches(kind))
-            }
-            FilterValue::Node(_) => false,
-            FilterValue::Namespace(name) => {
-                let files = self.source.server.from_files.as_ref();
-                files.is_some_and(|it| it.known_namespaces().contains(name))
-            }
-        };
-        let mut operations = self.operations.iter().flatten();
-        if is_known || operations.any(|it| alone.matches(it)) {
-            return Ok(true);
-        }
-        match value {
-            FilterValue::Component(_) | FilterValue::Operation(_) => {
-                let rule_sets = rule_sets.map_err(ToString::to_string)?;
-                self.operations.as_ref().map_err(ToString::to_string)?;
-                // Without rule sets, the value cannot be checked. The commands themselves report that
-                // no rule set is installed, so no warning is needed here.
-                Ok(rule_sets.is_empty())
-            }
-            FilterValue::Kind(kind) if kind.certainly_does_not_exist() => Ok(false),
-            FilterValue::Kind(_) => Err("the cluster does not list all kinds".to_owned()),
-            FilterValue::Node(name) => self.has_object("nodes", name).await,
+            let found = has_object(source, "namespaces", name).await;
             // The command has already listed the operations in this namespace. If the user may not
             // list all operations, a RoleBinding in this namespace must allow the list. So the
             // namespace exists.
-            FilterValue::Namespace(_) if self.is_tenant => Ok(true),
-            FilterValue::Namespace(name) => self.has_object("namespaces", name).await,
+            let all = source.unfiltered();
+            let is_tenant =
+                found.is_err() && matches!(all.probe().await, Err(Problem::Forbidden { .. }));
+            found.or_else(|why| is_tenant.then_some(true).ok_or(why))
         }
     }
+}
 
-    /// Returns true if the cluster has this node or namespace.
-    async fn has_object(&self, plural: &str, name: &str) -> Result<bool, String> {
-        let path = format!("/api/v1/{plural}/{}", escape(name));
-        match self.source.server.answer(&path).await {
-            Ok(_) => Ok(true),
-            // For a missing node, the message is `nodes "a" not found`. A server that serves no
-            // nodes also answers 404, but with another message.
-            Err(Problem::NotFound(message)) if message.starts_with(&format!("{plural} \"")) => {
-                Ok(false)
-            }
-            Err(Problem::NotFound(_)) => Err(format!("the cluster serves no {plural}")),
-            Err(problem) => Err(problem.to_string()),
+/// Returns true if the cluster has this node or namespace.
+async fn has_object(source: &OperationSource, plural: &str, name: &str) -> Result<bool, String> {
+    let path = format!("/api/v1/{plural}/{}", escape(name));
+    match source.server.answer(&path).await {
+        Ok(_) => Ok(true),
+        // For a missing node, the message is `nodes "a" not found`. A server that serves no
+        // nodes also answers 404, but with another message.
+        Err(Problem::NotFound(message)) if message.starts_with(&format!("{plural} \"")) => {
+            Ok(false)
         }
+        Err(Problem::NotFound(_)) => Err(format!("the cluster serves no {plural}")),
+        Err(problem) => Err(problem.to_string()),
     }
+}
 
-    /// Returns the error for a value that does not exist. It suggests the most similar name.
-    async fn unknown(&self, value: FilterValue<'_>) -> Problem {
-        let server = &self.source.server;
-        let rule_sets = self.rule_sets.iter();
-        let own = |name: fn(&InFlightOperation) -> &Text| {
-            let operations = self.operations.iter().flatten();
-            operations.map(name).map(Text::to_string)
-        };
-        let mut see = "operationrulesets.ifo.kubevirt.io".to_owned();
-        let (typed, what, names): (&str, String, Vec<String>) = match value {
-            FilterValue::Component(name) => {
-                let what = "no OperationRuleSet and no operation has this component";
-                let names = rule_sets.flat_map(RuleSets::components).map(str::to_owned);
-                let names = names.chain(own(|it| &it.spec.component));
-                (name, format!("{value}: {what}"), names.collect())
-            }
-            FilterValue::Operation(name) => {
-                see += " -o yaml";
-                let what = if self.filters.accepts_format {
-                    format!("-o {name}: there is no operation and no output format of this name")
-                } else {
-                    format!("{value}: no OperationRuleSet detects this operation")
-                };
-                let formats = ListFormat::value_variants().iter();
-                let formats = formats.filter(|_| self.filters.accepts_format);
-                let formats = formats.filter_map(ListFormat::to_possible_value);
-                let formats = formats.map(|it| it.get_name().to_owned());
-                let names = rule_sets.flat_map(RuleSets::operations).map(str::to_owned);
-                let names = names.chain(own(|it| &it.spec.operation)).chain(formats);
-                (name, what, names.collect())
-            }
-            FilterValue::Kind(kind) => {
-                see.clear();
-                let what = format!("the cluster has no resource {:?}", kind.to_string());
-                let names = rule_sets.flat_map(RuleSets::resources);
-                let names = names.chain(kind.nearest()).map(str::to_owned);
-                let names = names.chain(own(|it| &it.spec.subject.kind));
-                (kind.name(), what, names.collect())
-            }
-            FilterValue::Node(name) => {
-                "nodes".clone_into(&mut see);
-                let names = names(server, "/api/v1/nodes").await;
-                let what = format!("there is no node {name:?}");
-                (name, what, names.unwrap_or_default())
-            }
-            FilterValue::Namespace(name) => {
-                "namespaces".clone_into(&mut see);
-                let what = format!("there is no namespace {name:?}");
-                (name, what, namespaces(server).await)
-            }
-        };
-        let hint = match nearest(typed, names.iter().map(String::as_str)) {
-            Some(suggestion) => format!("did you mean {suggestion:?}?"),
-            None if see.is_empty() => "see: kubectl api-resources".to_owned(),
-            None => format!("see: kubectl get {see}"),
-        };
-        Problem::Usage(format!("{what}; {hint}"))
-    }
+/// Returns the error for a value that does not exist. It suggests the most similar name of a rule set, of
+/// discovery, or with `has_format` of an output format.
+fn unknown(value: FilterValue<'_>, rule_sets: Option<&RuleSets>, has_format: bool) -> Problem {
+    let rule_sets = rule_sets.into_iter();
+    let (what, typed, see, names): (_, &str, _, Vec<&str>) = match value {
+        FilterValue::Component(name) => {
+            let names = rule_sets.flat_map(RuleSets::components);
+            (
+                "component",
+                name,
+                "get operationrulesets.ifo.kubevirt.io",
+                names.collect(),
+            )
+        }
+        FilterValue::Operation(name) => {
+            let names = rule_sets.flat_map(RuleSets::operations);
+            let formats = FORMATS.into_iter().filter(|_| has_format);
+            let what = if has_format {
+                "operation or output format"
+            } else {
+                "operation"
+            };
+            let see = "get operationrulesets.ifo.kubevirt.io -o yaml";
+            (what, name, see, names.chain(formats).collect())
+        }
+        FilterValue::Kind(kind) => {
+            let names = rule_sets.flat_map(RuleSets::resources);
+            (
+                "kind",
+                kind.text(),
+                "api-resources",
+                names.chain(kind.nearest()).collect(),
+            )
+        }
+        FilterValue::Node(name) => ("node", name, "get nodes", Vec::new()),
+        FilterValue::Namespace(name) => ("namespace", name, "get namespaces", Vec::new()),
+    };
+    let hint = match nearest(typed, names) {
+        Some(suggestion) => format!("did you mean {suggestion:?}?"),
+        None => format!("see: kubectl {see}"),
+    };
+    Problem::Usage(format!("there is no {what} {typed:?}; {hint}"))
 }

@@ -10,9 +10,7 @@ use super::filter::Filters;
 use super::filter_check;
 use super::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
 use super::operation_source::{Objects, OperationSource};
-use super::output::{
-    Format, ListFormat, TerminalText, TextStyle, complain, encode, print, print_error_line,
-};
+use super::output::{Format, TerminalText, TextStyle, complain, encode, print, print_error_line};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use super::state_filter::StateArgs;
@@ -94,7 +92,7 @@ pub(super) struct CommonArgs {
 impl CommonArgs {
     /// Returns the filters and the output format. The format is the value of `-O`, or of `-o` as in
     /// kubectl. If `--watch` is combined with `--from`, returns an error.
-    pub(super) fn chosen(&self) -> Result<(Filters, ListFormat), Problem> {
+    pub(super) fn chosen(&self) -> Result<(Filters, Format), Problem> {
         let mut filters = self.filters.with_namespace(self.connect.namespace());
         self.states.add_to(&mut filters);
         let from_filters = filters.take_format()?;
@@ -124,7 +122,7 @@ pub(super) struct FormatArgs {
         value_name = "FORM",
         ignore_case = true
     )]
-    pub(super) format: Option<ListFormat>,
+    pub(super) format: Option<Format>,
 }
 
 /// The flags that determine the form of the output.
@@ -166,10 +164,10 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     filters.all_phases |= rows == RowMode::Operations;
     let output = &common.output;
     let sort = output.sort_by.clone().unwrap_or(match format {
-        ListFormat::Table | ListFormat::Wide => SortBy::Need,
-        ListFormat::Json | ListFormat::Yaml | ListFormat::Name => SortBy::default(),
+        Format::Table | Format::Wide => SortBy::Need,
+        Format::Json | Format::Yaml | Format::Name => SortBy::default(),
     });
-    let keeps_objects = format.data_format().is_some() || sort.needs_objects();
+    let keeps_objects = format.is_data() || sort.needs_objects();
     let server = common.connect.open().await?;
     let empty_message = filters.empty_result_message(&server);
     let kinds = Kinds::new(server.clone());
@@ -289,7 +287,7 @@ enum RowMode {
 
 /// The form in which operations are printed.
 struct ListView {
-    format: ListFormat,
+    format: Format,
     rows: RowMode,
     /// The order of the rows.
     sort: SortBy,
@@ -338,14 +336,12 @@ impl ListView {
         single: bool,
     ) -> Result<TerminalText, Problem> {
         match self.format {
-            ListFormat::Table | ListFormat::Wide if operations.is_empty() => {
-                Ok(TerminalText::default())
-            }
-            ListFormat::Table | ListFormat::Wide => {
+            Format::Table | Format::Wide if operations.is_empty() => Ok(TerminalText::default()),
+            Format::Table | Format::Wide => {
                 Ok(Table::text(&self.rows(operations), now, &self.style))
             }
-            ListFormat::Name => Ok(names(operations)),
-            format @ (ListFormat::Json | ListFormat::Yaml) => {
+            Format::Name => Ok(names(operations)),
+            format @ (Format::Json | Format::Yaml) => {
                 objects(operations, &self.objects, format, single)
             }
         }
@@ -360,7 +356,7 @@ impl ListView {
     ) -> Result<TerminalText, Problem> {
         let operation = &row.operation;
         Ok(match self.format {
-            ListFormat::Table | ListFormat::Wide => {
+            Format::Table | Format::Wide => {
                 let row = table.further_row(row, now);
                 let width = self.style.width().unwrap_or(usize::MAX);
                 row.split_lines()
@@ -368,8 +364,8 @@ impl ListView {
                     .map(|it| it.cut(width) + "\n")
                     .collect()
             }
-            ListFormat::Name => names([operation]),
-            ListFormat::Json | ListFormat::Yaml => {
+            Format::Name => names([operation]),
+            Format::Json | Format::Yaml => {
                 let Some(mut object) = self.objects.get(operation) else {
                     return Ok(TerminalText::default());
                 };
@@ -379,9 +375,9 @@ impl ListView {
                     object["status"]["phase"] = json!(operation.status.phase);
                     object["status"]["state"] = json!(operation.status.state);
                 }
-                let is_yaml = self.format == ListFormat::Yaml;
+                let is_yaml = self.format == Format::Yaml;
                 let separator = if is_yaml { "---\n" } else { "" };
-                TerminalText::from(separator) + encode_document(&object, self.format)?
+                TerminalText::from(separator) + encode(&object, self.format)?
             }
         })
     }
@@ -400,14 +396,14 @@ pub(super) fn names<'a>(
 pub(super) fn objects(
     operations: &[InFlightOperation],
     objects: &Objects,
-    format: ListFormat,
+    format: Format,
     single: bool,
 ) -> Result<TerminalText, Problem> {
     let items = operations.iter().map(|it| FormattedObject(it, objects));
     let items: Vec<FormattedObject<'_>> = items.collect();
     match items.as_slice() {
-        [item] if single => encode_document(item, format),
-        _ => encode_document(
+        [item] if single => encode(item, format),
+        _ => encode(
             &List {
                 api_version: "v1",
                 items,
@@ -417,11 +413,6 @@ pub(super) fn objects(
             format,
         ),
     }
-}
-
-fn encode_document(value: &impl Serialize, format: ListFormat) -> Result<TerminalText, Problem> {
-    let format = format.data_format().unwrap_or(Format::Json);
-    encode(value, format)
 }
 
 #[cfg(test)]
@@ -434,7 +425,7 @@ mod tests {
     use serde_json::{Value, json};
     use unicode_width::UnicodeWidthStr as _;
 
-    fn view(format: ListFormat, screen: Option<usize>, color: bool) -> ListView {
+    fn view(format: Format, screen: Option<usize>, color: bool) -> ListView {
         ListView {
             format,
             rows: RowMode::Operations,
@@ -442,14 +433,14 @@ mod tests {
             objects: mixed_with_objects().1,
             style: TextStyle {
                 screen,
-                wide: format == ListFormat::Wide,
+                wide: format == Format::Wide,
                 paint: Paint { on: color },
                 short_names: short_names(),
             },
         }
     }
 
-    fn printed(format: ListFormat, screen: Option<usize>, color: bool) -> TerminalText {
+    fn printed(format: Format, screen: Option<usize>, color: bool) -> TerminalText {
         let text = view(format, screen, color).format_all(&mixed(), now(), false);
         text.expect("the sample operations can be encoded")
     }
@@ -457,14 +448,14 @@ mod tests {
     #[test]
     fn list_output_equals_the_snapshot() {
         for (name, format, screen, color) in [
-            ("list-pipe", ListFormat::Table, None, false),
-            ("list-80", ListFormat::Table, Some(80), false),
-            ("list-120", ListFormat::Table, Some(120), false),
-            ("list-color", ListFormat::Table, None, true),
-            ("list-wide", ListFormat::Wide, Some(80), false),
-            ("list-json", ListFormat::Json, None, false),
-            ("list-yaml", ListFormat::Yaml, None, false),
-            ("list-name", ListFormat::Name, None, false),
+            ("list-pipe", Format::Table, None, false),
+            ("list-80", Format::Table, Some(80), false),
+            ("list-120", Format::Table, Some(120), false),
+            ("list-color", Format::Table, None, true),
+            ("list-wide", Format::Wide, Some(80), false),
+            ("list-json", Format::Json, None, false),
+            ("list-yaml", Format::Yaml, None, false),
+            ("list-name", Format::Name, None, false),
         ] {
             snapshot(name, &printed(format, screen, color));
         }
@@ -507,7 +498,7 @@ mod tests {
     }
 
     fn table(operations: &[InFlightOperation], width: usize) -> String {
-        view(ListFormat::Table, Some(width), false)
+        view(Format::Table, Some(width), false)
             .format_all(operations, now(), false)
             .expect("the sample operations can be encoded")
             .to_string()
@@ -577,7 +568,7 @@ mod tests {
     #[test]
     fn a_single_object_is_not_printed_as_a_list() {
         let one = &mixed()[..1];
-        let text = view(ListFormat::Json, None, false).format_all(one, now(), true);
+        let text = view(Format::Json, None, false).format_all(one, now(), true);
         let value: Value = serde_json::from_str(&text.expect("the sample can be encoded"))
             .expect("the output is JSON");
         assert_eq!(value["kind"], "InFlightOperation");
@@ -586,10 +577,10 @@ mod tests {
     #[test]
     fn an_empty_result_is_an_empty_list_or_no_table() {
         assert_eq!(
-            view(ListFormat::Table, None, false).format_all(&[], now(), false),
+            view(Format::Table, None, false).format_all(&[], now(), false),
             Ok(TerminalText::default())
         );
-        let text = view(ListFormat::Json, None, false).format_all(&[], now(), false);
+        let text = view(Format::Json, None, false).format_all(&[], now(), false);
         let value: Value = serde_json::from_str(&text.expect("an empty list can be encoded"))
             .expect("the output is JSON");
         assert_eq!(value["items"], json!([]));
@@ -597,7 +588,7 @@ mod tests {
 
     #[test]
     fn a_deleted_operation_is_printed_as_completed() {
-        let view = view(ListFormat::Json, None, false);
+        let view = view(Format::Json, None, false);
         let deleted = Row::from(&list_watch::ended(mixed().remove(1)));
         let mut table = Table::growing(&[], now(), &view.style);
         let text = view.format_change(&mut table, &deleted, now());

@@ -29,7 +29,7 @@ pub(crate) async fn namespaces(client: &ApiClient) -> Vec<String> {
 }
 
 /// Returns the names of all objects of a resource.
-pub(crate) async fn names(client: &ApiClient, path: &str) -> Result<Vec<String>, Problem> {
+async fn names(client: &ApiClient, path: &str) -> Result<Vec<String>, Problem> {
     let name = |item: &str| {
         let item: PartialObjectMeta = serde_json::from_str(item)?;
         Ok(item.metadata.name)

@@ -11,7 +11,7 @@ mod objects;
 mod watch;
 
 pub(super) use super::completeness::IncompleteJson;
-pub(super) use super::object_names::{escape, names, namespaces};
+pub(super) use super::object_names::{escape, namespaces};
 pub(super) use decode::decode;
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;

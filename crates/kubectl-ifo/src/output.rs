@@ -11,6 +11,7 @@ use super::colors::Paint;
 use super::plain_text::one_line;
 use super::problem::Problem;
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ifo_client::short_names::ShortNames;
 use serde::Serialize;
 use std::fmt::Display;
@@ -22,22 +23,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Output format of the commands without the formats `wide` and `name`, such as `rules test`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// Output format. Commands that accept only some of them use [`formats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// For people
-    Table,
-    /// One JSON document
-    Json,
-    /// One YAML document
-    Yaml,
-}
-
-/// Output format of `list` and of the commands that share its output flags, such as `tree`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum ListFormat {
-    /// For people
     #[default]
+    #[value(alias = "text")]
     Table,
     /// For people, with more columns
     Wide,
@@ -70,14 +61,19 @@ impl TextStyle {
     }
 }
 
-impl ListFormat {
-    /// Returns the format if it is JSON or YAML. Returns None for all other formats.
-    pub(super) fn data_format(self) -> Option<Format> {
-        match self {
-            Self::Json => Some(Format::Json),
-            Self::Yaml => Some(Format::Yaml),
-            Self::Table | Self::Wide | Self::Name => None,
-        }
+/// Returns the parser of a flag that accepts only these formats.
+pub(super) fn formats(
+    names: impl IntoIterator<Item = &'static str>,
+) -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(names).map(|text| {
+        Format::from_str(&text, true).expect("the parser accepts only names of formats")
+    })
+}
+
+impl Format {
+    /// Returns true for JSON and YAML.
+    pub(super) fn is_data(self) -> bool {
+        matches!(self, Self::Json | Self::Yaml)
     }
 
     /// Returns true for the formats that print a table.
@@ -114,8 +110,7 @@ pub(super) fn create_private(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Encodes `value` as JSON or YAML. Callers must not pass [`Format::Table`], because this function
-/// cannot format tables: it would return JSON.
+/// Encodes `value` as YAML, or as JSON for another format.
 ///
 /// Unprintable characters in strings are escaped, with one exception. `serde_saphyr` does not escape
 /// characters that change the direction of text. In YAML, `�` replaces these characters.
@@ -124,7 +119,7 @@ pub(super) fn encode<T: Serialize>(value: &T, format: Format) -> Result<Terminal
         Format::Yaml => serde_saphyr::to_string(value)
             .map(TerminalText::from)
             .map_err(|error| error.to_string()),
-        Format::Json | Format::Table => serde_json::to_string_pretty(value)
+        _ => serde_json::to_string_pretty(value)
             .map(|text| TerminalText::json(&text) + "\n")
             .map_err(|error| error.to_string()),
     };

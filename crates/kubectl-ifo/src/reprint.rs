@@ -6,7 +6,7 @@ use super::columns::terminal_width;
 use super::list::incomplete_line;
 use super::operation::{InFlightOperation, OperationFacts as _, OperationKey};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource};
-use super::output::{ListFormat, TerminalText, print, print_error_line};
+use super::output::{Format, TerminalText, print, print_error_line};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use crate::clock;
@@ -68,7 +68,7 @@ impl WatchOutputInputs {
 pub(super) async fn run(
     source: &OperationSource,
     operations: Vec<InFlightOperation>,
-    format: ListFormat,
+    format: Format,
     mut view: impl WatchOutputText,
 ) -> Result<ExitCode, Problem> {
     let mut known: BTreeMap<OperationKey, InFlightOperation> =
@@ -152,10 +152,10 @@ async fn next_change_before(
 
 /// Adds a separator before `text`: the line `---` before a YAML document, and an empty line before
 /// each table except the first one. `first` is true for the first output.
-fn with_separator(text: &TerminalText, format: ListFormat, first: bool) -> TerminalText {
+fn with_separator(text: &TerminalText, format: Format, first: bool) -> TerminalText {
     let separator = match format {
-        ListFormat::Yaml => "---\n",
-        ListFormat::Table | ListFormat::Wide if !first => "\n",
+        Format::Yaml => "---\n",
+        Format::Table | Format::Wide if !first => "\n",
         _ => "",
     };
     TerminalText::from(separator) + text
@@ -220,20 +220,17 @@ mod tests {
 
     #[test]
     fn consecutive_outputs_are_separated() {
+        assert_eq!(&*with_separator(&"a\n".into(), Format::Table, true), "a\n");
         assert_eq!(
-            &*with_separator(&"a\n".into(), ListFormat::Table, true),
-            "a\n"
-        );
-        assert_eq!(
-            &*with_separator(&"a\n".into(), ListFormat::Table, false),
+            &*with_separator(&"a\n".into(), Format::Table, false),
             "\na\n"
         );
         assert_eq!(
-            &*with_separator(&"a\n".into(), ListFormat::Yaml, true),
+            &*with_separator(&"a\n".into(), Format::Yaml, true),
             "---\na\n"
         );
         assert_eq!(
-            &*with_separator(&"{}\n".into(), ListFormat::Json, false),
+            &*with_separator(&"{}\n".into(), Format::Json, false),
             "{}\n"
         );
     }

@@ -6,12 +6,10 @@ use super::discovered_kinds::ChosenKind;
 use super::filter::{FilterValue, Filters, is_empty_or_contains};
 use super::label_selector::split_outside_parentheses;
 use super::problem::Problem;
-use ifo_api::ruleset::{self, LabelExpression, OperationRuleSetStatus};
-use ifo_api::{GROUP, Gvr, VERSION, labels};
+use ifo_api::ruleset::{self, OperationRuleSetSpec, OperationRuleSetStatus};
+use ifo_api::{GROUP, VERSION, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize;
-use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// The type of the condition that states why the target of a rule set (the resource that the rule
 /// set watches) is invalid. The condition `Ready` only states that the target is invalid.
@@ -24,33 +22,12 @@ pub(super) struct RuleSets {
 }
 
 /// A rule set of the cluster.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(super) struct ListedRuleSet {
     metadata: ObjectMeta,
-    spec: ListedSpec,
+    spec: OperationRuleSetSpec,
+    #[serde(default)]
     status: OperationRuleSetStatus,
-}
-
-/// The fields in the spec of a rule set that determine which operations it detects.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ListedSpec {
-    component: String,
-    target: Gvr,
-    rules: Vec<ListedRule>,
-    namespaces: Vec<String>,
-    labels: BTreeMap<String, Value>,
-    label_expressions: Vec<LabelExpression>,
-    /// The expression that yields the nodes of an operation. None if the operations of the rule set
-    /// have no nodes.
-    nodes: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ListedRule {
-    operation: String,
 }
 
 impl RuleSets {
@@ -185,7 +162,7 @@ impl ListedRuleSet {
         let mut operations = spec.rules.iter().map(|it| &it.operation);
         let is_wanted = |name: &String| is_empty_or_contains(&filters.operation, name);
         is_empty_or_contains(&filters.component, &spec.component)
-            && (filters.kind.is_empty() || kinds.any(|it| it.matches_resource(&spec.target)))
+            && (filters.kind.is_empty() || kinds.any(|it| it.matches_resource(&spec.target.gvr())))
             && (filters.operation.is_empty() || operations.any(is_wanted))
             && (filters.node.is_empty() || spec.nodes.is_some())
             && filters.namespace.as_ref().is_none_or(namespace)
@@ -245,8 +222,10 @@ mod tests {
 
     #[test]
     fn the_server_gets_names_as_the_rule_sets_have_them() {
-        let rule_set =
-            serde_json::json!({"spec": {"component": "olm", "rules": [{"operation": "Up"}]}});
+        let rule_set = serde_json::json!({"metadata": {}, "spec": {
+            "component": "olm", "rules": [{"operation": "Up", "expression": "x"}],
+            "target": {"group": "", "version": "v1", "resource": "pods"},
+        }});
         let rule_sets: RuleSets =
             serde_json::from_value(serde_json::json!({"items": [rule_set]})).unwrap();
         let mut filters = Filters {

@@ -13,14 +13,12 @@ use super::operation::{
     AGE, InFlightOperation, OperationFacts, PrintedField, PrintedFields, SUBJECT,
 };
 use super::operation_source::{IncompleteJson, Objects, OperationSource};
-use super::output::{ListFormat, TerminalText, TextStyle, encode, print, table};
+use super::output::{Format, TerminalText, TextStyle, encode, formats, print, table};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use super::reprint::{self, WatchOutputInputs, WatchOutputText};
 use super::sort::SortBy;
 use super::work_groups::{self, Row};
-use clap::ValueEnum as _;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ifo_api::live::State;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -31,7 +29,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 // `--all-phases` has no effect, because completed operations are always counted.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
-#[command(mut_arg("format", |it| it.value_parser(formats())))]
+#[command(mut_arg("format", |it| it.value_parser(formats(["table", "wide", "json", "yaml"]))))]
 #[command(after_help = "\
 Examples:
   kubectl ifo summary
@@ -43,19 +41,12 @@ pub(super) struct SummaryArgs {
     work: WorkArgs,
 }
 
-/// Returns the parser of `--output`. A summary cannot be printed as names.
-fn formats() -> impl TypedValueParser<Value = ListFormat> {
-    PossibleValuesParser::new(["table", "wide", "json", "yaml"]).map(|text| {
-        ListFormat::from_str(&text, true).expect("the parser only accepts names of formats")
-    })
-}
-
 /// Prints the counts once, or with `--watch` again after each change.
 pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (mut filters, format) = args.common.chosen()?;
     filters.all_phases = true;
     let sort = args.common.output.sort_by.clone().unwrap_or(SortBy::Need);
-    if format == ListFormat::Name {
+    if format == Format::Name {
         return Err(Problem::Usage(
             "a summary has no names; use -O json".to_owned(),
         ));
@@ -64,7 +55,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
     let table_format = match format {
-        ListFormat::Wide => ListFormat::Table,
+        Format::Wide => Format::Table,
         format => format,
     };
     let paint = args.common.output.colors.paint();
@@ -95,7 +86,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
 
 /// The form of the output.
 struct SummaryView {
-    format: ListFormat,
+    format: Format,
     style: TextStyle,
     filters: Filters,
     /// The order of the listed operations.
@@ -123,8 +114,8 @@ impl WatchOutputText for SummaryView {
         let now = shown.now;
         let mut summary = Summary::of(&operations, now);
         summary.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
-        if let Some(format) = self.format.data_format() {
-            return encode(&summary, format);
+        if self.format.is_data() {
+            return encode(&summary, self.format);
         }
         let style = TextStyle {
             screen: shown.screen,

@@ -2,7 +2,7 @@
 
 use super::api_client::ApiClient;
 use super::connect::Connect;
-use super::output::{Format, complain, print, print_value};
+use super::output::{Format, complain, formats, print, print_value};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use ifo_api::{LIVE_GROUP, VERSION};
@@ -21,7 +21,7 @@ pub(super) struct VersionArgs {
     #[arg(long)]
     client: bool,
     /// Output format
-    #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
+    #[arg(short = 'O', long, short_alias = 'o', value_parser = formats(["table", "json", "yaml"]), default_value = "table")]
     output: Format,
     #[command(flatten)]
     connect: Connect,

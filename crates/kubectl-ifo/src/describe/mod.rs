@@ -22,7 +22,7 @@ use super::filter_check;
 use super::list;
 use super::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
 use super::operation_source::OperationSource;
-use super::output::{ListFormat, complain, print};
+use super::output::{Format, complain, print};
 use super::problem::Problem;
 use crate::clock;
 use argument::DescribeArgument;
@@ -55,7 +55,7 @@ pub(super) struct DescribeArgs {
         value_name = "FORM",
         help_heading = "Output"
     )]
-    format: Option<ListFormat>,
+    format: Option<Format>,
     /// Has no effect: operations in any phase are shown
     #[arg(short = 'A', long, hide = true)]
     all_phases: bool,
@@ -88,14 +88,14 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let format = args.format.unwrap_or_default();
     match format {
         _ if chosen.is_empty() => {}
-        ListFormat::Json | ListFormat::Yaml => {
+        Format::Json | Format::Yaml => {
             let mut names = args.names.iter();
             let by_name = names.all(|name| operation_name_in(name).is_some());
             let single = chosen.len() == 1 && by_name && missing.is_empty();
             print(list::objects(&chosen, &source.objects, format, single)?)?;
         }
-        ListFormat::Name => print(list::names(&chosen))?,
-        ListFormat::Table | ListFormat::Wide => {
+        Format::Name => print(list::names(&chosen))?,
+        Format::Table | Format::Wide => {
             let descriptions = describe_all(&source, &operations, &chosen).await;
             let paint = args.colors.paint();
             print(text::text(&descriptions, clock::now(), paint))?;

@@ -17,7 +17,7 @@ use super::label_selector::ParsedLabelSelector;
 use super::list::{FormatArgs, WorkArgs, names, objects, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts, OperationKey};
 use super::operation_source::OperationSource;
-use super::output::{ListFormat, complain, print, print_error_line};
+use super::output::{Format, complain, print, print_error_line};
 use super::problem::Problem;
 use super::state_filter::one_of;
 use super::work_groups::{self, PieceOfWork, Row};
@@ -148,7 +148,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     // Reads all operations in flight in the namespace, even if the other filters exclude them. A
     // piece of work with a member in flight is not over, so the table leaves out the piece.
     let in_flight = Filters::default().with_namespace(namespace);
-    let keeps_objects = format.data_format().is_some();
+    let keeps_objects = format.is_data();
     let (source, in_flight) = OperationSource::open(server, in_flight, keeps_objects).await?;
     let (mut operations, note) = records::completed_operations(&source).await?;
     if let Some(note) = note {
@@ -190,7 +190,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         operations.retain(|it| limits.allows(it));
         operations.sort_by_cached_key(newest_first);
         print(match format {
-            ListFormat::Name => names(&operations),
+            Format::Name => names(&operations),
             _ => objects(&operations, &source.objects, format, false)?,
         })?;
     }

@@ -17,8 +17,7 @@ use super::list::WorkArgs;
 use super::operation::{AGE, InFlightOperation, PrintedField, PrintedFields, SUBJECT};
 use super::operation_source::{Objects, OperationSource};
 use super::output::{
-    Format, ListFormat, TerminalText, TextStyle, complain, print, print_error_line, print_value,
-    table,
+    Format, TerminalText, TextStyle, complain, formats, print, print_error_line, print_value, table,
 };
 use super::plain_text::cut;
 use super::problem::Problem;
@@ -60,7 +59,7 @@ pub(super) struct ImpactArgs {
         short = 'O',
         short_alias = 'o',
         long = "output",
-        value_enum,
+        value_parser = formats(["table", "json", "yaml"]),
         ignore_case = true,
         default_value = "table",
         value_name = "FORM",
@@ -166,7 +165,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             SortBy::Need.sort(pieces, &Objects::default());
         });
         let kinds = Kinds::new(server.clone());
-        let style = kinds.style(ListFormat::Table, args.colors.paint()).await;
+        let style = kinds.style(Format::Table, args.colors.paint()).await;
         print(verdict.text(&args.node) + "\n")?;
         print(text(&rows, &pods, &style))?;
         for MissingPart { part, reason } in &missing {

@@ -12,9 +12,8 @@
 use super::input::{self, Input};
 use super::rule_sets;
 use crate::clock;
-use crate::output::{Format, complain, print, print_excerpt, print_value};
+use crate::output::{Format, complain, formats, print, print_excerpt, print_value};
 use crate::problem::Problem;
-use clap::ValueEnum;
 use ifo_cel::{
     Budget, Doc, Environment, EvaluationFault, EvaluationScope, Program, ResultKind,
     STEPS_PER_OBJECT, TypedValue, compile, excerpt,
@@ -50,19 +49,8 @@ pub(crate) struct RulesEvalArgs {
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
     /// Output format
-    #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = EvalFormat::Text)]
-    output: EvalFormat,
-}
-
-/// Output format of the value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum EvalFormat {
-    /// Type and value on one line
-    Text,
-    /// One JSON document
-    Json,
-    /// One YAML document
-    Yaml,
+    #[arg(short = 'O', long, short_alias = 'o', value_parser = formats(["text", "json", "yaml"]), default_value = "text")]
+    output: Format,
 }
 
 /// The reason why the expression has no value, and its line and column in the expression. The
@@ -89,16 +77,12 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
             return Ok(false);
         }
     };
-    let format = match args.output {
-        EvalFormat::Text => {
-            for TypedValue { type_name, value } in values {
-                print(format!("{type_name} {value}\n"))?;
-            }
-            return Ok(true);
+    if args.output.is_table() {
+        for TypedValue { type_name, value } in values {
+            print(format!("{type_name} {value}\n"))?;
         }
-        EvalFormat::Json => Format::Json,
-        EvalFormat::Yaml => Format::Yaml,
-    };
+        return Ok(true);
+    }
     let values = values.iter();
     let mut values = values.map(|it| json!({"type": it.type_name, "value": it.value}));
     let document = if is_list {
@@ -106,7 +90,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     } else {
         values.next().unwrap_or_default()
     };
-    print_value(&document, format)?;
+    print_value(&document, args.output)?;
     Ok(true)
 }
 

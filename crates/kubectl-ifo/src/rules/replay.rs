@@ -31,7 +31,7 @@ mod recorded_time;
 
 use super::input::{Input, text_in};
 use super::rule_sets;
-use crate::output::{Format, complain, print, print_value, table};
+use crate::output::{Format, complain, formats, print, print_value, table};
 use crate::problem::Problem;
 use ifo_api::{Gvr, duration};
 use ifo_client::offline_kinds::KnownKinds;
@@ -41,7 +41,7 @@ use ifo_engine::rules::RuleSet;
 use ifo_engine::track::TrackerSettings;
 use operation_history::{OperationHistory, Recorder};
 use recorded_time::TimeScale;
-use serde::Serialize;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ pub(crate) struct Args {
     #[arg(long)]
     hindsight: bool,
     /// Output format
-    #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
+    #[arg(short = 'O', long, short_alias = 'o', value_parser = formats(["table", "json", "yaml"]), default_value = "table")]
     output: Format,
 }
 
@@ -106,12 +106,6 @@ fn debounce(text: &str) -> Result<Duration, String> {
     duration::parse(text)
         .filter(|duration| *duration <= MAX_DEBOUNCE)
         .ok_or_else(|| "not a duration of at most a year, such as 30s, 5m or 1h30m".to_owned())
-}
-
-/// The output as JSON or YAML.
-#[derive(Debug, Serialize)]
-struct ReplayedOperations {
-    operations: Vec<OperationHistory>,
 }
 
 /// Replays the stream and prints the operations. Returns true if all files could be read, all rule
@@ -162,7 +156,11 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     }
     match args.output {
         Format::Table => print_table(&operations)?,
-        format => print_value(&ReplayedOperations { operations }, format)?,
+        format => {
+            let documents = operations.iter().map(OperationHistory::document);
+            let documents: Vec<Value> = documents.collect();
+            print_value(&json!({"operations": documents}), format)?;
+        }
     }
     Ok(is_valid)
 }

@@ -3,9 +3,8 @@
 
 use super::input::Input;
 use super::rule_sets;
-use crate::output::{Format, print_value};
+use crate::output::{Format, formats, print_value};
 use crate::problem::Problem;
-use clap::ValueEnum as _;
 use ifo_engine::rules::cluster_roles::cluster_role;
 use std::path::PathBuf;
 
@@ -24,16 +23,8 @@ pub(crate) struct RulesRolesArgs {
     #[arg(long)]
     name: Option<String>,
     /// Output format
-    #[arg(short = 'O', long, short_alias = 'o', value_parser = manifest_format(), default_value = "yaml")]
+    #[arg(short = 'O', long, short_alias = 'o', value_parser = formats(["yaml", "json"]), default_value = "yaml")]
     output: Format,
-}
-
-/// Returns the parser of `--output`. The output is a manifest, so the format cannot be a table.
-fn manifest_format() -> impl clap::builder::TypedValueParser<Value = Format> {
-    use clap::builder::TypedValueParser as _;
-    clap::builder::PossibleValuesParser::new(["yaml", "json"]).map(|text| {
-        Format::from_str(&text, false).expect("the parser only accepts names of formats")
-    })
 }
 
 /// Prints the ClusterRole for the valid rule sets. Returns true if all files could be read, and all

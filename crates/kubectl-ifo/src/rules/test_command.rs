@@ -15,7 +15,7 @@ use super::input::{FoundObject, Input};
 use super::rule_sets;
 use crate::clock;
 use crate::operation::subject_path;
-use crate::output::{Format, complain, print, print_value, table};
+use crate::output::{Format, complain, formats, print, print_value, table};
 use crate::plain_text::one_line;
 use crate::problem::Problem;
 use ifo_api::live::{State, SubjectReference};
@@ -27,7 +27,7 @@ use ifo_client::offline_kinds::KnownKinds;
 use ifo_engine::detect::{Evaluation, Finding, evaluate};
 use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(crate) struct RulesTestArgs {
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
     /// Output format
-    #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
+    #[arg(short = 'O', long, short_alias = 'o', value_parser = formats(["table", "json", "yaml"]), default_value = "table")]
     output: Format,
 }
 
@@ -83,7 +83,6 @@ struct Results {
 #[serde(rename_all = "camelCase")]
 struct ObjectResult {
     source: String,
-    #[serde(serialize_with = "serialize_subject")]
     subject: SubjectReference,
     operations: Vec<DetectedOperation>,
     /// The expressions that failed, with their errors.
@@ -100,29 +99,6 @@ struct ObjectResult {
     targeted: bool,
 }
 
-/// The reference to a subject in JSON and YAML, without its owners.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PlainSubject<'a> {
-    api_version: &'a str,
-    kind: &'a str,
-    namespace: Option<&'a str>,
-    name: &'a str,
-    uid: Option<&'a str>,
-}
-
-impl<'a> PlainSubject<'a> {
-    pub(super) fn of(subject: &'a SubjectReference) -> Self {
-        Self {
-            api_version: &subject.api_version,
-            kind: &subject.kind,
-            namespace: subject.namespace.as_deref(),
-            name: &subject.name,
-            uid: subject.uid.as_deref(),
-        }
-    }
-}
-
 /// Returns the reference to `object`, without its owners.
 fn subject_of(object: &Object) -> SubjectReference {
     SubjectReference {
@@ -133,13 +109,6 @@ fn subject_of(object: &Object) -> SubjectReference {
         uid: object.uid().map(Text::from),
         ..SubjectReference::default()
     }
-}
-
-fn serialize_subject<S: Serializer>(
-    subject: &SubjectReference,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    PlainSubject::of(subject).serialize(serializer)
 }
 
 /// An operation that a rule detects on an object.

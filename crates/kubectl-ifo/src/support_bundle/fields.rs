@@ -13,9 +13,13 @@ const FIELDS: &str = include_str!("fields.txt");
 /// The name in [`FIELDS`] that stands for all kinds.
 const ALL_KINDS: &str = "all";
 
-/// Expressions of a rule set whose presence matters to commands that read the bundle. The expressions
+/// Expressions of a rule set that commands which read the bundle need or must know of. The expressions
 /// may not leave, so [`LEFT_OUT`] replaces them.
-const PRESENT: [&str; 2] = ["spec.nodes", "spec.labelExpressions.expression"];
+const PRESENT: [&str; 3] = [
+    "spec.nodes",
+    "spec.labelExpressions.expression",
+    "spec.rules.expression",
+];
 
 /// The text that replaces an expression.
 const LEFT_OUT: &str = "(left out)";

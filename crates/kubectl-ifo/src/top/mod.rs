@@ -24,7 +24,7 @@ use super::filter::Filters;
 use super::filter_check;
 use super::list::{WorkArgs, incomplete_line, print_incomplete};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource, Served};
-use super::output::ListFormat;
+use super::output::Format;
 use super::problem::Problem;
 use super::state_filter::StateArgs;
 use crate::clock;
@@ -116,7 +116,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let address = server.address.clone();
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
-    let style = kinds.style(ListFormat::Table, paint).await;
+    let style = kinds.style(Format::Table, paint).await;
     // The model selects the phases and states, because the user can show completed operations later.
     let all = Filters {
         all_phases: true,

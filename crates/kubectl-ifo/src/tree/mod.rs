@@ -13,9 +13,7 @@ use super::label_selector::ParsedLabelSelector;
 use super::list::{CommonArgs, names, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts as _};
 use super::operation_source::{IncompleteJson, Objects, OperationSource};
-use super::output::{
-    ListFormat, TerminalText, TextStyle, complain, encode, print, print_error_line,
-};
+use super::output::{Format, TerminalText, TextStyle, complain, encode, print, print_error_line};
 use super::owner_lookup::OwnerLookup;
 use super::ownership::Ownership;
 use super::problem::Problem;
@@ -123,7 +121,7 @@ struct TreeView {
     selector: ParsedLabelSelector,
     sort: SortBy,
     objects: Objects,
-    format: ListFormat,
+    format: Format,
     style: TextStyle,
     lookup: OwnerLookup,
     /// The message if no operations match the filters.
@@ -199,10 +197,10 @@ impl TreeView {
         forest: &Forest<'_>,
         shown: &WatchOutputInputs,
     ) -> Result<TerminalText, Problem> {
-        if let Some(format) = self.format.data_format() {
-            return encode(forest, format);
+        if self.format.is_data() {
+            return encode(forest, self.format);
         }
-        if self.format == ListFormat::Name {
+        if self.format == Format::Name {
             return Ok(names(forest.operations()));
         }
         let style = TextStyle {

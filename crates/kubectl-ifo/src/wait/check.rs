@@ -123,7 +123,7 @@ mod tests {
         json!({
             "metadata": {"name": name, "generation": 2},
             "spec": {
-                "component": name, "rules": [{"operation": "Migrating"}], "namespaces": [],
+                "component": name, "rules": [{"operation": "Migrating", "expression": "x"}], "namespaces": [],
                 "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
             },
             "status": {

@@ -163,7 +163,7 @@ pub fn watched_rule_set() -> Value {
     json!({
         "metadata": {"name": "vm", "generation": 1},
         "spec": {
-            "component": "kubevirt", "rules": [{"operation": "Migrating"}],
+            "component": "kubevirt", "rules": [{"operation": "Migrating", "expression": "x"}],
             "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
         },
         "status": {

@@ -216,21 +216,6 @@ fn schemas_of_a_cluster_are_read_as_the_impersonated_user() {
 }
 
 #[test]
-fn a_list_that_is_not_found_is_the_reason_why_a_value_cannot_be_checked() {
-    let cluster = Cluster::read("{}");
-    let (_runtime, address) = serve(move |request| match request.uri().path() {
-        // The list for the check has no field selector, because it has operations in any phase.
-        LIVE if parameter(request, "fieldSelector").is_empty() => {
-            status_response(404, "NotFound", "the resource is not served")
-        }
-        _ => cluster.answer(request),
-    });
-    let output = execute(plugin(address).args(["list", "-c", "kubvirt"]));
-    output.exits(0);
-    output.says("note: cannot check --component kubvirt: the resource is not served\n");
-}
-
-#[test]
 fn only_a_single_state_is_in_the_field_selector() {
     let answer = |request: &Request| match request.uri().path() {
         LIVE => list_response(&[operation(1)], ""),

@@ -204,7 +204,7 @@ fn an_unknown_kind_is_reported_before_the_alternate_screen() {
     let args = ["--server", &server, "--kind", "Typo"];
     let mut top = Terminal::start(top_command(Path::new("/dev/null"), &args), 80, 24);
     assert_eq!(top.restored().exit_code(), 2);
-    top.shows(&["error: the cluster has no resource \"Typo\""]);
+    top.shows(&["error: there is no kind \"Typo\""]);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn wait_accepts_kinds_that_the_demo_does_not_serve_but_no_missing_namespace() {
         (&["-n", "default", "-k", "vm"], 0, "idle: "),
         (&["-k", "VM"], 1, "not idle: VirtualMachine/web-0"),
         (&["-n", "nowhere"], 2, "there is no namespace \"nowhere\""),
-        (&["-k", "vn"], 2, "the cluster has no resource \"vn\""),
+        (&["-k", "vn"], 2, "there is no kind \"vn\""),
     ] {
         let (actual, text) = wait(args);
         assert_eq!(actual, code, "{args:?}: {text}");

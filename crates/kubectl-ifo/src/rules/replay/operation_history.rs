@@ -6,15 +6,14 @@
 
 use super::recorded_time::TimeScale;
 use crate::operation::{InFlightOperation, OperationFacts as _, subject_path};
-use crate::rules::test_command::{PlainSubject, name_with_item};
+use crate::rules::test_command::name_with_item;
 use ifo_api::Key;
-use ifo_api::live::State;
+use ifo_api::live::{State, SubjectReference};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::Evaluation;
 use ifo_engine::replay::ReplayObserver;
 use ifo_engine::track::Write;
-use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -39,76 +38,11 @@ pub(super) struct OperationHistory {
 }
 
 /// A state of an operation that the server would show, from the time `t` on.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct ReplayedState {
     /// Time in seconds of the stream.
     t: f64,
-    #[serde(flatten, serialize_with = "serialize_state")]
     operation: Arc<InFlightOperation>,
-}
-
-fn serialize_state<S: Serializer>(
-    operation: &InFlightOperation,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct StateData<'a> {
-        state: State,
-        reason: &'a str,
-        message: &'a str,
-        progress: Option<u8>,
-        overdue: bool,
-        stalled: bool,
-    }
-    let status = &operation.status;
-    let data = StateData {
-        state: status.state,
-        reason: &status.reason,
-        message: &status.message,
-        progress: status.progress,
-        overdue: operation.is_overdue(),
-        stalled: operation.is_stalled(),
-    };
-    data.serialize(serializer)
-}
-
-/// The JSON and YAML form of a history.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct OperationHistoryData<'a> {
-    subject: Value,
-    operation: &'a str,
-    item: Option<&'a str>,
-    rule_set: &'a str,
-    started: f64,
-    completed: Option<f64>,
-    state: State,
-    reason: &'a str,
-    /// The messages of the operation, in order.
-    messages: Vec<&'a str>,
-    /// Number of visible changes, including the appearance and the end.
-    changes: usize,
-    timeline: &'a [ReplayedState],
-}
-
-impl Serialize for OperationHistory {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let InFlightOperation { spec, status, .. } = self.last();
-        let data = OperationHistoryData {
-            subject: serde_json::to_value(PlainSubject::of(&spec.subject)).unwrap_or_default(),
-            operation: &spec.operation,
-            item: spec.item.as_deref(),
-            rule_set: &spec.rule_set,
-            started: self.started,
-            completed: self.completed,
-            state: status.state,
-            reason: &status.reason,
-            messages: self.messages(),
-            changes: self.states.len(),
-            timeline: &self.states,
-        };
-        data.serialize(serializer)
-    }
 }
 
 impl OperationHistory {
@@ -123,6 +57,41 @@ impl OperationHistory {
             self.completed = Some(t);
         }
         self.states.push(ReplayedState { t, operation });
+    }
+
+    /// Returns the JSON and YAML form.
+    pub(super) fn document(&self) -> Value {
+        let timeline = self.states.iter().map(|it| {
+            let status = &it.operation.status;
+            json!({
+                "t": it.t,
+                "state": status.state,
+                "reason": status.reason,
+                "message": status.message,
+                "progress": status.progress,
+                "overdue": it.operation.is_overdue(),
+                "stalled": it.operation.is_stalled(),
+            })
+        });
+        let InFlightOperation { spec, status, .. } = self.last();
+        let subject = SubjectReference {
+            owner_references: Arc::default(),
+            ..spec.subject.clone()
+        };
+        json!({
+            "subject": subject,
+            "operation": spec.operation,
+            "item": spec.item,
+            "ruleSet": spec.rule_set,
+            "started": self.started,
+            "completed": self.completed,
+            "state": status.state,
+            "reason": status.reason,
+            "messages": self.messages(),
+            // Including the appearance and the end.
+            "changes": self.states.len(),
+            "timeline": timeline.collect::<Vec<_>>(),
+        })
     }
 
     /// Returns the last state of the operation.
