@@ -297,57 +297,6 @@ pub(super) fn is_empty_or_contains(wanted: &[String], value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_fixtures::{OperationFixture as _, on};
-    use ifo_api::Text;
-
-    fn migrating(namespace: Option<&str>) -> InFlightOperation {
-        on(
-            namespace.unwrap_or_default(),
-            "VirtualMachine",
-            "web",
-            "Migrating",
-        )
-    }
-
-    #[test]
-    fn component_kind_and_operation_ignore_case() {
-        let all = Filters::default();
-        let operation = migrating(Some("a"));
-        assert!(all.shows(&operation));
-        let mut filters = Filters {
-            component: vec!["olm".to_owned(), "KubeVirt".to_owned()],
-            kind: vec!["virtualmachine".parse().unwrap()],
-            operation: vec!["migrating".to_owned()],
-            ..Filters::default()
-        };
-        assert!(filters.shows(&operation));
-        filters.kind = vec!["Pod".parse().unwrap()];
-        assert!(!filters.shows(&operation));
-    }
-
-    #[test]
-    fn the_namespace_filter_uses_the_namespace_of_the_subject() {
-        let filters = Filters::default().with_namespace(Some(&"a".to_owned()));
-        assert!(filters.shows(&migrating(Some("a"))));
-        let mut on_a_node = migrating(None);
-        on_a_node.metadata.namespace = "a".into();
-        assert!(!filters.shows(&on_a_node));
-    }
-
-    #[test]
-    fn the_node_filter_selects_operations_that_touch_one_of_the_nodes() {
-        let mut filters = Filters {
-            node: vec!["a".to_owned(), "b".to_owned()],
-            ..Filters::default()
-        };
-        let mut operation = migrating(None);
-        assert!(!filters.matches(&operation));
-        operation.status.nodes = ["c", "b"].map(Text::from).into();
-        assert!(filters.matches(&operation) && !filters.is_unfiltered());
-        filters.node.truncate(1);
-        assert!(!filters.matches(&operation));
-        assert_eq!(filters.node_selector(), "status.nodes=a");
-    }
 
     #[test]
     fn a_node_is_a_name_with_or_without_its_kind() {
@@ -357,15 +306,6 @@ mod tests {
         for text in ["", "node/", "pod/a", "a,b", "a=b", "node/a/b"] {
             assert!(node_name(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn completed_operations_are_shown_on_request() {
-        let completed = migrating(None).state("Ended", None);
-        let mut filters = Filters::default();
-        assert!(!filters.shows(&completed) && filters.matches(&completed));
-        filters.all_phases = true;
-        assert!(filters.shows(&completed));
     }
 
     #[test]
@@ -395,30 +335,6 @@ mod tests {
         Filters {
             operation: operations.iter().map(|&it| it.to_owned()).collect(),
             ..Filters::default()
-        }
-    }
-
-    #[test]
-    fn a_format_name_is_a_format_and_not_an_operation() {
-        for name in ["json", "JSON", "Json"] {
-            let mut filters = typed(&["Migrating", name]);
-            assert_eq!(filters.take_format(), Ok(Some(Format::Json)));
-            assert_eq!(filters.operation, ["Migrating"]);
-            assert_eq!(filters.take_format(), Ok(None));
-        }
-    }
-
-    #[test]
-    fn a_format_that_only_kubectl_has_is_not_an_operation() {
-        for text in [
-            "jsonpath={.items[*].metadata.name}",
-            "custom-columns=NAME:.metadata.name",
-            "go-template={{.items}}",
-            "{.items}",
-            "jsonpath",
-        ] {
-            let refused = typed(&[text]).take_format();
-            assert!(matches!(refused, Err(Problem::Usage(_))), "{refused:?}");
         }
     }
 }

@@ -336,25 +336,10 @@ mod tests {
     }
 
     #[test]
-    fn the_help_without_a_command_has_the_flags_of_the_default_one() {
-        let help = definitions().render_long_help().to_string();
-        assert!(help.contains("--sort-by"), "{help}");
-        assert!(help.contains("[COMMAND]"), "{help}");
-    }
-
-    #[test]
     fn a_boolean_flag_accepts_only_boolean_values() {
         for line in ["ifo -w=perhaps", "ifo --watch=", "ifo -- -w=false"] {
             let arguments = line.split(' ').map(OsString::from).collect();
             assert!(parse(arguments).is_err(), "{line}");
         }
-    }
-
-    #[test]
-    fn an_unknown_command_is_an_error() {
-        let error = definitions()
-            .try_get_matches_from(["ifo", "nonsense"])
-            .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidSubcommand);
     }
 }

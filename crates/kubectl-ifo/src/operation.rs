@@ -356,18 +356,4 @@ mod tests {
             );
         }
     }
-
-    #[test]
-    fn operation_names_are_distinguished_from_resource_names() {
-        for (text, name) in [
-            ("vm/web", None),
-            ("pods.v1/x", None),
-            ("web-migrating-3f", Some("web-migrating-3f")),
-            ("inflightoperation.live.ifo.kubevirt.io/a", Some("a")),
-            ("IFO/a", Some("a")),
-            ("operationrecords/a", Some("a")),
-        ] {
-            assert_eq!(operation_name_in(text), name, "{text}");
-        }
-    }
 }

@@ -12,8 +12,9 @@ mod related;
 pub(crate) mod rule;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
+use super::api_client::ApiClient;
 use super::colors::Colors;
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
@@ -29,7 +30,7 @@ use argument::DescribeArgument;
 use k8s_openapi::api::core::v1::Event;
 use related::Related;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 /// The arguments of `describe`.
@@ -96,7 +97,20 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         }
         Format::Name => print(list::names(&chosen))?,
         Format::Table | Format::Wide => {
-            let descriptions = describe_all(&source, &operations, &chosen).await;
+            let mut facts = Vec::new();
+            for (position, operation) in chosen.iter().enumerate() {
+                let mut read = DescribedFacts::read(server.clone(), operation.clone()).await;
+                let next = chosen.get(position + 1).map(|it| &it.spec.subject);
+                read.events = read
+                    .events
+                    .filter(|_| next != Some(&operation.spec.subject));
+                facts.push(read);
+            }
+            let described = chosen.iter().zip(&facts).map(|(operation, facts)| {
+                let object = source.objects.get(operation).unwrap_or_default();
+                OperationDescription::new(operation, object, facts, &operations)
+            });
+            let descriptions: Vec<_> = described.collect();
             let paint = args.colors.paint();
             print(text::text(&descriptions, clock::now(), paint))?;
         }
@@ -113,52 +127,63 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     Err(first)
 }
 
-/// The facts about one operation.
-struct OperationDescription<'a> {
-    operation: &'a InFlightOperation,
-    /// The JSON of the object, as the command received it.
-    object: Value,
+/// What must be read to describe an operation.
+#[derive(Clone, Debug)]
+pub(crate) struct DescribedFacts {
     /// The rule that detects the operation, or the reason why no rule is shown.
     rule: Result<Value, String>,
-    related: Vec<Related<'a>>,
     /// The Events of the subject, or the reason why no Events are shown. None if the next
     /// description is about the same subject, because that description then has the Events.
     events: Option<Result<Vec<Event>, String>>,
 }
 
-async fn describe_all<'a>(
-    source: &OperationSource,
-    operations: &'a [InFlightOperation],
-    chosen: &'a [InFlightOperation],
-) -> Vec<OperationDescription<'a>> {
-    let server = &source.server;
-    let mut rule_sets = BTreeMap::new();
-    let mut descriptions: Vec<OperationDescription<'a>> = Vec::new();
-    for (position, operation) in chosen.iter().enumerate() {
-        let (name, subject) = (&*operation.spec.rule_set, &operation.spec.subject);
-        if !rule_sets.contains_key(name) {
-            rule_sets.insert(
-                name,
-                rule::get_rule_set(server, name)
-                    .await
-                    .map_err(|it| it.to_string()),
-            );
+impl DescribedFacts {
+    /// Returns the facts of an operation that are still being read.
+    pub(crate) fn unread() -> Self {
+        let unread = || "being read".to_owned();
+        Self {
+            rule: Err(unread()),
+            events: Some(Err(unread())),
         }
-        let next = chosen.get(position + 1).map(|it| &it.spec.subject);
-        let events = if next == Some(subject) {
-            None
-        } else {
-            let events = events::read(server, subject).await;
-            Some(events.map_err(|problem| problem.to_string()))
-        };
-        let rule_set = rule_sets[name].as_ref().map_err(Clone::clone);
-        descriptions.push(OperationDescription {
-            operation,
-            object: source.objects.get(operation).unwrap_or_default(),
-            rule: rule_set.and_then(|it| rule::rule_for(it, &operation.spec.operation)),
-            related: related::to(operation, operations),
-            events,
-        });
     }
-    descriptions
+
+    /// Reads the rule and the Events of an operation.
+    pub(crate) async fn read(server: ApiClient, operation: InFlightOperation) -> Self {
+        let (spec, subject) = (&operation.spec, &operation.spec.subject);
+        let events = events::read(&server, subject).await;
+        let rule_set = rule::get_rule_set(&server, &spec.rule_set).await;
+        let rule = match rule_set {
+            Ok(rule_set) => rule::rule_for(&rule_set, &spec.operation),
+            Err(problem) => Err(problem.to_string()),
+        };
+        Self {
+            rule,
+            events: Some(events.map_err(|problem| problem.to_string())),
+        }
+    }
+}
+
+/// An operation with all that its description shows.
+pub(crate) struct OperationDescription<'a> {
+    operation: &'a InFlightOperation,
+    /// The JSON of the object, as the command received it.
+    object: Value,
+    facts: &'a DescribedFacts,
+    related: Vec<Related<'a>>,
+}
+
+impl<'a> OperationDescription<'a> {
+    pub(crate) fn new(
+        operation: &'a InFlightOperation,
+        object: Value,
+        facts: &'a DescribedFacts,
+        all: impl IntoIterator<Item = &'a InFlightOperation>,
+    ) -> Self {
+        Self {
+            operation,
+            object,
+            facts,
+            related: related::to(operation, all),
+        }
+    }
 }

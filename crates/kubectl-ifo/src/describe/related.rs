@@ -9,9 +9,9 @@ pub(super) type Related<'a> = (&'static str, &'a InFlightOperation);
 /// Returns all operations that are related to `operation`, active ones first.
 pub(super) fn to<'a>(
     operation: &InFlightOperation,
-    all: &'a [InFlightOperation],
+    all: impl IntoIterator<Item = &'a InFlightOperation>,
 ) -> Vec<Related<'a>> {
-    let others = all.iter().filter(|it| it.key() != operation.key());
+    let others = all.into_iter().filter(|it| it.key() != operation.key());
     let related = others.filter_map(|other| Some((relation(operation, other)?, other)));
     let mut related: Vec<Related<'_>> = related.collect();
     related.sort_by_key(|it| !it.1.is_active());

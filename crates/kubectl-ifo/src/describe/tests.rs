@@ -1,6 +1,6 @@
 //! Tests of the text that `kubectl ifo describe` prints.
 
-use super::{OperationDescription, events, related, rule, text};
+use super::{DescribedFacts, OperationDescription, events, related, rule, text};
 use crate::colors::Paint;
 use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::operation_source::decode;
@@ -98,13 +98,11 @@ fn three_events() -> Vec<Event> {
 
 /// Describes an operation that is related to `all`.
 fn described(operation: &InFlightOperation, object: Value, all: &[InFlightOperation]) -> String {
-    let description = OperationDescription {
-        operation,
-        object,
+    let facts = DescribedFacts {
         rule: rule::rule_for(&rule_set(), "Migrating"),
-        related: related::to(operation, all),
         events: Some(Ok(three_events())),
     };
+    let description = OperationDescription::new(operation, object, &facts, all);
     text::text(&[description], now(), Paint::default()).to_string()
 }
 
@@ -219,13 +217,11 @@ fn missing_information_is_stated_and_long_tables_are_cut() {
     let operation = on("a", "VM", "web", "Migrating");
     let relative = |number: usize| on("a", "VM", "web", &format!("Resizing{number}"));
     let all: Vec<InFlightOperation> = (0..300).map(relative).collect();
-    let description = OperationDescription {
-        operation: &operation,
-        object: Value::Null,
+    let facts = DescribedFacts {
         rule: Err("you may not get operationrulesets".to_owned()),
-        related: related::to(&operation, &all),
         events: Some(Err("you may not list events".to_owned())),
     };
+    let description = OperationDescription::new(&operation, Value::Null, &facts, &all);
     let text = text::text(&[description], now(), Paint::default()).to_string();
     for part in [
         "<not shown: you may not get operationrulesets>",
@@ -235,14 +231,6 @@ fn missing_information_is_stated_and_long_tables_are_cut() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-}
-
-#[test]
-fn a_missing_rule_is_reported() {
-    assert_eq!(
-        rule::rule_for(&rule_set(), "Resizing"),
-        Err("the rule set has no rule for Resizing any more".to_owned())
-    );
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ const TITLE_WIDTH: usize = 22;
 const MAX_ROWS: usize = 50;
 
 /// Formats all descriptions, separated by two blank lines.
-pub(super) fn text(
+pub(crate) fn text(
     descriptions: &[OperationDescription<'_>],
     now: Timestamp,
     paint: Paint,
@@ -70,7 +70,7 @@ fn describe(
     });
     let header = ["Type", "Status", "Since", "Reason", "Message"];
     rows_of(text, "Conditions", header, Ok(rows.collect()));
-    match &description.rule {
+    match &description.facts.rule {
         Ok(rule) => field(text, 0, "Rule", rule, now),
         Err(why) => line(text, 0, "Rule", &format!("<not shown: {why}>")),
     }
@@ -86,7 +86,7 @@ fn describe(
     });
     let header = ["Relation", "Subject", "Operation", "State", "Age", "Name"];
     rows_of(text, "Related", header, Ok(rows.collect()));
-    if let Some(events) = &description.events {
+    if let Some(events) = &description.facts.events {
         let rows = events.as_ref().map_err(String::as_str);
         let rows = rows.map(|all| all.iter().map(|it| events::row(it, now)).collect());
         let header = ["Type", "Reason", "Age", "From", "Message"];

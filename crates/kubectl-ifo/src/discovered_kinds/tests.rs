@@ -14,60 +14,12 @@ fn resource(group: &str, kind: &str, short: &str) -> ServedResource {
     }
 }
 
-fn target(group: &str, resource: &str) -> Gvr {
-    Gvr {
-        group: group.to_owned(),
-        version: "v1".to_owned(),
-        resource: resource.to_owned(),
-    }
-}
-
 fn chosen(text: &str, served: &[ServedResource]) -> ChosenKind {
     let mut kind: ChosenKind = text.parse().unwrap();
     kind.is_certain = !served.is_empty();
     let matching = served.iter().filter(|it| it.has_name(&kind.name));
     kind.resources = matching.cloned().collect();
     kind
-}
-
-#[test]
-fn kind_names_are_resolved_by_discovery_within_their_group() {
-    let served = [
-        resource("apps", "Deployment", "deploy"),
-        resource("kubevirt.io", "VirtualMachine", "vm"),
-    ];
-    for text in [
-        "deploy",
-        "Deployments",
-        "DEPLOYMENT",
-        "deployments.apps",
-        "deploy.v1.apps",
-    ] {
-        let kind = chosen(text, &served);
-        assert!(kind.matches_object("Deployment", "apps/v1"), "{text}");
-        assert!(!kind.matches_object("Deployment", "example.io/v1"));
-        assert!(
-            kind.matches_resource(&target("apps", "deployments")),
-            "{text}"
-        );
-        assert!(!kind.matches_resource(&target("kubevirt.io", "virtualmachines")));
-        assert!(!kind.certainly_does_not_exist());
-    }
-    assert!(chosen("typo", &served).certainly_does_not_exist());
-    assert!(chosen("deploy.kubevirt.io", &served).certainly_does_not_exist());
-}
-
-#[test]
-fn without_discovery_names_are_compared() {
-    for text in ["vm", "VirtualMachine", "virtualmachines.kubevirt.io"] {
-        let kind = chosen(text, &[]);
-        assert!(kind.matches_object("VirtualMachine", "kubevirt.io/v1"));
-        assert!(!kind.matches_object("VirtualMachineInstance", "kubevirt.io/v1"));
-        assert!(!kind.certainly_does_not_exist());
-    }
-    let kind = chosen("VirtualMachine", &[]);
-    assert!(kind.matches_resource(&target("kubevirt.io", "virtualmachines")));
-    assert!(!chosen("Typo", &[]).matches_resource(&target("kubevirt.io", "virtualmachines")));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use super::super::test_fixtures::{OperationFixture as _, now, on};
+use super::super::test_fixtures::{OperationFixture as _, on};
 use super::*;
 
 /// Returns an operation that ended `ended` seconds ago and took `took` seconds.
@@ -7,78 +7,6 @@ fn past(kind: &str, name: &str, state: &str, ended: i64, took: i64) -> InFlightO
         .state(state, None)
         .since(ended + took)
         .ended(ended)
-}
-
-fn shown(rows: &[Row]) -> Vec<String> {
-    let texts = rows.iter().map(|it| {
-        let mark = if it.is_member { "-" } else { "" };
-        let it = &it.operation;
-        format!("{mark}{} {}", it.spec.subject.name, it.status.state.name())
-    });
-    texts.collect()
-}
-
-#[test]
-fn the_newest_piece_comes_first_and_has_one_line() {
-    let completed = [
-        past("Pod", "old", "Failed", 900, 10),
-        past("Pod", "a", "Superseded", 500, 10).work("m"),
-        past("Pod", "b", "Succeeded", 30, 5).work("m"),
-        past("Pod", "new", "Ended", 60, 10),
-    ];
-    let of = |limits, expand| shown(&rows(&completed, &[], limits, expand).0);
-    let all = HistoryLimits::default();
-    assert_eq!(of(&all, false), ["a Succeeded", "new Ended", "old Failed"]);
-    assert_eq!(
-        of(&all, true),
-        [
-            "a Succeeded",
-            "-a Superseded",
-            "-b Succeeded",
-            "new Ended",
-            "old Failed"
-        ]
-    );
-    let failed = HistoryLimits {
-        states: vec![State::Failed],
-        ..HistoryLimits::default()
-    };
-    assert_eq!(of(&failed, false), ["old Failed"]);
-    // A piece ends with its last member `b`, which ended in the last 60 seconds. The member `a`
-    // ended earlier, but the table shows the piece.
-    let recent = HistoryLimits {
-        earliest_end: Some(now() - SignedDuration::from_secs(60)),
-        ..HistoryLimits::default()
-    };
-    assert_eq!(of(&recent, false), ["a Succeeded", "new Ended"]);
-}
-
-#[test]
-fn a_piece_with_a_member_in_flight_is_not_over() {
-    let completed = [past("Pod", "a", "Succeeded", 30, 5).work("m")];
-    let active = [on("shop", "Pod", "b", "Migrating").work("m")];
-    let (rows, unfinished) = rows(&completed, &active, &HistoryLimits::default(), false);
-    assert!(rows.is_empty());
-    assert_eq!(unfinished, 1);
-}
-
-#[test]
-fn the_reach_says_if_it_is_shorter_than_the_requested_time() {
-    for (oldest_end, earliest, line) in [
-        (
-            Some(now()),
-            None,
-            "Records reach back to 2026-01-01T12:00:00Z.",
-        ),
-        (
-            Some(now()),
-            Some(Timestamp::MIN),
-            "Records reach back only to 2026-01-01T12:00:00Z.",
-        ),
-        (None, None, "There are no records yet."),
-    ] {
-        assert_eq!(reach_line(oldest_end, earliest), line);
-    }
 }
 
 #[test]

@@ -19,10 +19,12 @@ mod view;
 
 use super::colors::Colors;
 use super::connect::Connect;
+use super::describe::DescribedFacts;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::list::{WorkArgs, incomplete_line, print_incomplete};
+use super::operation::{OperationFacts as _, OperationKey};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource, Served};
 use super::output::Format;
 use super::problem::Problem;
@@ -30,6 +32,7 @@ use super::state_filter::StateArgs;
 use crate::clock;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use crossterm::event::{Event as Input, EventStream};
+use futures::future::{BoxFuture, pending};
 use futures::stream::{self, SelectAll};
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use model::{LoopAction, Model, ORDERS};
@@ -143,7 +146,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
         let change = OperationChange::Applied(Box::new(operation));
         model.change(change);
     }
-    let ended = show(model, follower).await;
+    let ended = show(model, follower, &source).await;
     print_incomplete(source.incomplete().as_ref());
     ended
 }
@@ -167,7 +170,11 @@ fn about(filters: &Filters, source: &OperationSource) -> String {
     parts.join(", ")
 }
 
-async fn show(mut model: Model, mut follower: OperationFollower<'_>) -> Result<ExitCode, Problem> {
+async fn show(
+    mut model: Model,
+    mut follower: OperationFollower<'_>,
+    source: &OperationSource,
+) -> Result<ExitCode, Problem> {
     let mut signals = end_signals().map_err(|error| terminal_error(&error))?;
     let mut screen = Screen::enter().map_err(|error| {
         Problem::Usage(format!(
@@ -178,6 +185,8 @@ async fn show(mut model: Model, mut follower: OperationFollower<'_>) -> Result<E
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut next_frame = Instant::now();
+    // The facts of the detail page that are being read, with the key of its operation.
+    let mut reading: BoxFuture<'_, (OperationKey, DescribedFacts)> = pending().boxed();
     let mut changed = true;
     loop {
         if changed && Instant::now() >= next_frame {
@@ -188,7 +197,22 @@ async fn show(mut model: Model, mut follower: OperationFollower<'_>) -> Result<E
             changed = false;
             next_frame = Instant::now() + FRAME_INTERVAL;
         }
+        if let Some(detail) = model.detail.as_mut().filter(|it| it.facts.is_none()) {
+            detail.facts = Some(DescribedFacts::unread());
+            let operation = detail.operation.clone();
+            let key = operation.key();
+            let facts = DescribedFacts::read(source.server.clone(), operation);
+            reading = facts.map(move |facts| (key, facts)).boxed();
+        }
         let action = tokio::select! {
+            (key, facts) = &mut reading => {
+                reading = pending().boxed();
+                let detail = model.detail.as_mut();
+                if let Some(detail) = detail.filter(|it| it.operation.key() == key) {
+                    detail.facts = Some(facts);
+                }
+                LoopAction::Continue
+            }
             input = keys.next() => match input {
                 Some(Ok(Input::Key(key))) => model.key(key),
                 Some(Ok(Input::Paste(text))) => {

@@ -3,6 +3,7 @@
 //! The model changes when the user presses a key, and when an operation or the connection changes. The module `view` draws the model. This module does no I/O.
 
 use crate::columns::OperationColumn;
+use crate::describe::DescribedFacts;
 use crate::filter::Filters;
 use crate::list::incomplete_line;
 use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
@@ -85,6 +86,8 @@ pub(super) enum TopWatchState {
 pub(super) struct Detail {
     /// The operation as `top` received it last.
     pub(super) operation: InFlightOperation,
+    /// The rule and the Events. None before the main loop reads them.
+    pub(super) facts: Option<DescribedFacts>,
     /// Number of lines that are scrolled out at the top.
     pub(super) scroll: usize,
 }
@@ -284,6 +287,7 @@ impl Model {
         let operation = key.and_then(|key| self.operations.get(&key)).cloned();
         self.detail = operation.map(|operation| Detail {
             operation,
+            facts: None,
             scroll: 0,
         });
     }

@@ -3,14 +3,11 @@
 
 use super::keys::HELP;
 use super::model::{Detail, Model, ORDERS, TopWatchState};
-use crate::columns::{OperationColumn, Table};
+use crate::columns::Table;
+use crate::describe::{self, DescribedFacts, OperationDescription};
 use crate::operation::OperationFacts as _;
 use crate::output::{TerminalText, TextStyle};
 use crate::plain_text::{ago, one_line, pad};
-use OperationColumn::{
-    Age, Completed, Component, Estimate, Expected, Initiator, Message, Name, Nodes, Operation,
-    Progress, Queued, Reason, RuleSet, Started, State,
-};
 use ifo_api::live::State as Stage;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -18,12 +15,6 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{List, ListItem, ListState, Paragraph, Widget as _, Wrap};
-
-/// The fields of the detail page, from top to bottom.
-const FIELDS: [OperationColumn; 16] = [
-    Operation, State, Progress, Message, Reason, Initiator, Age, Queued, Started, Completed,
-    Expected, Estimate, Nodes, Component, RuleSet, Name,
-];
 
 /// Width of the column with the names of fields and keys, in terminal columns.
 const NAME_WIDTH: usize = 13;
@@ -182,50 +173,20 @@ fn draw_detail(model: &mut Model, frame: &mut Frame, area: Rect) {
     }
 }
 
+/// Returns the description of the operation, as `kubectl ifo describe` prints it.
 fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
-    let operation = &detail.operation;
-    let mut lines = vec![styled(
-        &model
-            .style
-            .paint
-            .heading(&one_line(&operation.place_name())),
-    )];
-    let mut field = |name: &str, text: &TerminalText| {
-        if !text.is_empty() {
-            lines.push(styled(&(TerminalText::from(pad(name, NAME_WIDTH)) + text)));
-        }
-    };
+    let (operation, paint) = (&detail.operation, model.style.paint);
+    let mut lines = vec![styled(&paint.heading(&one_line(&operation.place_name())))];
     if model.is_deleted(&operation.key()) {
-        let note = "the server has deleted this operation; this is its last known state";
-        field("NOTE", &note.into());
+        lines.push("The server has deleted this operation; this is its last known state.".into());
     }
-    for column in FIELDS {
-        let text = column.text(operation, model.now);
-        match column {
-            State => field(
-                column.header(),
-                &model.style.paint.state(operation.color_state(), &text),
-            ),
-            _ => field(column.header(), &text.into()),
-        }
-    }
-    let work = operation.work_key().map(|it| it.1);
-    field("WORK", &one_line(work.unwrap_or_default()).into());
-    let cancel = operation.status.cancel.as_deref();
-    field("TO STOP IT", &one_line(cancel.unwrap_or_default()).into());
-    for condition in &operation.status.conditions {
-        let text: [&str; 5] = [
-            &condition.type_,
-            &condition.status,
-            &ago(condition.last_transition_time.0, model.now),
-            &condition.reason,
-            &condition.message,
-        ];
-        field("CONDITION", &one_line(&text.join("  ")).into());
-    }
-    for (key, value) in operation.metadata.labels.iter() {
-        field("LABEL", &one_line(&format!("{key}={value}")).into());
-    }
+    let object = serde_json::to_value(operation).unwrap_or_default();
+    let unread = DescribedFacts::unread();
+    let facts = detail.facts.as_ref().unwrap_or(&unread);
+    let all = model.operations.values();
+    let description = OperationDescription::new(operation, object, facts, all);
+    let text = describe::text::text(&[description], model.now, paint);
+    lines.extend(text.split_lines().iter().map(styled));
     lines
 }
 

@@ -145,12 +145,14 @@ fn operations_appear_and_disappear_and_can_be_filtered_and_opened() {
     top.type_text("/data");
     top.hides(&["VirtualMachine/web-0", "VirtualMachine/web-1"]);
     top.type_text("\r\r");
-    top.shows(&["COMPONENT", "to another node", "CONDITION"]);
+    top.shows(&["State:", "to another node", "component:"]);
     top.resize(40, 10);
-    top.hides(&["CONDITION"]);
-    top.shows(&["VirtualMachine/database-0", "MESSAGE"]);
+    top.hides(&["component:"]);
+    top.shows(&["VirtualMachine/database-0", "Message:"]);
     top.resize(100, 30);
-    top.shows(&["CONDITION"]);
+    // The rule is read from the server.
+    top.type_text("G");
+    top.shows(&["expression:", "UID:"]);
     top.type_text("\x1b");
     top.shows(&["filter \"data\""]);
     top.type_text("q");

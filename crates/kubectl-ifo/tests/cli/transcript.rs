@@ -23,9 +23,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs the plugin, and adds its standard error and its exit code to the output.
+/// Runs the plugin, and adds its standard error and its exit code to the output. A command that hangs
+/// ends with the exit code 124.
 const PRELUDE: &str = r#"
-ifo() { "$PLUGIN" "$@" 2> "$ERRORS"; code=$?; sed 's/^/! /' "$ERRORS"; [ $code = 0 ] || echo "? $code"; }
+ifo() { timeout 120 "$PLUGIN" "$@" 2> "$ERRORS"; code=$?; sed 's/^/! /' "$ERRORS"; [ $code = 0 ] || echo "? $code"; }
 "#;
 
 /// Folder of the files with rule sets and objects. It is the working folder of a scene without
