@@ -16,7 +16,7 @@ use super::server_pipeline::BeginTerm;
 use super::{Access, App, Signals, Started};
 use crate::config::{Common, Serve, Visibility};
 use crate::replicate::link::{AUDIENCE, TERM_HEADER};
-use crate::replicate::{self, ClusterLeases, CopyStart, HttpLinkFactory, Mirror};
+use crate::replicate::{self, ClusterLeases, CopyStart, LeaderAccess, Mirror};
 use crate::resources::SharedShortNames;
 use aggregated_apiserver::auth::{
     AuthenticationConfig, Authorize, ClusterAuthenticator, ClusterAuthorizer, Peers,
@@ -167,14 +167,14 @@ impl App {
             replicate::Election::new(leases, serve.timing(), inputs, self.metrics.clone());
         self.tasks.start("election", candidate.run(role, released));
         let mirror = peer_credentials.map(|credentials| {
-            let links = HttpLinkFactory {
+            let access = LeaderAccess {
                 client: connection.client.clone(),
                 api_service: API_SERVICE,
                 server_name: format!("{}.{}.svc", serve.service_name, serve.namespace),
                 credentials,
             };
             Mirror {
-                links: Arc::new(links),
+                connect: Box::new(move |address| access.clone().connect(address).boxed()),
                 in_sync: synced_sender,
                 wake,
                 status: self.replica_status.clone(),

@@ -1,21 +1,43 @@
-//! The interface of the link from a follower to the leader: the requests that a follower sends, and
-//! the answers. A follower is a replica that copies the leader's index (the operations in memory).
+//! The requests that a follower sends to the leader over HTTP, and the answers. A follower is a
+//! replica that copies the leader's index (the operations in memory).
 //!
 //! The requests are lists, watches and state queries. A state query asks for the values in
 //! [`PeerAnswer`], such as the leader's newest resourceVersion.
-//!
-//! `https_link.rs` implements the interface over HTTPS. The tests implement it with a
-//! simulated network.
 //!
 //! A [`Link`] belongs to one leadership term (the time for which one leader holds the Lease). Each
 //! request names this term. A replica refuses requests for every term except the last term in which
 //! it led. So a follower never mixes the changes of two leaders.
 
-use super::{Leader, Term};
-use crate::index::{Error, Key, Object, Rv, Write};
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+use super::Term;
+use crate::index::{Error, Key, Object, Rv, Write, index_key};
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use http::{HeaderValue, Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use ifo_api::completeness::GAPS_KIND;
+use ifo_api::{Collection, LIVE_GROUP, VERSION, activity, live, record};
+use ifo_client::error_text::chain;
+use ifo_client::list::{ListItems, query};
+use kube::Client;
+use kube::api::WatchEvent;
+use kube::client::Body;
+use kube::core::PartialObjectMeta;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::io::StreamReader;
+
+/// The number of objects in a page of the leader's list. Such a page usually has about 1 MB. The
+/// leader limits each object to about 64 KiB, so a page has at most 32 MB.
+const PAGE_OBJECTS: &str = "500";
+
+/// The largest accepted size of a page or of the answer to a state query: 64 MiB. A larger answer is an
+/// error.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// The largest accepted size of a watch event: 1 MiB. If an event is larger, the watch ends with an
+/// error.
+const MAX_EVENT: usize = 1 << 20;
 
 /// The request header that names the leadership term of the leader.
 pub const TERM_HEADER: &str = "ifo-term";
@@ -94,52 +116,233 @@ impl From<Error> for LinkError {
     }
 }
 
-/// One page of the leader's state.
-#[derive(Clone, Debug)]
-pub struct ObjectPage {
-    /// The key and the resourceVersion of each object, and the object.
-    pub objects: Vec<(Key, Rv, Object)>,
-    /// The continue token with which the follower requests the next page. None on the last page.
-    pub next: Option<String>,
-}
+/// An object of the leader, with its key and its resourceVersion.
+pub type LeaderObject = (Key, Rv, Object);
 
 /// A change of the leader's index: its resourceVersion, and the changed object. Without an object,
 /// all changes up to this resourceVersion have been sent.
 pub type LeaderChange = (Rv, Option<Write>);
 
-/// The changes of the leader's index, in the order of their resourceVersions.
-pub type LeaderChanges = BoxStream<'static, Result<LeaderChange, LinkError>>;
-
-/// A connection to the leader of one leadership term.
-pub trait Link: Send + Sync {
-    /// Sends a state query.
-    fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>>;
-
-    /// Reads one page of the leader's objects at exactly the resourceVersion `at`. `token` is the
-    /// continue token of the page, or None for the first page.
-    fn page<'a>(
-        &'a self,
-        at: Rv,
-        token: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<ObjectPage, LinkError>>;
-
-    /// Watches the changes after the resourceVersion `after`. The first change has no object, and
-    /// the resourceVersion `after`. It confirms that the leader knows `after`, and still has all
-    /// later changes.
-    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<LeaderChanges, LinkError>>;
-}
-
-/// Creates links to leaders.
-pub trait LinkFactory: Send + Sync + 'static {
-    /// Returns a link to `leader`. The leader may be unreachable, because an implementation may
-    /// return the link before it sends a request to the leader.
-    fn connect<'a>(&'a self, leader: &'a Leader)
-    -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>>;
-}
-
 impl PeerAnswer {
     /// Returns true if the answer comes from the leader of `term`.
     pub fn is_of(&self, term: &Term) -> bool {
         self.leading && *term == self.term
+    }
+}
+
+/// Sends requests to the leader of one leadership term.
+pub struct Link {
+    client: Client,
+    term: HeaderValue,
+}
+
+impl Link {
+    /// Creates a link to the leader of `term`, to which `client` sends its requests.
+    pub fn new(client: Client, term: &Term) -> Result<Self, LinkError> {
+        let term = HeaderValue::from_str(term)
+            .map_err(|error| failed("the term is not a valid header value", &error))?;
+        Ok(Self { client, term })
+    }
+
+    /// Sends a state query.
+    pub async fn ask(&self) -> Result<PeerAnswer, LinkError> {
+        Ok(serde_json::from_slice(&self.read(PEER_PATH).await?)?)
+    }
+
+    /// Reads one page of the leader's objects at exactly the resourceVersion `at`. `token` is the
+    /// continue token of the page, or None for the first page. Returns the objects, and the continue
+    /// token of the next page. It is None on the last page.
+    pub async fn page(
+        &self,
+        at: Rv,
+        token: Option<&str>,
+    ) -> Result<(Vec<LeaderObject>, Option<String>), LinkError> {
+        let at = at.to_string();
+        let path = match token {
+            None => operations(&[
+                ("limit", PAGE_OBJECTS),
+                ("resourceVersionMatch", "Exact"),
+                ("resourceVersion", &at),
+            ]),
+            Some(token) => operations(&[("limit", PAGE_OBJECTS), ("continue", token)]),
+        };
+        let page = self.read(&path).await?;
+        let list = ListItems::<&RawValue>::read(&page)?;
+        let objects: Result<_, LinkError> = list.items.into_iter().map(decode).collect();
+        Ok((objects?, list.next))
+    }
+
+    /// Watches the changes after the resourceVersion `after`. The first change has no object, and
+    /// the resourceVersion `after`. It confirms that the leader knows `after`, and still has all
+    /// later changes.
+    pub async fn watch(
+        &self,
+        after: Rv,
+    ) -> Result<impl Stream<Item = Result<LeaderChange, LinkError>> + use<>, LinkError> {
+        let path = operations(&[
+            ("watch", "1"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", &after.to_string()),
+        ]);
+        let bytes = self.get(&path).await?.into_data_stream();
+        let reader = StreamReader::new(bytes.map_err(std::io::Error::other));
+        let lines = FramedRead::new(reader, LinesCodec::new_with_max_length(MAX_EVENT));
+        Ok(lines.map(|line| change(&line.map_err(|error| failed("the watch has ended", &error))?)))
+    }
+
+    /// Sends a GET for `uri`, and returns the body of a successful answer.
+    async fn get(&self, uri: &str) -> Result<Body, LinkError> {
+        let request = Request::get(uri).header(TERM_HEADER, &self.term);
+        let request = request.body(Body::empty());
+        let request = request.map_err(|error| failed("invalid request", &error))?;
+        let answer = self.client.send(request).await?;
+        if answer.status().is_success() {
+            Ok(answer.into_body())
+        } else {
+            Err(of_code(answer.status().as_u16()))
+        }
+    }
+
+    /// Sends a GET for `uri`, and returns the whole answer, which has at most [`MAX_ANSWER`] bytes.
+    async fn read(&self, uri: &str) -> Result<Bytes, LinkError> {
+        let body = Limited::new(self.get(uri).await?, MAX_ANSWER);
+        let body = body.collect().await;
+        let body = body.map_err(|error| failed("the answer cannot be read", &*error))?;
+        Ok(body.to_bytes())
+    }
+}
+
+/// Returns the path of the leader's operations with these options.
+fn operations(options: &[(&str, &str)]) -> String {
+    let (plural, query) = (live::PLURAL, query(options));
+    format!("/apis/{LIVE_GROUP}/{VERSION}/{plural}?{query}")
+}
+
+pub(super) fn failed(what: &str, error: &(dyn std::error::Error + 'static)) -> LinkError {
+    LinkError::Failed(format!("{what}: {}", chain(error)))
+}
+
+impl From<serde_json::Error> for LinkError {
+    fn from(error: serde_json::Error) -> Self {
+        failed("the answer of the leader cannot be decoded", &error)
+    }
+}
+
+impl From<kube::Error> for LinkError {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) => of_code(status.code),
+            _ => Self::Failed(chain(&error)),
+        }
+    }
+}
+
+/// Returns the error for an answer with this status code.
+fn of_code(code: u16) -> LinkError {
+    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    match status {
+        StatusCode::GONE => LinkError::Gone,
+        StatusCode::MISDIRECTED_REQUEST => LinkError::AnotherTerm,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            LinkError::NotAuthorized(status.to_string())
+        }
+        status => LinkError::Refused(status.to_string()),
+    }
+}
+
+/// Decodes an object. Returns it with its key and its resourceVersion.
+fn decode(json: &RawValue) -> Result<LeaderObject, LinkError> {
+    let PartialObjectMeta {
+        types, metadata, ..
+    } = serde_json::from_str::<PartialObjectMeta>(json.get())?;
+    let collection = match &*types.unwrap_or_default().kind {
+        record::KIND => Collection::Records,
+        activity::KIND => Collection::Activities,
+        GAPS_KIND => Collection::Gaps,
+        _ => Collection::Operations,
+    };
+    let namespace = metadata.namespace.unwrap_or_default();
+    let key = collection.key(&namespace, metadata.name.unwrap_or_default());
+    let object = Object::decode(json.get().as_bytes(), collection)
+        .map_err(|error| failed(&format!("cannot decode {key}"), &error))?;
+    let rv = version(&metadata.resource_version.unwrap_or_default())?;
+    Ok((index_key(key), rv, object))
+}
+
+fn version(text: &str) -> Result<Rv, LinkError> {
+    let version = text.parse().map(Rv);
+    version.map_err(|error| failed("an object has no valid resourceVersion", &error))
+}
+
+/// Decodes one line of the watch.
+fn change(line: &str) -> Result<LeaderChange, LinkError> {
+    Ok(match serde_json::from_str(line)? {
+        WatchEvent::<Box<RawValue>>::Added(json) | WatchEvent::Modified(json) => {
+            let (key, rv, object) = decode(&json)?;
+            (rv, Some(Write::Put { key, object }))
+        }
+        WatchEvent::Deleted(json) => {
+            let (key, rv, _) = decode(&json)?;
+            (rv, Some(Write::Delete { key }))
+        }
+        WatchEvent::Bookmark(bookmark) => (version(&bookmark.metadata.resource_version)?, None),
+        WatchEvent::Error(status) => return Err(of_code(status.code)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ifo_api::example;
+    use serde_json::json;
+
+    #[test]
+    fn changes_keep_the_fields_of_a_newer_release() {
+        let object = example::object(&json!({"spec": {"new": 1.5}, "status": {"newer": "x"}}));
+        let mut json = Vec::new();
+        object.append_json(7, &mut json);
+        let json = String::from_utf8(json).unwrap();
+        let key = Key::new("default", "vm-migrating-1");
+        for kind in ["ADDED", "MODIFIED", "DELETED"] {
+            let line = format!(r#"{{"type":"{kind}","object":{json}}}"#);
+            let (rv, write) = change(&line).unwrap();
+            assert_eq!(rv, Rv(7));
+            match write.unwrap() {
+                Write::Put {
+                    key: put,
+                    object: copy,
+                } => {
+                    assert_eq!((put, copy), (key.clone(), object.clone()));
+                }
+                Write::Delete { key: deleted } => {
+                    assert_eq!((deleted, kind), (key.clone(), "DELETED"));
+                }
+            }
+        }
+        let bookmark = r#"{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"X","metadata":{"resourceVersion":"9"}}}"#;
+        assert!(matches!(change(bookmark), Ok((Rv(9), None))));
+    }
+
+    #[test]
+    fn error_events_and_malformed_events_are_errors() {
+        let error = |code: u16| {
+            let line = format!(r#"{{"type":"ERROR","object":{{"code":{code}}}}}"#);
+            change(&line).unwrap_err()
+        };
+        assert_eq!(error(410), LinkError::Gone);
+        assert_eq!(error(421), LinkError::AnotherTerm);
+        assert!(matches!(error(500), LinkError::Refused(_)));
+        assert!(matches!(error(401), LinkError::NotAuthorized(_)));
+        assert!(matches!(error(403), LinkError::NotAuthorized(_)));
+        assert!(matches!(error(0), LinkError::Refused(_)));
+        let metadata = r#"{"namespace":"n","name":"a","resourceVersion":"7"}"#;
+        let undecodable = format!(
+            r#"{{"type":"ADDED","object":{{"kind":"InFlightOperation","metadata":{metadata}}}}}"#
+        );
+        let reason = change(&undecodable).unwrap_err().to_string();
+        assert!(reason.contains("cannot decode n/a"), "{reason}");
+        for broken in ["", "{}", r#"{"type":"ADDED","object":{"metadata":{}}}"#] {
+            assert!(change(broken).is_err(), "{broken}");
+        }
     }
 }

@@ -12,10 +12,13 @@
 //! the follower replaces its index by the whole state of the next leader, and these changes are
 //! lost.
 
-use super::link::{LeaderChange, Link, LinkError, LinkFactory};
+use super::link::{LeaderChange, Link, LinkError};
 use super::{Leader, ReplicaStatus, Term};
 use crate::index::{Rv, VersionAssignment, Write, Writer};
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use kube::Client;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -23,10 +26,15 @@ use tokio::sync::{Notify, watch};
 /// The time between a failure and the next attempt to connect to the leader.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
+/// Returns a client that sends its requests to the leader with this `HOST:PORT`. The leader may be
+/// unreachable.
+pub type Connect =
+    Box<dyn Fn(String) -> BoxFuture<'static, Result<Client, LinkError>> + Send + Sync>;
+
 /// Keeps the index of this replica equal to the leader's index.
 pub struct Mirror {
-    /// Connects to the leader.
-    pub links: Arc<dyn LinkFactory>,
+    /// Creates the client of each connection to a leader.
+    pub connect: Connect,
     /// The term of the last leader whose index this replica has copied. A term is the time for which
     /// one leader holds the Lease.
     ///
@@ -91,9 +99,10 @@ impl Mirror {
 
     /// Copies the index until the copy is interrupted, for example because a request fails.
     async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> Result<(), LinkError> {
-        let link = self.links.connect(leader).await?;
+        let client = (self.connect)(leader.address.clone()).await?;
+        let link = Link::new(client, &leader.term)?;
         let status = self.status.clone();
-        let first = status.first_answer(&*link, &leader.term).await?;
+        let first = status.first_answer(&link, &leader.term).await?;
         let start = self.next_start;
         let at = match start {
             // The index was filled before, so only the later changes are needed. An index that was
@@ -102,11 +111,11 @@ impl Mirror {
             CopyStart::Resume | CopyStart::Oldest => Some(first.oldest),
             CopyStart::Newest => Some(first.head),
         };
-        let copying = self.copy_from(at, first.head, writer, &*link, &leader.term);
+        let copying = self.copy_from(at, first.head, writer, &link, &leader.term);
         let copied = tokio::select! {
             biased;
             copied = copying => copied,
-            error = status.send_queries(&*link, &leader.term) => Err(error),
+            error = status.send_queries(&link, &leader.term) => Err(error),
         };
         match (&copied, start) {
             (Err(LinkError::Gone), CopyStart::Resume) | (Err(LinkError::Diverged(_)), _) => {
@@ -128,7 +137,7 @@ impl Mirror {
         at: Option<Rv>,
         in_sync: Rv,
         writer: &mut Writer,
-        link: &dyn Link,
+        link: &Link,
         term: &Term,
     ) -> Result<(), LinkError> {
         if let Some(at) = at {
@@ -137,7 +146,7 @@ impl Mirror {
         // The index now has a whole state. If the watch is interrupted, the next copy can resume
         // at the resourceVersion of the index.
         self.next_start = CopyStart::Resume;
-        let mut changes = link.watch(writer.head()).await?;
+        let mut changes = pin!(link.watch(writer.head()).await?);
         while let Some(change) = changes.next().await {
             apply(writer, change?)?;
             // This replica may have received changes of a crashed leader that the new leader
@@ -153,15 +162,15 @@ impl Mirror {
 }
 
 /// Replaces the contents of the index by the leader's state at the resourceVersion `at`.
-async fn load(writer: &mut Writer, link: &dyn Link, at: Rv) -> Result<(), LinkError> {
+async fn load(writer: &mut Writer, link: &Link, at: Rv) -> Result<(), LinkError> {
     let mut replacement = writer.replacement(at);
     let mut token = None;
     loop {
-        let page = link.page(at, token.as_deref()).await?;
-        for (key, rv, object) in page.objects {
+        let (objects, next) = link.page(at, token.as_deref()).await?;
+        for (key, rv, object) in objects {
             replacement.add(key, rv, object);
         }
-        token = page.next;
+        token = next;
         if token.is_none() {
             writer.replace(replacement);
             return Ok(());

@@ -14,8 +14,8 @@
 //! resourceVersions in the Lease before it issues them. The next leader starts above the reserved
 //! resourceVersions. See [`Leadership::reserved`].
 
+mod connect;
 mod election;
-mod https_link;
 mod leadership;
 mod lease_contents;
 mod lease_store;
@@ -30,10 +30,10 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
+pub use connect::{LeaderAccess, peer_credentials};
 pub use election::{Election, ElectionInputs};
-pub use https_link::{HttpLinkFactory, peer_credentials};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};
 pub use lease_store::{ClusterLeases, LeaseError, LeaseRequest, LeaseStore, OWNER, Timing};
-pub use mirror::{CopyStart, Mirror};
+pub use mirror::{Connect, CopyStart, Mirror};
 pub use replica_status::{ClusterContact, ReplicaStatus};
 pub use run_role::{Pipeline, ReplicaTask};

@@ -58,7 +58,7 @@ impl ReplicaStatus {
     ///   in sync.
     pub(in crate::replicate) async fn first_answer(
         &self,
-        link: &dyn Link,
+        link: &Link,
         term: &Term,
     ) -> Result<PeerAnswer, LinkError> {
         let asked = Instant::now();
@@ -74,11 +74,7 @@ impl ReplicaStatus {
     /// Sends state queries to the leader until the connection must be closed, and returns the
     /// reason. If reads are waiting, sends a query at once. One query serves all waiting reads. If
     /// no read arrives, sends the next query after [`QUERY_INTERVAL`].
-    pub(in crate::replicate) async fn send_queries(
-        &self,
-        link: &dyn Link,
-        term: &Term,
-    ) -> LinkError {
+    pub(in crate::replicate) async fn send_queries(&self, link: &Link, term: &Term) -> LinkError {
         let mut unanswered = 0;
         // The time at which the next query is sent even if no read is waiting.
         let mut next_query = Instant::now() + QUERY_INTERVAL;
@@ -117,7 +113,7 @@ impl ReplicaStatus {
     }
 
     /// Sends one state query.
-    async fn ask(&self, link: &dyn Link) -> Result<PeerAnswer, LinkError> {
+    async fn ask(&self, link: &Link) -> Result<PeerAnswer, LinkError> {
         self.state().queries += 1;
         let answer = timeout(QUERY_TIMEOUT, link.ask()).await;
         answer.unwrap_or_else(|_| Err(unanswered_queries()))

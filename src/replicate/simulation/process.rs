@@ -2,8 +2,8 @@
 //! pause and kill the process.
 
 use crate::clock::simulated::Skew;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -71,6 +71,12 @@ impl SimulatedProcess {
     /// Returns true if the process was killed.
     pub fn is_killed(&self) -> bool {
         self.lock().is_killed
+    }
+
+    /// Polls `future` with the clocks of the process. A pause of the process does not affect it.
+    pub async fn poll_within<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        poll_fn(|context| self.within(|| future.as_mut().poll(context))).await
     }
 
     /// Calls `body` with the clocks of the process.

@@ -9,17 +9,23 @@
 //! - the persistence, which writes operations to custom resources
 
 use super::invariants::{IndexObserver, Invariants};
-use super::network::{Network, Peer};
+use super::network::{Network, Peer, TOKEN};
 use super::simulated_pipeline::{SimulatedPipeline, Subjects};
 use super::{LeaseClient, SimulatedLeases, SimulatedProcess};
 use crate::clock::simulated::Skew;
+use crate::demo::users::{DemoUser, DemoUsers};
 use crate::index::{Bounds, IndexReader, Rv, index_from};
 use crate::persist::fake_cluster::FakeCluster;
 use crate::replicate::{
     CopyStart, Election, ElectionInputs, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask, Term,
-    Timing,
+    Timing, peer_requests,
 };
+use crate::resources::{self, OperationHooks};
 use crate::telemetry::Metrics;
+use aggregated_apiserver::serve::{self, Readiness, ServerParameters};
+use axum::Router;
+use futures::FutureExt as _;
+use ifo_api::completeness::Gaps;
 use ifo_engine::track::Retention;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -82,7 +88,7 @@ impl WholeReplica {
         let (in_sync, synced) = watch::channel::<Option<Term>>(None);
         let (release, released) = oneshot::channel();
         let (metrics, wake) = (Arc::new(Metrics::new()), Arc::new(Notify::new()));
-        let is_ready = Arc::<AtomicBool>::default();
+        let readiness = Arc::new(Readiness::new());
         let (mirrored, read) = (replica_status.clone(), reader.clone());
         let inputs = ElectionInputs {
             pod: Some(pod.to_owned()),
@@ -97,14 +103,17 @@ impl WholeReplica {
         let election = process.within(|| {
             Election::with_random(client, timing, inputs, metrics.clone(), random.fork())
         });
-        let links = Arc::new(environment.network.links(is_cut.clone(), random.fork()));
+        let links = environment.network.links(is_cut.clone(), random.fork());
         let retire = CancellationToken::new();
         let task = ReplicaTask {
             writer,
             operations: reader.clone(),
             role: role.clone(),
             mirror: Some(Mirror {
-                links,
+                connect: Box::new(move |address| {
+                    let client = links.client(&address);
+                    async { Ok(client) }.boxed()
+                }),
                 in_sync,
                 wake,
                 status: replica_status.clone(),
@@ -115,7 +124,7 @@ impl WholeReplica {
                 operations: reader.clone(),
                 subjects: environment.subjects.clone(),
                 invariants: environment.invariants.clone(),
-                is_ready: is_ready.clone(),
+                readiness: readiness.clone(),
                 retention: environment.retention,
                 store: environment.store.clone(),
                 metrics: metrics.clone(),
@@ -131,10 +140,11 @@ impl WholeReplica {
         let status = replica_status.clone();
         let peer = Peer {
             process: process.clone(),
+            router: router(&reader, &replica_status, &readiness),
             replica_status,
             reader: reader.clone(),
             is_cut: is_cut.clone(),
-            is_ready: is_ready.clone(),
+            readiness: readiness.clone(),
         };
         environment.network.add(address.clone(), peer);
         let mark_ready = async move {
@@ -142,7 +152,7 @@ impl WholeReplica {
             // The wait fails only if the sender is dropped. The mirror owns the sender, and lives
             // as long as the process.
             let _ = synced.wait_for(Option::is_some).await;
-            is_ready.store(true, Relaxed);
+            readiness.set_synced();
         };
         let root = async move {
             let ended = async {
@@ -201,4 +211,28 @@ impl WholeReplica {
         self.leases.cut(false);
         self.is_cut.store(false, Relaxed);
     }
+}
+
+/// Returns the router that answers the requests of other replicas.
+fn router(reader: &IndexReader, status: &ReplicaStatus, readiness: &Arc<Readiness>) -> Router {
+    let replica = DemoUser {
+        name: "replica",
+        namespace: None,
+    };
+    let users = Arc::new(DemoUsers::new([(TOKEN, replica)]));
+    let hooks = Arc::new(OperationHooks {
+        reader: reader.clone(),
+        replica_status: status.clone(),
+        read_gaps: Arc::new(Gaps::default),
+        cluster_namespace: "ifo-system".into(),
+        readiness: readiness.clone(),
+        authorize: users.clone(),
+    });
+    let server = ServerParameters {
+        hooks,
+        routes: peer_requests::routes(status.clone()),
+        readiness: readiness.clone(),
+        ..ServerParameters::new("ifo", users.clone(), users)
+    };
+    serve::router(server, vec![resources::inflight_operations(reader.clone())])
 }

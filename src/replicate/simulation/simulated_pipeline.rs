@@ -10,6 +10,7 @@ use crate::persist::{self, ListedNamespaces, Persist, Store as _};
 use crate::replicate::{Leadership, Pipeline};
 use crate::telemetry::Metrics;
 use crate::tracker_task::{self, ActivityWriter};
+use aggregated_apiserver::serve::Readiness;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::completeness::Gaps;
@@ -23,7 +24,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -127,7 +127,7 @@ pub struct SimulatedPipeline {
     pub operations: IndexReader,
     pub subjects: Subjects,
     pub invariants: Invariants,
-    pub is_ready: Arc<AtomicBool>,
+    pub readiness: Arc<Readiness>,
     pub retention: Option<Retention>,
     /// The custom resources. None if persistence mode is off.
     pub store: Option<FakeCluster>,
@@ -151,7 +151,7 @@ impl Pipeline for SimulatedPipeline {
             operations: self.operations.clone(),
             subjects: self.subjects.clone(),
             store: self.store.clone(),
-            is_ready: self.is_ready.clone(),
+            readiness: self.readiness.clone(),
             random: self.random.fork(),
             messages: sender,
         };
@@ -236,7 +236,7 @@ struct SimulatedFeed {
     operations: IndexReader,
     subjects: Subjects,
     store: Option<FakeCluster>,
-    is_ready: Arc<AtomicBool>,
+    readiness: Arc<Readiness>,
     random: fastrand::Rng,
     messages: mpsc::Sender<Message>,
 }
@@ -277,7 +277,7 @@ impl SimulatedFeed {
                 self.send(Message::Flush(done)).await;
                 // This wait fails only if the tracker has ended. Then this task ends, too.
                 let _ = flushed.await;
-                self.is_ready.store(true, Relaxed);
+                self.readiness.set_synced();
                 unsynced_rule_sets.send_replace(Some(Arc::default()));
             }
             while self.random.u8(..) > 2 {

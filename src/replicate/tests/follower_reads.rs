@@ -8,11 +8,15 @@
 use super::random_replicas::SimulatedCluster;
 use crate::clock::simulated::{Simulated, begin};
 use crate::index::{Bounds, Rv, index_from};
-use crate::replicate::link::{LeaderChanges, Link, LinkError, LinkFactory, ObjectPage, PeerAnswer};
+use crate::replicate::link::{Link, LinkError};
 use crate::replicate::simulation::{Faults, NetworkFaults, WholeReplica};
 use crate::replicate::{CopyStart, Leader, Mirror, ReplicaRole, ReplicaStatus, Term};
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -179,37 +183,18 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations(
     pair.cluster.end();
 }
 
-/// A link to a leader that answers state queries only if the value is true, and sends no changes.
-struct BrokenLink(bool);
-
-impl Link for BrokenLink {
-    fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>> {
-        async {
-            if !self.0 {
-                std::future::pending::<()>().await;
-            }
-            Ok(PeerAnswer {
-                cluster_answered: None,
-                term: leader().term.to_string(),
-                leading: true,
-                head: Rv(7),
-                oldest: Rv(7),
-            })
+/// Returns a link to a leader that answers state queries only if `answers` is true, and sends no
+/// changes.
+fn broken_link(answers: bool) -> Link {
+    let answer = move |_: Request<Body>| async move {
+        if !answers {
+            std::future::pending::<()>().await;
         }
-        .boxed()
-    }
-
-    fn page<'a>(
-        &'a self,
-        _: Rv,
-        _: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<ObjectPage, LinkError>> {
-        std::future::pending().boxed()
-    }
-
-    fn watch(&self, _: Rv) -> BoxFuture<'_, Result<LeaderChanges, LinkError>> {
-        std::future::pending().boxed()
-    }
+        let answer = json!({"term": "pod_1", "leading": true, "head": 7, "oldest": 7});
+        Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
+    };
+    let client = Client::new(tower::service_fn(answer), "default");
+    Link::new(client, &leader().term).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,7 +207,7 @@ async fn the_reason_to_close_a_connection_names_the_part_that_fails() {
         let (_role, following) = watch::channel(ReplicaRole::Following(leader()));
         let status = ReplicaStatus::new(reader, following);
         let closed = status
-            .send_queries(&BrokenLink(answers), &leader().term)
+            .send_queries(&broken_link(answers), &leader().term)
             .await;
         assert_eq!(closed, LinkError::Failed(reason.to_owned()));
     }
@@ -249,14 +234,13 @@ async fn without_a_registration_a_follower_is_not_impaired() {
     assert!(replica_status.impairment().is_some());
 }
 
-/// A leader that refuses all requests of the follower.
-struct RefusingLeader;
-
-impl LinkFactory for RefusingLeader {
-    fn connect<'a>(&'a self, _: &'a Leader) -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>> {
-        let refused = LinkError::NotAuthorized("403 Forbidden".to_owned());
-        std::future::ready(Err(refused)).boxed()
-    }
+/// Returns a client of a leader that refuses all requests.
+fn refused_client() -> Client {
+    let answer = async |_: Request<Body>| {
+        let refused = Response::builder().status(403).body(Body::empty());
+        Ok::<_, Infallible>(refused.unwrap())
+    };
+    Client::new(tower::service_fn(answer), "default")
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,7 +254,7 @@ async fn a_follower_whose_credentials_are_refused_names_the_flag_and_warns_once(
     assert_eq!(replica_status.unready_reason(), None);
     let (synced, _in_sync) = watch::channel(None);
     let mut mirror = Mirror {
-        links: Arc::new(RefusingLeader),
+        connect: Box::new(|_| async { Ok(refused_client()) }.boxed()),
         in_sync: synced,
         wake: Arc::default(),
         status: replica_status.clone(),

@@ -1,0 +1,95 @@
+//! Connects a follower (a replica that copies the leader's operations) to the leader over HTTPS.
+//!
+//! The leader authenticates with a serving certificate for the name of our Service. The follower
+//! verifies this certificate with the `caBundle` of our `APIService`.
+//!
+//! The follower authenticates with a client certificate, or with a token for the audience
+//! [`link::AUDIENCE`](super::link::AUDIENCE). The follower does not send its token for the
+//! kube-apiserver, because the leader's address comes from the Lease. A user who can edit the Lease
+//! can write another address. If a server at this address also had a certificate for our Service,
+//! the server would receive this token.
+
+use super::link::{LinkError, failed};
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::config::AuthInfo;
+use kube::{Api, Client, Config};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The time limit for opening a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Returns the credentials with which this replica authenticates to other replicas: the token for the
+/// audience [`link::AUDIENCE`](super::link::AUDIENCE) in `token_file`. The kubelet renews the token, so the client reads the
+/// file again at least once per minute. Without such a file, returns the client certificate in
+/// `config`. Returns None if `config` has no client certificate either, because the leader would
+/// refuse the requests.
+pub fn peer_credentials(token_file: Option<PathBuf>, config: &Config) -> Option<AuthInfo> {
+    if let Some(file) = token_file {
+        return Some(AuthInfo {
+            token_file: Some(file.display().to_string()),
+            ..AuthInfo::default()
+        });
+    }
+    let known = config.auth_info.clone();
+    let credentials = AuthInfo {
+        client_certificate: known.client_certificate,
+        client_certificate_data: known.client_certificate_data,
+        client_key: known.client_key,
+        client_key_data: known.client_key_data,
+        ..AuthInfo::default()
+    };
+    let is_usable =
+        credentials.client_certificate.is_some() || credentials.client_certificate_data.is_some();
+    is_usable.then_some(credentials)
+}
+
+/// Creates the clients that send requests to leaders.
+#[derive(Clone)]
+pub struct LeaderAccess {
+    /// Reads the `APIService`.
+    pub client: Client,
+    /// The name of the `APIService` with the CA bundle.
+    pub api_service: &'static str,
+    /// The name of our Service. The leader's certificate must be valid for this name.
+    pub server_name: String,
+    /// The credentials with which this replica authenticates to the leader.
+    pub credentials: AuthInfo,
+}
+
+impl LeaderAccess {
+    /// Returns a client for the leader at `address`. The leader may be unreachable, because this
+    /// method sends no request to the leader.
+    pub async fn connect(self, address: String) -> Result<Client, LinkError> {
+        let url = format!("https://{address}").parse();
+        let url = url.map_err(|error: http::uri::InvalidUri| {
+            failed("the address of the leader is not valid", &error)
+        })?;
+        let mut config = Config::new(url);
+        config.root_cert = Some(self.authorities().await?);
+        config.tls_server_name = Some(self.server_name);
+        config.proxy_url = None;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        // A watch can deliver nothing for a long time, so there is no time limit for reads. For
+        // state queries, the caller sets a time limit.
+        config.read_timeout = None;
+        config.default_retry = false;
+        config.auth_info = self.credentials;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// Reads the CA certificates in the `caBundle` of our `APIService`, in DER encoding.
+    async fn authorities(&self) -> Result<Vec<Vec<u8>>, LinkError> {
+        let api: Api<APIService> = Api::all(self.client.clone());
+        let registered = api.get_opt(self.api_service).await?;
+        let bundle = registered
+            .and_then(|registered| registered.spec?.ca_bundle)
+            .ok_or(LinkError::NotRegistered)?;
+        CertificateDer::pem_slice_iter(&bundle.0)
+            .map(|certificate| certificate.map(|der| der.to_vec()))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| failed("the caBundle of the APIService cannot be parsed", &error))
+    }
+}
