@@ -1,12 +1,12 @@
-//! Measures the processor time that the server needs for one evaluation of an object, for one change of
-//! an operation and for changes of activities, and the memory of operations and activities.
+//! Measures the processor time that the server needs for one change of an operation and for changes of
+//! activities, and the memory of operations and activities.
 //!
 //! The measured time is the processor time of this process, so that other processes do not
 //! influence the result. `docs/performance.md` has the goals. `benches/cluster` measures the server
 //! together with a kube-apiserver.
 
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group, criterion_main};
 use ifo::clock;
 use ifo::index::{self, Bounds, IndexReader, ReadVersion, VersionAssignment, Writer};
 use ifo::telemetry::Metrics;
@@ -20,12 +20,10 @@ use ifo_engine::rules::{self, RuleBook};
 use ifo_engine::track::{Existing, Message, OperationBounds, Tracker, TrackerSettings, Write};
 use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
-use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const VIRTUAL_MACHINE: &str = include_str!("../tests/fixtures/objects/virtualmachine.json");
-const KUBEVIRT: &str = include_str!("../tests/fixtures/objects/kubevirt.json");
 /// Number of operations in the benchmarks of memory, commits and lists.
 const OPERATIONS: usize = 10_000;
 /// The limits of the index's ring buffer of changes, as in the server.
@@ -77,117 +75,25 @@ impl Measurement for ProcessorTime {
     }
 }
 
-/// Compiles a rule set to a rule book: all compiled rule sets of one resource.
-fn rule_book(yaml: &str, kind: &str) -> Arc<RuleBook> {
+/// Compiles the shipped rule set for `VirtualMachine` objects.
+fn virtual_machines() -> Arc<RuleBook> {
+    let yaml = include_str!("../rules/kubevirt/virtualmachines.yaml");
     let set: OperationRuleSet = serde_saphyr::from_str(yaml).expect("the rule set is valid");
     let name = set.metadata.name.as_deref().unwrap_or_default();
     let rules = rules::compile(name, &set.spec).expect("the rules compile");
+    let target = set.spec.target;
     let target = Gvr {
-        group: set.spec.target.group.clone(),
-        version: set.spec.target.version.clone(),
-        resource: set.spec.target.resource.clone(),
+        group: target.group,
+        version: target.version,
+        resource: target.resource,
     };
-    Arc::new(RuleBook::new(
-        1,
-        target,
-        kind.into(),
-        true,
-        vec![Arc::new(rules)],
-    ))
+    let kind = "VirtualMachine".into();
+    Arc::new(RuleBook::new(1, target, kind, true, vec![Arc::new(rules)]))
 }
-
-fn virtual_machines() -> Arc<RuleBook> {
-    rule_book(
-        include_str!("../rules/kubevirt/virtualmachines.yaml"),
-        "VirtualMachine",
-    )
-}
-
-/// Returns a rule book whose rules have only an operation and an expression. The performance goals
-/// in `docs/performance.md` are for such rules.
-fn bare_rule_book(kind: &str, rules: &[(&str, &str)]) -> Arc<RuleBook> {
-    let rules: Vec<_> = rules
-        .iter()
-        .map(|(operation, expression)| {
-            serde_json::json!({"operation": operation, "expression": expression})
-        })
-        .collect();
-    let set = serde_json::json!({
-        "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "OperationRuleSet",
-        "metadata": {"name": "bare"},
-        "spec": {
-            "component": "bench", "rules": rules,
-            "target": {"group": "kubevirt.io", "version": "v1", "resource": "bench"},
-        },
-    });
-    rule_book(&set.to_string(), kind)
-}
-
-/// Six rules for a `VirtualMachine`. Each is an operation and an expression.
-const MACHINE_RULES: [(&str, &str); 6] = [
-    (
-        "Starting",
-        "has(object.status.printableStatus) && object.status.printableStatus == 'Starting'",
-    ),
-    (
-        "Stopping",
-        "has(object.status.printableStatus) && \
-         object.status.printableStatus in ['Stopping', 'Terminating']",
-    ),
-    (
-        "Migrating",
-        "object.status.printableStatus == 'Migrating' || (has(object.status.conditions) && \
-         object.status.conditions.exists(c, c.type == 'LiveMigrating' && c.status == 'True'))",
-    ),
-    ("Terminating", "has(object.metadata.deletionTimestamp)"),
-    (
-        "Snapshotting",
-        "has(object.status.snapshotInProgress) && object.status.snapshotInProgress != ''",
-    ),
-    (
-        "Hotplugging",
-        "has(object.status.volumeRequests) && size(object.status.volumeRequests) > 0",
-    ),
-];
 
 fn decode_and_evaluate(book: &RuleBook, json: &[u8], metrics: &Metrics) -> Evaluation {
     let doc = Doc::parse(json, &book.projection).expect("the fixture is an object");
     evaluate(book, &doc, Timestamp::UNIX_EPOCH, metrics).expect("the fixture has a name")
-}
-
-/// Measures the time for decoding one object and evaluating the rules on it.
-fn evaluation(c: &mut Criterion<ProcessorTime>) {
-    let metrics = Metrics::new();
-    let mut group = c.benchmark_group("decode and evaluate");
-    let kubevirts = rule_book(include_str!("../rules/kubevirt/kubevirts.yaml"), "KubeVirt");
-    let migrating = VIRTUAL_MACHINE.replace("\"Running\"", "\"Migrating\"");
-    for (name, book, json) in [
-        (
-            "VirtualMachine, 6 bare rules",
-            bare_rule_book("VirtualMachine", &MACHINE_RULES),
-            VIRTUAL_MACHINE,
-        ),
-        (
-            "VirtualMachine, shipped rules, one matches",
-            virtual_machines(),
-            VIRTUAL_MACHINE,
-        ),
-        (
-            "VirtualMachine, shipped rules, two match",
-            virtual_machines(),
-            &migrating,
-        ),
-        ("KubeVirt, shipped rules", kubevirts, KUBEVIRT),
-    ] {
-        group.throughput(Throughput::Bytes(json.len() as u64));
-        group.bench_function(name, |b| {
-            b.iter(|| decode_and_evaluate(&book, black_box(json.as_bytes()), &metrics));
-        });
-        group.bench_function(BenchmarkId::new(name, "decode"), |b| {
-            b.iter(|| Doc::parse(black_box(json.as_bytes()), &book.projection));
-        });
-    }
-    group.finish();
 }
 
 /// The tracker and the index of a server that watches `VirtualMachine` objects. The tracker turns
@@ -431,6 +337,6 @@ fn track(c: &mut Criterion<ProcessorTime>) {
 criterion_group! {
     name = benches;
     config = Criterion::default().with_measurement(ProcessorTime);
-    targets = memory, activities, evaluation, track
+    targets = memory, activities, track
 }
 criterion_main!(benches);

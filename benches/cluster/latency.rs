@@ -46,17 +46,16 @@ impl Latencies {
     pub fn received(&self, which: usize, line: &[u8]) {
         let now = Instant::now();
         let is_completed = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();
-        let subject = number_after(line, b"\"name\":\"vm-").next();
         let mut times = self.0.lock().expect("no thread panics");
-        if let Some(subject) = subject.filter(|_| !is_completed)
-            && let Some((sent, seen)) = times.latest.get_mut(&usize::try_from(subject).unwrap_or(0))
+        if let Some(subject) = subject_in(line).filter(|_| !is_completed)
+            && let Some((sent, seen)) = times.latest.get_mut(&subject)
         {
             seen[which].get_or_insert(now - *sent);
         }
     }
 
-    /// Prints percentiles. Returns the 99th percentile of the operations.
-    pub fn print(&self) -> Duration {
+    /// Prints percentiles.
+    pub fn print(&self) {
         let mut times = self.0.lock().expect("no thread panics");
         for subject in times.latest.keys().copied().collect::<Vec<_>>() {
             times.close(subject);
@@ -71,24 +70,23 @@ impl Latencies {
         }
         let (received, all) = (times.complete.len(), times.updates);
         println!("received on both watches: {received} of {all} updates");
-        percentile(times.complete.iter().map(|it| it[1]), 99)
     }
 }
 
 /// Returns a percentile of durations. 0 percent is the minimum, and 100 percent the maximum.
-pub fn percentile(durations: impl Iterator<Item = Duration>, percent: usize) -> Duration {
+fn percentile(durations: impl Iterator<Item = Duration>, percent: usize) -> Duration {
     let mut sorted: Vec<_> = durations.collect();
     sorted.sort_unstable();
     let index = sorted.len().saturating_sub(1) * percent / 100;
     sorted.get(index).copied().unwrap_or_default()
 }
 
-/// Returns the numbers that follow a text. For example, both `vm-17` and
-/// `vm-17-migrating-3f9c2a1b5e6d7f80` give 17 after `vm-`.
-pub fn number_after(data: &[u8], before: &'static [u8]) -> impl Iterator<Item = u64> {
-    memchr::memmem::find_iter(data, before).map(|at| {
-        let digits = data[at + before.len()..].iter();
-        let digits = digits.take_while(|byte| byte.is_ascii_digit());
-        digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
-    })
+/// Returns the number of the subject in an event: both `vm-17` and `vm-17-migrating-3f9c2a1b5e6d7f80`
+/// give 17.
+fn subject_in(event: &[u8]) -> Option<usize> {
+    let name = b"\"name\":\"vm-";
+    let at = memchr::memmem::find(event, name)? + name.len();
+    let digits = event[at..].iter().take_while(|byte| byte.is_ascii_digit());
+    let number = digits.fold(0, |number, digit| number * 10 + usize::from(digit - b'0'));
+    Some(number)
 }

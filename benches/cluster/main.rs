@@ -1,10 +1,9 @@
 //! Benchmarks of the whole server `ifo-apiserver` with a real kube-apiserver. `ifo-apiserver`
 //! watches `VirtualMachine` objects (the subjects), and detects operations on them.
 //!
-//! The benchmarks measure the duration of the start, the memory, the processor time for each event
-//! of a subject, and the latency of operations. They also measure the duration of lists, and the
-//! costs of many watchers and of hostile rule sets (which have expensive expressions). They start a
-//! control plane and the server with the harness of the end-to-end tests:
+//! The benchmarks measure the memory, the processor time for each event of a subject, the latency of
+//! operations, and the duration of lists. They start a control plane and the server with the harness
+//! of the end-to-end tests:
 //!
 //! ```text
 //! cargo bench --bench cluster
@@ -12,11 +11,10 @@
 //!
 //! | variable | default | meaning |
 //! | --- | --- | --- |
-//! | `IFO_BENCH_PARTS` | all | the measured parts: `start`, `load`, `records`, `operations`, `list`, `watchers`, `hostile` |
+//! | `IFO_BENCH_PARTS` | all | the measured parts: `load`, `records`, `list` |
 //! | `IFO_BENCH_SUBJECTS` | 5000 | number of subjects. A subject has at most one operation |
 //! | `IFO_BENCH_RATE` | 300 | number of updates per second |
 //! | `IFO_BENCH_SECONDS` | 20 | duration of each load in seconds |
-//! | `IFO_BENCH_WATCHERS` | 1000 | number of watches in the part `watchers` |
 //! | `IFO_BENCH_SERVER` | the server of this build | path of the measured program |
 
 #[path = "../../tests/e2e/harness/mod.rs"]
@@ -98,14 +96,7 @@ enum Load {
 }
 
 async fn run(cluster: Cluster) {
-    let mut installed = cluster.install(&MANIFEST_FOLDERS).await;
-    let pod = &mut installed.deployment["spec"]["template"]["spec"];
-    let container = &mut pod["containers"][0];
-    let args = container["args"]
-        .as_array_mut()
-        .expect("there are arguments");
-    // By default, the part `watchers` opens 1,000 watches of one user.
-    args.extend(["--max-watches=4000", "--max-watches-per-user=2000"].map(Value::from));
+    let installed = cluster.install(&MANIFEST_FOLDERS).await;
     let rules = "apply -f rules/kubevirt/virtualmachines.yaml";
     cluster.kubectl(rules).await;
     let bench = Bench {
@@ -116,20 +107,6 @@ async fn run(cluster: Cluster) {
         seconds: number("IFO_BENCH_SECONDS", 20),
     };
     bench.create_subjects().await;
-    if is_selected("start") {
-        bench.measure_start().await;
-    }
-    let single_server = [
-        "load",
-        "records",
-        "hostile",
-        "operations",
-        "list",
-        "watchers",
-    ];
-    if !single_server.into_iter().any(is_selected) {
-        return;
-    }
     let mut server = bench
         .cluster
         .start_unready("server", &bench.deployment)
@@ -153,17 +130,8 @@ async fn run(cluster: Cluster) {
     if is_selected("records") {
         bench.measure_records(&server).await;
     }
-    if is_selected("hostile") {
-        bench.measure_hostile_rule_sets(&server).await;
-    }
-    if is_selected("operations") || is_selected("list") || is_selected("watchers") {
-        bench.measure_operations(&server).await;
-    }
     if is_selected("list") {
         bench.measure_lists(&server).await;
-    }
-    if is_selected("watchers") {
-        bench.measure_watchers(&server).await;
     }
     println!("at the end: {}", process::memory(server.pid()));
 }

@@ -1,33 +1,23 @@
 //! The measured parts.
 
-use crate::harness::{AS_ADMINISTRATOR, Caller, Kind, OPERATION, OPERATION_RECORD, RULE_SET};
-use crate::harness::{CRD, ServerProcess, VM, crd, items, rule_set};
-use crate::latency::{Latencies, number_after, percentile};
-use crate::process::{kilobytes, memory, processor_time, start_bare_watch};
-use crate::{Bench, Load, NAMESPACE, SETTLE, for_each, print_processor, set};
+use crate::harness::{AS_ADMINISTRATOR, CRD, Caller, Kind, OPERATION, OPERATION_RECORD};
+use crate::harness::{ServerProcess, VM, crd, items};
+use crate::latency::Latencies;
+use crate::process::{memory, processor_time, start_bare_watch};
+use crate::{Bench, Load, NAMESPACE, SETTLE, for_each, print_processor};
 use http::Request;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
-use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use serde_json::json;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Number of measured starts. The fastest start is reported, because other processes can delay a
-/// start.
-const STARTS: usize = 5;
 /// Number of operations in flight at the end of the part `records`.
 const IN_FLIGHT: usize = 2_000;
 /// Number of lists from each of the two servers in each format. The benchmark reads from the two
 /// servers in turn. Only the fastest list of each server counts.
 const LISTS: usize = 8;
-/// Number of HTTP/2 connections that the watchers share. A kube-apiserver also forwards many
-/// watches on few connections.
-const CONNECTIONS: usize = 4;
-/// Number of changes that the watchers receive, and their number per second.
-const CHANGES: (usize, u32) = (200, 10);
-const HOSTILE_RULE_SETS: usize = 100;
 
 const COPY: Kind = Kind::new("bench.ifo.kubevirt.io/v1alpha1", "Copy", "copies");
 const JSON: &str = "application/json";
@@ -92,30 +82,6 @@ async fn time_list(caller: &Caller, path: &str, accept: &str) -> (Duration, usiz
 }
 
 impl Bench {
-    pub async fn measure_start(&self) {
-        let mut best = Duration::MAX;
-        for number in 0..STARTS {
-            let folder = format!("start-{number}");
-            let mut server = self.cluster.start_unready(&folder, &self.deployment).await;
-            let start = Instant::now();
-            let port = self
-                .cluster
-                .control_plane
-                .addresses
-                .dir
-                .join(folder)
-                .join("port");
-            while std::fs::read_to_string(&port).map_or(true, |text| text.trim().is_empty()) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            server.until_listening().await;
-            let caller = Caller::new(server.stranger());
-            caller.get("/apis/live.ifo.kubevirt.io/v1alpha1").await.ok();
-            best = best.min(start.elapsed());
-        }
-        println!("start to serving discovery: {best:.0?}, the quickest of {STARTS}");
-    }
-
     /// Measures the processor time for each event, and the latency of operations.
     pub async fn measure_loads(&self, server: &ServerProcess) {
         let kubeconfig = &self.cluster.control_plane.addresses.kubeconfig;
@@ -178,26 +144,12 @@ impl Bench {
         );
     }
 
-    /// Measures the memory of operations in flight. At the end, every subject has an operation in
-    /// flight. The parts `list` and `watchers` then use these operations.
-    pub async fn measure_operations(&self, server: &ServerProcess) {
-        let resident = || kilobytes(server.pid(), "VmRSS:");
-        self.set_all("Running").await;
-        tokio::time::sleep(2 * SETTLE).await;
-        println!("none in flight: {}", memory(server.pid()));
-        let none = resident();
-        self.set_all("Migrating").await;
-        tokio::time::sleep(SETTLE).await;
-        println!("{} in flight: {}", self.subjects, memory(server.pid()));
-        #[allow(clippy::cast_precision_loss)] // The values are kilobytes.
-        let each = (resident() as f64 - none as f64) / self.subjects as f64;
-        println!("each operation in flight: {each:.2} KB");
-    }
-
-    /// Creates a custom resource with the content of each operation, and the table columns of
-    /// operations. Compares the duration of a list of the operations with the duration of a list of these
+    /// Lets each subject have an operation. Creates a custom resource with the content of each
+    /// operation, and the table columns of operations. Compares the duration of a list of the operations with the duration of a list of these
     /// custom resources from the kube-apiserver's cache.
     pub async fn measure_lists(&self, server: &ServerProcess) {
+        self.set_all("Migrating").await;
+        tokio::time::sleep(SETTLE).await;
         let cluster = &self.cluster;
         let direct = cluster.front_proxy_of(server.stranger());
         let columns = direct
@@ -251,122 +203,4 @@ impl Bench {
             print_processor(server, "lists", before, LISTS);
         }
     }
-
-    /// Measures how long the server needs to send one change to many watchers: from the time at which the
-    /// first watcher has received the change until the last watcher has received it.
-    pub async fn measure_watchers(&self, server: &ServerProcess) {
-        // For each change, by its resourceVersion: the first and the last time, and the number of
-        // watchers.
-        type Sightings = Arc<Mutex<HashMap<u64, (Instant, Instant, usize)>>>;
-        let sightings = Sightings::default();
-        let options = "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
-        let path = format!("{}?{options}", OPERATION.path(None));
-        let mut watches = Vec::new();
-        let mut connections = Vec::new();
-        for _ in 0..CONNECTIONS {
-            let connection = self.cluster.front_proxy_of(server.stranger());
-            for _ in 0..crate::number("IFO_BENCH_WATCHERS", 1_000) / CONNECTIONS {
-                let mut body = open(&connection, &path, JSON).await;
-                let sightings = sightings.clone();
-                watches.push(tokio::spawn(async move {
-                    while let Some(Ok(frame)) = body.frame().await {
-                        let data = frame.data_ref().map_or(&[][..], |data| data);
-                        for version in number_after(data, b"\"resourceVersion\":\"") {
-                            let now = Instant::now();
-                            let mut sightings = sightings.lock().expect("no watcher panics");
-                            let (_, last, count) =
-                                sightings.entry(version).or_insert((now, now, 0));
-                            *last = now;
-                            *count += 1;
-                        }
-                    }
-                }));
-            }
-            connections.push(connection);
-        }
-        println!("{} watchers: {}", watches.len(), memory(server.pid()));
-        let before = processor_time(server.pid());
-        let mut tick = tokio::time::interval(Duration::from_secs(1) / CHANGES.1);
-        for number in 0..CHANGES.0 {
-            tick.tick().await;
-            set(
-                &self.cluster,
-                0,
-                ["Running", "Migrating"][number % 2],
-                number,
-            )
-            .await;
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let sightings = sightings.lock().expect("no watcher panics").clone();
-        let complete = sightings
-            .values()
-            .filter(|(.., count)| *count == watches.len());
-        let complete: Vec<Duration> = complete.map(|(first, last, _)| *last - *first).collect();
-        let [half, most, all] = [50, 99, 100].map(|it| percentile(complete.iter().copied(), it));
-        println!(
-            "{} of {} changes were received by all watchers; from the first watcher to the last: \
-             p50 {half:.1?}, p99 {most:.1?}, at most {all:.1?}",
-            complete.len(),
-            sightings.len(),
-        );
-        print_processor(server, "changes", before, complete.len());
-        watches.iter().for_each(JoinHandle::abort);
-    }
-
-    /// Measures how much hostile rule sets delay the operations of another rule set for the same
-    /// resource. A hostile rule set has an expression with a very high cost. Prints the 99th percentile
-    /// of the latency without and with the hostile rule sets, each the smaller one of two rounds.
-    pub async fn measure_hostile_rule_sets(&self, server: &ServerProcess) {
-        let name = |number: usize| format!("a-hostile-{number}");
-        let (mut without, mut with) = (Duration::MAX, Duration::MAX);
-        for _ in 0..2 {
-            without = without.min(self.load_with_watches().await.print());
-            let expressions = hostile_expressions();
-            for (number, expression) in expressions
-                .iter()
-                .cycle()
-                .take(HOSTILE_RULE_SETS)
-                .enumerate()
-            {
-                let mut rules = rule_set(&name(number), &VM, &[("Hostile", expression)]);
-                rules["spec"]["component"] = Value::from("hostile");
-                self.cluster.create(&RULE_SET, None, &rules).await;
-            }
-            let before = processor_time(server.pid());
-            println!("with {HOSTILE_RULE_SETS} hostile rule sets:");
-            with = with.min(self.load_with_watches().await.print());
-            print_processor(server, "updates", before, self.rate * self.seconds);
-            for number in 0..HOSTILE_RULE_SETS {
-                self.cluster.delete_rule_set(&name(number)).await;
-            }
-        }
-        let times = with.as_secs_f64() / without.as_secs_f64();
-        println!(
-            "p99 with {HOSTILE_RULE_SETS} hostile rule sets {with:.2?}, without {without:.2?}: {times:.2} times"
-        );
-    }
-}
-
-/// Returns expressions that compile, and whose evaluation has a high cost.
-fn hostile_expressions() -> Vec<String> {
-    let ten = "[0,1,2,3,4,5,6,7,8,9]";
-    let nested = (0..12).fold("false".to_owned(), |inner, depth| {
-        format!("{ten}.exists(x{depth}, {inner})")
-    });
-    let doubling = (0..40).fold("[1]".to_owned(), |inner, depth| {
-        format!("[{inner}].map(x{depth}, x{depth} + x{depth})[0]")
-    });
-    let text = "a".repeat(1500);
-    let conditions = "object.status.conditions";
-    vec![
-        nested,
-        format!("size({doubling}) > 0"),
-        "object.metadata.name.matches('(a|aa|v|vm|m-)+$')".to_owned(),
-        format!("'{text}'.replace('a', '{text}').size() > 0"),
-        format!(
-            "{conditions}.all(a, {conditions}.all(b, {conditions}.all(c, {conditions}.all(d, \
-             {conditions}.all(e, a.type + b.type + c.type + d.type + e.type != '')))))"
-        ),
-    ]
 }

@@ -21,7 +21,7 @@ pub fn memory(process: u32) -> String {
 }
 
 /// Returns the value of a line of `/proc/PID/status`.
-pub fn kilobytes(process: u32, name: &str) -> u64 {
+fn kilobytes(process: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"));
     let status = status.expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix(name));
