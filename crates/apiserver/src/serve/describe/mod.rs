@@ -2,3 +2,6 @@
 
 pub mod discovery;
 pub mod openapi;
+
+#[cfg(test)]
+mod tests;
