@@ -4,7 +4,7 @@
 //! A target is the resource that the server watches for a rule set.
 
 use ifo_api::ruleset::{AGGREGATE_LABEL, OperationRuleSet};
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,105 +17,74 @@ use std::path::{Path, PathBuf};
 )]
 mod generator;
 
-fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+/// Returns the path of a file or folder of the repository.
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns all YAML files below `folder`, except `kustomization.yaml`.
-fn manifests(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.ends_with("deploy/helm") || path.ends_with("deploy/olm") {
-            // The files in these two folders are left out. The files of Helm are templates, which
-            // are not valid YAML. OLM reads all files of its folder, so it needs no kustomization.
-        } else if path.is_dir() {
-            found.extend(manifests(&path));
-        } else if path
-            .extension()
-            .is_some_and(|extension| extension == "yaml")
-            && !path.ends_with("kustomization.yaml")
-        {
-            found.push(path.canonicalize().unwrap());
+/// Returns all files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("the folder must exist");
+    let paths = entries.map(|entry| entry.expect("the folder must be readable").path());
+    let files = paths.flat_map(|path| {
+        if path.is_dir() {
+            files(&path)
+        } else {
+            vec![path]
         }
-    }
-    found.sort();
+    });
+    files.collect()
+}
+
+/// Returns all YAML files below `folder`, except `kustomization.yaml`. Leaves out the files of Helm,
+/// which are no valid YAML, and those of OLM, which reads all files of its folder.
+fn manifests(folder: &str) -> Vec<PathBuf> {
+    let others = ["deploy/helm", "deploy/olm"].map(repository);
+    let mut found = files(&repository(folder));
+    found.retain(|path| {
+        path.extension().is_some_and(|it| it == "yaml")
+            && !path.ends_with("kustomization.yaml")
+            && !others.iter().any(|other| path.starts_with(other))
+    });
     found
 }
 
 fn documents(path: &Path) -> Vec<Value> {
-    read(path)
-        .split("\n---\n")
-        .map(|text| {
-            serde_saphyr::from_str(text)
-                .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-        })
-        .collect()
-}
-
-/// Returns the shipped rule sets with their files. A rule set is the first document of its file.
-fn rule_sets() -> Vec<(PathBuf, OperationRuleSet)> {
-    let all: Vec<_> = manifests(&repository().join("rules"))
-        .into_iter()
-        .filter_map(|path| {
-            let first = documents(&path).swap_remove(0);
-            if first["kind"] == "ClusterRole" {
-                return None;
-            }
-            let set = serde_json::from_value(first)
-                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            Some((path, set))
-        })
-        .collect();
-    assert!(!all.is_empty());
-    all
+    let text = read(path);
+    let documents = text.split("\n---\n").map(|text| {
+        serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    });
+    documents.collect()
 }
 
 /// Returns the files that the kustomization in `folder` installs, including the files of other
-/// folders that the kustomization lists.
+/// folders that the kustomization lists, and its patches.
 fn installed(folder: &Path) -> BTreeSet<PathBuf> {
     let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
-    let mut files = BTreeSet::new();
-    let lists = ["resources", "components"];
+    let mut found = BTreeSet::new();
+    let lists = ["resources", "components", "patches"];
     let lists = lists.iter().filter_map(|it| kustomization[it].as_array());
-    for resource in lists.flatten() {
-        let path = folder.join(resource.as_str().unwrap());
+    for entry in lists.flatten() {
+        let path = entry.as_str().or(entry["path"].as_str());
+        let path = folder.join(path.expect("an entry has a path"));
+        let path = path.canonicalize().expect("the path must exist");
         if path.is_dir() {
-            files.extend(installed(&path));
+            found.extend(installed(&path));
         } else {
-            assert!(path.is_file(), "{}", path.display());
-            files.insert(path.canonicalize().unwrap());
+            found.insert(path);
         }
     }
-    files
-}
-
-/// Returns the patch files of the kustomization in `folder`.
-fn patches(folder: &Path) -> Vec<PathBuf> {
-    let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
-    let patches = kustomization["patches"].as_array().into_iter().flatten();
-    patches
-        .map(|patch| folder.join(patch["path"].as_str().unwrap()))
-        .map(|path| path.canonicalize().unwrap())
-        .collect()
-}
-
-/// Returns the object of this kind and name that the kustomization in `deploy/` installs.
-fn deployed(kind: &str, name: &str) -> Value {
-    let files = installed(&repository().join("deploy"));
-    let mut objects = files.iter().flat_map(|path| documents(path));
-    let found = objects.find(|it| it["kind"] == kind && it["metadata"]["name"] == name);
-    found.unwrap_or_else(|| panic!("deploy/ has no {kind} {name}"))
+    found
 }
 
 #[test]
 fn generated_manifests_are_up_to_date() {
     for (path, generated) in generator::manifests().unwrap() {
-        let found = fs::read_to_string(repository().join(&path)).unwrap_or_default();
+        let found = fs::read_to_string(repository(&path)).unwrap_or_default();
         assert!(
             found == generated,
             "{path} is not up to date: run `make manifests`"
@@ -123,46 +92,77 @@ fn generated_manifests_are_up_to_date() {
     }
 }
 
-/// Returns the paths of the files below `folder`, relative to the repository.
-fn files(folder: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(repository().join(folder)).unwrap() {
-        let entry = entry.unwrap();
-        let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
-        if entry.path().is_dir() {
-            found.extend(files(&path));
-        } else {
-            found.push(path);
+/// An entry of `manifests.yaml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    object: String,
+    fields: BTreeMap<String, Value>,
+}
+
+#[test]
+fn rights_and_other_fields_of_hand_written_manifests_are_as_expected() {
+    let text = include_str!("manifests.yaml");
+    let all: Vec<Expected> = serde_saphyr::from_str(text).expect("it is a list of entries");
+    for Expected { object, fields } in all {
+        let [file, kind, name] = object.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{object}");
+        };
+        let mut objects = documents(&repository("deploy").join(file)).into_iter();
+        let found = objects.find(|it| it["kind"] == kind && it["metadata"]["name"] == name);
+        let found = found.unwrap_or_else(|| panic!("there is no {object}"));
+        for (field, expected) in fields {
+            let value = found.pointer(&field).unwrap_or(&Value::Null);
+            assert_eq!(*value, expected, "{object}: {field}");
         }
     }
-    found
+}
+
+/// Only the server's own role may grant the path `/peer`, to which replicas send requests. No role
+/// for targets may grant Secrets, or everything.
+#[test]
+fn no_role_grants_replication_to_users_or_secrets_to_the_server() {
+    let files = [manifests("deploy"), manifests("rules")].concat();
+    let objects = files.iter().flat_map(|path| documents(path));
+    let mut roles = 0;
+    for role in objects.filter(|it| it["kind"] == "ClusterRole") {
+        roles += 1;
+        let is_for_targets = role["metadata"]["labels"][AGGREGATE_LABEL] == "true";
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let paths = &rule["nonResourceURLs"];
+            let is_server = role["metadata"]["name"] == "ifo-apiserver";
+            assert!(
+                is_server || paths.is_null() || *paths == json!(["/metrics"]),
+                "{role}"
+            );
+            let has = |field: &str, name: &str| {
+                rule[field]
+                    .as_array()
+                    .is_some_and(|it| it.contains(&name.into()))
+            };
+            let is_too_wide =
+                has("resources", "secrets") || has("resources", "*") || has("apiGroups", "*");
+            assert!(!is_for_targets || !is_too_wide, "{role}");
+        }
+    }
+    assert!(roles > 20, "only {roles} roles were found");
 }
 
 /// OLM reads the annotations of the bundle from the labels of its image.
 #[test]
 fn the_image_of_the_olm_bundle_has_its_annotations_as_labels_and_all_its_folders() {
-    let folder = repository().join("deploy/olm");
+    let folder = repository("deploy/olm");
     let annotations = &documents(&folder.join("metadata/annotations.yaml"))[0]["annotations"];
-    let dockerfile = fs::read_to_string(folder.join("bundle.Dockerfile")).unwrap();
-    let labels = dockerfile.lines().filter_map(|line| {
-        let label = line
-            .trim_start_matches("LABEL")
-            .trim_end_matches('\\')
-            .trim();
-        label
-            .starts_with("operators.")
-            .then(|| label.split_once('='))?
-    });
-    let labels: BTreeMap<_, _> = labels.collect();
-    let annotations = annotations.as_object().unwrap().iter();
-    let annotations = annotations.map(|(key, value)| (key.as_str(), value.as_str().unwrap()));
-    let annotations: BTreeMap<_, _> = annotations.collect();
-    assert_eq!(labels, annotations);
-    let folders = annotations.values().filter(|value| value.ends_with('/'));
-    for path in folders.map(|path| path.trim_end_matches('/')) {
-        assert!(folder.join(path).is_dir(), "{path}");
-        let copied = format!("COPY {path} /{path}/\n");
-        assert!(dockerfile.contains(&copied), "{copied}");
+    let annotations: BTreeMap<String, String> =
+        serde_json::from_value(annotations.clone()).expect("the annotations are texts");
+    let dockerfile = read(&folder.join("bundle.Dockerfile"));
+    for (key, value) in annotations {
+        assert!(dockerfile.contains(&format!("{key}={value}")), "{key}");
+        if let Some(path) = value.strip_suffix('/') {
+            assert!(folder.join(path).is_dir(), "{path}");
+            let copied = format!("COPY {path} /{path}/\n");
+            assert!(dockerfile.contains(&copied), "{copied}");
+        }
     }
 }
 
@@ -172,162 +172,99 @@ fn the_image_of_the_olm_bundle_has_its_annotations_as_labels_and_all_its_folders
 #[test]
 fn the_chart_contains_only_generated_and_listed_files() {
     let written = [
-        "NOTES.txt",
-        "apiservice.yaml",
-        "deployment.yaml",
-        "servicemonitor.yaml",
-        "tests/operations.yaml",
+        "artifacthub-repo.yml",
+        "ifo/README.md",
+        "ifo/templates/NOTES.txt",
+        "ifo/templates/apiservice.yaml",
+        "ifo/templates/deployment.yaml",
+        "ifo/templates/servicemonitor.yaml",
+        "ifo/templates/tests/operations.yaml",
+        "ifo/values.schema.json",
+        "ifo/values.yaml",
+        "ifo-rules/README.md",
     ];
-    let written = written.map(|file| format!("deploy/helm/ifo/templates/{file}"));
-    let values = ["README.md", "values.schema.json", "values.yaml"];
-    let values = values.map(|file| format!("deploy/helm/ifo/{file}"));
-    let rules = ["deploy/helm/ifo-rules/README.md".to_owned()];
-    let generated = generator::manifests().unwrap();
-    let known: BTreeSet<String> = generated
-        .into_iter()
-        .map(|(path, _)| path)
-        .filter(|path| path.starts_with("deploy/helm/"))
-        .chain(written)
-        .chain(values)
-        .chain(rules)
-        .chain(["deploy/helm/artifacthub-repo.yml".to_owned()])
+    let helm = repository("deploy/helm");
+    let generated = generator::manifests().unwrap().into_iter();
+    let generated = generated.map(|(path, _)| repository(&path));
+    let known: BTreeSet<PathBuf> = generated
+        .filter(|path| path.starts_with(&helm))
+        .chain(written.map(|file| helm.join(file)))
         .collect();
-    assert_eq!(
-        files("deploy/helm").into_iter().collect::<BTreeSet<_>>(),
-        known
-    );
+    assert_eq!(files(&helm).into_iter().collect::<BTreeSet<_>>(), known);
 }
 
-/// The folders at the top level of the repository. Users find the parts of the product by these
-/// names, so a contributor may not add or remove a folder without an agreement.
-const TOP_FOLDERS: [&str; 11] = [
-    "apiservice",
-    "benches",
-    "certs",
-    "crates",
-    "deploy",
-    "docs",
-    "examples",
-    "fuzz",
-    "rules",
-    "src",
-    "tests",
-];
-
-/// The files that the top level of the repository must have.
-const TOP_FILES: [&str; 10] = [
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "Cargo.lock",
-    "Cargo.toml",
-    "Dockerfile",
-    "LICENSE",
-    "Makefile",
-    "README.md",
-    "SECURITY.md",
-    "build.rs",
-];
-
+/// Users find the parts of the product by the names at the top level, so a contributor may not add or
+/// remove one without an agreement.
 #[test]
 fn the_top_level_has_exactly_the_agreed_folders_and_files() {
-    let (mut folders, mut files) = (BTreeSet::new(), BTreeSet::new());
-    for entry in fs::read_dir(repository()).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        // git ignores kubeconfigs and the folder `target`, which cargo creates.
-        let is_ignored = name == "target" || name.ends_with(".kubeconfig");
-        if name.starts_with('.') || is_ignored {
-            continue;
-        }
-        if entry.path().is_dir() {
-            folders.insert(name);
-        } else {
-            files.insert(name);
-        }
-    }
-    assert_eq!(folders, TOP_FOLDERS.map(str::to_owned).into());
-    // These files about the community of the project are optional here.
-    let community = [
+    let agreed = "CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml Dockerfile LICENSE Makefile \
+                  README.md SECURITY.md apiservice benches build.rs certs crates deploy docs examples \
+                  fuzz rules src tests";
+    // Files about the community of the project are optional. git ignores kubeconfigs and the folder
+    // `target`, which cargo creates.
+    let optional = [
         "CODE_OF_CONDUCT.md",
         "GOVERNANCE.md",
         "MAINTAINERS.md",
         "artifacthub-repo.yml",
+        "target",
     ];
-    let known: BTreeSet<&str> = TOP_FILES.into_iter().chain(community).collect();
-    let unknown: Vec<_> = files.iter().filter(|it| !known.contains(&***it)).collect();
-    assert!(unknown.is_empty(), "{unknown:?}");
-    for file in TOP_FILES {
-        assert!(files.contains(file), "{file} is missing");
-    }
+    let entries = fs::read_dir(repository("")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let is_ignored = |name: &str| {
+        name.starts_with('.') || name.ends_with(".kubeconfig") || optional.contains(&name)
+    };
+    let names: BTreeSet<String> = names.filter(|name| !is_ignored(name)).collect();
+    assert_eq!(
+        names,
+        agreed.split_whitespace().map(str::to_owned).collect()
+    );
 }
 
 #[test]
 fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
-    for folder in ["apiservice", "certs", "deploy", "rules"] {
-        let folder = repository().join(folder);
-        let mut installed = if folder.ends_with("certs") {
-            let mut all = BTreeSet::new();
-            for source in ["cert-manager", "openshift-service-ca"] {
-                all.extend(installed(&folder.join(source)));
-                all.extend(patches(&folder.join(source)));
-            }
-            all
-        } else {
-            installed(&folder)
-        };
-        if folder.ends_with("deploy") {
-            for subfolder in [
-                "crd",
-                "crd-persistence",
-                "persistence",
-                "register",
-                "targets-default",
-            ] {
-                installed.extend(self::installed(&folder.join(subfolder)));
-            }
+    let folders = ["apiservice", "certs", "deploy", "rules"];
+    let folders = folders.map(repository);
+    let files_of = |folder: &PathBuf| files(folder).into_iter();
+    let all = folders.iter().flat_map(files_of);
+    let kustomizations = all.filter(|path| path.ends_with("kustomization.yaml"));
+    let installed: BTreeSet<PathBuf> = kustomizations
+        .flat_map(|path| installed(path.parent().expect("a file is in a folder")))
+        .collect();
+    // Users choose the gates that they want and apply each file alone. The files for k9s are no
+    // manifests.
+    let alone = ["deploy/gates", "deploy/k9s"].map(repository);
+    for path in ["apiservice", "certs", "deploy", "rules"]
+        .into_iter()
+        .flat_map(manifests)
+    {
+        let path = path.canonicalize().unwrap();
+        if installed.contains(&path) || alone.iter().any(|it| path.starts_with(it)) {
+            continue;
         }
-        for list in ["components", "transformers"] {
-            for entry in fs::read_dir(folder.join(list)).into_iter().flatten() {
-                let subfolder = entry.unwrap().path();
-                installed.extend(self::installed(&subfolder));
-                installed.extend(patches(&subfolder));
-            }
-        }
-        for path in manifests(&folder) {
-            // Users choose the gates that they want and apply each file alone. The files for k9s are
-            // no manifests.
-            let without_kustomization = ["gates", "k9s"].map(|it| folder.join(it));
-            if without_kustomization
-                .iter()
-                .any(|it| path.parent() == Some(it))
-            {
-                continue;
-            }
-            // If no kustomization lists the file of a rule set, users apply this file alone. So it
-            // must also contain the role that lets the server read the target.
-            let alone = || {
-                let documents = documents(&path);
-                path.with_file_name("kustomization.yaml").is_file()
-                    && documents[0]["kind"] == "OperationRuleSet"
-                    && documents.len() == 2
-                    && documents[1]["kind"] == "ClusterRole"
-            };
-            assert!(installed.contains(&path) || alone(), "{}", path.display());
-        }
+        // If no kustomization lists the file of a rule set, users apply this file alone. So it
+        // must also contain the role that lets the server read the target.
+        let kinds: Vec<Value> = documents(&path)
+            .iter()
+            .map(|it| it["kind"].clone())
+            .collect();
+        assert_eq!(
+            kinds,
+            ["OperationRuleSet", "ClusterRole"],
+            "{}",
+            path.display()
+        );
     }
 }
 
 #[test]
 fn the_image_has_the_version_of_the_manifests() {
     let version = format!("v{}", env!("CARGO_PKG_VERSION"));
-    let base = repository().join("deploy/base");
+    let base = repository("deploy/base");
     let images = &documents(&base.join("kustomization.yaml"))[0]["images"];
     assert_eq!(images[0]["newTag"], version);
-    let deployment = deployed("Deployment", "ifo-apiserver");
-    assert_eq!(
-        deployment["spec"]["template"]["spec"]["containers"][0]["image"],
-        format!("ghcr.io/kubevirt/ifo-apiserver:{version}")
-    );
+    let image = format!("image: ghcr.io/kubevirt/ifo-apiserver:{version}\n");
+    assert!(read(&base.join("deployment.yaml")).contains(&image));
 }
 
 /// Several kustomizations in `deploy` install the server. They must not install
@@ -339,435 +276,51 @@ fn the_image_has_the_version_of_the_manifests() {
 /// - the roles that let the server read targets: users choose these roles.
 #[test]
 fn crds_registration_and_target_roles_are_separate_from_the_server() {
-    let repository = repository();
     for folder in ["deploy", "deploy/persistence", "deploy/register"] {
-        for path in installed(&repository.join(folder)) {
+        for path in installed(&repository(folder)) {
             for object in documents(&path) {
-                let kind = object["kind"].as_str().unwrap();
-                assert!(
-                    !["CustomResourceDefinition", "APIService"].contains(&kind),
-                    "{folder} has {}",
-                    path.display()
-                );
-                assert!(
-                    object["metadata"]["labels"][AGGREGATE_LABEL].is_null(),
-                    "{folder} lets the server read targets: {}",
-                    path.display()
-                );
+                let kind = object["kind"].as_str().unwrap_or_default();
+                let is_separate = ["CustomResourceDefinition", "APIService"].contains(&kind)
+                    || !object["metadata"]["labels"][AGGREGATE_LABEL].is_null();
+                assert!(!is_separate, "{folder} has {}", path.display());
             }
         }
     }
-    for (folder, file) in [
-        ("deploy/crd", "operationrulesets.yaml"),
-        ("deploy/crd-persistence", "inflightoperations.yaml"),
-        ("deploy/targets-default", "clusterrole.yaml"),
-        ("apiservice", "apiservice.yaml"),
-    ] {
-        let installed = installed(&repository.join(folder));
-        let names: Vec<_> = installed.iter().filter_map(|it| it.file_name()).collect();
-        assert_eq!(names, [file], "{folder}");
-    }
-}
-
-/// When a user deletes the server, Kubernetes must also delete the APIService. For this purpose,
-/// `src/app/cluster/registration.rs` makes the ClusterRole `ifo-apiserver-registration`
-/// the owner of the APIService. The server must have the rights to change the APIService, and to
-/// read the UID of the ClusterRole. So the rules of the ClusterRole must name both objects.
-#[test]
-fn the_registration_is_owned_by_an_object_deleted_with_the_server() {
-    let role = deployed("ClusterRole", "ifo-apiserver-registration");
-    assert_eq!(
-        role["rules"][0]["resourceNames"][0],
-        "v1alpha1.live.ifo.kubevirt.io"
-    );
-    assert_eq!(
-        role["rules"][1]["resourceNames"][0],
-        role["metadata"]["name"]
-    );
-}
-
-/// Without the component `register`, the server may create no APIService. RBAC cannot limit the
-/// right to create to a name, so the component adds an admission policy.
-#[test]
-fn only_the_component_register_lets_the_server_create_its_api_service() {
-    let mut registration = deployed("ClusterRole", "ifo-apiserver-registration");
-    let verbs = registration["rules"][0]["verbs"].take();
-    assert_eq!(verbs, json!(["get", "patch", "delete"]));
-    let own = server_rules("ClusterRole", "apiGroups", "apiregistration.k8s.io");
-    let watch = json!({
-        "apiGroups": ["apiregistration.k8s.io"], "resources": ["apiservices"],
-        "verbs": ["list", "watch"],
-    });
-    assert_eq!(own, [watch]);
-
-    let added = documents(&repository().join("deploy/components/register/rbac.yaml"));
-    let kinds: Vec<_> = added
-        .iter()
-        .map(|it| it["kind"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        kinds,
-        [
-            "ClusterRole",
-            "ClusterRoleBinding",
-            "ValidatingAdmissionPolicy",
-            "ValidatingAdmissionPolicyBinding"
-        ]
-    );
-    let create = json!([{
-        "apiGroups": ["apiregistration.k8s.io"], "resources": ["apiservices"],
-        "verbs": ["create"],
-    }]);
-    assert_eq!(added[0]["rules"], create);
-}
-
-#[test]
-fn persistence_adds_the_rights_for_its_custom_resources_and_nothing_else() {
-    let deploy = repository().join("deploy");
-    let added: BTreeSet<PathBuf> = installed(&deploy.join("persistence"))
-        .difference(&installed(&deploy))
-        .cloned()
-        .collect();
-    let names: Vec<&str> = added
-        .iter()
-        .filter_map(|path| path.file_name()?.to_str())
-        .collect();
-    assert_eq!(names, ["rbac.yaml"]);
-    let crd = &documents(&deploy.join("crd-persistence/inflightoperations.yaml"))[0];
-    assert_eq!(crd["spec"]["scope"], "Cluster");
-    assert!(
-        crd["spec"]["names"]["shortNames"].is_null(),
-        "the short names must belong to the live operations"
-    );
-    let version = &crd["spec"]["versions"][0];
-    assert!(
-        version["subresources"].is_null(),
-        "without a status subresource, one write contains spec and status"
-    );
-    let fields = |list: &str, field: &str| -> Vec<String> {
-        let list = version[list].as_array().unwrap();
-        let text = |it: &Value| it[field].as_str().unwrap().to_owned();
-        list.iter().map(text).collect()
-    };
-    assert_eq!(
-        fields("additionalPrinterColumns", "name"),
-        [
-            "Kind",
-            "Namespace",
-            "Subject",
-            "Operation",
-            "Phase",
-            "Started",
-            "Completed"
-        ]
-    );
-    assert_eq!(
-        fields("selectableFields", "jsonPath"),
-        [
-            ".spec.operation",
-            ".status.phase",
-            ".spec.initiator",
-            ".spec.subject.namespace"
-        ]
-    );
 }
 
 #[test]
 fn shipped_rule_sets_have_known_fields_and_unique_names() {
     let mut names = BTreeSet::new();
-    for (path, set) in rule_sets() {
+    let files = manifests("rules").into_iter();
+    for path in files.filter(|path| !path.ends_with("clusterrole.yaml")) {
         let written = &documents(&path)[0];
+        let set: OperationRuleSet = serde_json::from_value(written.clone())
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let understood = serde_json::to_value(&set).unwrap();
         assert_eq!(*written, understood, "{}", path.display());
         assert!(
-            names.insert(set.metadata.name.clone()),
+            names.insert(set.metadata.name),
             "another rule set has the same name as {}",
             path.display()
         );
     }
 }
 
-/// Returns the resources that a role allows the server to read, as pairs of API group and resource.
-fn granted(role: &ClusterRole) -> BTreeSet<(String, String)> {
-    let labels = role.metadata.labels.clone().unwrap_or_default();
-    assert_eq!(
-        labels.get(AGGREGATE_LABEL).map(String::as_str),
-        Some("true")
-    );
-    let mut granted = BTreeSet::new();
-    for rule in role.rules.iter().flatten() {
-        assert_eq!(rule.verbs, ["get", "list", "watch"]);
-        for group in rule.api_groups.iter().flatten() {
-            for resource in rule.resources.iter().flatten() {
-                granted.insert((group.clone(), resource.clone()));
-            }
-        }
-    }
-    granted
-}
-
-/// A rule pack is a folder with rule sets, and with the role that lets the server read their
-/// targets. If the kustomization of the folder does not list the file of a rule set, this file also
-/// contains the role for this rule set.
-#[test]
-fn each_rule_pack_grants_the_right_to_read_exactly_its_targets() {
-    let rules = repository().join("rules");
-    let mut packs = 0;
-    for entry in fs::read_dir(&rules).unwrap() {
-        let folder = entry.unwrap().path();
-        if !folder.join("kustomization.yaml").is_file() {
-            continue;
-        }
-        packs += 1;
-        let pack = installed(&folder);
-        let alone = manifests(&folder)
-            .into_iter()
-            .filter(|path| !pack.contains(path));
-        let alone = alone.map(|path| BTreeSet::from([path]));
-        for applied in std::iter::once(pack.clone()).chain(alone) {
-            let (mut targets, mut grants) = (BTreeSet::new(), BTreeSet::new());
-            for object in applied.iter().flat_map(|path| documents(path)) {
-                if object["kind"] == "ClusterRole" {
-                    let role: ClusterRole = serde_json::from_value(object).unwrap();
-                    grants.extend(granted(&role));
-                } else {
-                    let set: OperationRuleSet = serde_json::from_value(object).unwrap();
-                    targets.insert((set.spec.target.group, set.spec.target.resource));
-                }
-            }
-            assert_eq!(grants, targets, "{applied:?}");
-        }
-    }
-    assert!(packs > 10, "{packs}");
-}
-
-/// Returns the rules of the server's Role or ClusterRole whose list `field` contains `item`.
-fn server_rules(kind: &str, field: &str, item: &str) -> Vec<Value> {
-    let role = deployed(kind, "ifo-apiserver");
-    let rules = role["rules"]
-        .as_array()
-        .expect("the role must have rules")
-        .iter();
-    let contains = |rule: &&Value| {
-        let list = rule[field].as_array();
-        list.is_some_and(|list| list.contains(&item.into()))
-    };
-    rules.filter(contains).cloned().collect()
-}
-
-#[test]
-fn the_server_may_change_only_its_own_lease() {
-    assert_eq!(
-        server_rules("Role", "resources", "leases"),
-        [
-            json!({
-                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
-                "resourceNames": ["ifo-apiserver"], "verbs": ["get", "update"],
-            }),
-            json!({
-                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
-                "verbs": ["create"],
-            }),
-        ]
-    );
-    let in_all_namespaces = server_rules("ClusterRole", "apiGroups", "coordination.k8s.io");
-    assert!(in_all_namespaces.is_empty(), "{in_all_namespaces:?}");
-}
-
-/// RBAC cannot limit the right to create Secrets to one name, so the server has no right to create
-/// Secrets. Instead, `deploy/` contains an empty Secret, and the server writes its CA into this
-/// Secret.
-#[test]
-fn the_server_may_read_and_write_its_own_secret_and_create_none() {
-    let secret = deployed("Secret", "ifo-apiserver-serving-ca");
-    assert!(secret["data"].is_null() && secret["stringData"].is_null());
-    let rule = |name: &str, verbs: &[&str]| {
-        json!({
-            "apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": verbs,
-        })
-    };
-    assert_eq!(
-        server_rules("Role", "resources", "secrets"),
-        [rule("ifo-apiserver-serving-ca", &["get", "update"]),]
-    );
-    assert!(server_rules("ClusterRole", "resources", "secrets").is_empty());
-}
-
-#[test]
-fn a_replica_may_copy_operations_from_other_replicas() {
-    assert_eq!(
-        server_rules("ClusterRole", "apiGroups", "live.ifo.kubevirt.io"),
-        [json!({
-            "apiGroups": ["live.ifo.kubevirt.io"], "resources": ["inflightoperations"],
-            "verbs": ["list", "watch"],
-        })]
-    );
-    assert_eq!(
-        server_rules("ClusterRole", "nonResourceURLs", "/peer"),
-        [json!({"nonResourceURLs": ["/peer"], "verbs": ["get"]})]
-    );
-}
-
-#[test]
-fn no_user_role_grants_the_replication_path() {
-    for path in manifests(&repository().join("deploy")) {
-        for object in documents(&path) {
-            if object["kind"] != "ClusterRole" || object["metadata"]["name"] == "ifo-apiserver" {
-                continue;
-            }
-            for rule in object["rules"].as_array().into_iter().flatten() {
-                let paths = &rule["nonResourceURLs"];
-                // Only the server's own role may grant the path `/peer`, to which replicas send
-                // requests. The other ClusterRoles may grant only `/metrics`, for Prometheus.
-                let is_allowed = paths.is_null() || *paths == json!(["/metrics"]);
-                assert!(is_allowed, "{}: {paths}", path.display());
-            }
-        }
-    }
-}
-
-#[test]
-fn a_replica_knows_its_identity_and_has_a_token_for_the_other_replicas() {
-    let pod = &deployed("Deployment", "ifo-apiserver")["spec"]["template"]["spec"];
-    let container = &pod["containers"][0];
-    let env = container["env"].as_array().unwrap();
-    for (name, field) in [
-        ("POD_NAMESPACE", "metadata.namespace"),
-        ("POD_UID", "metadata.uid"),
-        ("POD_IP", "status.podIP"),
-    ] {
-        let variable = env.iter().find(|it| it["name"] == name);
-        let variable = variable.unwrap_or_else(|| panic!("{name} is not set"));
-        assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], field);
-    }
-    let args = container["args"].as_array().unwrap().iter();
-    let args: Vec<&str> = args.filter_map(Value::as_str).collect();
-    assert!(args.contains(&"--leader-elect"), "{args:?}");
-    let file = args
-        .iter()
-        .find_map(|arg| arg.strip_prefix("--peer-token-file="))
-        .expect("the Deployment must set the flag --peer-token-file");
-    let mount = container["volumeMounts"].as_array().unwrap().iter();
-    let mut mount = mount.filter(|it| file.starts_with(it["mountPath"].as_str().unwrap()));
-    let mount = mount
-        .next()
-        .expect("the folder of the token must be mounted");
-    let volume = pod["volumes"].as_array().unwrap().iter();
-    let mut volume = volume.filter(|it| it["name"] == mount["name"]);
-    let sources = &volume.next().expect("the mounted volume must exist")["projected"]["sources"];
-    // A replica sends this token to other replicas. If the token had the default audience, a
-    // process that receives the token could use it at the kube-apiserver.
-    assert_eq!(
-        sources,
-        &json!([{"serviceAccountToken": {"audience": "ifo-apiserver", "path": "token"}}])
-    );
-    assert_eq!(
-        Path::new(mount["mountPath"].as_str().unwrap()).join("token"),
-        Path::new(file)
-    );
-}
-
-#[test]
-fn one_of_two_replicas_survives_updates_drains_and_a_lost_node() {
-    let spec = &deployed("Deployment", "ifo-apiserver")["spec"];
-    assert_eq!(spec["replicas"], 2);
-    assert_eq!(
-        spec["strategy"],
-        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}})
-    );
-    let budget = &deployed("PodDisruptionBudget", "ifo-apiserver")["spec"];
-    assert_eq!(budget["maxUnavailable"], 1);
-    assert_eq!(budget["unhealthyPodEvictionPolicy"], "AlwaysAllow");
-
-    let pod = &spec["template"]["spec"];
-    let spread = &pod["topologySpreadConstraints"][0];
-    assert_eq!(spread["topologyKey"], "kubernetes.io/hostname");
-    assert_eq!(spread["maxSkew"], 1);
-    // In a cluster with only one node, both replicas must be able to run on this node.
-    assert_eq!(spread["whenUnsatisfiable"], "ScheduleAnyway");
-    for selector in [&budget["selector"], &spread["labelSelector"]] {
-        assert_eq!(selector, &spec["selector"]);
-    }
-    let tolerated = |taint: &str| {
-        json!({
-            "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30,
-        })
-    };
-    assert_eq!(
-        pod["tolerations"],
-        json!([
-            tolerated("node.kubernetes.io/not-ready"),
-            tolerated("node.kubernetes.io/unreachable")
-        ])
-    );
-}
-
-/// The lists of the Deployment contain items that replicas need, such as the volume of the token.
-/// So the patch of a component in `deploy/components` must not replace a list. In a JSON patch,
-/// `add` with the path of a list replaces the whole list. If the path ends with `/-`, `add` appends
-/// an item (RFC 6902).
-#[test]
-fn components_with_certificates_keep_the_lists_of_the_deployment() {
-    for component in ["cert-manager", "openshift-service-ca"] {
-        let file = format!("deploy/components/{component}/deployment.yaml");
-        let patch = &documents(&repository().join(file))[0];
-        let operations = patch.as_array().expect("a JSON patch must be a list");
-        assert!(!operations.is_empty());
-        for operation in operations {
-            let path = operation["path"].as_str().unwrap();
-            assert!(
-                operation["op"] == "add" && path.ends_with("/-"),
-                "{operation}"
-            );
-            let list = path.strip_suffix("/-").unwrap();
-            let deployment = deployed("Deployment", "ifo-apiserver");
-            let list = deployment.pointer(list).and_then(Value::as_array);
-            assert!(list.is_some(), "{path} is not a list of the Deployment");
-        }
-    }
-}
-
-#[test]
-fn no_secret_is_readable_as_a_target() {
-    let files = manifests(&repository().join("deploy/targets-default"));
-    let files = files
-        .into_iter()
-        .chain(manifests(&repository().join("rules")));
-    let roles: Vec<ClusterRole> = files
-        .flat_map(|path| documents(&path))
-        .filter(|object| object["kind"] == "ClusterRole")
-        .map(|object| serde_json::from_value(object).unwrap())
-        .collect();
-    assert!(roles.len() > 10);
-    for rule in roles.into_iter().filter_map(|role| role.rules).flatten() {
-        for resource in rule.resources.into_iter().flatten() {
-            assert!(resource != "secrets" && resource != "*", "{resource}");
-        }
-        for group in rule.api_groups.into_iter().flatten() {
-            assert_ne!(group, "*");
-        }
-    }
-}
-
 #[test]
 fn the_filled_in_krew_manifest_is_valid() {
-    let template = read(&repository().join(".krew.yaml"));
-    let filled: String = template
+    let template = read(&repository(".krew.yaml")).replace("{{ .TagName }}", "v0.1.0");
+    let filled = template
         .lines()
-        .map(|line| {
-            if line.contains("addURIAndSha") {
-                "    uri: https://example.com/x.tar.gz\n    sha256: 0\n".to_owned()
-            } else {
-                line.replace("{{ .TagName }}", "v0.1.0") + "\n"
-            }
-        })
-        .collect();
-    let plugin: serde_json::Value =
-        serde_saphyr::from_str(&filled).expect("the manifest must be valid YAML");
+        .map(|line| match line.contains("addURIAndSha") {
+            true => "    uri: https://example.com/x.tar.gz\n    sha256: 0\n".to_owned(),
+            false => format!("{line}\n"),
+        });
+    let filled: String = filled.collect();
+    let plugin: Value = serde_saphyr::from_str(&filled).expect("the manifest must be valid YAML");
     assert_eq!(plugin["metadata"]["name"], "ifo");
     let platforms = plugin["spec"]["platforms"]
         .as_array()
-        .expect("the manifest must have platforms");
+        .expect("there are platforms");
     assert_eq!(platforms.len(), 4);
     for platform in platforms {
         assert_eq!(platform["bin"], "kubectl-ifo");

@@ -177,10 +177,6 @@ fn chart(folder: &str, description: &str) -> anyhow::Result<(String, String)> {
         "kubeVersion": ">=1.30.0-0",
         "home": "https://github.com/kubevirt/ifo",
         "icon": "https://raw.githubusercontent.com/kubevirt/ifo/main/docs/images/icon.svg",
-        "annotations": {
-            "artifacthub.io/category": "monitoring-logging",
-            "artifacthub.io/license": "Apache-2.0",
-        },
         "sources": ["https://github.com/kubevirt/ifo"],
         "keywords": ["operations", "migration", "upgrade", "maintenance", "kubevirt"],
         "annotations": {
@@ -386,64 +382,5 @@ fn with_entries(metadata: &str, map: &str, entries: &Map<String, Value>) -> Stri
         metadata.replacen(&head, &format!("{head}\n{lines}"), 1)
     } else {
         format!("{metadata}\n{head}\n{lines}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn added() -> Added {
-        let entries = |value: Value| object(&value);
-        Added {
-            labels: entries(json!({"part-of": "ifo"})),
-            annotations: entries(json!({"prune": "disabled"})),
-        }
-    }
-
-    #[test]
-    fn a_template_has_the_namespace_of_the_release_and_the_added_metadata() {
-        let source = "# In ifo-system.\nkind: Role\nmetadata:\n  name: a\n  namespace: ifo-system\n  \
-                      labels:\n    own: x\nrules: []\n---\nkind: Role\nmetadata:\n  name: b\n";
-        let expected = "{{- if .Values.on }}\n# Generated from f.yaml by `make manifests`.\n\
-            # In {{ .Release.Namespace }}.\nkind: Role\nmetadata:\n  name: a\n  \
-            namespace: {{ .Release.Namespace }}\n  labels:\n    part-of: ifo\n    own: x\n  \
-            annotations:\n    prune: disabled\nrules: []\n---\nkind: Role\nmetadata:\n  name: b\n  \
-            labels:\n    part-of: ifo\n  annotations:\n    prune: disabled\n{{- end }}\n";
-        let template = template("f.yaml", source, ".Values.on", &added()).unwrap();
-        assert_eq!(template, expected);
-    }
-
-    #[test]
-    fn an_existing_label_is_not_added_again() {
-        let source = "kind: Role\nmetadata:\n  name: a\n  labels:\n    part-of: ifo\n";
-        let template = template("f.yaml", source, "", &added()).unwrap();
-        assert_eq!(template.matches("part-of: ifo").count(), 1, "{template}");
-    }
-
-    #[test]
-    fn an_annotation_with_a_condition_follows_the_others_or_starts_the_map() {
-        let source = "kind: Service\nmetadata:\n  name: a\nspec: {}\n";
-        let condition = "{{- if eq .Values.certificates.source \"openshift\" }}";
-        let entry = "    service.beta.openshift.io/serving-cert-secret-name: ifo-apiserver-serving";
-        let alone = template("f.yaml", source, "", &Added::default()).unwrap();
-        let expected = format!(
-            "  name: a\n{condition}\n  annotations:\n{entry}\n{{{{- end }}}}\nspec: {{}}\n"
-        );
-        assert!(alone.ends_with(&expected), "{alone}");
-        let with_others = template("f.yaml", source, "", &added()).unwrap();
-        let expected =
-            format!("    prune: disabled\n{condition}\n{entry}\n{{{{- end }}}}\nspec: {{}}\n");
-        assert!(with_others.ends_with(&expected), "{with_others}");
-    }
-
-    #[test]
-    fn braces_of_the_source_are_text_for_helm() {
-        let source = "kind: ConfigMap\nmetadata:\n  name: a\ndata:\n  legend: '{{pod}}'\n";
-        let template = template("f.yaml", source, "", &Added::default()).unwrap();
-        assert!(
-            template.ends_with("  legend: '{{ \"{{\" }}pod}}'\n"),
-            "{template}"
-        );
     }
 }

@@ -180,39 +180,6 @@ mod tests {
     }
 
     #[test]
-    fn the_comment_on_the_line_of_an_operation_is_its_meaning() {
-        let text = "rules:\n  # above\n  - operation: Moving # goes elsewhere\n    expression: 'a' # not this\n\
-                    - operation: \"Idle\"   #  does # nothing \n  - operation: Bare\n  - operation: Empty #\n";
-        assert_eq!(
-            meanings(text),
-            [
-                ("Moving", Some("goes elsewhere")),
-                ("Idle", Some("does # nothing")),
-                ("Bare", None),
-                ("Empty", None),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_row_shows_the_facts_of_an_operation() {
-        let table = table(&[shipped(
-            "  - operation: Moving # goes | elsewhere\n    expression: 'true'\n",
-        )])
-        .unwrap();
-        assert!(
-            table.starts_with("### rules/some\n\nComponent `mine`.\n\n| Target |"),
-            "{table}"
-        );
-        assert!(
-            table.ends_with(
-                "\n| `things.example.com` | `my-rules` (opt-in) | `Moving` | Progressing | goes \\| elsewhere |\n"
-            ),
-            "{table}"
-        );
-    }
-
-    #[test]
     fn an_operation_without_a_short_meaning_is_refused() {
         for comment in ["", " # a sentence.", &format!(" # {}", "x".repeat(81))] {
             let rule = format!("  - operation: Moving{comment}\n    expression: 'true'\n");
@@ -225,31 +192,5 @@ mod tests {
         let hidden = "  - expression: 'true'\n    operation: Moving # goes\n";
         let error = table(&[shipped(hidden)]).unwrap_err().to_string();
         assert!(error.contains("must begin with its operation"), "{error}");
-    }
-
-    #[test]
-    fn states_are_those_an_expression_can_yield_in_fixed_order() {
-        let states = |state: &str| {
-            let rule = format!(
-                "  - operation: Moving # goes\n    expression: object.a\n    state: \"{state}\"\n"
-            );
-            let table = table(&[shipped(&rule)])?;
-            let row = table.lines().last().unwrap_or_default().to_owned();
-            anyhow::Ok(row.split(" | ").nth(3).unwrap_or_default().to_owned())
-        };
-        let nested = "object.?a.?b.orValue(0) > 0 ? 'Failing' : object.x == 'Held' ? 'Blocked' : 'Progressing'";
-        assert_eq!(states(nested).unwrap(), "Progressing, Blocked, Failing");
-        assert_eq!(states("'Blocked'").unwrap(), "Blocked");
-        assert!(states("object.state").is_err());
-        assert!(states("'Moving'").is_err());
-    }
-
-    #[test]
-    fn a_new_table_replaces_the_previous_one() {
-        let document = format!("a\n{BEGIN}old\n{END}b\n");
-        let inserted = insert(&document, "new\n").unwrap();
-        assert_eq!(inserted, format!("a\n{BEGIN}\nnew\n\n{END}b\n"));
-        assert_eq!(insert(&inserted, "new\n").unwrap(), inserted);
-        assert!(insert("a\n", "new\n").is_err());
     }
 }
