@@ -1,8 +1,12 @@
-//! Tests of the negotiation and the contents of discovery. `tests/e2e/compare_with_custom_resource`
-//! compares the descriptions with those of the kube-apiserver.
+//! Tests of the negotiation and the contents of discovery, and of the `OpenAPI` document without schemas.
+//! `tests/e2e/compare_with_custom_resource` compares the descriptions with those of the kube-apiserver.
 
 use super::discovery::{V2, V2_BETA1, routes};
+use super::openapi;
+use crate::Model;
+use crate::serve::VersionInfo;
 use crate::serve::resource::ResourceInfo;
+use crate::store::{Key, Rv};
 use axum::body::Body;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -84,5 +88,53 @@ async fn plain_and_aggregated_discovery_have_the_names_of_a_resource() {
         for (field, value) in names.as_object().unwrap() {
             assert_eq!(resource[field], *value, "{field}: {resource}");
         }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct NoObjects;
+
+impl Model for NoObjects {
+    type Object = ();
+    type Context = ();
+    type Group = ();
+
+    fn group(_: &Key, (): &()) -> Option<()> {
+        None
+    }
+
+    fn append_json((): &(), _: Rv, _: &mut Vec<u8>) {}
+
+    fn append_metadata((): &(), _: Rv, _: &mut Vec<u8>) {}
+
+    fn label<'a>((): &'a (), _: &str) -> Option<&'a str> {
+        None
+    }
+
+    fn bytes((): &()) -> usize {
+        0
+    }
+}
+
+/// `kubectl apply` and `kubectl create` request the document in Protocol Buffers before they send an
+/// object. If the request fails, they do not send the object, and the user does not see the refusal.
+#[tokio::test]
+async fn kubectl_gets_an_empty_document_of_openapi_v2() {
+    let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    for (accept, expected) in [
+        (protobuf, "\n\u{3}2.0"),
+        ("application/json", "\"swagger\":\"2.0\""),
+    ] {
+        let router = openapi::routes::<NoObjects>("notes", &VersionInfo::default(), &[]);
+        let request = Request::get("/openapi/v2").header("accept", accept);
+        let answer = router
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(answer.headers()["content-type"], accept);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        assert!(body.contains(expected), "{body}");
     }
 }
