@@ -21,6 +21,9 @@ use tokio::time::sleep;
 /// The API group of all targets.
 pub const GROUP: &str = "hostile.example";
 
+/// The resource whose rule set gives each operation a message of 1,024 characters of four bytes.
+pub const WITH_LONG_MESSAGES: &str = "texts";
+
 /// The beginning of an answer whose body ends when the connection is closed.
 pub const STREAM_HEADERS: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
@@ -163,14 +166,18 @@ impl FakeApiServer {
 }
 
 fn rule_set(name: &str) -> Value {
+    let mut rule = json!({"operation": "Busy", "expression": "object.status.state == 'Busy'"});
+    if name == WITH_LONG_MESSAGES {
+        rule["message"] = json!(format!("'{}'", "\u{1f980}".repeat(1_024)));
+    }
     json!({
         "apiVersion": "ifo.kubevirt.io/v1alpha1",
         "kind": "OperationRuleSet",
         "metadata": {"name": name, "uid": name, "resourceVersion": "1", "generation": 1},
         "spec": {
-            "component": "tests",
+            "component": name,
             "target": {"group": GROUP, "version": "v1", "resource": name},
-            "rules": [{"operation": "Busy", "expression": "object.status.state == 'Busy'"}],
+            "rules": [rule],
         },
     })
 }

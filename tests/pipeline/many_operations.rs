@@ -1,6 +1,7 @@
-//! Test of the server's memory if a rule detects an operation on each of very many objects, and if the
-//! rule set is then deleted.
+//! Test of the server's memory if rules detect an operation on each of very many objects, some of them with
+//! messages as long as possible, and if the rule sets are then deleted.
 
+use crate::fake_apiserver::WITH_LONG_MESSAGES;
 use crate::fake_apiserver::{
     FakeApiServer, STREAM_HEADERS, Script, Step, event, initial_events_end, thing,
 };
@@ -28,28 +29,38 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rule_that_is_true_on_sixty_thousand_objects_stays_within_the_memory_limit() {
-    let script: Script = Box::new(|_| {
-        let objects = (0..OBJECTS).map(|it| event("ADDED", &thing(&format!("n{it}"), "Busy")));
-        vec![
-            Step::send(STREAM_HEADERS),
-            Step::SendEach(Box::new(objects.map(String::into_bytes))),
-            Step::send(initial_events_end()),
-            Step::HoldOpen,
-        ]
-    });
-    let api_server = FakeApiServer::start([("things", script)]).await;
+async fn rules_that_are_true_on_sixty_thousand_objects_stay_within_the_memory_limit() {
+    let script = || -> Script {
+        Box::new(|_| {
+            let objects = (0..OBJECTS).map(|it| event("ADDED", &thing(&format!("n{it}"), "Busy")));
+            vec![
+                Step::send(STREAM_HEADERS),
+                Step::SendEach(Box::new(objects.map(String::into_bytes))),
+                Step::send(initial_events_end()),
+                Step::HoldOpen,
+            ]
+        })
+    };
+    let scripts = [("things", script()), (WITH_LONG_MESSAGES, script())];
+    let api_server = FakeApiServer::start(scripts).await;
     let mut server = RunningServer::start(&api_server).await;
-    until(
-        "the bound is reached, and the list is complete",
-        async || {
-            let statuses = api_server.statuses_of("things");
-            let last = statuses.lines().next_back().unwrap_or_default();
-            last.contains("10000 operations are kept, because 10000 is the bound for a rule set")
-                && last.contains(r#""watchActive":true"#)
-        },
-    )
-    .await;
+    for (rule_set, bound) in [
+        (
+            "things",
+            "10000 operations are kept, because 10000 is the bound",
+        ),
+        (WITH_LONG_MESSAGES, "8388608 bytes"),
+    ] {
+        until(
+            "the bound is reached, and the list is complete",
+            async || {
+                let statuses = api_server.statuses_of(rule_set);
+                let last = statuses.lines().next_back().unwrap_or_default();
+                last.contains(bound) && last.contains(r#""watchActive":true"#)
+            },
+        )
+        .await;
+    }
     let shown = server.assert_healthy_within(MAX_MIB);
     api_server.delete_rule_sets();
     until("all operations have ended", async || {
@@ -63,7 +74,7 @@ async fn a_rule_that_is_true_on_sixty_thousand_objects_stays_within_the_memory_l
     .await;
     let peak = server.assert_healthy_within(MAX_MIB);
     println!(
-        "{OBJECTS} objects: {} MiB at the bound, {} MiB after the deletion of the rule set",
+        "{OBJECTS} objects: {} MiB at the bound, {} MiB after the deletion of the rule sets",
         shown >> 20,
         peak >> 20
     );

@@ -1,7 +1,7 @@
 //! Tests of the start and the end of the server process: how the real binary stops after a signal,
 //! and on which addresses it listens.
 
-use crate::demo::{Demo, OutputLines, signal, wait_for_exit, wait_for_signal_handlers};
+use crate::demo::{Demo, OutputLines, signal, wait_for_exit};
 use crate::fake_apiserver::FakeApiServer;
 use crate::hostile_connections::tls;
 use crate::running_server::{CertificateSource, RunningServer, command, write_files};
@@ -30,20 +30,6 @@ async fn assert_signal_stops(mut child: Child, log: &OutputLines, name: &str) {
     // replica. A server that was never ready has no clients, so it must stop without this delay.
     let is_delay = |line: &String| line.contains("is now unready");
     assert!(!log.lines().iter().any(is_delay), "{:#?}", log.lines());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_signal_stops_the_server_as_soon_as_it_has_signal_handlers() {
-    // This listener represents a kube-apiserver that never answers: the kernel accepts connections,
-    // but the test never reads from them and sends nothing.
-    let unread = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    write_files(folder.path(), &unread.local_addr().unwrap().to_string());
-    for name in ["TERM", "INT"] {
-        let (child, log) = spawn(command(folder.path(), CertificateSource::Given));
-        wait_for_signal_handlers(&child).await;
-        assert_signal_stops(child, &log, name).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
