@@ -29,7 +29,7 @@ test: ## Run all tests, end-to-end ones on a real kube-apiserver included
 
 test-full: ## Run the end-to-end tests that have a size with their full size, and Helm's with Helm 3
 	IFO_FULL_SIZE=1 IFO_HELM=3 $(CARGO) test --locked $(FEATURES) --package ifo --test e2e -- \
-		helm:: deploy_manifests::every too_many_operations slow_rules persistence::
+		helm:: deploy_manifests::every
 
 monitoring: ## Check the alerts and the queries of the dashboard with Prometheus
 	$(CARGO) test --locked $(FEATURES) --features prometheus-tests --package ifo --test monitoring
@@ -58,7 +58,7 @@ test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which t
 # The names of the tests in SECURITY.md.
 ATTACKS := hostile access:: admission:: error_texts errors_contain_no_values while_a_rule_fails status_conditions baseline_store tables limits connection_limit \
 	concurrency_limit front_proxy visibility a_watch_ends_with_403 \
-	evaluator::command slow_rules interruptions stored_objects many_operations operation_bounds two_components compile_limits work_groups rules::input
+	evaluator::command evaluation_time slow_rules interruptions stored_objects many_operations operation_bounds two_components compile_limits work_groups rules::input
 
 attack: ## Attack a server and a real kube-apiserver, as SECURITY.md describes: minutes, not hours
 	$(CARGO) test --locked $(FEATURES) --lib --test e2e --test pipeline --test cli -- $(ATTACKS)

@@ -50,32 +50,6 @@ async fn break_rule_set(cluster: &Cluster, name: &str) {
     cluster.admin.merge(&path, &failing).await.ok();
 }
 
-#[test]
-fn kubectl_waits_until_a_component_is_idle() {
-    without_other_rule_sets(async |cluster| {
-        let namespace = namespace_with_rule_set(cluster, "activity").await;
-        let activity = format!("act/component.{namespace} -n ifo-system --timeout=60s");
-        let wait = async |condition: &str| {
-            let line = format!("wait --for=condition={condition} {activity}");
-            cluster.kubectl(&line).await
-        };
-        wait("Idle").await;
-        cluster.machine(namespace, "a", "Migrating").await;
-        wait("Idle=false").await;
-        let busy = until_idle(cluster, namespace, "namespace", "False").await;
-        let message = text(condition(&busy, "Idle"), "/message");
-        assert!(message.contains("VirtualMachine/a Migrating"), "{message}");
-        let line = "get act -A -l ifo.kubevirt.io/activity=node --no-headers";
-        let table = cluster.kubectl(line).await;
-        assert!(
-            table.contains("node.a") && table.contains("False"),
-            "{table}"
-        );
-        cluster.set_status(namespace, "a", "Running").await;
-        wait("Idle").await;
-    });
-}
-
 /// A rule set that does not work can hide operations. In the other namespace, its rule fails on no
 /// object. The user may read operations, but not rule sets.
 #[test]
@@ -137,17 +111,10 @@ fn while_a_rule_fails_lists_have_a_warning_and_nothing_is_idle() {
     });
 }
 
-/// Applies files of `deploy/gates`.
-async fn apply_gates(cluster: &Cluster, files: &[&str]) {
+/// Runs `kubectl apply` or `kubectl delete` for files of `deploy/gates`.
+async fn gates(cluster: &Cluster, verb: &str, files: &[&str]) {
     for file in files {
-        let line = format!("apply -f deploy/gates/{file}.yaml");
-        cluster.kubectl(&line).await;
-    }
-}
-
-async fn delete_gates(cluster: &Cluster, files: &[&str]) {
-    for file in files {
-        let line = format!("delete -f deploy/gates/{file}.yaml");
+        let line = format!("{verb} -f deploy/gates/{file}.yaml");
         cluster.kubectl(&line).await;
     }
 }
@@ -205,8 +172,8 @@ async fn assert_closed_during(
 fn the_eviction_gate_is_closed_while_the_namespace_is_busy_or_unknown_and_during_restarts() {
     without_other_rule_sets(async |cluster| {
         let namespace = namespace_with_rule_set(cluster, "gate-eviction").await;
-        let gates = ["eviction", "eviction-deny"];
-        apply_gates(cluster, &gates).await;
+        let files = ["eviction", "eviction-deny"];
+        gates(cluster, "apply", &files).await;
         // A Pod on a node that does not exist would be deleted after a minute.
         let spec = json!({"containers": [{"name": "c", "image": "none"}]});
         let pod = POD.object("p", json!({"spec": spec}));
@@ -253,7 +220,7 @@ fn the_eviction_gate_is_closed_while_the_namespace_is_busy_or_unknown_and_during
         // A rule that fails makes the activity unknown, which is refused as well.
         break_rule_set(cluster, namespace).await;
         until_refused(cluster, namespace, "RuleSetsNotWorking").await;
-        delete_gates(cluster, &gates).await;
+        gates(cluster, "delete", &files).await;
         until_admitted(cluster, namespace).await;
     });
 }
@@ -306,13 +273,13 @@ fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() 
 
         // No rule set has the component `kubevirt`, so there is no activity of this component. The
         // binding that warns must not refuse the request. The binding that denies refuses it.
-        apply_gates(cluster, &["cluster-upgrade"]).await;
+        gates(cluster, "apply", &["cluster-upgrade"]).await;
         for target in 2..22 {
             let (code, text) = upgrade(target).await;
             assert_eq!(code, 200, "{text}");
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
-        apply_gates(cluster, &["cluster-upgrade-deny"]).await;
+        gates(cluster, "apply", &["cluster-upgrade-deny"]).await;
         let is_refused = |code, text: &str| code >= 400 && text.contains("no params found");
         until_upgrade("an upgrade without an activity is refused", &is_refused).await;
 
@@ -322,7 +289,7 @@ fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() 
             code == 200
         })
         .await;
-        apply_gates(cluster, &["start"]).await;
+        gates(cluster, "apply", &["start"]).await;
         cluster.machine(namespace, "a", "Migrating").await;
         let reason = "component kubevirt is not idle (OperationsInFlight)";
         until_upgrade("an upgrade is refused", &|_, text| text.contains(reason)).await;
@@ -345,7 +312,7 @@ fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() 
             .await;
         };
         until_start(true, "Warning: Validation failed").await;
-        apply_gates(cluster, &["start-deny"]).await;
+        gates(cluster, "apply", &["start-deny"]).await;
         let reason = format!("namespace {namespace} is not idle (OperationsInFlight)");
         until_start(false, &reason).await;
         // KubeVirt's controller starts migrations to empty a node that is drained.
@@ -356,13 +323,13 @@ fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() 
         }
         cluster.set_status(namespace, "a", "Running").await;
         until_start(true, "").await;
-        let gates = [
+        let files = [
             "cluster-upgrade",
             "cluster-upgrade-deny",
             "start",
             "start-deny",
         ];
-        delete_gates(cluster, &gates).await;
+        gates(cluster, "delete", &files).await;
         for (kind, _) in kinds {
             let name = format!("{}.{}", kind.plural, kind.group_version().0);
             cluster.admin.delete(&CRD.one(None, &name)).await.ok();
@@ -378,13 +345,13 @@ fn the_other_gates_refuse_while_something_is_in_flight() {
             .create(&NODE, None, &NODE.object("gated", json!({})))
             .await;
         until_idle(cluster, "ifo-system", "node.gated", "True").await;
-        let gates = [
+        let files = [
             "cordon",
             "cordon-deny",
             "namespace-deletion",
             "namespace-deletion-deny",
         ];
-        apply_gates(cluster, &gates).await;
+        gates(cluster, "apply", &files).await;
         let node = NODE.one(None, "gated");
         let cordon = async |is_cordoned: bool| {
             let patch = json!({"spec": {"unschedulable": is_cordoned}});
@@ -427,7 +394,7 @@ fn the_other_gates_refuse_while_something_is_in_flight() {
             ok_if(answer.code == 200, answer)
         })
         .await;
-        delete_gates(cluster, &gates).await;
+        gates(cluster, "delete", &files).await;
         cluster.admin.delete(&node).await.ok();
     });
 }

@@ -2,11 +2,11 @@
 //! render the expected objects, in the default namespace and in another namespace. One test
 //! installs the server with all [`COMPONENTS`] in the other namespace, and removes it.
 
-mod certificate_renewal;
+pub mod certificate_renewal;
 mod olm;
-pub mod self_registration;
+mod self_registration;
 
-use crate::harness::{CRD, Cluster, Kind, OPERATION, apart, crd, full_size, shared, text};
+use crate::harness::{CRD, Cluster, Kind, OPERATION, apart, crd, shared, text};
 use serde_json::{Value, json};
 use std::path::Path;
 use tokio::sync::OnceCell;
@@ -118,11 +118,12 @@ pub struct Choice {
 /// number of other components. [`COMPONENT_OWNERS`], [`GATE_WEBHOOK`] and [`SUBJECT_VISIBILITY`] are in
 /// all others.
 ///
-/// If [`full_size`] is false, there is one source of certificates and one namespace for each choice of
+/// Unless `.ci/nightly` sets `IFO_FULL_SIZE`, there is one source of certificates and one namespace for each choice of
 /// components. The 16 remaining combinations still contain each pair of two components, of a component
 /// and a source or namespace, and of a source and a namespace.
 fn choices() -> Vec<Choice> {
     let namespaces = [None, Some(NAMESPACE)];
+    let is_full = std::env::var_os("IFO_FULL_SIZE").is_some();
     let mut choices = Vec::new();
     for chosen in 0..1_usize << (COMPONENTS.len() - 4) {
         let is_chosen = |(bit, name): &(usize, &str)| match *name {
@@ -134,7 +135,7 @@ fn choices() -> Vec<Choice> {
         };
         for (source, certificate_source) in CERTIFICATES.into_iter().enumerate() {
             for (which, namespace) in namespaces.into_iter().enumerate() {
-                if !full_size() && (source, which) != (chosen % 5 % 3, chosen % 3 % 2) {
+                if !is_full && (source, which) != (chosen % 5 % 3, chosen % 3 % 2) {
                     continue;
                 }
                 let components = COMPONENTS.into_iter().enumerate().filter(is_chosen);
@@ -451,8 +452,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         cluster.apply_folders(&[overlay.path()]).await;
         check_rights_of_prometheus(cluster).await;
         let server = cluster.server().await;
-        // The server creates its APIService.
         cluster.until_served().await;
+        self_registration::check(cluster).await;
         cluster.until_persisted().await;
         until_rollout_is_listed(cluster).await;
 

@@ -2,6 +2,7 @@
 //! test has a new control plane. Without a kubelet, the Pods of the Deployment never run, so the
 //! tests start the server as a process.
 
+use crate::deploy_manifests::certificate_renewal::renew_own_ca;
 use crate::harness::{
     ACCOUNT, API_SERVICE, AS_ADMINISTRATOR, CRD, Caller, Cluster, Kind, OPERATION, POD, RULE_SET,
     apart, condition, crd, eventually, items, ok_if, rule_set, shared, text,
@@ -198,7 +199,8 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
         assert_eq!(count(missing), 1, "{}", server.log());
         assert_eq!(count("cannot be written"), 0, "{}", server.log());
 
-        cluster.apply_folders(&["rules/generic"]).await;
+        // This also applies `rules/generic`.
+        renew_own_ca(cluster, &server).await;
         let rule_sets = cluster.rule_sets().await;
         assert!(rule_sets.len() > 5, "{rule_sets:?}");
         // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. No

@@ -37,13 +37,11 @@ mod compare_with_custom_resource;
 mod deploy_manifests;
 mod gate_webhook;
 mod helm;
-mod hostile;
 mod impact;
 mod installation;
 mod kubectl;
 mod label_selectors;
 mod library;
-mod operation_objects;
 mod operation_records;
 mod persistence;
 mod plugin;
@@ -52,7 +50,6 @@ mod rule_sets;
 mod shipped_roles;
 mod targets;
 mod visibility;
-mod websocket_clients;
 mod writes_to_the_cluster;
 
 /// Returns the path of the binary of the kubectl plugin.

@@ -1,5 +1,5 @@
 //! Tests of the records of completed operations. A record (resource `operationrecords`) describes
-//! an operation that has ended. The tests check who may read records, and when they are deleted.
+//! an operation that has ended. The tests check what records show, and when they are deleted.
 
 use crate::harness::{
     Cluster, NAMESPACE, OPERATION, OPERATION_RECORD, columns, items, migrating, shared, text,
@@ -95,55 +95,6 @@ fn a_completed_operation_leaves_a_record_that_kubectl_and_the_plugin_show() {
         let row = ["VirtualMachine", "good", "Migrating", "Succeeded"];
         assert_eq!(lines[1][..4], row, "{table}");
         assert_eq!(lines[1][6], "limit 60m", "{table}");
-    });
-}
-
-#[test]
-fn a_role_gives_access_to_records_or_to_operations() {
-    shared(async |cluster| {
-        let namespace = namespace_with_rules(cluster, "rights").await;
-        let completed = run(cluster, namespace, "completed").await;
-        until_recorded(cluster, namespace, &["completed"]).await;
-        cluster.machine(namespace, "active", "Migrating").await;
-        let active = [("active", "Migrating")];
-        let active = cluster.until_operations(namespace, &active).await.remove(0);
-        for (allowed, forbidden, own, other) in [
-            (OPERATION_RECORD, OPERATION, &completed, &active),
-            (OPERATION, OPERATION_RECORD, &active, &completed),
-        ] {
-            let [own, other] = [own, other].map(|it| text(it, "/metadata/name"));
-            let user = format!("{namespace}-{}", allowed.plural);
-            let rules = json!([{
-                "apiGroups": ["live.ifo.kubevirt.io"], "resources": [allowed.plural],
-                "verbs": ["get", "list"],
-            }]);
-            cluster.grant(&user, Some(namespace), &rules).await;
-            let caller = cluster.user(&user, &[]);
-            let list = caller.until_code(&allowed.path(Some(namespace)), 200).await;
-            assert_eq!(items(&list).len(), 1, "{list}");
-            let one = caller.get(&allowed.one(Some(namespace), own)).await.ok();
-            assert_eq!(one["kind"], allowed.kind);
-            let refused = forbidden.path(Some(namespace));
-            for path in [
-                format!("{refused}?watch=1"),
-                forbidden.one(Some(namespace), other),
-                allowed.path(None),
-                forbidden.path(None),
-                refused,
-            ] {
-                let message = caller.get(&path).await.refused(403);
-                assert!(message.contains("is forbidden"), "{path}: {message}");
-            }
-        }
-
-        // The shipped ClusterRole `ifo-view` extends the ClusterRole `view`. So `view` gives access
-        // to both resources.
-        let user = format!("{namespace}-viewer");
-        cluster.grant_view(namespace, &user).await;
-        let caller = cluster.user(&user, &[]);
-        for kind in [OPERATION_RECORD, OPERATION] {
-            caller.until_code(&kind.path(Some(namespace)), 200).await;
-        }
     });
 }
 

@@ -1,28 +1,20 @@
 //! Copies each change of an operation from the live resource to the custom resource. So both
-//! resources have the same objects and the same history of changes. Both resources have the changes
-//! in the same order. There is one exception, the namespace with many operations: there, the order
-//! is the same only for the changes of one object.
+//! resources have the same objects, and the same history of changes in the same order.
 
 use super::definition::TWIN;
 use super::side::Side;
 use crate::harness::{
     Events, Kind, OPERATION, StateAfterEvents, TestCluster, eventually, ok_if, text,
 };
-use futures::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Largest number of changes that are copied at the same time.
-const CONCURRENT: usize = 32;
+use std::collections::BTreeMap;
 
 /// The watches of both resources, and the changes that have been copied so far.
 pub struct Mirror {
     cluster: &'static TestCluster,
     /// The query option that selects the copied operations (`labelSelector=…`).
     selector: String,
-    /// Name of the namespace with many operations.
-    many: String,
     live: Events,
     custom: Events,
     /// Number of events of the watch `live` whose changes have been copied.
@@ -37,7 +29,7 @@ pub struct Mirror {
 impl Mirror {
     /// Starts the watches. `few` and `many` are the names of two rule sets. The label `twin` of an
     /// operation is the name of its rule set. Only the operations of these two rule sets are
-    /// copied. `many` is also the name of the namespace with many operations.
+    /// copied.
     pub async fn start(cluster: &'static TestCluster, few: &str, many: &str) -> Self {
         let selector = format!("labelSelector=twin%20in%20({few},{many})");
         let watch = async |kind: &Kind| {
@@ -50,7 +42,6 @@ impl Mirror {
             live: watch(&OPERATION).await,
             custom: watch(&TWIN).await,
             selector,
-            many: many.to_owned(),
             copied: 0,
             state: StateAfterEvents::default(),
             copies: BTreeMap::new(),
@@ -97,38 +88,15 @@ impl Mirror {
     /// Copies the changes that the watch of the live resource has received so far.
     pub async fn copy_changes(&mut self, sides: [&Side; 2]) {
         let new = self.live.inspect(|events| events[self.copied..].to_vec());
-        let mut rest = new.as_slice();
-        while !rest.is_empty() {
-            let (batch, after) = rest.split_at(self.batch(rest));
-            rest = after;
-            let copies = batch.iter().map(|event| self.copy(event));
-            join_all(copies).await;
-            let (from, to) = (self.copied, self.copied + batch.len());
-            let copies = self
+        for event in new {
+            self.copy(&event).await;
+            let copied = self.copied;
+            let copy = self
                 .custom
-                .until("the copies", |all| all.get(from..to).map(<[_]>::to_vec))
-                .await;
-            for event in batch {
-                let name = &event["object"]["metadata"]["name"];
-                let copy = copies
-                    .iter()
-                    .find(|it| it["object"]["metadata"]["name"] == *name);
-                let copy = copy.expect("the custom resource has the same names");
-                self.record(sides, event, &copy["object"]);
-            }
+                .until("the copy", |all| all.get(copied).cloned());
+            let copy = copy.await;
+            self.record(sides, &event, &copy["object"]);
         }
-    }
-
-    /// Returns how many of the next changes can be copied at the same time. In the namespace with
-    /// many operations, these are the next changes of different objects, because no comparison
-    /// depends on their order. In other namespaces, the number is 1.
-    fn batch(&self, events: &[Value]) -> usize {
-        let mut names = BTreeSet::new();
-        let independent = events.iter().take(CONCURRENT).take_while(|event| {
-            let metadata = &event["object"]["metadata"];
-            metadata["namespace"] == self.many && names.insert(text(metadata, "/name"))
-        });
-        independent.count().max(1)
     }
 
     /// Records that the object `custom` is the copy of the object in `event`. The two objects have

@@ -4,13 +4,13 @@
 //! plural name in the API group `twin.ifo.kubevirt.io`.
 //!
 //! The test sends each request of a table to both resources, through the same kube-apiserver. The
-//! test fails if the answers have a difference that is not in the list [`intended_differences`].
+//! test fails if the answers have a difference that is not in the list `intended_differences.yaml`.
 //!
 //! ```text
 //! definition, test_objects, copy_changes: create two resources with the same objects
 //!
 //! table: requests/*.txt ─▶ exchange ─▶ masks ─┐
-//! streams: watches during changes ───▶ masks ─┼─▶ compare ─▶ intended_differences, or a failure
+//! streams: watches during changes ───▶ masks ─┼─▶ compare ─▶ intended differences, or a failure
 //! documents: discovery and OpenAPI ───────────┘
 //! ```
 
@@ -19,7 +19,6 @@ mod copy_changes;
 mod definition;
 mod discovery_and_openapi;
 mod exchange;
-mod intended_differences;
 mod masks;
 mod side;
 mod streams;

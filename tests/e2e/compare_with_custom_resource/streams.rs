@@ -6,6 +6,7 @@ use super::compare::Comparison;
 use super::exchange::{Pair, TableRequest};
 use super::masks::Mask;
 use super::side::Side;
+use super::table;
 use super::test_objects::Twin;
 use crate::harness::Events;
 use serde_json::Value;
@@ -16,70 +17,13 @@ use serde_json::Value;
 /// events.
 pub const LAST: &str = "last";
 
-const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";
-const METADATA: &str = "Accept: application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
-
-/// Returns the watch requests. If a request has a selector, the selector must match the operation
-/// on [`LAST`].
-fn requests() -> Vec<TableRequest> {
-    let start = "resourceVersion={before}";
-    let initial =
-        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    let mut lines = Vec::new();
-    for options in [
-        start.to_owned(),
-        String::new(),
-        "resourceVersion=0".to_owned(),
-        initial.to_owned(),
-        "sendInitialEvents=false&resourceVersionMatch=NotOlderThan".to_owned(),
-        format!("{start}&labelSelector=node%3Dnode-1"),
-        format!("{start}&labelSelector=node%21%3Dnode-2"),
-        format!("{start}&labelSelector=size%3C6"),
-        format!("{start}&fieldSelector=status.state%3DProgressing"),
-        format!("{start}&fieldSelector=status.state%21%3DFailing"),
-        format!("{start}&fieldSelector=status.state%3DProgressing&labelSelector=node%3Dnode-1"),
-        format!("{initial}&fieldSelector=status.state%3DProgressing"),
-    ] {
-        lines.push(format!("GET {{list}}?watch=1&{options}"));
-        lines.push(format!("GET {{list}}?watch=1&{options} | {TABLE}"));
-    }
-    for (options, header) in [
-        (format!("{start}&includeObject=Object"), TABLE.to_owned()),
-        (format!("{start}&includeObject=None"), TABLE.to_owned()),
-        (start.to_owned(), METADATA.to_owned()),
-        (
-            format!("{start}&fieldSelector=status.state%3DProgressing"),
-            METADATA.to_owned(),
-        ),
-        (initial.to_owned(), METADATA.to_owned()),
-    ] {
-        lines.push(format!("GET {{list}}?watch=1&{options} | {header}"));
-    }
-    for (options, header) in [
-        (start, String::new()),
-        (initial, String::new()),
-        (start, format!(" | {TABLE}")),
-        (initial, format!(" | {TABLE}")),
-        (start, format!(" | {METADATA}")),
-    ] {
-        lines.push(format!(
-            "GET {{list}}?watch=1&{options} | Upgrade: websocket{header}"
-        ));
-    }
-    lines.push(format!("GET {{all}}?watch=1&{{mine}}&{start}"));
-    lines.push(format!(
-        "GET {{gv}}/watch/namespaces/{{namespace}}/inflightoperations?{start}"
-    ));
-    lines.iter().map(|line| TableRequest::parse(line)).collect()
-}
-
 /// The open watches: each request with its events from the live resource and the custom resource.
 pub struct Streams(Vec<(TableRequest, Events, Events)>);
 
 /// Opens all watches.
 pub async fn open(twin: &Twin) -> Streams {
     let mut streams = Vec::new();
-    for request in requests() {
+    for request in table::parse(include_str!("requests/streams.txt")) {
         let open = async |side: &Side| {
             let (path, headers) = request.parts(side);
             let events = Events::with(twin.caller(), &path, &headers).await;

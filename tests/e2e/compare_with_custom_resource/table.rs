@@ -17,11 +17,17 @@ const FILES: [&str; 6] = [
     include_str!("requests/refusals.txt"),
 ];
 
+/// Parses the lines of a file. Skips empty lines and comments.
+pub fn parse(text: &str) -> Vec<TableRequest> {
+    let lines = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(TableRequest::parse).collect()
+}
+
 /// Returns all requests. Fails if a request occurs twice.
 pub fn all() -> Vec<TableRequest> {
-    let lines = FILES.into_iter().flat_map(str::lines);
-    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let requests: Vec<TableRequest> = lines.map(TableRequest::parse).collect();
+    let requests: Vec<TableRequest> = FILES.into_iter().flat_map(parse).collect();
     let names: BTreeSet<&str> = requests.iter().map(|it| it.line.as_str()).collect();
     assert_eq!(names.len(), requests.len(), "a request occurs twice");
     requests

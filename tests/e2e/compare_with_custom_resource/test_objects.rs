@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// The number of operations in the namespace with many operations, and the number of bytes in the
-/// message of each of these operations. Their list has more than 128 KiB, so `ifo-apiserver` and
-/// the kube-apiserver compress it.
-const MANY_OPERATIONS: (usize, usize) = (220, 700);
+/// The number of operations in the namespace with large operations, and the number of characters of two
+/// bytes in the message of each of them. Their list has more than 128 KiB, so `ifo-apiserver` and the
+/// kube-apiserver compress it.
+const LARGE_OPERATIONS: (usize, usize) = (90, 1_000);
 
 /// The live resource and the custom resource, with the same objects.
 pub struct Twin {
@@ -77,34 +77,25 @@ impl Twin {
         self.rules(namespace, &here).await;
         let fat = format!("{namespace}-fat");
         self.rules(&fat, &[&fat]).await;
-        for (namespace, name, status) in [
-            (
-                here[0],
-                "a",
-                json!({"size": "1", "nodeName": "node-1", "progress": 45}),
-            ),
-            (
-                here[0],
-                "b",
-                json!({"size": "5", "message": "<moving> \"it\" & more, é"}),
-            ),
-            (
-                here[0],
-                "c",
-                json!({"size": "10", "nodeName": "node-2", "progress": 0}),
-            ),
-            (here[0], "d", json!({"nodeName": "node-2"})),
-            (here[1], "a", json!({"size": "1"})),
-            (here[1], "z", json!({"nodeName": "node-1"})),
-            (here[2], "m", json!({"size": "7", "state": "Blocked"})),
-        ] {
-            self.start(namespace, name, status).await;
+        let objects = json!({
+            "0/a": {"size": "1", "nodeName": "node-1", "progress": 45},
+            "0/b": {"size": "5", "message": "<moving> \"it\" & more, é"},
+            "0/c": {"size": "10", "nodeName": "node-2", "progress": 0},
+            "0/d": {"nodeName": "node-2"},
+            "1/a": {"size": "1"},
+            "1/z": {"nodeName": "node-1"},
+            "2/m": {"size": "7", "state": "Blocked"},
+        });
+        for (key, status) in objects.as_object().into_iter().flatten() {
+            let (number, name) = key.split_once('/').expect("a key has two parts");
+            let namespace = here[number.parse::<usize>().expect("a number")];
+            self.start(namespace, name, status.clone()).await;
         }
-        let (many, size) = MANY_OPERATIONS;
+        let (many, size) = LARGE_OPERATIONS;
         for number in 0..many {
-            let status = json!({"printableStatus": "Migrating", "message": "x".repeat(size)});
+            let status = json!({"printableStatus": "Migrating", "message": "é".repeat(size)});
             self.cluster
-                .vm(&fat, &format!("m{number:03}"), status)
+                .vm(&fat, &format!("m{number:02}"), status)
                 .await;
         }
         self.until("all operations exist", |operations| {

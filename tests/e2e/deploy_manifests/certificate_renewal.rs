@@ -1,5 +1,5 @@
-//! Tests of renewed serving certificates. One test mounts certificates as cert-manager and OpenShift do,
-//! and the other test uses the server's own CA.
+//! Test of renewed serving certificates, which are mounted as cert-manager and OpenShift do, and a check of
+//! the server's own CA.
 //!
 //! The serving certificate and its CA are renewed while clients watch and list through the
 //! kube-apiserver. No watch may end, and no request may fail. cert-manager, OpenShift and the
@@ -208,36 +208,24 @@ fn renewals_of_a_mounted_certificate_drop_no_watch_and_refuse_no_request() {
     });
 }
 
-#[test]
-fn a_new_own_ca_drops_no_watch_and_refuses_no_request() {
-    apart("own-ca", async |cluster| {
-        cluster.apply_folders(&["deploy/crd", "deploy"]).await;
-        let server = cluster.server().await;
-        cluster.register_server(&server).await;
-        let bundle = async || {
-            let found = cluster.registration().await.unwrap_or_default();
-            text(&found, "/spec/caBundle").to_owned()
-        };
-        let first_certificate = server.certificate().await;
-        let first_bundle = bundle().await;
-
-        // This command deletes the CA of the server, and the server creates a new CA.
-        // `docs/certificates.md` describes the command.
-        let secret = "secret ifo-apiserver-serving-ca -n ifo-system";
-        let patch = json!([{"op": "remove", "path": "/data"}]);
-        let line = format!("patch {secret} --type=json -p {patch}");
-        let renewals = async {
-            cluster.kubectl(&line).await;
-            eventually(
-                "the server presents a certificate of its new CA",
-                async || {
-                    let found = server.certificate().await;
-                    ok_if(found != first_certificate, "the first certificate")
-                },
-            )
-            .await;
-            assert_ne!(bundle().await, first_bundle);
-        };
-        assert_undisturbed(cluster, renewals).await;
-    });
+/// Lets the server create a new CA, as `docs/certificates.md` describes it.
+pub async fn renew_own_ca(cluster: &Cluster, server: &ServerProcess) {
+    let bundle = async || {
+        let found = cluster.registration().await.unwrap_or_default();
+        text(&found, "/spec/caBundle").to_owned()
+    };
+    let (first_certificate, first_bundle) = (server.certificate().await, bundle().await);
+    let secret = "secret ifo-apiserver-serving-ca -n ifo-system";
+    let patch = json!([{"op": "remove", "path": "/data"}]);
+    let line = format!("patch {secret} --type=json -p {patch}");
+    let renewals = async {
+        cluster.kubectl(&line).await;
+        eventually("the server presents a new certificate", async || {
+            let is_new = server.certificate().await != first_certificate;
+            ok_if(is_new, "the first certificate")
+        })
+        .await;
+        assert_ne!(bundle().await, first_bundle);
+    };
+    assert_undisturbed(cluster, renewals).await;
 }

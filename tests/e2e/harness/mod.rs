@@ -175,13 +175,6 @@ impl SharedCluster {
     }
 }
 
-/// Returns true if tests with a size run with the full size: `make full` and `.ci/nightly` set
-/// `IFO_FULL_SIZE=1`. Otherwise, they run with a size that takes some seconds. A full size rarely finds
-/// an error that the small size does not find.
-pub fn full_size() -> bool {
-    std::env::var("IFO_FULL_SIZE").is_ok_and(|it| it == "1")
-}
-
 /// Prints that the current test is skipped. If the environment has `IFO_REQUIRE_E2E=1` or
 /// `CI=true`, fails the test instead.
 pub fn skip(why: &str) {

@@ -7,9 +7,7 @@
 
 mod changes_by_others;
 mod failed_writes;
-mod kills;
 mod namespaces;
-mod random_status_changes;
 mod writes;
 
 use crate::harness::{
@@ -98,36 +96,13 @@ impl Persisting {
         within(namespace, self.live().await)
     }
 
-    /// Returns the sum of all series of a metric of this server.
-    pub async fn metric(&self, name: &str) -> f64 {
-        let answer = self.caller.get_with("/metrics", &AS_ADMINISTRATOR).await;
-        sum(&answer.text, name)
-    }
-
     /// Waits until the custom resources equal the operations that the server serves. Returns the
     /// custom resources by the UID of their operation.
     pub async fn wait_until_equal(&self) -> BTreeMap<String, Value> {
-        self.wait_until_equal_except(|_| false).await
-    }
-
-    /// Waits as [`Self::wait_until_equal`] does, but allows custom resources of completed
-    /// operations that the server does not list. For example, an earlier server has written an
-    /// operation that the current server has never detected.
-    pub async fn wait_until_equal_except_history(&self) -> BTreeMap<String, Value> {
-        self.wait_until_equal_except(|cr| cr["status"]["phase"] == "Completed")
-            .await
-    }
-
-    /// Waits as [`Self::wait_until_equal`] does. A custom resource for which `may_lack_operation`
-    /// returns true may have no operation.
-    async fn wait_until_equal_except(
-        &self,
-        may_lack_operation: impl Fn(&Value) -> bool,
-    ) -> BTreeMap<String, Value> {
         eventually("the custom resources equal the operations", async || {
             let live = self.live().await;
             let crs = crs(self.cluster).await;
-            let difference = first_difference(&live, &crs, &may_lack_operation);
+            let difference = first_difference(&live, &crs);
             ok_if(difference.is_none(), difference)?;
             Ok(crs)
         })
@@ -158,15 +133,13 @@ fn within(namespace: &str, mut all: BTreeMap<String, Value>) -> BTreeMap<String,
 }
 
 /// Describes the first difference between the operations (`live`) and the custom resources (`crs`).
-/// Returns None if they are equal. A custom resource for which `may_lack_operation` returns true
-/// may have no operation.
+/// Returns None if they are equal.
 ///
 /// The field `state` is not compared. When an operation becomes `Settling`, the server delays the
 /// write, so the custom resource still has the previous state.
 fn first_difference(
     live: &BTreeMap<String, Value>,
     crs: &BTreeMap<String, Value>,
-    may_lack_operation: impl Fn(&Value) -> bool,
 ) -> Option<String> {
     for (uid, operation) in live {
         let name = &operation["metadata"]["name"];
@@ -188,71 +161,24 @@ fn first_difference(
             }
         }
     }
-    let left = |(uid, cr): &(&String, &Value)| !live.contains_key(*uid) && !may_lack_operation(cr);
-    let left = crs.iter().find(left);
+    let left = crs.iter().find(|(uid, _)| !live.contains_key(*uid));
     left.map(|(_, cr)| format!("{} has no operation", cr["metadata"]["name"]))
-}
-
-/// Searches for two custom resources whose times from start to end overlap, and whose fields for
-/// the subject, the name of the operation and the item are equal. If there are two, the server has
-/// written one operation under two names. A rule with `forEach` gives each operation an item, such
-/// as a disk.
-pub fn find_duplicate<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &'a Value)> {
-    let mut runs: BTreeMap<[String; 3], Vec<&Value>> = BTreeMap::new();
-    for cr in crs {
-        let fields = ["/spec/subject/uid", "/spec/operation", "/spec/item"];
-        let identity = fields.map(|field| text(cr, field).to_owned());
-        runs.entry(identity).or_default().push(cr);
-    }
-    let end = |cr: &'a Value| match text(cr, "/status/completed") {
-        "" => "~", // The operation is active. In text order, `~` is later than any time.
-        completed => completed,
-    };
-    runs.into_values().find_map(|mut runs| {
-        runs.sort_by_key(|cr| text(cr, "/status/started"));
-        let mut pairs = runs.windows(2);
-        let pair = pairs.find(|pair| end(pair[0]) > text(pair[1], "/status/started"));
-        pair.map(|pair| (pair[0], pair[1]))
-    })
-}
-
-/// Returns the fields that must not change during the life of an operation: name, UID and start.
-pub fn immutable_fields(operation: &Value) -> [&str; 3] {
-    [
-        text(operation, "/metadata/name"),
-        text(operation, "/metadata/uid"),
-        text(operation, "/metadata/creationTimestamp"),
-    ]
 }
 
 /// Returns the number of requests so far that wrote or deleted custom resources of operations. The
 /// number is a metric of the kube-apiserver.
 pub async fn writes(cluster: &TestCluster) -> f64 {
     let metrics = cluster.admin.get("/metrics").await.text;
-    let verbs = [
-        "APPLY",
-        "PATCH",
-        "POST",
-        "PUT",
-        "DELETE",
-        "DELETECOLLECTION",
-    ];
     let is_write = |line: &&str| {
-        line.contains("group=\"ifo.kubevirt.io\"")
+        let reads = ["GET", "LIST", "WATCH", "CONNECT"];
+        line.starts_with("apiserver_request_total{")
+            && line.contains("group=\"ifo.kubevirt.io\"")
             && line.contains("resource=\"inflightoperations\"")
-            && verbs
+            && !reads
                 .iter()
                 .any(|verb| line.contains(&format!("verb=\"{verb}\"")))
     };
-    let lines: Vec<&str> = metrics.lines().filter(is_write).collect();
-    sum(&lines.join("\n"), "apiserver_request_total")
-}
-
-/// Returns the sum of the series of a metric. `text` is the answer to a request for `/metrics`.
-fn sum(text: &str, name: &str) -> f64 {
-    let series = text.lines().filter_map(|line| line.strip_prefix(name));
-    let series = series.filter(|rest| rest.starts_with(['{', ' ']));
-    series
-        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-        .sum()
+    let numbers = metrics.lines().filter(is_write);
+    let numbers = numbers.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    numbers.sum()
 }
