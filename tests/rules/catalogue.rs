@@ -72,7 +72,7 @@ pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Parses the YAML file `tests/rules/NAME`.
+/// Parses a YAML file in `tests/rules`.
 pub fn table<T: serde::de::DeserializeOwned>(name: &str) -> T {
     let text = read(&repository("tests/rules").join(name));
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
