@@ -202,3 +202,35 @@ async fn request_bodies_are_not_read() {
     let taken = *taken.lock().unwrap();
     assert!(taken < SIZE / 8, "{taken}");
 }
+
+#[tokio::test]
+async fn an_idle_http1_connection_is_closed() {
+    let fixture = Fixture::filled();
+    let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
+    let io = TokioIo::new(listening.connect(b"http/1.1", false).await);
+    let (mut sender, connection) = http1::handshake(io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let headers = [("host", "localhost"), ("x-user", "jane")];
+    let asked = request("GET", &format!("{ALL}?limit=1"), &headers);
+    text(sender.send_request(asked).await.unwrap().map(Body::new)).await;
+    advance(Duration::from_secs(100)).await;
+    let closed = tokio::time::timeout(Duration::from_mins(1), connection).await;
+    let _ = closed.expect("the idle connection was not closed");
+}
+
+#[tokio::test]
+async fn a_small_answer_that_is_not_read_is_reset_after_ten_seconds() {
+    let fixture = Fixture::filled();
+    let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
+    let io = TokioIo::new(listening.connect(b"h2", false).await);
+    let mut without_window = http2::Builder::new(TokioExecutor::new());
+    let handshake = without_window.initial_stream_window_size(0).handshake(io);
+    let (mut sender, connection) = handshake.await.unwrap();
+    tokio::spawn(connection);
+    let asked = request("GET", "https://localhost/version", &[]);
+    let unread = sender.send_request(asked).await.unwrap().into_body();
+    advance(Duration::from_secs(11)).await;
+    let reset = tokio::time::timeout(Duration::from_mins(1), unread.collect()).await;
+    let error = reset.expect("the stream was not reset").unwrap_err();
+    assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
+}
