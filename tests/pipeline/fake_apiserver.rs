@@ -4,29 +4,30 @@
 //! - A test gives each target a script, which returns the answers to list and watch requests for
 //!   this target. These answers can be invalid.
 //! - The fake itself returns correct answers to the other requests that the server sends.
-//!
-//! HTTP libraries do not send invalid messages, so the fake writes HTTP/1.1 without a library.
 
 use crate::demo::eventually;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::time::sleep;
+use tokio_stream::wrappers::ReceiverStream;
 
 /// The API group of all targets.
 pub const GROUP: &str = "hostile.example";
 
 /// The resource whose rule set gives each operation a message of 1,024 characters of four bytes.
 pub const WITH_LONG_MESSAGES: &str = "texts";
-
-/// The beginning of an answer whose body ends when the connection is closed.
-pub const STREAM_HEADERS: &str =
-    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
 
 /// One step of a scripted answer.
 pub enum Step {
@@ -63,8 +64,8 @@ impl ObjectRequest {
     }
 }
 
-/// A function that returns the answer to a request.
-pub type Script = Box<dyn Fn(&ObjectRequest) -> Vec<Step> + Send + Sync>;
+/// A function that returns the body of the answer to a request, or the code of an error.
+pub type Script = Box<dyn Fn(&ObjectRequest) -> Result<Vec<Step>, u16> + Send + Sync>;
 
 /// A running fake kube-apiserver. It stops when this value is dropped.
 pub struct FakeApiServer {
@@ -130,15 +131,9 @@ impl FakeApiServer {
             unanswered,
         });
         let serving = Arc::clone(&state);
-        let task = tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let state = Arc::clone(&serving);
-                // The server can close a connection at any time. So the test ignores errors of the
-                // connection.
-                tokio::spawn(async move { state.answer(stream).await.ok() });
-            }
-        });
+        let answer = async move |request| serving.answer(request).await;
+        let router = Router::new().fallback(answer);
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self {
             address,
             state,
@@ -193,107 +188,90 @@ impl FakeApiServerState {
         })
     }
 
-    async fn answer(&self, stream: TcpStream) -> std::io::Result<()> {
-        let mut stream = BufStream::new(stream);
-        let mut first = String::new();
-        stream.read_line(&mut first).await?;
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            stream.read_line(&mut line).await?;
-            if line.trim().is_empty() {
-                break;
-            }
-            if let Some((name, value)) = line.split_once(':')
-                && name.eq_ignore_ascii_case("content-length")
-            {
-                length = value.trim().parse().unwrap();
-            }
-        }
-        let mut body = vec![0; length];
-        stream.read_exact(&mut body).await?;
-        let mut words = first.split(' ');
-        let (method, uri) = (words.next().unwrap(), words.next().unwrap_or_default());
-        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+    async fn answer(self: Arc<Self>, request: Request) -> Response {
+        let (head, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+        let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
         if let Some((unanswered, unanswered_requests)) = &self.unanswered
             && *unanswered == path
         {
             unanswered_requests.fetch_add(1, Ordering::Relaxed);
-            return self.perform(stream, vec![Step::HoldOpen]).await;
+            return std::future::pending().await;
         }
-        let prefix = format!("/apis/{GROUP}/v1/");
-        match path.strip_prefix(&prefix) {
-            Some(resource) if self.scripts.contains_key(resource) => {
-                self.answer_by_script(stream, resource, query).await
-            }
-            _ => {
-                let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-                let steps = self.ordinary_answer(method, path, query, &body);
-                self.perform(stream, steps).await
-            }
-        }
-    }
-
-    async fn answer_by_script(
-        &self,
-        stream: BufStream<TcpStream>,
-        resource: &str,
-        query: &str,
-    ) -> std::io::Result<()> {
-        {
+        let resource = path.strip_prefix(&format!("/apis/{GROUP}/v1/"));
+        let resource = resource.unwrap_or_default();
+        let answer = if let Some(script) = self.scripts.get(resource) {
             let mut request_counts = self.request_counts.lock().unwrap();
             *request_counts.entry(resource.to_owned()).or_default() += 1;
+            script(&ObjectRequest {
+                query: query.to_owned(),
+            })
+        } else {
+            let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            self.ordinary_answer(head.method.as_str(), path, query, &body)
+        };
+        match answer {
+            Ok(steps) => ([("content-type", "application/json")], self.body(steps)).into_response(),
+            Err(code) => failure(code),
         }
-        let steps = self.scripts[resource](&ObjectRequest {
-            query: query.to_owned(),
-        });
-        self.perform(stream, steps).await
     }
 
-    async fn perform(
-        &self,
-        mut stream: BufStream<TcpStream>,
-        steps: Vec<Step>,
-    ) -> std::io::Result<()> {
-        for step in steps {
-            match step {
-                Step::Send(bytes) => stream.write_all(&bytes).await?,
-                Step::SendEach(parts) => {
-                    for part in parts {
-                        stream.write_all(&part).await?;
+    /// Returns a body that these steps send.
+    fn body(self: Arc<Self>, steps: Vec<Step>) -> Body {
+        let (sender, parts) = mpsc::channel::<Result<Bytes, Infallible>>(1);
+        tokio::spawn(async move {
+            for step in steps {
+                // The server can close a connection at any time. So the test ignores errors.
+                match step {
+                    Step::Send(bytes) => _ = sender.send(Ok(bytes.into())).await,
+                    Step::SendEach(parts) => {
+                        let mut buffer = Vec::new();
+                        for part in parts {
+                            buffer.extend(part);
+                            if buffer.len() > 16 << 10
+                                && sender
+                                    .send(Ok(std::mem::take(&mut buffer).into()))
+                                    .await
+                                    .is_err()
+                            {
+                                return;
+                            }
+                        }
+                        _ = sender.send(Ok(buffer.into())).await;
                     }
-                }
-                Step::WaitForDeletion => {
-                    stream.flush().await?;
-                    while !self.are_rule_sets_deleted.load(Ordering::Relaxed) {
-                        sleep(Duration::from_millis(20)).await;
+                    Step::WaitForDeletion => {
+                        while !self.are_rule_sets_deleted.load(Ordering::Relaxed) {
+                            sleep(Duration::from_millis(20)).await;
+                        }
                     }
-                }
-                Step::HoldOpen => {
-                    stream.flush().await?;
-                    let _ = stream.read_u8().await;
+                    Step::HoldOpen => sender.closed().await,
                 }
             }
-        }
-        stream.shutdown().await
+        });
+        Body::from_stream(ReceiverStream::new(parts))
     }
 
     /// Returns the correct answer to a request for which there is no script. The fake accepts each
     /// token, and allows each access. It answers 404 for paths that it does not know.
-    fn ordinary_answer(&self, method: &str, path: &str, query: &str, body: &Value) -> Vec<Step> {
+    fn ordinary_answer(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: &Value,
+    ) -> Result<Vec<Step>, u16> {
         const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
         const AUTHENTICATION_CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
         if query.contains("watch=") && path == RULE_SETS {
             let deletion = |name: &&str| event("DELETED", &rule_set(name).to_string());
-            return vec![
-                Step::send(STREAM_HEADERS),
+            return Ok(vec![
                 Step::WaitForDeletion,
                 Step::send(self.scripts.keys().map(deletion).collect::<String>()),
                 Step::HoldOpen,
-            ];
+            ]);
         }
         if query.contains("watch=") && path == AUTHENTICATION_CONFIG_MAPS {
-            return vec![Step::send(STREAM_HEADERS), Step::HoldOpen];
+            return Ok(vec![Step::HoldOpen]);
         }
         let trust = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "data": {},
@@ -335,28 +313,20 @@ impl FakeApiServerState {
             }
             _ => None,
         };
-        match answer {
-            Some(answer) => vec![Step::send(response("200 OK", &answer.to_string()))],
-            None => vec![Step::send(failure(404, "NotFound"))],
-        }
+        let answer = answer.ok_or(404_u16)?;
+        Ok(vec![Step::send(answer.to_string())])
     }
 }
 
-/// Returns a complete HTTP answer with a JSON body.
-pub fn response(status: &str, body: &str) -> String {
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )
-}
-
-/// Returns a complete HTTP answer whose body is a Kubernetes Status.
-pub fn failure(code: u16, reason: &str) -> String {
+/// Returns an answer whose body is a Kubernetes Status.
+fn failure(code: u16) -> Response {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
-        "reason": reason, "message": format!("{reason} on purpose"), "metadata": {},
+        "message": "it fails on purpose", "metadata": {},
     });
-    response(&format!("{code} {reason}"), &status.to_string())
+    let code = StatusCode::from_u16(code).unwrap();
+    let content_type = [("content-type", "application/json")];
+    (code, content_type, status.to_string()).into_response()
 }
 
 /// Returns an event of a watch as a line of JSON.

@@ -229,6 +229,25 @@ async fn wait_for_watches(demo: &Demo, number: usize) {
     .await;
 }
 
+/// The first frame of the server is a SETTINGS frame. Each setting has a number of two bytes and a value
+/// of four bytes (RFC 9113, 6.5).
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_announces_its_limits_of_streams_and_headers() {
+    let demo = Demo::start(&[]).await;
+    let mut stream = tls(&demo, b"h2").await;
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(head[3], SETTINGS);
+    let mut settings = vec![0; usize::from(head[2])];
+    stream.read_exact(&mut settings).await.unwrap();
+    let value = |number: u8| {
+        let mut all = settings.chunks(6).filter(|it| it[..2] == [0, number]);
+        all.next()
+            .map(|it| u32::from_be_bytes(it[2..].try_into().unwrap()))
+    };
+    assert_eq!((value(3), value(6)), (Some(1_000), Some(96 << 10)));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rapid_stream_resets_end_the_connection() {
     let demo = Demo::start(&[]).await;

@@ -1,6 +1,6 @@
 //! Test of the server's memory while the server starts and lists many resources with large objects.
 
-use crate::fake_apiserver::{FakeApiServer, ObjectRequest, STREAM_HEADERS, Script, Step, failure};
+use crate::fake_apiserver::{FakeApiServer, ObjectRequest, Script, Step};
 use crate::running_server::RunningServer;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -69,7 +69,6 @@ fn page(target: &'static str, from: usize, to: usize, all: usize) -> Vec<Step> {
     let items =
         (from..to).map(move |number| item(target, number, number == from, number + 1 == all));
     vec![
-        Step::send(STREAM_HEADERS),
         Step::send(r#"{"apiVersion":"v1","items":["#),
         Step::SendEach(Box::new(items)),
         Step::send(format!(
@@ -78,16 +77,16 @@ fn page(target: &'static str, from: usize, to: usize, all: usize) -> Vec<Step> {
     ]
 }
 
-fn answer(target: &'static str, request: &ObjectRequest, all: usize) -> Vec<Step> {
+fn answer(target: &'static str, request: &ObjectRequest, all: usize) -> Result<Vec<Step>, u16> {
     if request.is_watch_list() {
-        return vec![Step::send(failure(422, "Invalid"))];
+        return Err(422);
     }
     if request.is_watch() {
-        return vec![Step::send(STREAM_HEADERS), Step::HoldOpen];
+        return Ok(vec![Step::HoldOpen]);
     }
     let from = parameter(&request.query, "continue").unwrap_or(0);
     let limit = parameter(&request.query, "limit").expect("the server must request lists in pages");
-    page(target, from, all.min(from + limit), all)
+    Ok(page(target, from, all.min(from + limit), all))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,9 +2,7 @@
 //! messages as long as possible, and if the rule sets are then deleted.
 
 use crate::fake_apiserver::WITH_LONG_MESSAGES;
-use crate::fake_apiserver::{
-    FakeApiServer, STREAM_HEADERS, Script, Step, event, initial_events_end, thing,
-};
+use crate::fake_apiserver::{FakeApiServer, Script, Step, event, initial_events_end, thing};
 use crate::running_server::RunningServer;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -33,12 +31,11 @@ async fn rules_that_are_true_on_sixty_thousand_objects_stay_within_the_memory_li
     let script = || -> Script {
         Box::new(|_| {
             let objects = (0..OBJECTS).map(|it| event("ADDED", &thing(&format!("n{it}"), "Busy")));
-            vec![
-                Step::send(STREAM_HEADERS),
+            Ok(vec![
                 Step::SendEach(Box::new(objects.map(String::into_bytes))),
                 Step::send(initial_events_end()),
                 Step::HoldOpen,
-            ]
+            ])
         })
     };
     let scripts = [("things", script()), (WITH_LONG_MESSAGES, script())];
