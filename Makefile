@@ -1,8 +1,5 @@
 # `make demo` runs the demo, and `make test` runs all tests. Both download their dependencies.
 
-# Only tests use OpenSSL. If its headers are installed, tests are linked with the system's OpenSSL.
-# Otherwise OpenSSL is built from source.
-FEATURES := $(shell pkg-config --exists openssl 2>/dev/null || echo --features vendored-openssl)
 CARGO ?= cargo
 IMAGE ?= ghcr.io/kubevirt/ifo-apiserver:latest
 BINDIR ?= $(HOME)/.local/bin
@@ -25,20 +22,20 @@ demo: ## Run the demo: no cluster needed
 	$(CARGO) run --locked --profile demo --package ifo --bin ifo-apiserver -- demo
 
 test: ## Run all tests, end-to-end ones on a real kube-apiserver included
-	$(CARGO) test --locked $(FEATURES)
+	$(CARGO) test --locked
 
 test-full: ## Run the end-to-end tests that have a size with their full size, and Helm's with Helm 3
-	IFO_FULL_SIZE=1 IFO_HELM=3 $(CARGO) test --locked $(FEATURES) --package ifo --test e2e -- \
+	IFO_FULL_SIZE=1 IFO_HELM=3 $(CARGO) test --locked --package ifo --test e2e -- \
 		helm:: deploy_manifests::every
 
 monitoring: ## Check the alerts and the queries of the dashboard with Prometheus
-	$(CARGO) test --locked $(FEATURES) --features prometheus-tests --package ifo --test monitoring
+	$(CARGO) test --locked --features prometheus-tests --package ifo --test monitoring
 
 soak-memory: ## Measure the memory of 60 targets with 5,000 objects of 20 KB each (6 GB, some minutes)
-	SOAK_OBJECTS=5000 $(CARGO) test --locked $(FEATURES) --package ifo --test pipeline -- --nocapture sixty_targets
+	SOAK_OBJECTS=5000 $(CARGO) test --locked --package ifo --test pipeline -- --nocapture sixty_targets
 
 simulate: ## Simulate replicas under faults: SEEDS=FROM..TO; a failure prints its seed and trace
-	IFO_SEEDS=$(SEEDS) $(CARGO) test --locked --profile simulate $(FEATURES) --package ifo --lib replicate::tests::random_replicas
+	IFO_SEEDS=$(SEEDS) $(CARGO) test --locked --profile simulate --package ifo --lib replicate::tests::random_replicas
 
 browser: ## Test the page of kubectl ifo ui in headless Chromium; needs chromium and chromedriver
 	$(CARGO) build --locked --bins
@@ -53,7 +50,7 @@ pictures: ## Make the pictures of the documentation; those of the page need head
 	IFO_REQUIRE_BROWSER=1 UPDATE_PICTURES=1 $(CARGO) test --locked --package kubectl-ifo --test cli the_recording_shows
 
 test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which they use
-	$(CARGO) test --locked $(FEATURES) --test e2e --test replicas --test cli
+	$(CARGO) test --locked --test e2e --test replicas --test cli
 
 # The names of the tests in SECURITY.md.
 ATTACKS := hostile access:: admission:: error_texts errors_contain_no_values while_a_rule_fails status_conditions baseline_store tables limits connection_limit \
@@ -61,10 +58,10 @@ ATTACKS := hostile access:: admission:: error_texts errors_contain_no_values whi
 	evaluator::command evaluation_time slow_rules interruptions stored_objects many_operations operation_bounds two_components compile_limits work_groups rules::input
 
 attack: ## Attack a server and a real kube-apiserver, as SECURITY.md describes: minutes, not hours
-	$(CARGO) test --locked $(FEATURES) --lib --test e2e --test pipeline --test cli -- $(ATTACKS)
+	$(CARGO) test --locked --lib --test e2e --test pipeline --test cli -- $(ATTACKS)
 
 soak: ## Disturb three replicas under load thirty times, or DISTURBANCES times
-	IFO_DISTURBANCES=$(or $(DISTURBANCES),30) $(CARGO) test --locked $(FEATURES) --package ifo --test replicas -- --nocapture
+	IFO_DISTURBANCES=$(or $(DISTURBANCES),30) $(CARGO) test --locked --package ifo --test replicas -- --nocapture
 
 setup-test-e2e: ## Start the test control plane and print its kubeconfig
 	@$(CONTROL_PLANE) run --detach
@@ -74,7 +71,7 @@ cleanup-test-e2e: ## Stop what setup-test-e2e started
 
 lint: ## rustfmt, clippy, cargo-deny and gofmt/vet
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets -- -D warnings
 	$(CARGO) deny --config .deny.toml check bans licenses sources
 	cd tests/control-plane && test -z "$$(gofmt -l .)" && go vet -tags external ./...
 
@@ -82,17 +79,17 @@ fmt: ## Format the code
 	$(CARGO) fmt --all
 
 manifests: ## Generate the CRD from the Rust types; the catalogue's ClusterRoles and table from its rule sets
-	$(CARGO) run --locked $(FEATURES) --example manifests
+	$(CARGO) run --locked --example manifests
 
 docs: ## Write the present output of commands into README.md and docs/
 	$(CARGO) build --locked --package kubectl-ifo
-	IFO_UPDATE_DOCS=1 $(CARGO) test --locked $(FEATURES) --package ifo --lib documentation
+	IFO_UPDATE_DOCS=1 $(CARGO) test --locked --package ifo --lib documentation
 
 bench: ## Run the benchmarks
-	$(CARGO) bench --locked $(FEATURES)
+	$(CARGO) bench --locked
 
 instructions: ## Count the instructions of two paths, and compare them with the recorded counts
-	$(CARGO) bench --locked $(FEATURES) --profile instructions --bench instructions -- compare
+	$(CARGO) bench --locked --profile instructions --bench instructions -- compare
 
 cel-answers: ## Record Kubernetes' answers to the expressions of the CEL tests again
 	tests/cel-oracle/update

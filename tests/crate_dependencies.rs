@@ -66,7 +66,7 @@ fn server_and_plugin_do_not_link_each_others_libraries() {
         (
             "ifo",
             "axum",
-            "ratatui crossterm clap_complete kubectl-ifo openssl",
+            "ratatui crossterm clap_complete kubectl-ifo",
         ),
         (
             "kubectl-ifo",

@@ -7,6 +7,7 @@ use crate::demo::{
 use crate::fake_apiserver::FakeApiServer;
 use aggregated_apiserver::certs::Authority;
 use kube::{Client, Config};
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -104,12 +105,8 @@ impl RunningServer {
         .await;
         let url = format!("https://localhost:{}", port.trim());
         let mut config = Config::new(url.parse().unwrap());
-        config.root_cert = Some(vec![
-            openssl::x509::X509::from_pem(authority.bundle().as_bytes())
-                .unwrap()
-                .to_der()
-                .unwrap(),
-        ]);
+        let root = CertificateDer::from_pem_slice(authority.bundle().as_bytes()).unwrap();
+        config.root_cert = Some(vec![root.to_vec()]);
         config.auth_info.token = Some("token".to_owned().into());
         Self {
             client: Client::try_from(config.clone()).unwrap(),

@@ -10,14 +10,7 @@ use axum::routing::any;
 use http::Version;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use openssl::asn1::Asn1Time;
-use openssl::bn::BigNum;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::PKey;
-use openssl::x509::extension::SubjectAlternativeName;
-use openssl::x509::{X509, X509NameBuilder};
+use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::net::SocketAddr;
@@ -35,31 +28,12 @@ pub struct Identity {
 impl Identity {
     /// Creates a certificate whose common name is `name`.
     pub fn new(name: &str) -> Self {
-        let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-        let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-        let mut subject = X509NameBuilder::new().unwrap();
-        subject.append_entry_by_text("CN", name).unwrap();
-        let subject = subject.build();
-        let mut x509 = X509::builder().unwrap();
-        x509.set_version(2).unwrap();
-        let serial = BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap();
-        x509.set_serial_number(&serial).unwrap();
-        x509.set_subject_name(&subject).unwrap();
-        x509.set_issuer_name(&subject).unwrap();
-        x509.set_pubkey(&key).unwrap();
-        x509.set_not_before(&Asn1Time::days_from_now(0).unwrap())
-            .unwrap();
-        x509.set_not_after(&Asn1Time::days_from_now(1).unwrap())
-            .unwrap();
-        let names = SubjectAlternativeName::new()
-            .dns("localhost")
-            .build(&x509.x509v3_context(None, None))
-            .unwrap();
-        x509.append_extension(names).unwrap();
-        x509.sign(&key, MessageDigest::sha256()).unwrap();
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
         Self {
-            certificate: x509.build().to_der().unwrap().into(),
-            key: PrivatePkcs8KeyDer::from(key.private_key_to_pkcs8().unwrap()).into(),
+            certificate: params.self_signed(&key).unwrap().der().clone(),
+            key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
         }
     }
 

@@ -42,7 +42,7 @@ pub fn server_config(
 
 /// The current certificate and its key.
 pub struct ServingCertificate {
-    current: ArcSwap<CertifiedKey>,
+    pub(super) current: ArcSwap<CertifiedKey>,
     metrics: Arc<Metrics>,
 }
 

@@ -1,118 +1,18 @@
 //! Issues valid and invalid certificates, with their private keys, for tests.
 
 use crate::auth::PeerCertificates;
-use openssl::asn1::Asn1Time;
-use openssl::bn::{BigNum, MsbOption};
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::{PKey, Private};
-use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage};
-use openssl::x509::{X509, X509Builder, X509NameBuilder, X509NameRef};
-use rustls::pki_types::CertificateDer;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd,
+};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A certificate with its private key.
-pub(crate) struct CertificateAndKey {
-    pub(crate) certificate: X509,
-    pub(crate) key: PKey<Private>,
-}
-
-impl CertificateAndKey {
-    pub(crate) fn pem(&self) -> String {
-        String::from_utf8(self.certificate.to_pem().unwrap()).unwrap()
-    }
-
-    pub(crate) fn key_pem(&self) -> Vec<u8> {
-        self.key.private_key_to_pem_pkcs8().unwrap()
-    }
-
-    pub(crate) fn der(&self) -> CertificateDer<'static> {
-        self.certificate.to_der().unwrap().into()
-    }
-
-    /// Returns the certificate in the form in which the TLS listener passes it to requests.
-    pub(crate) fn peer(&self) -> PeerCertificates {
-        PeerCertificates(Arc::new([self.der()]))
-    }
-
-    fn sign(template: Template<'_>, issuer: Option<&Self>) -> Self {
-        Self::sign_key(template, new_key(), issuer)
-    }
-
-    fn sign_key(template: Template<'_>, key: PKey<Private>, issuer: Option<&Self>) -> Self {
-        let mut name = X509NameBuilder::new().unwrap();
-        for (field, value) in template.subject {
-            name.append_entry_by_text(field, value).unwrap();
-        }
-        Self::sign_named(template, &name.build(), key, issuer)
-    }
-
-    fn sign_named(
-        template: Template<'_>,
-        name: &X509NameRef,
-        key: PKey<Private>,
-        issuer: Option<&Self>,
-    ) -> Self {
-        let mut builder = X509Builder::new().unwrap();
-        builder.set_version(2).unwrap();
-        let mut serial = BigNum::new().unwrap();
-        serial.rand(64, MsbOption::MAYBE_ZERO, false).unwrap();
-        builder
-            .set_serial_number(&serial.to_asn1_integer().unwrap())
-            .unwrap();
-        builder.set_subject_name(name).unwrap();
-        builder
-            .set_issuer_name(issuer.map_or(name, |ca| ca.certificate.subject_name()))
-            .unwrap();
-        builder.set_pubkey(&key).unwrap();
-        let now = crate::clock::now().as_second();
-        let (from, to) = template.validity;
-        builder
-            .set_not_before(&Asn1Time::from_unix(now + from).unwrap())
-            .unwrap();
-        builder
-            .set_not_after(&Asn1Time::from_unix(now + to).unwrap())
-            .unwrap();
-        if template.ca {
-            builder
-                .append_extension(BasicConstraints::new().critical().ca().build().unwrap())
-                .unwrap();
-            builder
-                .append_extension(KeyUsage::new().critical().key_cert_sign().build().unwrap())
-                .unwrap();
-        } else if template.server {
-            builder
-                .append_extension(ExtendedKeyUsage::new().server_auth().build().unwrap())
-                .unwrap();
-        } else {
-            builder
-                .append_extension(ExtendedKeyUsage::new().client_auth().build().unwrap())
-                .unwrap();
-        }
-        builder
-            .sign(issuer.map_or(&key, |ca| &ca.key), MessageDigest::sha256())
-            .unwrap();
-        Self {
-            certificate: builder.build(),
-            key,
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Template<'a> {
-    subject: &'a [(&'a str, &'a str)],
-    /// The start and the end of the validity period, in seconds from now.
-    validity: (i64, i64),
-    ca: bool,
-    server: bool,
-}
-
-fn new_key() -> PKey<Private> {
-    let curve = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    PKey::from_ec_key(EcKey::generate(&curve).unwrap()).unwrap()
-}
+pub(crate) struct CertificateAndKey(CertifiedIssuer<'static, KeyPair>);
 
 /// A validity period from one hour ago until one hour from now.
 const DEFAULT_VALIDITY: (i64, i64) = (-3600, 3600);
@@ -125,72 +25,111 @@ pub(crate) fn ca(name: &str) -> CertificateAndKey {
 /// Creates a self-signed CA. `validity` is the start and the end of its validity period, in seconds
 /// from now.
 pub(crate) fn ca_living(name: &str, validity: (i64, i64)) -> CertificateAndKey {
-    CertificateAndKey::sign(ca_template(&[("CN", name)], validity), None)
+    let key = KeyPair::generate().unwrap();
+    ca_with(ca_params(name, validity), key)
 }
 
-/// Creates a self-signed CA with this name and key.
-pub(crate) fn ca_with(name: &X509NameRef, key: PKey<Private>) -> CertificateAndKey {
-    CertificateAndKey::sign_named(ca_template(&[], DEFAULT_VALIDITY), name, key, None)
+/// Creates a self-signed CA with this key.
+pub(crate) fn ca_with_key(key: KeyPair) -> CertificateAndKey {
+    ca_with(ca_params("ca", DEFAULT_VALIDITY), key)
 }
 
-fn ca_template<'a>(subject: &'a [(&'a str, &'a str)], validity: (i64, i64)) -> Template<'a> {
-    Template {
-        subject,
-        validity,
-        ca: true,
-        server: false,
+fn ca_with(params: CertificateParams, key: KeyPair) -> CertificateAndKey {
+    CertificateAndKey(CertifiedIssuer::self_signed(params, key).unwrap())
+}
+
+fn ca_params(name: &str, validity: (i64, i64)) -> CertificateParams {
+    let mut params = params(&[("CN", name)], validity);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params
+}
+
+fn params(subject: &[(&str, &str)], validity: (i64, i64)) -> CertificateParams {
+    let now = crate::clock::now().as_second();
+    let time = |from_now: i64| {
+        date_time_ymd(1970, 1, 1) + Duration::from_secs((now + from_now).unsigned_abs())
+    };
+    let mut params = CertificateParams::default();
+    params.not_before = time(validity.0);
+    params.not_after = time(validity.1);
+    params.distinguished_name = DistinguishedName::new();
+    let name = &mut params.distinguished_name;
+    for (field, value) in subject {
+        // A `DistinguishedName` has one value for each type. So a second organization has its type
+        // as an object identifier.
+        let (known, oid) = match *field {
+            "CN" => (Some(DnType::CommonName), "2.5.4.3"),
+            "O" => (Some(DnType::OrganizationName), "2.5.4.10"),
+            oid => (None, oid),
+        };
+        let oid = oid.split('.').map(|arc| arc.parse().unwrap()).collect();
+        let known = known.filter(|known| name.get(known).is_none());
+        name.push(known.unwrap_or(DnType::CustomDnType(oid)), *value);
     }
+    params
 }
 
 impl CertificateAndKey {
-    /// Issues a client certificate for a subject such as `&[("CN", "jane"), ("O", "dev")]`.
-    pub(crate) fn client(&self, subject: &[(&str, &str)]) -> Self {
-        self.client_living(subject, DEFAULT_VALIDITY)
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
     }
 
-    /// Issues a client certificate with the subject `name`.
-    pub(crate) fn client_named(&self, name: &X509NameRef) -> Self {
-        let template = Template {
-            subject: &[],
-            validity: DEFAULT_VALIDITY,
-            ca: false,
-            server: false,
-        };
-        Self::sign_named(template, name, new_key(), Some(self))
+    pub(crate) fn key_pem(&self) -> Vec<u8> {
+        self.0.key().serialize_pem().into_bytes()
+    }
+
+    /// Returns the private key in the format PKCS #8.
+    pub(crate) fn key_der(&self) -> &[u8] {
+        self.0.key().serialized_der()
+    }
+
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
+        self.0.der().clone()
+    }
+
+    /// Returns the certificate in the form in which the TLS listener passes it to requests.
+    pub(crate) fn peer(&self) -> PeerCertificates {
+        PeerCertificates(Arc::new([self.der()]))
+    }
+
+    /// Returns what a TLS client presents: the certificates of `chain`, and signatures with the key
+    /// of this certificate.
+    pub(crate) fn signing_for(&self, chain: &[&Self]) -> CertifiedKey {
+        let key = PrivatePkcs8KeyDer::from(self.key_der().to_vec());
+        let key = default_provider().key_provider.load_private_key(key.into());
+        CertifiedKey::new(chain.iter().map(|it| it.der()).collect(), key.unwrap())
+    }
+
+    /// Issues a client certificate for a subject such as `&[("CN", "jane"), ("O", "dev")]`. Other
+    /// fields have an object identifier as their name.
+    pub(crate) fn client(&self, subject: &[(&str, &str)]) -> Self {
+        self.client_living(subject, DEFAULT_VALIDITY)
     }
 
     /// Issues a client certificate. `validity` is the start and the end of its validity period, in
     /// seconds from now.
     pub(crate) fn client_living(&self, subject: &[(&str, &str)], validity: (i64, i64)) -> Self {
-        let template = Template {
-            subject,
-            validity,
-            ca: false,
-            server: false,
-        };
-        Self::sign(template, Some(self))
+        let mut params = params(subject, validity);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
     }
 
     /// Issues a certificate that is valid for servers only. A server must refuse the certificate if
     /// a client presents it.
     pub(crate) fn server(&self, name: &str) -> Self {
-        let template = Template {
-            subject: &[("CN", name)],
-            validity: DEFAULT_VALIDITY,
-            ca: false,
-            server: true,
-        };
-        Self::sign(template, Some(self))
+        let mut params = params(&[("CN", name)], DEFAULT_VALIDITY);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
     }
 
     /// Issues the certificate of an intermediate CA.
     pub(crate) fn intermediate(&self, name: &str) -> Self {
-        let template = Template {
-            subject: &[("CN", name)],
-            validity: DEFAULT_VALIDITY,
-            ca: true,
-            server: false,
-        };
-        Self::sign(template, Some(self))
+        self.sign(ca_params(name, DEFAULT_VALIDITY))
+    }
+
+    fn sign(&self, params: CertificateParams) -> Self {
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::signed_by(params, key, &self.0).unwrap())
     }
 }

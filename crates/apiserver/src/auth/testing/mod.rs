@@ -4,10 +4,14 @@
 #[cfg(test)]
 mod certificate_and_key;
 mod fake_apiserver;
+#[cfg(test)]
+mod handshake;
 
 #[cfg(test)]
-pub(crate) use certificate_and_key::{CertificateAndKey, ca, ca_living, ca_with};
+pub(crate) use certificate_and_key::{CertificateAndKey, ca, ca_living, ca_with_key};
 pub use fake_apiserver::Cluster;
+#[cfg(test)]
+pub(crate) use handshake::TlsClient;
 
 use std::time::Duration;
 

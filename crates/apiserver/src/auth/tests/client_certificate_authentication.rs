@@ -2,9 +2,6 @@
 
 use super::super::client_certificate::{CertificateSubject, ClientCaBundle};
 use super::*;
-use openssl::asn1::Asn1Type;
-use openssl::nid::Nid;
-use openssl::x509::X509NameBuilder;
 use rustls::pki_types::CertificateDer;
 
 #[tokio::test]
@@ -34,6 +31,15 @@ async fn a_certificate_without_a_common_name_authenticates_no_user() {
     assert_eq!(setup.user_name(&peer, &[]).await, "401");
 }
 
+/// Replaces the bytes `from` of a certificate, whose signature thereby becomes invalid.
+fn patched(certificate: &[u8], from: &[u8], to: &[u8]) -> CertificateDer<'static> {
+    let mut windows = certificate.windows(from.len());
+    let at = windows.position(|window| window == from).unwrap();
+    [&certificate[..at], to, &certificate[at + from.len()..]]
+        .concat()
+        .into()
+}
+
 #[test]
 fn a_uid_in_the_subject_is_read_and_two_are_refused() {
     let ca = ca("ca");
@@ -43,9 +49,17 @@ fn a_uid_in_the_subject_is_read_and_two_are_refused() {
     let two = ca.client(&[
         ("1.3.6.1.4.1.57683.2", "u-1"),
         ("CN", "jane"),
-        ("1.3.6.1.4.1.57683.2", "u-2"),
+        ("1.3.6.1.4.1.57683.3", "u-2"),
     ]);
-    assert_eq!(CertificateSubject::of(&two.der()), None);
+    assert!(CertificateSubject::of(&two.der()).is_some());
+    // The encoded object identifier, without its last number.
+    let uid = [6, 9, 43, 6, 1, 4, 1, 0x83, 0xc2, 0x53];
+    let two = patched(
+        &two.der(),
+        &[&uid[..], &[3]].concat(),
+        &[&uid[..], &[2]].concat(),
+    );
+    assert_eq!(CertificateSubject::of(&two), None);
 }
 
 #[tokio::test]
@@ -58,37 +72,32 @@ async fn without_a_client_ca_no_certificate_is_accepted() {
     assert_eq!(setup.user_name(&setup.proxy(), &headers).await, "bob");
 }
 
-/// Issues a client certificate whose subject has these attributes, in this order. Each attribute
-/// has a value and an ASN.1 type.
-fn with_types(attributes: &[(Nid, &str, Asn1Type)]) -> CertificateDer<'static> {
-    let mut name = X509NameBuilder::new().unwrap();
-    for (attribute, value, kind) in attributes {
-        name.append_entry_by_nid_with_type(*attribute, value, *kind)
-            .unwrap();
-    }
-    ca("ca").client_named(&name.build()).der()
-}
-
 #[test]
 fn names_of_all_string_types_are_decoded() {
+    // The tags of the string types in ASN.1.
+    let (utf8, numeric, printable, ia5, bmp) = (12, 18, 19, 22, 30);
     let cases = [
-        (Asn1Type::UTF8STRING, "jané", Some("jané")),
-        (Asn1Type::PRINTABLESTRING, "jane", Some("jane")),
+        (utf8, "jané", Some("jané")),
+        (printable, "jane", Some("jane")),
         // A PrintableString must not contain an underscore or an at sign, but some tools write
         // them.
-        (Asn1Type::PRINTABLESTRING, "j_ane@x", Some("j_ane@x")),
-        (Asn1Type::IA5STRING, "jane@x", Some("jane@x")),
-        (Asn1Type::NUMERICSTRING, "12 3", Some("12 3")),
-        (Asn1Type::BMPSTRING, "\0j\0a\x20\x14", None),
-        (Asn1Type::UTF8STRING, "admin\0.example", None),
+        (printable, "j_ane@x", Some("j_ane@x")),
+        (ia5, "jane@x", Some("jane@x")),
+        (numeric, "12 3", Some("12 3")),
+        (bmp, "\0j\0a\x20\x14", None),
+        (utf8, "admin\0.example", None),
     ];
-    for (kind, value, expected) in cases {
-        for attribute in [Nid::COMMONNAME, Nid::ORGANIZATIONNAME] {
-            let cn = (Nid::COMMONNAME, "first", Asn1Type::UTF8STRING);
-            let leaf = with_types(&[cn, (attribute, value, kind)]);
+    for (tag, value, expected) in cases {
+        for field in ["CN", "O"] {
+            let leaf = ca("ca").client(&[("CN", "first"), (field, value)]).der();
+            let encoded = |tag: u8| {
+                let length = u8::try_from(value.len()).unwrap();
+                [&[tag, length], value.as_bytes()].concat()
+            };
+            let leaf = patched(&leaf, &encoded(utf8), &encoded(tag));
             let user = CertificateSubject::of(&leaf).map(|it| it.user().unwrap());
             let read = user.map(|mut user| user.groups.pop().unwrap_or(user.name));
-            assert_eq!(read.as_deref(), expected, "{value:?} as {kind:?}");
+            assert_eq!(read.as_deref(), expected, "{value:?} with the tag {tag}");
         }
     }
 }

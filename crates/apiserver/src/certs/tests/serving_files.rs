@@ -1,38 +1,19 @@
 //! Tests the certificate that clients receive when the server reads it from files.
 
-use super::super::{Authority, CertsError, IssuedCertificate, ServingCertificate, TlsSettings};
+use super::super::{Authority, CertsError, IssuedCertificate, ServingCertificate};
 use crate::auth::testing::{self, eventually};
-use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
-use rustls::ServerConnection;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Starts a TLS server with `serving`, and connects to it. Returns the leaf certificate that the
-/// server presents, as DER.
-pub(super) fn presented(serving: &Arc<ServingCertificate>) -> Vec<u8> {
-    let verifier = crate::auth::client_certificate_verifier();
-    let config =
-        super::super::server_config(Arc::clone(serving) as _, verifier, &TlsSettings::default());
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut server = ServerConnection::new(Arc::new(config)).unwrap();
-        server.complete_io(&mut stream).unwrap();
-    });
-    let mut connector = SslConnector::builder(SslMethod::tls_client()).unwrap();
-    connector.set_verify(SslVerifyMode::NONE);
-    let stream = std::net::TcpStream::connect(address).unwrap();
-    let stream = connector.build().connect("a", stream).unwrap();
-    let leaf = stream.ssl().peer_certificate().unwrap().to_der().unwrap();
-    server.join().unwrap();
-    leaf
+/// Returns the leaf certificate that `serving` presents, as DER.
+pub(super) fn presented(serving: &ServingCertificate) -> Vec<u8> {
+    serving.current.load().cert[0].to_vec()
 }
 
 pub(super) fn der(chain: &[u8]) -> Vec<u8> {
-    let leaf = openssl::x509::X509::from_pem(chain).unwrap();
-    leaf.to_der().unwrap()
+    CertificateDer::from_pem_slice(chain).unwrap().to_vec()
 }
 
 fn issue() -> IssuedCertificate {
@@ -100,7 +81,7 @@ fn an_unusable_key_pair_is_an_error_and_replaces_nothing() {
         assert!(matches!(error, CertsError::BadServing(_)), "{error}");
         assert!(ServingCertificate::new(chain, key, Arc::default()).is_err());
     }
-    assert_eq!(presented(&Arc::new(serving)), der(&good.chain));
+    assert_eq!(presented(&serving), der(&good.chain));
 }
 
 #[test]
@@ -110,7 +91,8 @@ fn a_complete_chain_is_read() {
     let leaf = between.server("a");
     let chain = leaf.pem() + &between.pem();
     let serving = ServingCertificate::new(chain.as_bytes(), &leaf.key_pem(), Arc::default());
-    assert_eq!(presented(&Arc::new(serving.unwrap())), leaf.der().to_vec());
+    let presented = serving.unwrap().current.load_full();
+    assert_eq!(presented.cert, [leaf.der(), between.der()]);
 }
 
 #[tokio::test]
