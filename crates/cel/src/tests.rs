@@ -90,6 +90,17 @@ fn evaluate<'a>(
     ))
 }
 
+/// Asserts that the evaluation of `source` on the object `json` exhausts the budget.
+#[track_caller]
+fn exhausts_the_budget(json: &str, source: &str) {
+    let program = compile_any(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+    let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
+    let mut budget = full_budget();
+    let outcome = evaluate(&program, &doc, &mut budget);
+    assert_eq!(outcome, Err(EvaluationFault::Budget), "{source}");
+    assert_eq!(budget.left, 0, "{source}");
+}
+
 /// Returns the projection of the whole object. A document with this projection has all fields.
 pub(crate) fn whole_object() -> Projection {
     let mut projection = Projection::default();

@@ -34,16 +34,6 @@ fn evaluate_any(source: &str) -> Result<String, EvaluationFault> {
     evaluate(&program, &doc, &mut full_budget())
 }
 
-fn compilation_error(source: &str, kind: ResultKind) -> String {
-    compile(source, kind).unwrap_err().to_string()
-}
-
-#[test]
-fn a_program_returns_its_source() {
-    let program = compile("object.a == 1", ResultKind::Bool).unwrap();
-    assert_eq!(program.source(), "object.a == 1");
-}
-
 #[test]
 fn now_is_the_evaluation_time_and_reading_it_is_recorded() {
     let after = "now - timestamp(object.status.started) > duration('10s')";
@@ -85,15 +75,10 @@ fn a_failed_evaluation_records_that_it_read_now() {
 fn absent_fields_are_missing() {
     for (source, what) in [
         ("object.nowhere == 1", "nowhere"),
-        ("object.nowhere.deeper == 1", "nowhere"),
         ("object.spec.nothing.x == 1", "x"),
-        ("object.spec.flag.x == 1", "x"),
         ("object.metadata.labels['b'] == 'x'", "b"),
         ("object.spec.list[2] == 1", "2"),
-        ("object.spec.list[-1] == 1", "-1"),
         ("has(object.nowhere.deeper)", "nowhere"),
-        ("[1, 2][5] == 1", "5"),
-        ("{'a': 1}['b'] == 1", "b"),
         ("object.spec.list.exists(x, x.y == 1)", "y"),
     ] {
         assert_eq!(
@@ -102,41 +87,6 @@ fn absent_fields_are_missing() {
             "{source}"
         );
     }
-}
-
-#[test]
-fn failures_other_than_a_missing_field_are_errors() {
-    for source in [
-        "object.spec.replicas + 'a' == 'b'",
-        "object.spec.replicas / 0 == 1",
-        "object.spec.nothing > 1",
-        "int(object.status.phase) == 1",
-        "object.spec.list.name == 1",
-        "object.spec.list['a'] == 1",
-        "has(object.spec.list.name)",
-        "object.status.phase",
-        "object.spec.nothing.all(x, true)",
-        "object.status.phase.matches('(' + '')",
-    ] {
-        assert!(
-            matches!(evaluate_bool(source).0, Err(EvaluationFault::Error(_))),
-            "{source}"
-        );
-    }
-}
-
-#[test]
-fn a_result_of_the_wrong_type_is_rejected_at_compile_time() {
-    assert_eq!(
-        compilation_error("1", ResultKind::Bool),
-        "1:1: expected type 'bool' but found 'int'"
-    );
-    assert_eq!(
-        compilation_error("'a' == 'b'", ResultKind::String),
-        "1:5: expected type 'string' but found 'bool'"
-    );
-    assert!(compile("object.x", ResultKind::Bool).is_ok());
-    assert!(compile("object.x", ResultKind::String).is_ok());
 }
 
 #[test]
@@ -331,14 +281,4 @@ fn two_unknown_types_of_one_argument_are_equal() {
         evaluate_any("[].sortBy(x, null).sum()"),
         Ok("int:0".to_owned())
     );
-}
-
-#[test]
-fn programs_can_be_shared_between_threads() {
-    fn shared<T: Send + Sync>(value: T) -> T {
-        value
-    }
-    shared(compile("object.a.matches('x')", ResultKind::Bool).unwrap());
-    shared(Environment::default());
-    shared(Projection::default());
 }

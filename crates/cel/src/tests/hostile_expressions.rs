@@ -114,34 +114,12 @@ fn the_deepest_expressions_that_compile_evaluate_on_a_worker_stack() {
 }
 
 #[test]
-fn long_sources_are_refused() {
-    let source = format!("'{}' == ''", "a".repeat(crate::compile::parse::MAX_SOURCE));
-    let error = compile_any(&source).unwrap_err();
-    assert!(error.message.contains("limit 4096"), "{error}");
-}
-
-#[test]
 fn the_maximum_length_is_counted_in_characters() {
     let text = |characters: usize| format!("'{}'", "é".repeat(characters - 2));
     assert!(compile_any(&text(crate::compile::parse::MAX_SOURCE)).is_ok());
     let error = compile_any(&text(crate::compile::parse::MAX_SOURCE + 1)).unwrap_err();
     let expected = "expression code point size exceeds limit: size: 4097, limit 4096";
     assert_eq!(error.message, expected);
-}
-
-#[test]
-fn nested_comprehensions_stop_when_the_budget_is_spent() {
-    let digits = "[0,1,2,3,4,5,6,7,8,9]";
-    let mut source = "true".to_owned();
-    for depth in 0..9 {
-        source = format!("{digits}.all(v{depth}, {source})");
-    }
-    let program = compile_any(&source).unwrap();
-    let doc = Doc::parse(b"{}", &program.projection).unwrap();
-    assert_eq!(
-        evaluate(&program, &doc, &mut full_budget()),
-        Err(EvaluationFault::Budget)
-    );
 }
 
 #[test]
@@ -158,20 +136,12 @@ fn an_exceeded_budget_is_not_absorbed_by_logical_operators() {
         format!("({spend} ? 1 : 2) == 1 || true"),
         format!("({spend}) == true || true"),
     ] {
-        let program = compile_any(&source).unwrap();
-        let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
-        let mut budget = full_budget();
-        assert_eq!(
-            evaluate(&program, &doc, &mut budget),
-            Err(EvaluationFault::Budget),
-            "{source}"
-        );
-        assert_eq!(budget.left, 0);
+        exhausts_the_budget(&json, &source);
     }
 }
 
 #[test]
-fn the_budget_limits_copied_bytes() {
+fn operators_charge_the_data_that_they_copy_or_read() {
     let json = format!(
         "{{\"s\":\"{}\",\"l\":[{}1]}}",
         "x".repeat(1 << 20),
@@ -180,34 +150,18 @@ fn the_budget_limits_copied_bytes() {
     for source in [
         "object.l.map(x, object.s + object.s)",
         "object.l.map(x, object.l + object.l)",
-        "object.l.map(x, bytes(object.s + 'x'))",
-        "object.l.all(x, !object.s.matches('y'))",
-        "object.l.all(x, object.s.contains('y') || true)",
-        "object.l.all(x, object.s.matches('y' + string(x)) || true)",
-        "object.l.all(x, !object.s.matches('y') || true)",
-        "!object.s.matches('(([x]?){100}z){10}')",
         "object.l.all(x, object.l.map(y, y) == object.l)",
         "object.l.all(x, !('a' in object.l) && !('b' in object.l) && !(2 in object.l))",
+        "!object.s.matches('(([x]?){100}z){10}')",
     ] {
-        let program = compile_any(source).unwrap();
-        let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
-        let mut budget = full_budget();
-        let outcome = evaluate(&program, &doc, &mut budget);
-        assert!(
-            outcome == Err(EvaluationFault::Budget) || budget.left < STEPS_PER_OBJECT - 50_000,
-            "{source}: {} steps of the budget are left",
-            budget.left
-        );
+        exhausts_the_budget(&json, source);
     }
 }
 
 #[test]
 fn functions_charge_their_result_before_they_build_it() {
     let long = "x".repeat(1 << 16);
-    let json = format!(
-        "{{\"s\":\"{long}\",\"l\":[{}1],\"t\":\"ab\"}}",
-        "1,".repeat(999)
-    );
+    let json = format!("{{\"s\":\"{long}\",\"l\":[{}1]}}", "1,".repeat(999));
     // Without a budget, each expression would create gigabytes of data, or take as long as the
     // creation of gigabytes.
     let mut nested = "object.s".to_owned();
@@ -230,27 +184,10 @@ fn functions_charge_their_result_before_they_build_it() {
         doubled,
         format!("'%s'.format([{listed}])"),
         "object.l.map(x, object.s.replace('x', object.s))".to_owned(),
-        "object.l.map(x, object.s.replace('', '-'))".to_owned(),
         "object.l.map(x, object.s.split(''))".to_owned(),
-        "object.l.map(x, object.s.split('x'))".to_owned(),
-        "object.l.map(x, object.s.upperAscii())".to_owned(),
         "object.l.map(x, object.l.map(y, object.s).join(object.s))".to_owned(),
-        "object.l.map(x, '%s %s %s'.format([object.s, object.s, object.l]))".to_owned(),
-        "object.l.map(x, '%x'.format([object.s]))".to_owned(),
-        "object.l.map(x, '%s'.format([object]))".to_owned(),
-        "object.l.map(x, (object.s + 'y').substring(1))".to_owned(),
-        "object.l.map(x, (' ' + object.s).trim())".to_owned(),
-        "object.l.all(x, object.l.all(y, object.s.indexOf('y') + object.s.lastIndexOf('y') < 0))"
-            .to_owned(),
-        "object.l.all(x, object.l.all(y, object.t.charAt(0) == 'a'))".to_owned(),
-        "object.l.all(x, object.l.all(y, isQuantity('1Gi')))".to_owned(),
     ] {
-        let Ok(program) = compile_any(&source) else {
-            panic!("{}", compile_any(&source).unwrap_err());
-        };
-        let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
-        let outcome = evaluate(&program, &doc, &mut full_budget());
-        assert_eq!(outcome, Err(EvaluationFault::Budget), "{source}");
+        exhausts_the_budget(&json, &source);
     }
 }
 
@@ -358,28 +295,6 @@ fn chains_of_variables_have_the_depth_limit_of_one_expression() {
                 .unwrap();
             reading.join().unwrap();
         });
-    }
-}
-
-#[test]
-fn patterns_compile_within_a_size_limit() {
-    for pattern in [
-        r"\\pL{1000}",
-        r"(\\pL{100}){10}",
-        "((((((((((a{2}){2}){2}){2}){2}){2}){2}){2}){2}){2}",
-        "(a*)*b",
-        "[[:alpha:]]{1000}",
-        "(?i)\\\\w{500}",
-    ] {
-        for literal in [
-            format!("'aaaa'.matches('{pattern}')"),
-            format!("'aaaa'.matches('' + '{pattern}')"),
-            format!("'aaaa'.find('' + '{pattern}')"),
-        ] {
-            // A pattern that is too large is refused: a literal during compilation, and a computed
-            // pattern during the evaluation.
-            compiles_and_evaluates(&literal);
-        }
     }
 }
 
