@@ -214,9 +214,9 @@ impl Controller {
             }
             // Until the start is done, the receivers have the default report, which says that the rule
             // sets have not been read.
+            let report = Arc::new(self.registry.report());
             if self.start == StartPhase::Done {
-                let report = Arc::new(self.registry.report());
-                outputs.report.send_replace(report);
+                outputs.report.send_replace(report.clone());
             }
             // Before `without_book` is sent, the tracker, which turns detections into operations, must
             // have received all published rule books. The tracker receives each rule book before the
@@ -227,7 +227,7 @@ impl Controller {
                 let without_book = has_caught_up.then(|| self.registry.rule_sets_without_book());
                 let state = SyncState {
                     without_book: without_book.map(Arc::new).or(last.without_book.clone()),
-                    unsynced: Arc::new(self.registry.unsynced_rule_sets()),
+                    unsynced: Arc::new(report.unsynced()),
                 };
                 std::mem::replace(last, state) != *last
             });

@@ -295,18 +295,6 @@ impl Registry {
         rule_sets_without_book
     }
 
-    /// Returns the rule sets that may miss operations, because they are being compiled, or because
-    /// their target has not been read completely or its watch is interrupted. Invalid rule sets are
-    /// not included.
-    pub(super) fn unsynced_rule_sets(&self) -> BTreeSet<String> {
-        let is_unsynced = |(name, known): &(&String, &RegisteredRuleSet)| {
-            let not_ready = NotReady::of(&self.health(name, known));
-            not_ready.is_some_and(|it| it.is_unsynced())
-        };
-        let unsynced = self.rule_sets.iter().filter(is_unsynced);
-        unsynced.map(|(name, _)| name.clone()).collect()
-    }
-
     /// Returns the facts about a rule set from which its state and its status are computed.
     fn health<'a>(&'a self, name: &str, known: &'a RegisteredRuleSet) -> RuleSetHealth<'a> {
         let target = self.targets.get(&known.target);

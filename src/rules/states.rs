@@ -43,6 +43,17 @@ impl Report {
         states
     }
 
+    /// Returns the names of the rule sets that are being compiled, whose target has not been read
+    /// completely, or whose watch is interrupted.
+    pub(super) fn unsynced(&self) -> BTreeSet<String> {
+        let is_unsynced = |it: &&ReportedRuleSet| {
+            let not_ready = it.watched.as_ref().err();
+            not_ready.is_some_and(NotReady::is_unsynced)
+        };
+        let unsynced = self.rule_sets.iter().filter(is_unsynced);
+        unsynced.map(|it| it.name.to_string()).collect()
+    }
+
     /// Returns the rule sets that may miss operations.
     pub fn gaps(&self) -> Gaps {
         let specs = self.rule_sets.iter().filter_map(|it| it.spec.as_ref());

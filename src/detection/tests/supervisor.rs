@@ -121,7 +121,10 @@ async fn each_named_namespace_has_a_feed_of_its_own() {
     );
     fixture.publish(&cars, named(2, &["y", "z"])).await;
     assert_eq!(fixture.running_sources(), ["cars/y", "cars/z"]);
-    fixture.publish(&cars, named(3, &[])).await;
+    // If a rule set watches all namespaces, one feed watches them for all rule sets.
+    let both = [&["x"][..], &[]].map(|namespaces| rule_set(&cars, namespaces, "object.works"));
+    let both = RuleBook::new(3, (*cars).clone(), "Thing".to_owned(), true, both.to_vec());
+    fixture.publish(&cars, Some(both)).await;
     assert_eq!(fixture.running_sources(), ["cars"]);
 }
 

@@ -5,6 +5,8 @@ use super::*;
 use http::header::WARNING;
 use ifo_api::completeness::Gap;
 
+const LIST: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+
 fn gap(rule_set: &str, component: &str) -> Gap {
     Gap {
         rule_set: rule_set.into(),
@@ -18,28 +20,35 @@ fn gap(rule_set: &str, component: &str) -> Gap {
     }
 }
 
-/// Sends a request of `user` and returns the warnings in the answer.
-async fn warnings(fixture: &Fixture, path: &str, user: &str) -> Vec<String> {
-    let request = request("GET", &format!("{BASE}{path}"), &[("x-user", user)]);
-    let response = fixture.send(request).await;
+/// Sends a request with these headers. Returns the warning in the answer, if there is one.
+async fn warning(fixture: &Fixture, path: &str, headers: &[(&str, &str)]) -> Option<String> {
+    let response = fixture.send(request("GET", path, headers)).await;
     assert_eq!(response.status(), StatusCode::OK);
-    let values = response.headers().get_all(WARNING).into_iter();
-    values
-        .map(|value| value.to_str().unwrap().to_owned())
-        .collect()
+    let mut values = response.headers().get_all(WARNING).into_iter();
+    let warning = values.next();
+    assert!(values.next().is_none(), "an answer has at most one warning");
+    warning.map(|value| value.to_str().unwrap().to_owned())
+}
+
+/// Returns the gaps if `count` rule sets of the component `a`, and then `others`, do not compile.
+fn broken(count: usize, others: Vec<Gap>) -> Gaps {
+    let rule_sets = (0..count).map(|number| gap(&format!("rules-{number:02}"), "a"));
+    Gaps {
+        rule_sets: rule_sets.chain(others).collect(),
+        ..no_gaps()
+    }
 }
 
 #[tokio::test]
 async fn list_warns_while_a_rule_set_does_not_work() {
     let mut fixture = Fixture::filled();
-    let list = "/inflightoperations";
-    assert!(warnings(&fixture, list, "jane").await.is_empty());
-    fixture.set_gaps(Gaps {
-        rule_sets: vec![gap("tekton-rules", "tekton")],
-        ..no_gaps()
-    });
-    let warning = "299 - \"1 of 3 rule sets is not working, operations may be missing: \
-                   tekton-rules (does not compile)\"";
+    let warns = async |fixture: &Fixture, path: &str| {
+        warning(fixture, &format!("{BASE}{path}"), &[("x-user", "jane")]).await
+    };
+    assert_eq!(warns(&fixture, "/inflightoperations").await, None);
+    fixture.set_gaps(broken(0, vec![gap("tekton-rules", "tekton")]));
+    let expected = "299 - \"1 of 3 rule sets is not working, operations may be missing: \
+                    tekton-rules (does not compile)\"";
     for path in [
         "/inflightoperations",
         "/inflightoperations?limit=1",
@@ -47,35 +56,27 @@ async fn list_warns_while_a_rule_set_does_not_work() {
         "/inflightoperations?watch=1&timeoutSeconds=1",
         "/inflightoperations?labelSelector=ifo.kubevirt.io%2Fcomponent%3Dtekton",
     ] {
-        assert_eq!(warnings(&fixture, path, "jane").await, [warning], "{path}");
+        let shown = warns(&fixture, path).await;
+        assert_eq!(shown.as_deref(), Some(expected), "{path}");
     }
     for path in [
         "/inflightoperations?labelSelector=ifo.kubevirt.io%2Fcomponent%3Dkubevirt",
         "/namespaces/a/inflightoperations/x",
         "",
     ] {
-        let none: [&str; 0] = [];
-        assert_eq!(warnings(&fixture, path, "jane").await, none, "{path}");
+        assert_eq!(warns(&fixture, path).await, None, "{path}");
     }
 }
 
 #[tokio::test]
 async fn rule_sets_that_the_client_ignores_are_left_out_before_the_warning_is_cut() {
     let mut fixture = Fixture::filled();
-    let name = |number: usize| format!("rules-{number:02}");
-    let gaps = (0..12).map(|number| gap(&name(number), "a")).collect();
-    fixture.set_gaps(Gaps {
-        rule_sets: gaps,
-        ..no_gaps()
-    });
+    fixture.set_gaps(broken(12, Vec::new()));
     let list = async |ignored: &str, user: &str| {
-        let path = format!("{BASE}/inflightoperations");
         let headers = [("ifo-ignored-rule-sets", ignored), ("x-user", user)];
-        let response = fixture.send(request("GET", &path, &headers)).await;
-        let warning = response.headers().get(WARNING);
-        warning.map(|it| it.to_str().unwrap().to_owned())
+        warning(&fixture, LIST, &headers).await
     };
-    let all: Vec<String> = (0..12).map(name).collect();
+    let all: Vec<String> = (0..12).map(|number| format!("rules-{number:02}")).collect();
     assert_eq!(list(&all.join(","), "jane").await, None);
     let but_one = list(&all[..11].join(", "), "jane").await.unwrap();
     assert!(but_one.contains("1 of 3 rule sets"), "{but_one}");
@@ -91,59 +92,41 @@ async fn rule_sets_that_the_client_ignores_are_left_out_before_the_warning_is_cu
 #[tokio::test]
 async fn rule_sets_that_do_not_matter_to_the_client_are_left_out_before_the_warning_is_cut() {
     let mut fixture = Fixture::filled();
-    let mut gaps: Vec<_> = (0..12)
-        .map(|number| gap(&format!("rules-{number:02}"), "a"))
-        .collect();
-    gaps.push(gap("vm-rules", "kubevirt"));
-    fixture.set_gaps(Gaps {
-        rule_sets: gaps,
-        ..no_gaps()
-    });
-    let list = async |selector: &str| {
-        let path = format!("{BASE}/inflightoperations");
+    fixture.set_gaps(broken(12, vec![gap("vm-rules", "kubevirt")]));
+    for (selector, expected) in [
+        ("ifo.kubevirt.io/component in (tekton)", None),
+        ("ifo.kubevirt.io/component in (KubeVirt)", Some("1 of 3")),
+        ("", Some("13 of 3")),
+        ("no valid selector (", Some("13 of 3")),
+        ("team=x", Some("13 of 3")),
+    ] {
         let headers = [("ifo-completeness-selector", selector), ("x-user", "jane")];
-        let response = fixture.send(request("GET", &path, &headers)).await;
-        let warning = response.headers().get(WARNING);
-        warning.map(|it| it.to_str().unwrap().to_owned())
-    };
-    assert_eq!(list("ifo.kubevirt.io/component in (tekton)").await, None);
-    let own = list("ifo.kubevirt.io/component in (KubeVirt)")
-        .await
-        .unwrap();
-    assert!(own.contains("1 of 3 rule sets"), "{own}");
-    for all in ["", "no valid selector (", "team=x"] {
-        let warning = list(all).await.unwrap();
-        assert!(warning.contains("13 of 3 rule sets"), "{warning}");
+        let shown = warning(&fixture, LIST, &headers).await;
+        let count = shown
+            .as_deref()
+            .and_then(|it| it.split(" rule sets").next());
+        let count = count.and_then(|it| it.strip_prefix("299 - \""));
+        assert_eq!(count, expected, "{selector}");
     }
 }
 
 #[tokio::test]
 async fn list_warns_while_rule_sets_are_unknown_or_absent() {
     let mut fixture = Fixture::filled();
-    fixture.set_gaps(Gaps::default());
-    let warnings_shown = warnings(&fixture, "/inflightoperations", "tenant").await;
-    assert!(
-        warnings_shown[0].contains("have not been read yet"),
-        "{warnings_shown:?}"
-    );
-    fixture.set_gaps(Gaps {
-        rule_sets_are_read: true,
-        ..Gaps::default()
-    });
-    let warnings_shown = warnings(&fixture, "/inflightoperations", "tenant").await;
-    assert!(
-        warnings_shown[0].contains("no rule set is installed"),
-        "{warnings_shown:?}"
-    );
+    for (rule_sets_are_read, expected) in [
+        (false, "have not been read yet"),
+        (true, "no rule set is installed"),
+    ] {
+        fixture.set_gaps(Gaps {
+            rule_sets_are_read,
+            ..Gaps::default()
+        });
+        let shown = warning(&fixture, LIST, &[("x-user", "tenant")]).await;
+        assert!(shown.unwrap().contains(expected), "{expected}");
+    }
     // A list of rule sets has no warning, because the warnings are about operations.
-    let response = fixture
-        .send(request(
-            "GET",
-            "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets",
-            &[],
-        ))
-        .await;
-    assert!(response.headers().get(WARNING).is_none());
+    let rule_sets = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
+    assert_eq!(warning(&fixture, rule_sets, &[]).await, None);
 }
 
 /// Returns the header that states whether the list is complete, and the body of the answer.
@@ -175,10 +158,7 @@ async fn the_header_of_a_list_is_about_the_version_of_the_list() {
         ),
     ];
     // A rule set is broken since then.
-    fixture.set_gaps(Gaps {
-        rule_sets: vec![gap("vm-rules", "kubevirt")],
-        ..no_gaps()
-    });
+    fixture.set_gaps(broken(0, vec![gap("vm-rules", "kubevirt")]));
     for query in &older {
         assert_eq!(list(&fixture, query).await.0, "complete", "{query}");
     }

@@ -30,6 +30,28 @@ async fn further_fields_can_be_selected() {
             "{query}"
         );
     }
+    for (rv, name, fields) in [
+        (107, "ok", json!({"spec": {"initiator": "ann"}})),
+        (
+            108,
+            "bad",
+            json!({"status": {"outcome": "Failed", "reason": "Node"}}),
+        ),
+    ] {
+        let mut record = ifo_api::example::record(&fields);
+        record.metadata.name = name.into();
+        let key = crate::index::collection::RECORDS.key("default", name);
+        fixture.put_object(rv, key, ifo_api::Object::Record(Arc::new(record)));
+    }
+    for (query, name) in [
+        ("status.outcome%3DFailed", "default/bad"),
+        ("status.outcome%21%3DFailed", "default/ok"),
+        ("status.reason%3DNode", "default/bad"),
+        ("spec.initiator%3Dann", "default/ok"),
+    ] {
+        let path = format!("{BASE}/operationrecords?fieldSelector={query}");
+        assert_eq!(names(&fixture.json(&path, &[]).await), [name], "{query}");
+    }
     // Objects of a cluster-scoped resource have no namespace that a selector could select.
     let rule_sets = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
     let path = format!("{rule_sets}?fieldSelector=metadata.namespace%3Da");

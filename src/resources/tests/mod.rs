@@ -21,7 +21,7 @@ mod websockets;
 
 use super::{
     OperationHooks, SubjectVisibility, activities, gate_webhook, inflight_operations,
-    operation_rule_sets,
+    operation_records, operation_rule_sets,
 };
 use crate::demo::kinds;
 use crate::index::{
@@ -268,6 +268,7 @@ impl Fixture {
                 ..inflight_operations(reader.clone())
             },
             activities(reader.clone()),
+            operation_records(reader.clone()),
         ];
         if let Some(rights) = rights {
             SubjectVisibility::new(reader, context, "ifo-system".into(), rights)
@@ -310,13 +311,14 @@ impl Fixture {
     pub fn put(&mut self, rv: u64, namespace: &str, name: &str, edit: impl Fn(&mut Value)) {
         let mut object = operation(namespace, name);
         edit(&mut object);
-        let put = Write::Put {
-            key: Key::new(namespace, name),
-            object: ifo_api::example::object(&object),
-        };
-        self.live
-            .commit(vec![put], VersionAssignment::Exact(Rv(rv)))
-            .unwrap();
+        let object = ifo_api::example::object(&object);
+        self.put_object(rv, Key::new(namespace, name), object);
+    }
+
+    pub fn put_object(&mut self, rv: u64, key: Key, object: ifo_api::Object) {
+        let at = VersionAssignment::Exact(Rv(rv));
+        let put = Write::Put { key, object };
+        self.live.commit(vec![put], at).unwrap();
     }
 
     /// Writes the rule sets that may miss operations to the index, at the next version.

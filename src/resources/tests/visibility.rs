@@ -111,10 +111,7 @@ fn put_activity(fixture: &mut Fixture, rv: u64, namespace: &str, name: &str, ope
     }))
     .unwrap();
     let key = crate::index::collection::ACTIVITIES.key(namespace, name);
-    let object = ifo_api::Object::Activity(Arc::new(activity));
-    let put = Write::Put { key, object };
-    let at = VersionAssignment::Exact(Rv(rv));
-    fixture.live.commit(vec![put], at).unwrap();
+    fixture.put_object(rv, key, ifo_api::Object::Activity(Arc::new(activity)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,6 +185,21 @@ async fn each_resource_in_a_namespace_is_reviewed_once_in_30_s_and_names_are_bou
     // A request for one operation needs only one review with a name.
     let one = format!("{BASE}/namespaces/b/inflightoperations/b099");
     assert_eq!(fixture.get_as("jane", &one).await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_of_unserved_kinds_are_hidden_and_use_up_no_reviews() {
+    let (mut fixture, rights) = fixture();
+    for number in 0..60 {
+        let name = format!("a{number}");
+        fixture.put(200 + number, "a", &name, |object| {
+            let subject = json!({"apiVersion": "gone.example/v1", "kind": "Gone", "name": name});
+            object["spec"]["subject"] = subject;
+        });
+    }
+    let list = fixture.json(ALL, &JANE).await;
+    assert_eq!(names(&list), ["a/one", "b/named"]);
+    assert_eq!(rights.take_reviews().len(), 5);
 }
 
 #[tokio::test(start_paused = true)]

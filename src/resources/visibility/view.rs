@@ -138,6 +138,8 @@ impl UserView {
             if let Some(place) = entry.group()
                 && !self.may_get(place)
                 && let Some(name) = subject_name(entry)
+                // Operations of kinds that discovery does not serve stay hidden without a review.
+                && self.reviews.get(place, name).is_some()
                 && let Entry::Vacant(new) = self.places.get_or_add(place).names.entry(name.clone())
             {
                 new.insert(false);

@@ -38,21 +38,12 @@ async fn other_rule_sets_are_published_while_a_rule_set_is_compiled() {
     fixture.list(&[large("b", "boats"), rule_set("a", "cars", "true")]);
     moment().await;
     assert_eq!(fixture.compiler.begun(), ["a", "b"]);
-    let published = fixture.catch_up().await;
-    assert_eq!(
-        published.iter().map(summary).collect::<Vec<_>>(),
-        [("cars", Some(vec!["a"]))]
-    );
-    let status = fixture.status("a");
-    assert_eq!(condition(&status, "Ready").unwrap(), "True/Watching");
+    fixture.catches_up_with(&[("cars", Some(vec!["a"]))]).await;
+    has(&fixture.status("a"), "Ready", "True/Watching");
 
     fixture.compiler.hold(&[]);
     moment().await;
-    let published = fixture.catch_up().await;
-    assert_eq!(
-        published.iter().map(summary).collect::<Vec<_>>(),
-        [("boats", Some(vec!["b"]))]
-    );
+    fixture.catches_up_with(&[("boats", Some(vec!["b"]))]).await;
     assert_eq!(gaps(&fixture), [""; 0]);
 }
 
@@ -97,9 +88,9 @@ async fn a_rule_set_is_undecided_until_its_rule_book_is_published() {
     assert_eq!(gaps(&fixture).last().unwrap(), "b: target is being listed");
     assert_eq!(undecided(&fixture), only_b);
     moment().await;
-    let published = fixture.catch_up().await;
-    let published: Vec<_> = published.iter().map(summary).collect();
-    assert_eq!(published, [("cars", Some(vec!["a", "b"]))]);
+    fixture
+        .catches_up_with(&[("cars", Some(vec!["a", "b"]))])
+        .await;
     assert_eq!(undecided(&fixture), BTreeSet::new());
 }
 
@@ -139,11 +130,10 @@ async fn a_changed_rule_set_keeps_its_rules_until_the_new_ones_are_compiled() {
 
     fixture.compiler.hold(&[]);
     moment().await;
-    let published = fixture.catch_up().await;
-    let published: Vec<_> = published.iter().map(summary).collect();
-    assert_eq!(published, [("boats", Some(vec!["a"])), ("cars", None)]);
-    let status = fixture.status("a");
-    assert_eq!(condition(&status, "Ready").unwrap(), "True/Watching");
+    fixture
+        .catches_up_with(&[("boats", Some(vec!["a"])), ("cars", None)])
+        .await;
+    has(&fixture.status("a"), "Ready", "True/Watching");
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,8 +160,7 @@ async fn only_the_newest_version_of_a_rule_set_is_used() {
         0,
         "the last valid rules stay in use"
     );
-    let status = fixture.status("a");
-    assert_eq!(condition(&status, "Ready").unwrap(), "False/InvalidRule");
+    has(&fixture.status("a"), "Ready", "False/InvalidRule");
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,11 +273,7 @@ async fn a_rule_set_that_is_deleted_while_it_is_compiled_is_not_published() {
     other.metadata.uid = Some("other".into());
     fixture.apply(&other);
     moment().await;
-    let published = fixture.published();
-    assert_eq!(
-        published.iter().map(summary).collect::<Vec<_>>(),
-        [("cars", None)]
-    );
+    fixture.publishes(&[("cars", None)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -198,6 +198,14 @@ impl ControllerFixture {
         published
     }
 
+    /// Asserts the new publications, as [`summary`] describes them, and reports their feeds as up to
+    /// date.
+    async fn catches_up_with(&mut self, expected: &[(&str, Option<Vec<&str>>)]) {
+        let published = self.catch_up().await;
+        let books: Vec<_> = published.iter().map(summary).collect();
+        assert_eq!(books, expected);
+    }
+
     /// Lets all writes of the status of `a` fail.
     fn fail_writes(&self) {
         self.sink.failing_writes.lock().unwrap().insert("a".into());
