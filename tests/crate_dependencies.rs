@@ -63,11 +63,7 @@ fn dependencies_between_the_crates_are_those_in_the_docs() {
 #[test]
 fn server_and_plugin_do_not_link_each_others_libraries() {
     for (package, own, foreign) in [
-        (
-            "ifo",
-            "axum",
-            "ratatui crossterm clap_complete kubectl-ifo",
-        ),
+        ("ifo", "axum", "ratatui crossterm clap_complete kubectl-ifo"),
         (
             "kubectl-ifo",
             "ratatui",

@@ -309,12 +309,13 @@ fn shipped_rule_sets_have_known_fields_and_unique_names() {
 #[test]
 fn the_filled_in_krew_manifest_is_valid() {
     let template = read(&repository(".krew.yaml")).replace("{{ .TagName }}", "v0.1.0");
-    let filled = template
-        .lines()
-        .map(|line| match line.contains("addURIAndSha") {
-            true => "    uri: https://example.com/x.tar.gz\n    sha256: 0\n".to_owned(),
-            false => format!("{line}\n"),
-        });
+    let filled = template.lines().map(|line| {
+        if line.contains("addURIAndSha") {
+            "    uri: https://example.com/x.tar.gz\n    sha256: 0\n".to_owned()
+        } else {
+            format!("{line}\n")
+        }
+    });
     let filled: String = filled.collect();
     let plugin: Value = serde_saphyr::from_str(&filled).expect("the manifest must be valid YAML");
     assert_eq!(plugin["metadata"]["name"], "ifo");

@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 /// Returns the CRD of `OperationRuleSet`, which is also in `deploy/crd/operationrulesets.yaml`.
 pub fn operation_rule_sets() -> CustomResourceDefinition {
-    readable(OperationRuleSet::crd())
+    readable(&OperationRuleSet::crd())
 }
 
 /// Returns the CRD of the custom resources that `ifo-apiserver` writes in persistence mode, one for
 /// each operation. The CRD is also in `deploy/crd-persistence/inflightoperations.yaml`. The CRD has
 /// no status subresource, because `ifo-apiserver` writes spec and status in one request.
 pub fn persisted_operations() -> CustomResourceDefinition {
-    let mut crd = readable(persisted::InFlightOperation::crd());
+    let mut crd = readable(&persisted::InFlightOperation::crd());
     for version in &mut crd.spec.versions {
         version.subresources = None;
     }
@@ -69,7 +69,7 @@ fn compare(own: &Value, installed: &Value, path: &str, missing: &mut Vec<String>
 }
 
 /// Joins the lines of all descriptions in the CRD, and removes the title of each version's schema.
-fn readable(crd: CustomResourceDefinition) -> CustomResourceDefinition {
+fn readable(crd: &CustomResourceDefinition) -> CustomResourceDefinition {
     let mut json = json!(crd);
     for version in json["spec"]["versions"]
         .as_array_mut()
