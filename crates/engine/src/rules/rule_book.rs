@@ -30,9 +30,6 @@ pub struct RuleBook {
     pub namespaced: bool,
     /// The rule sets, sorted by name.
     pub rule_sets: Vec<Arc<RuleSet>>,
-    /// True if there are rule sets, and each names its namespaces. Each of these namespaces then has
-    /// its own feed. If false, one feed covers all namespaces.
-    pub by_namespace: bool,
     /// Fields that the rules read, and the fields of [`IDENTITY_PATHS`]. A feed decodes them from
     /// an object that changes.
     pub projection: Projection,
@@ -63,23 +60,19 @@ impl RuleBook {
         }
         let mut initial_projection = projection.clone();
         initial_projection.add(MANAGED_TIME_PATH);
-        let by_namespace = !rule_sets.is_empty()
-            && rule_sets
-                .iter()
-                .all(|rule_set| rule_set.namespaces.is_some());
         Self {
             generation,
             target,
             kind,
             namespaced,
             rule_sets,
-            by_namespace,
             projection,
             initial_projection,
         }
     }
 
-    /// Returns the namespaces to watch, or None for all namespaces.
+    /// Returns the namespaces to watch, each with its own feed. Returns None if a rule set names no
+    /// namespaces. Then one feed covers all namespaces.
     pub fn namespaces(&self) -> Option<BTreeSet<&str>> {
         let mut union = BTreeSet::new();
         for rule_set in &self.rule_sets {
