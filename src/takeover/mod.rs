@@ -15,7 +15,7 @@
 //! caller can cancel the reading at any time.
 
 use crate::clock;
-use crate::index::{IndexEntry, engine_key};
+use crate::index::{IndexReader, ReadVersion, Scope, engine_key};
 use crate::persist::{self, ListedNamespaces, Store};
 use futures::StreamExt as _;
 use ifo_api::Text;
@@ -23,7 +23,6 @@ use ifo_api::persisted::InFlightOperation;
 use ifo_engine::track::{InitialState, MAX_RESTORED};
 use ifo_observe::{GapReason, Raw};
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -46,17 +45,14 @@ const BATCH: usize = 256;
 /// started answers clients with 403, until it has read the RBAC objects.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
-/// The operations in the leader's own index, and the settings that decide what else the leader
-/// reads.
+/// The leader's own index, and the settings that decide what else the leader reads.
 #[derive(Debug)]
 pub struct TakeoverSources {
-    /// All entries of the leader's index.
-    pub listed: Vec<Arc<IndexEntry>>,
-    /// The entries that were deleted from the index recently. If an entry is a completed operation,
-    /// the tracker remembers its start and end. The name of an operation depends on the second of
-    /// its start. If a new run starts in the same second as the previous run, the tracker uses the
-    /// next second for the new run.
-    pub deleted: Vec<Arc<IndexEntry>>,
+    /// The reader of the leader's index. If an entry that was deleted recently is a completed
+    /// operation, the tracker remembers its start and end. The name of an operation depends on the
+    /// second of its start. If a new run starts in the same second as the previous run, the tracker
+    /// uses the next second for the new run.
+    pub reader: IndexReader,
     /// True if completed operations are retained.
     pub retain: bool,
     /// The namespace in which the server shows operations on cluster-scoped objects.
@@ -74,14 +70,19 @@ pub async fn initial_state(
     sources: TakeoverSources,
     mut namespaces: watch::Receiver<Option<ListedNamespaces>>,
 ) -> (InitialState, HashSet<Text>) {
+    // The entries are still up to date when the tracker receives them. In this term, only the tracker
+    // changes the operations in the index, and it receives the entries before its first change.
+    let listed = sources.reader.list(&Scope::Everything, ReadVersion::Latest);
+    let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
+    let deleted = sources.reader.deleted();
     let mut known = None;
     if sources.retain || store.is_some() {
         let limit = match store {
             Some(_) => CUSTOM_RESOURCES_TIMEOUT,
             None => NAMESPACES_TIMEOUT,
         };
-        let listed = timeout(limit, namespaces.wait_for(Option::is_some)).await;
-        known = listed.ok().and_then(|listed| listed.ok()?.clone());
+        let received = timeout(limit, namespaces.wait_for(Option::is_some)).await;
+        known = received.ok().and_then(|received| received.ok()?.clone());
         if known.is_none() {
             tracing::warn!(
                 "the namespaces cannot be listed; in persistence mode, the leader does not restore \
@@ -91,21 +92,21 @@ pub async fn initial_state(
     }
     let mut unlisted = HashSet::new();
     if known.is_none() {
-        let entries = sources.listed.iter();
+        let entries = listed.iter();
         unlisted = entries
             .map(|it| it.key().object_namespace().into())
             .collect();
         unlisted.remove(&sources.cluster_namespace);
     }
     let mut state = InitialState::new(sources.cluster_namespace, known);
-    for batch in sources.listed.chunks(BATCH) {
+    for batch in listed.chunks(BATCH) {
         for entry in batch {
             state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
         }
         tokio::task::yield_now().await;
     }
     let indexed = state.count();
-    for batch in sources.deleted.chunks(BATCH) {
+    for batch in deleted.chunks(BATCH) {
         for entry in batch {
             state.add_deleted_object(entry.object(), clock::reading());
         }

@@ -3,7 +3,7 @@
 //! operations, continues from the restored operations.
 
 use super::*;
-use crate::index::{self, Bounds, ReadVersion, Rv, VersionAssignment, index};
+use crate::index::{self, Bounds, VersionAssignment, index};
 use crate::persist::{self, Pending, Revision};
 use futures::stream::{self, BoxStream};
 use ifo_api::live::Phase;
@@ -14,7 +14,7 @@ use ifo_engine::rules::{RuleBook, compile};
 use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings, Write};
 use jiff::Timestamp;
 use serde_json::json;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 /// A watch of custom resources that sends these events, each after one second. Afterwards, it sends
@@ -166,19 +166,18 @@ fn writes_after_takeover(state: InitialState) -> Vec<String> {
     names
 }
 
-/// Applies `writes` to an empty index, and returns the entries of the index.
-fn entries(writes: Vec<Write>) -> Vec<Arc<IndexEntry>> {
+/// Returns an index to which `writes` were applied.
+fn index_with(writes: Vec<Write>) -> IndexReader {
     let bounds = Bounds {
         bytes: 1 << 20,
         age: Duration::from_mins(1),
     };
     let (mut writer, reader) = index(bounds);
-    let writes: Vec<_> = writes.into_iter().map(index::index_write).collect();
-    let Rv(_) = writer.commit(writes, VersionAssignment::Mint).unwrap();
+    for write in writes {
+        let write = [index::index_write(write)];
+        writer.commit(write, VersionAssignment::Mint).unwrap();
+    }
     reader
-        .list(&index::OPERATIONS, ReadVersion::Latest)
-        .unwrap()
-        .1
 }
 
 fn active(name: &str) -> Raw {
@@ -192,10 +191,9 @@ fn refused(code: u16) -> Raw {
     })
 }
 
-fn sources(listed: Vec<Arc<IndexEntry>>) -> TakeoverSources {
+fn sources(writes: Vec<Write>) -> TakeoverSources {
     TakeoverSources {
-        listed,
-        deleted: Vec::new(),
+        reader: index_with(writes),
         retain: true,
         cluster_namespace: "ifo-system".into(),
     }
@@ -289,21 +287,26 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
 
 #[tokio::test(start_paused = true)]
 async fn operations_of_the_index_win_over_custom_resources_and_are_not_written() {
-    let entries = entries([writes("a", false), writes("b", true)].concat());
+    let both = [writes("a", false), writes("b", true)].concat();
     let script = Script(vec![active("a"), active("c"), Raw::Synced]);
     let namespaces = listed("ns", Timestamp::UNIX_EPOCH);
-    let (state, unlisted) =
-        initial_state(Some(&script), sources(entries.clone()), namespaces).await;
+    let (state, unlisted) = initial_state(Some(&script), sources(both.clone()), namespaces).await;
     assert_eq!(state.count(), 3);
     assert_eq!(writes_after_takeover(state), ["c"]);
     assert_eq!(unlisted, HashSet::new());
+    // A completed operation that was deleted from the index still counts.
+    let key = both.iter().rev().find_map(|write| match write {
+        Write::Put { key, object } => object.operation().map(|_| key.clone()),
+        Write::Delete { .. } => None,
+    });
+    let delete = Write::Delete { key: key.unwrap() };
+    let changes = [both, vec![delete]].concat();
     // Without persistence mode, the leader waits for the namespaces for 2 s, if it retains completed
-    // operations. `listed` and `deleted` contain the same two operations. Each counts once.
+    // operations.
     for (retain, seconds) in [(true, 2), (false, 0)] {
         let sources = TakeoverSources {
             retain,
-            deleted: entries.clone(),
-            ..sources(entries.clone())
+            ..sources(changes.clone())
         };
         let (_never, namespaces) = watch::channel(None);
         let begun = tokio::time::Instant::now();

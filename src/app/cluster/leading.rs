@@ -8,7 +8,6 @@ use super::status_writer::StatusWriter;
 use crate::app::leader_term::{LeaderTerm, PipelineInput};
 use crate::baseline_store::BaselineStore;
 use crate::config::{Common, Persistence, Serve};
-use crate::index::{ReadVersion, Scope};
 use crate::persist::{
     self, ClusterStore, ListedNamespaces, Persist, PersistSettings, Store, UnsyncedRuleSets,
 };
@@ -148,15 +147,8 @@ impl LeaderSetup {
         unlisted: oneshot::Sender<HashSet<Text>>,
     ) -> BoxFuture<'static, ()> {
         let common = &self.common;
-        // The listed entries are still up to date when the tracker receives them. In this term, only
-        // the tracker changes the index, and it receives the entries before its first change.
-        let entries = term
-            .operations
-            .list(&Scope::Everything, ReadVersion::Latest);
-        let entries = entries.map(|(_, entries)| entries).unwrap_or_default();
         let sources = takeover::TakeoverSources {
-            listed: entries,
-            deleted: term.operations.deleted(),
+            reader: term.operations.clone(),
             retain: common.retain || common.history_max > 0,
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         };

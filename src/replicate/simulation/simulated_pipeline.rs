@@ -4,17 +4,17 @@
 
 use super::invariants::Invariants;
 use crate::clock;
-use crate::index::{IndexReader, ReadVersion, Scope, Writer, engine_key};
+use crate::index::{IndexReader, Writer};
 use crate::persist::fake_cluster::FakeCluster;
-use crate::persist::{self, ListedNamespaces, Persist, Store as _};
+use crate::persist::{self, ListedNamespaces, Persist, Store};
 use crate::replicate::{Leadership, Pipeline};
+use crate::takeover::{self, TakeoverSources};
 use crate::telemetry::Metrics;
 use crate::tracker_task::{self, ActivityWriter};
 use aggregated_apiserver::serve::Readiness;
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::completeness::Gaps;
-use ifo_api::persisted;
 use ifo_api::{Gvr, Source};
 use ifo_engine::detect::{Detector, FeedEvent};
 use ifo_engine::rules::{RuleBook, compile};
@@ -316,38 +316,16 @@ impl SimulatedFeed {
         known
     }
 
-    /// Reads the operations that a new leader takes over: first from the index, then from the
-    /// custom resources, as the real server does.
-    async fn initial_state(&mut self) -> InitialState {
-        let listed = self
-            .operations
-            .list(&Scope::Everything, ReadVersion::Latest);
-        let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
-        let deleted = self.operations.deleted();
-        self.random_delay(100).await;
-        let mut state = InitialState::new("ifo-system".into(), Some(namespaces()));
-        for entry in listed {
-            state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
-        }
-        for entry in deleted {
-            state.add_deleted_object(entry.object(), clock::reading());
-        }
-        let Some(store) = &self.store else {
-            return state;
+    /// Reads the operations that a new leader takes over, as the real server does.
+    async fn initial_state(&self) -> InitialState {
+        let sources = TakeoverSources {
+            reader: self.operations.clone(),
+            retain: true,
+            cluster_namespace: "ifo-system".into(),
         };
-        let mut events = store.follow();
-        while let Some(event) = events.next().await
-            && event != Raw::Synced
-        {
-            if let Raw::Applied(json) = event {
-                let cr: persisted::InFlightOperation =
-                    serde_json::from_slice(&json).expect("the server has written the object");
-                if let Some(operation) = persist::from_cr(&cr) {
-                    state.add_custom_resource(operation, clock::reading());
-                }
-            }
-        }
-        state
+        let store = self.store.as_ref().map(|store| store as &dyn Store);
+        let namespaces = watch::channel(Some(namespaces())).1;
+        takeover::initial_state(store, sources, namespaces).await.0
     }
 
     async fn random_delay(&mut self, longest_ms: u64) {
