@@ -50,8 +50,6 @@ struct Stored {
     revision: Revision,
     /// The [`write_hash`] of the stored operation. None if it is not known.
     hash: Option<u64>,
-    /// The time of the last write of this leader. None if there was no write.
-    written: Option<Instant>,
 }
 
 /// The row of one operation in the index, or of one custom resource without such an operation.
@@ -65,6 +63,8 @@ pub(super) struct Row {
     /// The [`write_hash`] of the wanted operation, and the time since which it has been the same.
     hash: Option<(u64, Instant)>,
     stored: Option<Stored>,
+    /// The time at which this leader last applied the operation. None if it has not applied it.
+    pub written: Option<Instant>,
     /// The due time of the next write, in the past or in the future. None if no write is needed.
     pub due: Option<Instant>,
     /// The end of the back-off after a failure.
@@ -164,9 +164,11 @@ impl Row {
         }
         match &self.stored {
             None if is_completed && self.is_abandoned => None,
-            Some(stored) if !is_completed && !is_stopping => {
-                let resync_at = stored.written.map_or(now, |at| at + settings.resync);
-                let is_settling = wanted.status.state == State::Settling;
+            // So if another controller always deletes the custom resource, this leader creates it
+            // again only once in each period.
+            stored if !is_completed && !is_stopping => {
+                let resync_at = self.written.map_or(now, |at| at + settings.resync);
+                let is_settling = stored.is_some() && wanted.status.state == State::Settling;
                 let settling_since = self.hash.filter(|_| is_settling);
                 let settling_at = settling_since.map(|(_, since)| since + settings.settling);
                 Some(settling_at.map_or(resync_at, |at| at.max(resync_at)))
@@ -197,11 +199,11 @@ impl Row {
             // Another client has changed the custom resource since, and the watch was faster.
             (revision.as_ref()).is_some_and(|revision| stored.revision.is_newer_than(revision))
         });
+        self.written = written.map(|_| now);
         self.stored = newer.or_else(|| {
             Some(Stored {
                 revision: revision?,
                 hash: written.map(write_hash),
-                written: Some(now),
             })
         });
     }
@@ -219,15 +221,13 @@ impl Row {
             self.due = None;
         }
         let is_orphan = self.wanted.is_none() && (before.is_none() || self.orphan.is_some());
-        let written = self.stored.take().and_then(|stored| stored.written);
-        self.orphan = None;
+        (self.stored, self.orphan) = (None, None);
         let Some(operation) = operation else { return };
         let wanted = self.wanted.as_ref();
         let is_same = wanted.is_some_and(|wanted| contains(&operation, wanted));
         self.stored = Some(Stored {
             revision,
             hash: self.hash.map(|(hash, _)| hash).filter(|_| is_same),
-            written,
         });
         self.orphan = is_orphan.then(|| Box::new(operation));
     }

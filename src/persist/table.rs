@@ -276,9 +276,9 @@ impl Table {
         if *failure == StoreFailure::CrdMissing {
             // All custom resources were deleted with the CRD, and not by a user. So all are created
             // again.
-            self.rows
-                .values_mut()
-                .for_each(|row| row.is_abandoned = false);
+            for row in self.rows.values_mut() {
+                (row.is_abandoned, row.written) = (false, None);
+            }
         }
         if *failure != StoreFailure::Conflict {
             let since = self.failing.take().map_or(now, |(since, _)| since);

@@ -518,6 +518,16 @@ async fn a_deleted_custom_resource_is_created_again_unless_its_operation_has_end
     }
     fixture.sleep(60).await;
     assert_eq!(fixture.names(), ["a"]);
+    // A controller that always deletes the custom resource causes one write in each resync period.
+    let before = fixture.changes();
+    for _ in 0..300 {
+        let name = fixture.fake.lock().objects.keys().next().cloned();
+        name.map(|name| fixture.fake.lock().remove(&name));
+        fixture.sleep(1).await;
+    }
+    let writes = fixture.changes() - before;
+    assert!((9..=11).contains(&writes), "{writes}");
+    fixture.sleep(60).await;
     // The operation has ended long before the next term, so a user has deleted its custom resource.
     running.task.abort();
     let running = fixture.start_leader();
