@@ -32,7 +32,7 @@ use server_pipeline::{BeginTerm, PipelineThread, ServerPipeline};
 use std::sync::Arc;
 use std::time::Duration;
 use tasks::Tasks;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Limits of the ring: the buffer of past changes from which clients resume their watches. When a
@@ -90,9 +90,6 @@ struct App {
     /// The writer of the index. `None` after [`App::lead`] or `App::elect` has started the task that
     /// leads or follows.
     writer: Option<Writer>,
-    /// The role of this replica, for example leader or follower. The role is unknown until this
-    /// replica has read the Lease.
-    role: watch::Sender<ReplicaRole>,
     replica_status: ReplicaStatus,
     /// Cancelled when this replica must give up the leadership. A server without an election
     /// ignores this token.
@@ -113,8 +110,7 @@ impl App {
         // of its leader only from a resourceVersion above 0. So a follower with an empty index
         // first lists the leader's operations.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
-        let role = watch::Sender::new(ReplicaRole::Unknown);
-        let replica_status = ReplicaStatus::new(operations.clone(), role.subscribe());
+        let replica_status = ReplicaStatus::new(operations.clone());
         let report = watch::Sender::<Arc<Report>>::default();
         let baselines = SharedBaselines::default();
         let index = (operations.clone(), replica_status.clone());
@@ -138,7 +134,6 @@ impl App {
             operations,
             pipeline: PipelineThread::start()?,
             writer: Some(writer),
-            role,
             replica_status,
             retire: CancellationToken::new(),
             report,
@@ -151,10 +146,11 @@ impl App {
     fn lead(&mut self, begin_term: BeginTerm) {
         self.readiness.set_has_joined();
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
-        self.role.send_replace(ReplicaRole::Leading(alone));
+        let role = self.replica_status.role();
+        role.send_replace(ReplicaRole::Leading(alone));
         self.metrics.leader(true);
         if let Some(writer) = self.writer.take() {
-            self.start_replica_task(writer, None, None, begin_term);
+            self.start_replica_task(writer, None, begin_term);
         }
     }
 
@@ -163,7 +159,6 @@ impl App {
         &mut self,
         writer: Writer,
         mirror: Option<Mirror>,
-        release: Option<oneshot::Sender<Rv>>,
         begin_term: BeginTerm,
     ) {
         let pipeline = ServerPipeline {
@@ -178,13 +173,10 @@ impl App {
         };
         let replica = ReplicaTask {
             writer,
-            operations: self.operations.clone(),
-            role: self.role.subscribe(),
             mirror,
             replica_status: self.replica_status.clone(),
             pipeline,
             retire: self.retire.clone(),
-            release,
             shutdown: self.shutdown.clone(),
         };
         let run = async move { replica.run().await.unwrap_or("replica") };

@@ -16,7 +16,7 @@ use super::server_pipeline::BeginTerm;
 use super::{Access, App, Signals, Started};
 use crate::config::{Common, Serve, Visibility};
 use crate::replicate::link::{AUDIENCE, TERM_HEADER};
-use crate::replicate::{self, ClusterLeases, CopyStart, LeaderAccess, Mirror};
+use crate::replicate::{self, Connect, Election, ElectionInputs, LeaderAccess, Leases, Mirror};
 use crate::resources::SharedShortNames;
 use aggregated_apiserver::auth::{
     AuthenticationConfig, Authorize, ClusterAuthenticator, ClusterAuthorizer, Peers,
@@ -33,7 +33,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, oneshot, watch};
 
 /// The Lease with which the replicas elect their leader.
 const LEASE_NAME: &str = "ifo-apiserver";
@@ -89,11 +88,12 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
         ca_bundle,
     };
     let begin_term: BeginTerm = Box::new(move |term| leading.begin(term));
-    if serve.leader_elect {
-        let peers = (&connection, peer_credentials);
-        app.elect(&serve, peers, address.port(), begin_term);
-    } else {
-        app.lead(begin_term);
+    match peer_credentials {
+        Some(credentials) => {
+            let peers = (&connection, credentials);
+            app.elect(&serve, peers, address.port(), begin_term);
+        }
+        None => app.lead(begin_term),
     }
     Ok(Started {
         app,
@@ -137,7 +137,7 @@ impl App {
     fn elect(
         &mut self,
         serve: &Serve,
-        (connection, peer_credentials): (&Connection, Option<AuthInfo>),
+        (connection, credentials): (&Connection, AuthInfo),
         port: u16,
         begin_term: BeginTerm,
     ) {
@@ -146,48 +146,32 @@ impl App {
         };
         let pod_address = serve.pod_ip.map(|ip| SocketAddr::new(ip, port).to_string());
         let own_address = serve.advertise_address.clone().or(pod_address);
-        let (synced_sender, synced_receiver) = watch::channel(None);
-        let wake = Arc::new(Notify::new());
-        let reader = self.operations.clone();
-        let replica_status = self.replica_status.clone();
-        let inputs = replicate::ElectionInputs {
+        let client = connection.without_retries();
+        let election = Election::new(ElectionInputs {
+            leases: Leases::new(client, &serve.namespace, LEASE_NAME),
+            timing: serve.timing(),
             pod: serve.pod_uid.clone(),
             address: own_address.unwrap_or_default(),
-            is_index_copied: Arc::new(move || replica_status.is_index_copied()),
-            head: Arc::new(move || reader.head()),
-            in_sync: synced_receiver.clone(),
-            wake: wake.clone(),
-            cluster_contact: self.replica_status.cluster_contact(),
-        };
-        let client = connection.without_retries();
-        let leases = ClusterLeases::new(client, &serve.namespace, LEASE_NAME);
-        let role = self.role.clone();
-        let (release, released) = oneshot::channel();
-        let candidate =
-            replicate::Election::new(leases, serve.timing(), inputs, self.metrics.clone());
-        self.tasks.start("election", candidate.run(role, released));
-        let mirror = peer_credentials.map(|credentials| {
-            let access = LeaderAccess {
-                client: connection.client.clone(),
-                api_service: API_SERVICE,
-                server_name: format!("{}.{}.svc", serve.service_name, serve.namespace),
-                credentials,
-            };
-            Mirror {
-                connect: Box::new(move |address| access.clone().connect(address).boxed()),
-                in_sync: synced_sender,
-                wake,
-                status: self.replica_status.clone(),
-                next_start: CopyStart::default(),
-            }
+            status: self.replica_status.clone(),
+            metrics: self.metrics.clone(),
+            random: fastrand::Rng::new(),
         });
-        let (replica_status, readiness) = (self.replica_status.clone(), self.readiness.clone());
-        let connections = self.connections.clone();
-        self.tasks.start(
-            "readiness",
-            keep_readiness(replica_status, readiness, connections, synced_receiver),
+        self.tasks.start("election", election.run());
+        let access = LeaderAccess {
+            client: connection.client.clone(),
+            api_service: API_SERVICE,
+            server_name: format!("{}.{}.svc", serve.service_name, serve.namespace),
+            credentials,
+        };
+        let connect: Connect = Box::new(move |address| access.clone().connect(address).boxed());
+        let mirror = Mirror::new(connect, self.replica_status.clone());
+        let keep_readiness = keep_readiness(
+            self.replica_status.clone(),
+            self.readiness.clone(),
+            self.connections.clone(),
         );
-        self.start_replica_task(writer, mirror, Some(release), begin_term);
+        self.tasks.start("readiness", keep_readiness);
+        self.start_replica_task(writer, Some(mirror), begin_term);
     }
 }
 

@@ -60,8 +60,8 @@ pub(super) async fn keep_readiness(
     replica_status: ReplicaStatus,
     readiness: Arc<Readiness>,
     connections: Arc<Connections>,
-    mut in_sync: watch::Receiver<Option<crate::replicate::Term>>,
 ) {
+    let mut in_sync = replica_status.in_sync().subscribe();
     let mut impaired = None;
     loop {
         let is_in_sync = in_sync.borrow_and_update().is_some();
@@ -86,9 +86,7 @@ pub(super) async fn keep_readiness(
         }
         readiness.set_impaired(impairment.is_some());
         tokio::select! {
-            changed = in_sync.changed() => if changed.is_err() {
-                tokio::time::sleep(READINESS_INTERVAL).await;
-            },
+            _ = in_sync.changed() => {}
             () = tokio::time::sleep(READINESS_INTERVAL) => {}
         }
     }

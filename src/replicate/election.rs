@@ -49,18 +49,17 @@ mod publish;
 
 use self::decision::ElectionDecision;
 use self::lease_requests::{RESERVED_AHEAD, SeenLease, clock_version, micros};
-use super::leadership::LeadershipGrant;
-use super::replica_status::ClusterContact;
-use super::{Leader, Leadership, LeaseError, LeaseStore, ReplicaRole, Term, Timing};
+use super::lease::Timing;
+use super::leases::Leases;
+use super::{Leader, Leadership, ReplicaStatus, Term};
 use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
 use crate::telemetry::Metrics;
-use futures::FutureExt as _;
+use ifo_client::error_text::chain;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, oneshot, watch};
 
 /// The largest number of attempts to write the Lease without a pause. If another client has changed
 /// the Lease, a write fails with a conflict. Then this replica reads and writes the Lease again at
@@ -71,36 +70,27 @@ const MAX_FAST_CONFLICTS: usize = 5;
 /// changes of the leader. This replica then acquires the Lease soon after it has copied the changes.
 const RELEASED_PERIOD: Duration = Duration::from_millis(50);
 
-/// The values that the election reads from the other tasks of this replica, and the channels
-/// between the election and these tasks.
+/// The settings of the election, and the parts of this replica with which it works.
 pub struct ElectionInputs {
+    /// Reads and writes the Lease.
+    pub leases: Leases,
+    /// The time settings.
+    pub timing: Timing,
     /// The UID of the replica's Pod. None outside a Pod.
     pub pod: Option<String>,
-    /// The `HOST:PORT` at which other replicas connect to this replica.
+    /// The `HOST:PORT` at which other replicas connect to this replica. Empty if there is none.
     pub address: String,
-    /// Returns true if another replica currently copies this replica's index.
-    pub is_index_copied: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// Returns the newest resourceVersion of this replica's index. Returns zero if the index was
-    /// never filled.
-    pub head: Arc<dyn Fn() -> Rv + Send + Sync>,
-    /// The leadership term (the time for which one leader holds the Lease) of the last leader whose
-    /// index this replica has copied completely. None if there is no such leader.
-    pub in_sync: watch::Receiver<Option<Term>>,
-    /// Makes the election read the Lease soon. The mirror (the task that copies the leader's index)
-    /// calls `notify_one` when the stream of changes from the leader ends.
-    pub wake: Arc<Notify>,
-    /// The times at which the kube-apiserver answered requests for the Lease. The election writes
-    /// these times.
-    pub cluster_contact: watch::Sender<ClusterContact>,
+    /// Receives the role of this replica. Also has the state of its index.
+    pub status: ReplicaStatus,
+    /// The metrics of the server.
+    pub metrics: Arc<Metrics>,
+    /// Creates the names of terms.
+    pub random: fastrand::Rng,
 }
 
 /// Takes part in the election of the leader.
-pub struct Election<S> {
-    store: S,
-    timing: Timing,
+pub struct Election {
     inputs: ElectionInputs,
-    metrics: Arc<Metrics>,
-    random: fastrand::Rng,
     /// The first part of the names of this replica's terms: the UID of its Pod and `_`. Outside a
     /// Pod, a random number replaces the UID.
     prefix: String,
@@ -124,18 +114,13 @@ pub struct Election<S> {
     /// If the value is false and a read shows this Pod as the holder, an administrator has restored
     /// the Lease from a backup. The other holder may still lead.
     no_other_holder_seen: bool,
-    /// The last resourceVersion that this replica issued. None until another task of this replica
-    /// requests the release of the Lease. After this request, this replica never leads again.
-    final_version_at_stop: Option<Rv>,
     /// The last problem with the Lease that the election logged. None if the problem is over.
     logged_problem: Option<String>,
 }
 
 /// The leadership of this replica.
 struct OwnLeadership {
-    leader: Leader,
     leadership: Leadership,
-    grant: watch::Sender<LeadershipGrant>,
     /// The time of the acquisition on the wall clock.
     at: Timestamp,
     /// The time of the acquisition on the boot clock. For each later reservation, the election
@@ -147,27 +132,13 @@ struct OwnLeadership {
     transitions: i32,
 }
 
-impl<S: LeaseStore> Election<S> {
-    /// Creates a participant in the election that uses the Lease in `store`.
-    pub fn new(store: S, timing: Timing, inputs: ElectionInputs, metrics: Arc<Metrics>) -> Self {
-        Self::with_random(store, timing, inputs, metrics, fastrand::Rng::new())
-    }
-
-    pub(super) fn with_random(
-        store: S,
-        timing: Timing,
-        inputs: ElectionInputs,
-        metrics: Arc<Metrics>,
-        mut random: fastrand::Rng,
-    ) -> Self {
+impl Election {
+    /// Creates a participant in the election.
+    pub fn new(mut inputs: ElectionInputs) -> Self {
         let pod = inputs.pod.clone();
-        let pod = pod.unwrap_or_else(|| format!("{:016x}", random.u64(..)));
+        let pod = pod.unwrap_or_else(|| format!("{:016x}", inputs.random.u64(..)));
         Self {
-            store,
-            timing,
             inputs,
-            metrics,
-            random,
             prefix: format!("{pod}_"),
             seen: None,
             has_read: false,
@@ -176,27 +147,24 @@ impl<S: LeaseStore> Election<S> {
             leading: None,
             last_own_term: None,
             no_other_holder_seen: true,
-            final_version_at_stop: None,
             logged_problem: None,
         }
     }
 
     /// Takes part in the election until the future is dropped. The future never completes.
     ///
-    /// The election publishes the role of this replica on `role`.
+    /// The election publishes the role of this replica in its [`ReplicaStatus`].
     ///
-    /// A message on `release` makes this replica stop leading and release the Lease. The message is
-    /// the last resourceVersion that this replica issued. Afterwards, this replica only reads the
-    /// Lease, and never leads again.
-    pub async fn run(mut self, role: watch::Sender<ReplicaRole>, release: oneshot::Receiver<Rv>) {
-        let mut release = release.fuse();
+    /// When the status has a final version, this replica stops leading and releases the Lease.
+    /// Afterwards, this replica only reads the Lease, and never leads again.
+    pub async fn run(mut self) {
+        let mut stops = self.inputs.status.final_version().subscribe();
         loop {
             let pause = self.turn().await;
-            self.publish(&role);
-            if let Some(version) = self.wait(pause, &mut release).await {
+            self.publish();
+            if self.wait(pause, &mut stops).await {
                 self.end_leadership("it releases the Lease");
-                self.final_version_at_stop = Some(version);
-                self.publish(&role);
+                self.publish();
             }
         }
     }
@@ -215,9 +183,9 @@ impl<S: LeaseStore> Election<S> {
         self.report_problem(Some(problem));
         // If this replica leads, the next turn must not be later than the end of the leadership.
         // Otherwise this replica would stop leading too late.
-        let until = self.leading.as_ref().map(|it| it.grant.borrow().until);
+        let until = self.leading.as_ref().map(|it| it.leadership.until());
         let left = until.map_or(Duration::MAX, |until| until.since(clock::boot()));
-        left.min(self.timing.retry_period)
+        left.min(self.inputs.timing.retry_period)
     }
 
     /// Does the work of [`Self::turn`], and returns the time until the next turn. An error is a
@@ -230,7 +198,7 @@ impl<S: LeaseStore> Election<S> {
         for _ in 0..MAX_FAST_CONFLICTS {
             if !std::mem::take(&mut is_known) {
                 let read = self.read().await;
-                read.map_err(|error| format!("cannot read the Lease: {error}"))?;
+                read.map_err(|error| format!("cannot read the Lease: {}", chain(&error)))?;
             }
             let written = match self.decide(clock::boot()) {
                 ElectionDecision::Renew => self.renew().await,
@@ -246,10 +214,10 @@ impl<S: LeaseStore> Election<S> {
             match written {
                 Ok(()) if self.leading.is_some() => {
                     let took = clock::boot().since(begun);
-                    return Ok(self.timing.retry_period.saturating_sub(took));
+                    return Ok(self.inputs.timing.retry_period.saturating_sub(took));
                 }
-                Err(error @ (LeaseError::Refused(_) | LeaseError::Unanswered(_))) => {
-                    return Err(format!("cannot write the Lease: {error}"));
+                Err(error) if !is_conflict(&error) => {
+                    return Err(format!("cannot write the Lease: {}", chain(&error)));
                 }
                 // In two cases, the loop reads the Lease again:
                 // - The write failed, because another client has changed, created or deleted the
@@ -259,70 +227,66 @@ impl<S: LeaseStore> Election<S> {
                 _ => {}
             }
         }
-        Ok(self.timing.retry_period)
+        Ok(self.inputs.timing.retry_period)
     }
 
     /// Returns the time until this replica, which does not lead, reads the Lease again. `until` is
     /// the time at which this replica may acquire the Lease, if this time is known.
     fn pause(&self, until: Option<BootTime>) -> Duration {
-        let released = self.seen.as_ref().and_then(|it| it.record.final_version);
-        let period = match released.filter(|_| self.final_version_at_stop.is_none()) {
+        let released = self.seen.as_ref().and_then(|it| it.record.final_version());
+        let period = match released.filter(|_| self.final_version_at_stop().is_none()) {
             Some(_) => RELEASED_PERIOD,
-            None => self.timing.retry_period,
+            None => self.inputs.timing.retry_period,
         };
         until.map_or(period, |until| until.since(clock::boot()).min(period))
     }
 
     /// Renews the Lease, which this replica holds.
-    async fn renew(&mut self) -> Result<(), LeaseError> {
+    async fn renew(&mut self) -> kube::Result<()> {
         let Some(leading) = self.leading.take() else {
             return Ok(());
         };
-        let before = *leading.grant.borrow();
         let sent = clock::boot();
-        let reserved = self.reservation(&leading).max(before.reserved);
-        let within = before.until.since(sent);
+        let reserved = self.reservation(leading.at, leading.boot, leading.leadership.start);
+        let reserved = reserved.max(leading.leadership.granted());
+        let within = leading.leadership.until().since(sent);
         let written = self.write_as_holder(&leading, reserved, within).await;
-        // If the answer arrives after the leadership expired, the renewal must not extend the
-        // leadership. The next turn ends the leadership.
-        if written.is_ok() && clock::boot() < before.until {
-            leading.grant.send_replace(LeadershipGrant {
-                reserved,
-                until: sent + self.timing.renew_deadline,
-                lost: false,
-            });
+        if written.is_ok() {
+            let until = sent + self.inputs.timing.renew_deadline;
+            leading.leadership.renew(reserved, until);
         }
         self.leading = Some(leading);
         written?;
-        self.metrics.lease_renewed(clock::boot().since(sent));
+        self.inputs.metrics.lease_renewed(clock::boot().since(sent));
         Ok(())
     }
 
     /// Ends the leadership of this replica.
     fn end_leadership(&mut self, reason: &str) {
-        let Some(leading) = self.leading.take() else {
+        let Some(OwnLeadership { leadership, .. }) = self.leading.take() else {
             return;
         };
-        leading.grant.send_modify(|grant| grant.lost = true);
-        tracing::info!(term = %leading.leader.term, "this replica does not lead any more: {reason}");
-        self.last_leader = Some(leading.leader);
+        leadership.end();
+        tracing::info!(term = %leadership.term, "this replica does not lead any more: {reason}");
+        self.last_leader = Some(Leader {
+            term: leadership.term,
+            address: self.inputs.address.clone(),
+        });
     }
 
     /// Acquires the Lease for a new term.
-    async fn acquire(&mut self) -> Result<(), LeaseError> {
-        let Some(seen) = &self.seen else {
-            return Err(LeaseError::NotFound);
+    async fn acquire(&mut self) -> kube::Result<()> {
+        let Some(SeenLease { record, .. }) = &self.seen else {
+            return Ok(());
         };
-        let last_leader = seen.record.last.clone();
-        let term = Term::from(format!("{}{:016x}", self.prefix, self.random.u64(..)));
-        let boot = clock::boot();
-        let head = (self.inputs.head)();
+        let last_leader = record.last();
+        let transitions = record.spec.lease_transitions.unwrap_or(0).saturating_add(1);
         let mut highest = self
             .reservation_floor()
             .unwrap_or(Rv(0))
-            .max(head)
+            .max(self.head())
             .max(clock_version());
-        if seen.record.reserved.is_none() {
+        if record.note.reserved_version.is_none() {
             // If the Lease is new or a user has edited it, it can lack a reservation. But the last
             // leader may have reserved resourceVersions that no replica knows any more. Usually,
             // these resourceVersions are at most `RESERVED_AHEAD` ahead of the last leader's clock.
@@ -331,42 +295,43 @@ impl<S: LeaseStore> Election<S> {
             highest = highest.max(Rv(clock_version().0.saturating_add(micros(RESERVED_AHEAD))));
         }
         let start = Rv(highest.0.saturating_add(1));
-        let until = boot + self.timing.renew_deadline;
-        let grant = LeadershipGrant {
-            reserved: start,
-            until,
-            lost: false,
-        };
-        let (grant, leadership) = Leadership::new(term.clone(), start, grant);
+        let boot = clock::boot();
+        let until = boot + self.inputs.timing.renew_deadline;
+        let term = Term::from(format!(
+            "{}{:016x}",
+            self.prefix,
+            self.inputs.random.u64(..)
+        ));
+        let at = clock::now();
+        let reserved = self.reservation(at, boot, start);
         let own = OwnLeadership {
-            leader: Leader {
-                term: term.clone(),
-                address: self.inputs.address.clone(),
-            },
-            leadership,
-            grant,
-            at: clock::now(),
+            leadership: Leadership::new(term.clone(), start, reserved, until),
+            at,
             boot,
-            transitions: seen.record.transitions.saturating_add(1),
+            transitions,
         };
-        let reserved = self.reservation(&own);
-        own.grant.send_modify(|grant| grant.reserved = reserved);
         // If the write succeeds but its answer is lost, this Pod holds the Lease, but
         // `write_as_holder` returns an error. So this flag is set before the write.
         self.no_other_holder_seen = true;
         self.write_as_holder(&own, reserved, self.request_timeout())
             .await?;
         self.last_own_term = Some(term.clone());
-        if clock::boot() >= until {
+        if own.leadership.has_expired() {
             return Ok(());
         }
         let other_leader = last_leader.filter(|last| !self.is_own_term(&last.term));
         if other_leader.is_some() {
-            self.metrics.failed_over();
+            self.inputs.metrics.failed_over();
         }
         let from = other_leader.map_or(String::new(), |other| other.term.to_string());
         tracing::info!(%term, %start, from, "this replica leads");
         self.leading = Some(own);
         Ok(())
     }
+}
+
+/// Returns true if a write had no effect, because another client has changed, created or deleted the
+/// Lease.
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }

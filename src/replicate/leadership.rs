@@ -52,7 +52,7 @@ pub struct Leadership {
     pub term: Term,
     /// The first resourceVersion of the term.
     pub start: Rv,
-    grant: watch::Receiver<LeadershipGrant>,
+    grant: watch::Sender<LeadershipGrant>,
 }
 
 /// Two leaderships are equal if their terms are equal.
@@ -65,40 +65,65 @@ impl PartialEq for Leadership {
 /// The rights that the leader got with its last successful write of the Lease. This write was the
 /// acquisition or a renewal.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LeadershipGrant {
+struct LeadershipGrant {
     /// The highest resourceVersion that the leader may issue.
-    pub reserved: Rv,
+    reserved: Rv,
     /// The time at which the leadership ends if the Lease is not renewed again.
-    pub until: BootTime,
+    until: BootTime,
     /// True if the election has ended the leadership, for example because the Lease has another
     /// holder. The leadership is then over even if `until` is in the future.
-    pub lost: bool,
+    lost: bool,
+}
+
+impl LeadershipGrant {
+    fn has_expired(self) -> bool {
+        // Without an election, `until` is never reached, so the clock is not read.
+        self.until < BootTime::MAX && clock::boot() >= self.until
+    }
 }
 
 impl Leadership {
     /// Creates the leadership of a server that runs without an election. This leadership is never
     /// lost, and all resourceVersions from `start` on are reserved.
     pub fn alone(start: Rv) -> Self {
-        let granted = LeadershipGrant {
-            reserved: Rv(Rv::MAX.0 - 1),
-            until: BootTime::MAX,
-            lost: false,
-        };
-        Self {
-            term: "alone".into(),
-            start,
-            grant: watch::channel(granted).1,
-        }
+        Self::new("alone".into(), start, Rv(Rv::MAX.0 - 1), BootTime::MAX)
     }
 
-    /// Returns a new leadership, and the sender through which the election renews or ends it.
-    pub(super) fn new(
-        term: Term,
-        start: Rv,
-        grant: LeadershipGrant,
-    ) -> (watch::Sender<LeadershipGrant>, Self) {
-        let (sender, grant) = watch::channel(grant);
-        (sender, Self { term, start, grant })
+    /// Creates the leadership of a replica that acquires the Lease. The replica may issue
+    /// resourceVersions up to `reserved`, and leads until the time `until`.
+    pub(super) fn new(term: Term, start: Rv, reserved: Rv, until: BootTime) -> Self {
+        let granted = LeadershipGrant {
+            reserved,
+            until,
+            lost: false,
+        };
+        let grant = watch::Sender::new(granted);
+        Self { term, start, grant }
+    }
+
+    /// Records a successful renewal of the Lease. If the leadership is already over, the renewal does
+    /// not extend it.
+    pub(super) fn renew(&self, reserved: Rv, until: BootTime) {
+        self.grant.send_modify(|grant| {
+            if !grant.has_expired() {
+                (grant.reserved, grant.until) = (reserved, until);
+            }
+        });
+    }
+
+    /// Ends the leadership at once.
+    pub(super) fn end(&self) {
+        self.grant.send_modify(|grant| grant.lost = true);
+    }
+
+    /// Returns the time at which the leadership ends if the Lease is not renewed again.
+    pub(super) fn until(&self) -> BootTime {
+        self.grant.borrow().until
+    }
+
+    /// Returns true if the Lease was not renewed in time.
+    pub(super) fn has_expired(&self) -> bool {
+        self.grant.borrow().has_expired()
     }
 
     /// Returns the highest resourceVersion that this replica may issue. Returns `Rv(0)` if the
@@ -114,18 +139,17 @@ impl Leadership {
     /// yet. The leader waits until a renewal of the Lease has reserved it.
     pub fn reserved(&self) -> Rv {
         let grant = *self.grant.borrow();
-        // Without an election, `until` is never reached, so the clock is not read.
-        let is_over = grant.until < BootTime::MAX && clock::boot() >= grant.until;
-        if grant.lost || is_over {
-            return Rv(0);
+        if grant.lost || grant.has_expired() {
+            Rv(0)
+        } else {
+            grant.reserved
         }
-        grant.reserved
     }
 
     /// Waits until a resourceVersion above `rv` is reserved. Returns false if the leadership is
     /// lost.
     pub async fn reserved_above(&self, rv: Rv) -> bool {
-        let mut grant = self.grant.clone();
+        let mut grant = self.grant.subscribe();
         loop {
             grant.mark_unchanged();
             if !self.is_valid() {
@@ -134,11 +158,8 @@ impl Leadership {
             if self.reserved() > rv {
                 return true;
             }
-            // The election drops the sender when the election itself or this leadership ends. Then
-            // no further renewal follows.
-            if grant.changed().await.is_err() {
-                return false;
-            }
+            // `self` has the sender, so this wait cannot fail.
+            let _ = grant.changed().await;
         }
     }
 
@@ -152,7 +173,6 @@ impl Leadership {
     }
 
     /// Returns the highest reserved resourceVersion, even if the leadership is lost.
-    #[cfg(test)]
     pub(super) fn granted(&self) -> Rv {
         self.grant.borrow().reserved
     }

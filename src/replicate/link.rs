@@ -322,27 +322,4 @@ mod tests {
         let bookmark = r#"{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"X","metadata":{"resourceVersion":"9"}}}"#;
         assert!(matches!(change(bookmark), Ok((Rv(9), None))));
     }
-
-    #[test]
-    fn error_events_and_malformed_events_are_errors() {
-        let error = |code: u16| {
-            let line = format!(r#"{{"type":"ERROR","object":{{"code":{code}}}}}"#);
-            change(&line).unwrap_err()
-        };
-        assert_eq!(error(410), LinkError::Gone);
-        assert_eq!(error(421), LinkError::AnotherTerm);
-        assert!(matches!(error(500), LinkError::Refused(_)));
-        assert!(matches!(error(401), LinkError::NotAuthorized(_)));
-        assert!(matches!(error(403), LinkError::NotAuthorized(_)));
-        assert!(matches!(error(0), LinkError::Refused(_)));
-        let metadata = r#"{"namespace":"n","name":"a","resourceVersion":"7"}"#;
-        let undecodable = format!(
-            r#"{{"type":"ADDED","object":{{"kind":"InFlightOperation","metadata":{metadata}}}}}"#
-        );
-        let reason = change(&undecodable).unwrap_err().to_string();
-        assert!(reason.contains("cannot decode n/a"), "{reason}");
-        for broken in ["", "{}", r#"{"type":"ADDED","object":{"metadata":{}}}"#] {
-            assert!(change(broken).is_err(), "{broken}");
-        }
-    }
 }

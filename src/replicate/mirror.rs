@@ -19,9 +19,7 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
 
 /// The time between a failure and the next attempt to connect to the leader.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -34,28 +32,18 @@ pub type Connect =
 /// Keeps the index of this replica equal to the leader's index.
 pub struct Mirror {
     /// Creates the client of each connection to a leader.
-    pub connect: Connect,
-    /// The term of the last leader whose index this replica has copied. A term is the time for which
-    /// one leader holds the Lease.
-    ///
-    /// At the start of a connection, the leader tells its newest resourceVersion. The mirror sets
-    /// this value when this replica's index has reached this resourceVersion.
-    pub in_sync: watch::Sender<Option<Term>>,
-    /// Notified when the copy is interrupted. The term may then be over, so the election reads the
-    /// Lease soon.
-    pub wake: Arc<Notify>,
+    connect: Connect,
     /// The role of this replica, and how current its index is. The mirror updates this status.
-    pub status: ReplicaStatus,
+    status: ReplicaStatus,
     /// The start of the next copy.
-    pub next_start: CopyStart,
+    next_start: CopyStart,
 }
 
 /// The start of the next copy of the leader's index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CopyStart {
+#[derive(Clone, Copy)]
+enum CopyStart {
     /// Only the changes after the resourceVersion of this replica's index. If the index was never
     /// filled, the copy starts as with `Oldest`.
-    #[default]
     Resume,
     /// The state at the oldest resourceVersion that the leader has, and the changes after it. Then
     /// this replica can serve lists and watches at the same past resourceVersions as the leader.
@@ -65,6 +53,15 @@ pub enum CopyStart {
 }
 
 impl Mirror {
+    /// Creates the mirror of a replica, which creates the clients of its connections with `connect`.
+    pub fn new(connect: Connect, status: ReplicaStatus) -> Self {
+        Self {
+            connect,
+            status,
+            next_start: CopyStart::Resume,
+        }
+    }
+
     /// Copies the index of `leader`. The future never completes, but the caller can drop it at any
     /// time. The index always has the whole state of one resourceVersion: a write to the index
     /// contains no await point, so a drop never interrupts a write.
@@ -75,7 +72,7 @@ impl Mirror {
             let copied = self.copy(writer, leader).await;
             let ended = LinkError::Failed("the leader ended the stream".to_owned());
             let interruption = copied.err().unwrap_or(ended);
-            self.wake.notify_one();
+            self.status.wake().notify_one();
             // If several consecutive attempts fail for the same reason, the reason is logged once.
             let reason = interruption.to_string();
             if reason != logged_reason {
@@ -153,8 +150,13 @@ impl Mirror {
             // never received. Then this replica is not in sync, even if its own resourceVersion
             // is higher than the leader's. With the first change, the leader confirms that it
             // knows the resourceVersion of this replica's index.
-            if writer.head() >= in_sync && self.in_sync.borrow().as_ref() != Some(term) {
-                self.in_sync.send_replace(Some(term.clone()));
+            if writer.head() >= in_sync {
+                let synced = Some(term.clone());
+                self.status.in_sync().send_if_modified(|before| {
+                    let is_new = *before != synced;
+                    *before = synced;
+                    is_new
+                });
             }
         }
         Ok(())

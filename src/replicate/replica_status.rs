@@ -59,37 +59,23 @@ const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 /// becomes unready if this answer came more than 2 s after its own first unanswered request.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 
-/// The times at which the kube-apiserver answered the Lease requests of this replica.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ClusterContact {
-    /// The time of the last answer. None if the kube-apiserver has not answered yet.
-    pub last: Option<Instant>,
-    /// The time of the first request after the last answer. None if there was no such request.
-    pub unanswered_since: Option<Instant>,
-}
-
-/// The role of this replica, and how current its index is. Clones share one state.
+/// The state of one replica that its tasks share: the role of the replica, and how current its index
+/// is. Clones share one state.
 #[derive(Clone)]
 pub struct ReplicaStatus(Arc<SharedReplicaStatus>);
 
 struct SharedReplicaStatus {
     reader: IndexReader,
-    role: watch::Receiver<ReplicaRole>,
+    role: watch::Sender<ReplicaRole>,
+    in_sync: watch::Sender<Option<Term>>,
+    final_version: watch::Sender<Option<Rv>>,
+    wake: Notify,
     /// Notified when a read waits for the next state query.
     query_wanted: Notify,
     /// The last answer of the leader. None while this replica sends no state queries, so that reads
     /// do not wait.
     answer: watch::Sender<Option<LastAnswer>>,
-    state: Mutex<FollowerState>,
-    /// The times at which the kube-apiserver answered this replica.
-    cluster_contact: watch::Sender<ClusterContact>,
-    /// The last leadership term in which this replica led. A leadership term is the time for which
-    /// one leader holds the Lease. This replica sends the changes of this term to followers. The
-    /// streams of changes to the followers end when the token is cancelled.
-    ///
-    /// None if this replica has not led yet, has stopped leading without releasing the Lease, or is
-    /// shutting down.
-    served: watch::Sender<Option<(Term, CancellationToken)>>,
+    state: Mutex<TimedState>,
 }
 
 /// The number and the time of a state query, and the leader's newest resourceVersion in its answer.
@@ -100,7 +86,7 @@ struct LastAnswer {
     head: Rv,
 }
 
-struct FollowerState {
+struct TimedState {
     /// The number of state queries that this replica has sent.
     queries: u64,
     /// The last time at which this replica's index certainly had all changes of the leader.
@@ -124,6 +110,17 @@ struct FollowerState {
     /// The time of the last state query that this replica received from another replica. None if
     /// this replica has received no state query.
     last_peer_query: Option<Instant>,
+    /// The time at which the kube-apiserver last answered a Lease request of this replica.
+    cluster_answered_at: Option<Instant>,
+    /// The time of the first Lease request after this answer.
+    unanswered_since: Option<Instant>,
+    /// The last leadership term in which this replica led. A leadership term is the time for which
+    /// one leader holds the Lease. This replica sends the changes of this term to followers. The
+    /// streams of changes to the followers end when the token is cancelled.
+    ///
+    /// None if this replica has not led yet, has stopped leading without releasing the Lease, or is
+    /// shutting down.
+    served: Option<(Term, CancellationToken)>,
 }
 
 impl fmt::Debug for ReplicaStatus {
@@ -133,15 +130,18 @@ impl fmt::Debug for ReplicaStatus {
 }
 
 impl ReplicaStatus {
-    /// Creates the status of a replica with the index of `reader`. `role` has the current role.
-    pub fn new(reader: IndexReader, role: watch::Receiver<ReplicaRole>) -> Self {
+    /// Creates the status of a replica with the index of `reader`. Its role is unknown.
+    pub fn new(reader: IndexReader) -> Self {
         let now = Instant::now();
         Self(Arc::new(SharedReplicaStatus {
             reader,
-            role,
+            role: watch::Sender::new(ReplicaRole::Unknown),
+            in_sync: watch::Sender::default(),
+            final_version: watch::Sender::default(),
+            wake: Notify::new(),
             query_wanted: Notify::new(),
             answer: watch::Sender::new(None),
-            state: Mutex::new(FollowerState {
+            state: Mutex::new(TimedState {
                 queries: 0,
                 up_to_date_at: now,
                 leader_reached_at: now,
@@ -149,17 +149,50 @@ impl ReplicaStatus {
                 unreached: None,
                 cluster_answered_leader_at: None,
                 last_peer_query: None,
+                cluster_answered_at: None,
+                unanswered_since: None,
+                served: None,
             }),
-            cluster_contact: watch::Sender::default(),
-            served: watch::Sender::new(None),
         }))
     }
 
     /// Creates the status of a server that runs without an election. Such a server always leads.
     pub fn alone(reader: IndexReader) -> Self {
-        let start = reader.head();
-        let role = watch::Sender::new(ReplicaRole::Leading(Leadership::alone(start)));
-        Self::new(reader, role.subscribe())
+        let alone = Leadership::alone(reader.head());
+        let status = Self::new(reader);
+        status.role().send_replace(ReplicaRole::Leading(alone));
+        status
+    }
+
+    /// Returns the reader of the index.
+    pub fn reader(&self) -> &IndexReader {
+        &self.0.reader
+    }
+
+    /// Returns the role of this replica. The election publishes it.
+    pub fn role(&self) -> &watch::Sender<ReplicaRole> {
+        &self.0.role
+    }
+
+    /// Returns the term of the last leader whose index this replica has copied completely. A term is
+    /// the time for which one leader holds the Lease. None if there is no such leader.
+    ///
+    /// At the start of a connection, the leader tells its newest resourceVersion. The mirror sets
+    /// this value when this replica's index has reached this resourceVersion.
+    pub fn in_sync(&self) -> &watch::Sender<Option<Term>> {
+        &self.0.in_sync
+    }
+
+    /// Returns the last resourceVersion that this replica issued, if it has stopped leading for good.
+    /// Then the election releases the Lease.
+    pub(super) fn final_version(&self) -> &watch::Sender<Option<Rv>> {
+        &self.0.final_version
+    }
+
+    /// Makes the election read the Lease soon. The mirror (the task that copies the leader's index)
+    /// notifies it when the stream of changes from the leader ends, because the term may then be over.
+    pub(super) fn wake(&self) -> &Notify {
+        &self.0.wake
     }
 
     /// Waits until this replica has all changes that the leader had when this method was called.
@@ -187,7 +220,7 @@ impl ReplicaStatus {
 
     /// Returns the state. If this replica's index has reached the resourceVersion of an answer, it
     /// was up to date when the leader was asked.
-    fn state(&self) -> MutexGuard<'_, FollowerState> {
+    fn state(&self) -> MutexGuard<'_, TimedState> {
         let state = self.0.state.lock();
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
         if let Some(reached) = state
@@ -252,7 +285,7 @@ impl ReplicaStatus {
         // This replica sends a state query about every 2 s, and a leader with a valid Lease answers
         // within 1 s. If the last answer is older than 3 s, the leader may have stopped leading.
         let is_led = since_leader_reached < QUERY_INTERVAL + QUERY_TIMEOUT;
-        let since = self.0.cluster_contact.borrow().unanswered_since?;
+        let since = state.unanswered_since?;
         let is_lost = state.cluster_answered_leader_at? > since + UNREADY_WITHOUT_ANSWER;
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
@@ -284,9 +317,17 @@ impl ReplicaStatus {
         self.is_following() && self.state().interruption == Some(LinkError::NotRegistered)
     }
 
-    /// Returns the sender with which the election reports answers of the kube-apiserver.
-    pub fn cluster_contact(&self) -> watch::Sender<ClusterContact> {
-        self.0.cluster_contact.clone()
+    /// Records that the election sends a request to the kube-apiserver.
+    pub(super) fn asks_cluster(&self) {
+        let now = Instant::now();
+        self.state().unanswered_since.get_or_insert(now);
+    }
+
+    /// Records that the kube-apiserver has answered a request of the election.
+    pub(super) fn cluster_answered(&self) {
+        let mut state = self.state();
+        state.cluster_answered_at = Some(Instant::now());
+        state.unanswered_since = None;
     }
 
     /// Returns true if this replica leads.
@@ -320,13 +361,15 @@ impl ReplicaStatus {
     /// this replica does not serve the changes of `term`.
     pub fn answer(&self, term: &str) -> Option<PeerAnswer> {
         self.end_of_streams(term)?;
-        self.state().last_peer_query = Some(Instant::now());
+        let leading = self.leads();
+        let mut state = self.state();
+        state.last_peer_query = Some(Instant::now());
         Some(PeerAnswer {
             term: term.to_owned(),
-            leading: self.leads(),
+            leading,
             head: self.0.reader.head(),
             oldest: self.0.reader.oldest(),
-            cluster_answered: self.0.cluster_contact.borrow().last.map(|last| {
+            cluster_answered: state.cluster_answered_at.map(|last| {
                 let milliseconds = last.elapsed().as_millis();
                 u64::try_from(milliseconds).unwrap_or(u64::MAX)
             }),
@@ -346,29 +389,26 @@ impl ReplicaStatus {
     /// A leader that has released its Lease still serves the changes of its last term, so that the
     /// next leader can copy them.
     pub fn end_of_streams(&self, term: &str) -> Option<CancellationToken> {
-        let served = self.0.served.borrow();
-        let (own, ended) = served.as_ref()?;
+        let state = self.state();
+        let (own, ended) = state.served.as_ref()?;
         (*own == *term).then(|| ended.child_token())
     }
 
     /// Serves the changes of `term` to followers from now on. Ends the streams of the previous
     /// term.
     pub fn serve(&self, term: &Term) {
-        let new = Some((term.clone(), CancellationToken::new()));
-        if let Some((_, ended)) = self.0.served.send_replace(new) {
-            ended.cancel();
-        }
+        self.end_streams(false);
+        self.state().served = Some((term.clone(), CancellationToken::new()));
     }
 
     /// Ends the streams of changes to all followers, so that the followers look for the next
     /// leader. If this replica has released the Lease (`released`), followers may connect again to
     /// read the last changes of the term.
     pub fn end_streams(&self, released: bool) {
-        self.0.served.send_modify(|served| {
-            if let Some((term, ended)) = served.take() {
-                ended.cancel();
-                *served = released.then(|| (term, CancellationToken::new()));
-            }
-        });
+        let mut state = self.state();
+        if let Some((term, ended)) = state.served.take() {
+            ended.cancel();
+            state.served = released.then(|| (term, CancellationToken::new()));
+        }
     }
 }

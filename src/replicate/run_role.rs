@@ -9,10 +9,9 @@
 //! - the mirror, which copies the leader's index, while this replica follows
 
 use super::{Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus};
-use crate::index::{IndexReader, Rv, Writer};
+use crate::index::{Rv, Writer};
 use futures::future::BoxFuture;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// When a leader stops, it waits for at most this time until the Lease is released. After this
@@ -43,21 +42,15 @@ pub trait Pipeline: Send {
 pub struct ReplicaTask<P> {
     /// The writer of the index.
     pub writer: Writer,
-    /// The reader of the index.
-    pub operations: IndexReader,
-    /// The role of this replica, as the election publishes it.
-    pub role: watch::Receiver<ReplicaRole>,
     /// Copies the index of the leader. None for a server without an election.
     pub mirror: Option<Mirror>,
-    /// The role of this replica, and how current its index is. Request handlers read this state.
+    /// The role of this replica, and how current its index is.
     pub replica_status: ReplicaStatus,
     /// The pipeline that detects operations while this replica leads.
     pub pipeline: P,
-    /// Cancelled when this replica must stop leading and release the Lease.
+    /// Cancelled when this replica must stop leading and release the Lease. A server without an
+    /// election ignores it.
     pub retire: CancellationToken,
-    /// Makes the election release the Lease. The message is the last resourceVersion that this
-    /// replica issued. None after the message was sent, and on a server without an election.
-    pub release: Option<oneshot::Sender<Rv>>,
     /// Cancelled when the process stops.
     pub shutdown: CancellationToken,
 }
@@ -68,11 +61,11 @@ impl<P: Pipeline> ReplicaTask<P> {
     pub async fn run(mut self) -> Option<&'static str> {
         let shutdown = self.shutdown.clone();
         loop {
-            let role = self.role.borrow_and_update().clone();
-            let ended = match role {
+            let role = self.replica_status.role().borrow().clone();
+            let ended = match &role {
                 ReplicaRole::Leading(leadership) => self.lead(leadership).await,
                 ReplicaRole::Following(leader) => {
-                    self.follow(&leader).await;
+                    self.follow(leader).await;
                     None
                 }
                 // The last leader has released the Lease, and still serves its last changes. This
@@ -80,12 +73,12 @@ impl<P: Pipeline> ReplicaTask<P> {
                 ReplicaRole::Vacant {
                     last: Some(leader),
                     final_version: Some(last),
-                } if self.operations.head() < last => {
-                    self.follow(&leader).await;
+                } if self.writer.head() < *last => {
+                    self.follow(leader).await;
                     None
                 }
                 ReplicaRole::Vacant { .. } | ReplicaRole::Unknown => {
-                    self.wait_for_new_role().await;
+                    self.until_role(|now| *now != role).await;
                     None
                 }
             };
@@ -95,12 +88,12 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
     }
 
-    async fn wait_for_new_role(&mut self) {
+    /// Waits until the role of this replica is such a role, or until the process stops.
+    async fn until_role(&mut self, is_wanted: impl FnMut(&ReplicaRole) -> bool) {
+        let mut role = self.replica_status.role().subscribe();
         tokio::select! {
             biased;
-            changed = self.role.changed() => if changed.is_err() {
-                self.shutdown.cancelled().await;
-            },
+            _ = role.wait_for(is_wanted) => {}
             () = self.shutdown.cancelled() => {}
         }
     }
@@ -108,9 +101,6 @@ impl<P: Pipeline> ReplicaTask<P> {
     /// Copies the index of `leader` until the role of this replica changes. If `leader` releases
     /// the Lease, the copying continues, because `leader` still serves its last changes.
     async fn follow(&mut self, leader: &Leader) {
-        let Some(mirror) = &mut self.mirror else {
-            return self.wait_for_new_role().await;
-        };
         let has_changed = |role: &ReplicaRole| match role {
             ReplicaRole::Following(other) => other != leader,
             ReplicaRole::Vacant {
@@ -119,9 +109,14 @@ impl<P: Pipeline> ReplicaTask<P> {
             } => last.as_ref() != Some(leader) || final_version.is_none(),
             ReplicaRole::Leading(_) | ReplicaRole::Unknown => true,
         };
+        // A server without an election never follows.
+        let Some(mirror) = &mut self.mirror else {
+            return;
+        };
+        let mut role = self.replica_status.role().subscribe();
         tokio::select! {
             biased;
-            _ = self.role.wait_for(has_changed) => {}
+            _ = role.wait_for(has_changed) => {}
             () = self.shutdown.cancelled() => {}
             () = mirror.follow(&mut self.writer, leader) => {}
         }
@@ -129,22 +124,23 @@ impl<P: Pipeline> ReplicaTask<P> {
 
     /// Detects operations until this replica stops leading. If a task ended too early, returns its
     /// name.
-    async fn lead(&mut self, leadership: Leadership) -> Option<&'static str> {
+    async fn lead(&mut self, leadership: &Leadership) -> Option<&'static str> {
         if let Err(error) = self.writer.begin(leadership.start) {
             tracing::error!(%error, "this replica cannot begin to lead: the index rejects the first resourceVersion of this leadership term");
-            self.wait_for_new_role().await;
+            self.until_role(|role| !leads_in_term(role, leadership))
+                .await;
             return None;
         }
         self.replica_status.serve(&leadership.term);
-        let mut role = self.role.clone();
-        let lost = role.wait_for(|role| !leads_in_term(role, &leadership));
+        let mut role = self.replica_status.role().subscribe();
+        let lost = role.wait_for(|role| !leads_in_term(role, leadership));
         let mut failed = None;
         let is_orderly = tokio::select! {
             biased;
             _ = lost => false,
-            () = self.retire.cancelled(), if self.release.is_some() => true,
+            () = self.retire.cancelled(), if self.mirror.is_some() => true,
             () = self.shutdown.cancelled() => true,
-            ended = self.pipeline.run(&mut self.writer, &leadership) => {
+            ended = self.pipeline.run(&mut self.writer, leadership) => {
                 failed = ended;
                 failed.is_some()
             }
@@ -153,8 +149,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         // resourceVersion is reserved, so the index refuses all further changes.
         self.writer.reserve(Rv(0));
         self.pipeline.end(is_orderly).await;
-        if is_orderly && let Some(release) = self.release.take() {
-            self.hand_over(&leadership, release).await;
+        if is_orderly && self.mirror.is_some() {
+            self.hand_over(leadership).await;
         } else {
             self.replica_status.end_streams(false);
         }
@@ -162,10 +158,13 @@ impl<P: Pipeline> ReplicaTask<P> {
     }
 
     /// Releases the Lease, so that another replica can lead at once.
-    async fn hand_over(&mut self, leadership: &Leadership, release: oneshot::Sender<Rv>) {
-        // The send fails only if the whole process ends, so the error is ignored.
-        let _ = release.send(self.writer.head());
-        let released = self.role.wait_for(|it| !leads_in_term(it, leadership));
+    async fn hand_over(&mut self, leadership: &Leadership) {
+        let status = &self.replica_status;
+        status
+            .final_version()
+            .send_replace(Some(self.writer.head()));
+        let mut role = status.role().subscribe();
+        let released = role.wait_for(|it| !leads_in_term(it, leadership));
         let is_released = tokio::time::timeout(RELEASE_TIMEOUT, released)
             .await
             .is_ok();

@@ -4,8 +4,8 @@
 //! The decision depends on the time, on the last known state of the Lease, and on how much of the
 //! last leader's index (the operations in memory) this replica has. This module sends no request.
 
-use super::super::lease_contents::LeaseRecord;
-use super::super::{LeaseStore, Term};
+use super::super::Term;
+use super::super::lease::LeaseRecord;
 use super::{Election, OwnLeadership};
 use crate::clock;
 use crate::clock::BootTime;
@@ -38,18 +38,18 @@ pub(super) enum ElectionDecision {
     Wait(Option<BootTime>),
 }
 
-impl<S: LeaseStore> Election<S> {
+impl Election {
     /// Returns the reason why this replica must stop leading. Returns None if this replica still
     /// leads.
     fn loss_reason(&self, leading: &OwnLeadership) -> Option<&'static str> {
-        if clock::boot() >= leading.grant.borrow().until {
+        if leading.leadership.has_expired() {
             return Some("the Lease could not be renewed in time");
         }
         // If the Lease has no holder, the leadership continues, and the next renewal writes the
         // holder again. The Lease can lose its holder in two ways: a user removes the holder, or a
         // user deletes the Lease and another replica creates a new one.
         let holder = self.seen.as_ref()?.record.holder()?;
-        (*holder != leading.leader.term).then_some("the Lease has another holder")
+        (holder != leading.leadership.term).then_some("the Lease has another holder")
     }
 
     /// Returns the next step of this replica.
@@ -60,53 +60,52 @@ impl<S: LeaseStore> Election<S> {
                 .map_or(ElectionDecision::Renew, ElectionDecision::StopLeading);
         }
         let Some(seen) = &self.seen else {
-            return match self.final_version_at_stop {
+            return match self.final_version_at_stop() {
                 None => ElectionDecision::Create,
                 // This replica stops.
                 Some(_) => ElectionDecision::Wait(None),
             };
         };
         let record = &seen.record;
-        if let Some(version) = self.final_version_at_stop {
-            return if record.is_held && record.holder() == self.last_own_term.as_ref() {
+        let holder = record.holder();
+        if let Some(version) = self.final_version_at_stop() {
+            return if holder.is_some() && holder == self.last_own_term {
                 ElectionDecision::Release(version)
             } else {
                 ElectionDecision::Wait(None)
             };
         }
-        let last = record.last.as_ref().or(self.last_leader.as_ref());
-        let last = last.map(|leader| &leader.term);
+        let recorded = record.last().map(|leader| leader.term);
+        let last = self.last_leader.as_ref().map(|leader| &leader.term);
+        let last = recorded.as_ref().or(last);
         // A restarted container has an empty index. If another replica has a copy of the last
         // leader's index, the other replica should lead, so that no change is lost.
-        let could_lose_changes = record.is_index_copied && (self.inputs.head)() == Rv(0);
+        let could_lose_changes = record.note.mirrored && self.head() == Rv(0);
         // If a user deletes the Lease, a replica creates a new Lease without a holder and without a
         // final version. The new Lease names the last leader that the creating replica remembers.
         // But a later leader may have held the deleted Lease, and may still lead. So a new Lease
         // does not count as this Pod's own, even if it names this Pod as the last leader.
-        let has_no_holder_and_no_release = !record.is_held && record.final_version.is_none();
-        let is_own = !has_no_holder_and_no_release
-            && record
-                .last
-                .as_ref()
-                .is_some_and(|it| self.is_own_term(&it.term));
+        let is_held_or_released = holder.is_some() || record.final_version().is_some();
+        let is_own =
+            is_held_or_released && recorded.as_ref().is_some_and(|it| self.is_own_term(it));
         // If the last renewal is older than the lease duration, the Lease may come from a backup.
         // The age is used only if the term is this Pod's own. Then a container of this Pod wrote
         // the renewal time. A Pod never moves to another node, so the renewal time and the current
         // time come from the same clock.
-        let is_recent = record.renewed.is_some_and(|renewed| {
-            let age = clock::now().duration_since(renewed);
+        let is_recent = record.spec.renew_time.as_ref().is_some_and(|renewed| {
+            let age = clock::now().duration_since(renewed.0);
             age.unsigned_abs() < self.expiry_period(record)
         });
         if self.no_other_holder_seen && is_own && is_recent && !could_lose_changes {
             return ElectionDecision::Acquire;
         }
-        let additional_wait = if record.is_index_copied {
+        let additional_wait = if record.note.mirrored {
             ADDITIONAL_WAIT
         } else {
-            SHORT_ADDITIONAL_WAIT_PERIODS * self.timing.retry_period
+            SHORT_ADDITIONAL_WAIT_PERIODS * self.inputs.timing.retry_period
         };
-        let delay = match (record.final_version, last) {
-            (Some(version), _) if (self.inputs.head)() == version => {
+        let delay = match (record.final_version(), last) {
+            (Some(version), _) if self.head() == version => {
                 return ElectionDecision::Acquire;
             }
             // The leader has released the Lease, and this replica lacks changes.
@@ -124,10 +123,23 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
+    /// Returns the newest resourceVersion of this replica's index. Returns zero if the index was never
+    /// filled.
+    pub(super) fn head(&self) -> Rv {
+        self.inputs.status.reader().head()
+    }
+
+    /// Returns the last resourceVersion that this replica issued. Returns None until another task of
+    /// this replica requests the release of the Lease. After this request, this replica never leads
+    /// again.
+    pub(super) fn final_version_at_stop(&self) -> Option<Rv> {
+        *self.inputs.status.final_version().borrow()
+    }
+
     /// Returns the time after which a Lease without a renewal expires. If the leader and this
     /// replica have different lease durations, the longer one applies.
     pub(super) fn expiry_period(&self, record: &LeaseRecord) -> Duration {
-        record.duration.max(self.timing.lease_duration)
+        record.duration().max(self.inputs.timing.lease_duration)
     }
 
     /// Returns true if a process of this Pod acquired the Lease for `term`.
@@ -142,6 +154,6 @@ impl<S: LeaseStore> Election<S> {
     /// changes do not count, because no replica has them.
     fn has_all_changes_of(&self, term: &Term) -> bool {
         self.last_own_term.as_ref() == Some(term)
-            || self.inputs.in_sync.borrow().as_ref() == Some(term)
+            || self.inputs.status.in_sync().borrow().as_ref() == Some(term)
     }
 }

@@ -5,17 +5,17 @@
 //! the answers the highest resourceVersion that any leader may have reserved. A new leader starts
 //! above this resourceVersion.
 
-use super::super::lease_contents::LeaseRecord;
-use super::super::replica_status::ClusterContact;
-use super::super::{LeaseError, LeaseRequest, LeaseStore};
+use super::super::lease::{ElectionNote, LeaseRecord, whole_seconds};
 use super::{Election, OwnLeadership};
 use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use std::io;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// Each renewal of the Lease reserves the resourceVersions up to this time ahead of the leader's
 /// clock. A resourceVersion is a time in microseconds.
@@ -51,12 +51,13 @@ pub(super) struct SeenLease {
     pub(super) has_expired: bool,
 }
 
-impl<S: LeaseStore> Election<S> {
-    /// Returns the highest resourceVersion that a renewal at this moment reserves.
-    pub(super) fn reservation(&self, own: &OwnLeadership) -> Rv {
-        let wall = version(own.at);
-        let clock = wall.0 + micros(clock::boot().since(own.boot));
-        let head = (self.inputs.head)().max(own.leadership.start);
+impl Election {
+    /// Returns the highest resourceVersion that a write of the Lease at this moment reserves. The term
+    /// began at the time `at` of the wall clock and `boot` of the boot clock, with the resourceVersion
+    /// `start`.
+    pub(super) fn reservation(&self, at: Timestamp, boot: BootTime, start: Rv) -> Rv {
+        let clock = version(at).0 + micros(clock::boot().since(boot));
+        let head = self.head().max(start);
         let ahead = clock.saturating_add(micros(RESERVED_AHEAD));
         Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))))
     }
@@ -76,42 +77,34 @@ impl<S: LeaseStore> Election<S> {
     /// components. So if one request gets no answer, the leader can send a second request before it
     /// must stop leading.
     pub(super) fn request_timeout(&self) -> Duration {
-        self.timing.renew_deadline / 2
+        self.inputs.timing.renew_deadline / 2
     }
 
     /// Reads the Lease.
-    pub(super) async fn read(&mut self) -> Result<(), LeaseError> {
+    pub(super) async fn read(&mut self) -> kube::Result<()> {
         let sent = clock::boot();
-        let within = self.request_timeout();
-        match self.send_within(LeaseRequest::Get, within).await {
-            Ok(lease) => self.record_lease(lease, sent),
-            Err(LeaseError::NotFound) => self.seen = None,
-            Err(error) => return Err(error),
+        let read = self.inputs.leases.get();
+        match self.within(self.request_timeout(), read).await? {
+            Some(lease) => self.record_lease(lease, sent),
+            None => self.seen = None,
         }
         self.has_read = true;
         Ok(())
     }
 
-    /// Sends a request with the time limit `within`, and returns the Lease from the answer. Records
-    /// the times of the request and of the answer in
-    /// [`ElectionInputs::cluster_contact`](super::ElectionInputs).
-    async fn send_within(
+    /// Sends a request for the Lease with the time limit `limit`, and returns its answer. Records the
+    /// times of the request and of the answer in the status of this replica.
+    async fn within<T>(
         &self,
-        request: LeaseRequest,
-        within: Duration,
-    ) -> Result<Lease, LeaseError> {
-        let cluster_contact = &self.inputs.cluster_contact;
-        cluster_contact.send_modify(|contact| {
-            contact.unanswered_since.get_or_insert_with(Instant::now);
-        });
-        let answer = timeout(within, self.store.send(request)).await;
-        let late = || LeaseError::Unanswered("no answer in time".to_owned());
+        limit: Duration,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> kube::Result<T> {
+        self.inputs.status.asks_cluster();
+        let late = || kube::Error::Service(io::Error::other("no answer in time").into());
+        let answer = timeout(limit, request).await;
         let answer = answer.unwrap_or_else(|_| Err(late()));
-        if !matches!(answer, Err(LeaseError::Unanswered(_))) {
-            cluster_contact.send_replace(ClusterContact {
-                last: Some(Instant::now()),
-                unanswered_since: None,
-            });
+        if matches!(answer, Ok(_) | Err(kube::Error::Api(_))) {
+            self.inputs.status.cluster_answered();
         }
         answer
     }
@@ -119,29 +112,36 @@ impl<S: LeaseStore> Election<S> {
     /// Creates a Lease without a holder. The Lease contains the highest resourceVersion that any
     /// leader can have reserved, as far as this process knows. This matters if a user has deleted
     /// the Lease: the next leader may be a replica that does not know this resourceVersion.
-    pub(super) async fn create(&mut self) -> Result<(), LeaseError> {
+    pub(super) async fn create(&mut self) -> kube::Result<()> {
+        let last = self.last_leader.clone();
         let record = LeaseRecord {
-            last: self.last_leader.clone(),
-            reserved: self.reservation_floor(),
-            duration: self.timing.lease_duration,
-            ..LeaseRecord::default()
+            spec: LeaseSpec {
+                lease_duration_seconds: whole_seconds(self.inputs.timing.lease_duration),
+                lease_transitions: Some(0),
+                ..LeaseSpec::default()
+            },
+            note: ElectionNote {
+                leader_address: last.as_ref().map_or(String::new(), |it| it.address.clone()),
+                last_holder: last.map(|it| it.term).unwrap_or_default(),
+                reserved_version: self.reservation_floor().map(|rv| rv.0),
+                ..ElectionNote::default()
+            },
+            uid: None,
         };
         self.write(&record, self.request_timeout()).await
     }
 
     /// Removes the holder from the Lease. Writes `version` into the Lease as the final version.
-    pub(super) async fn release(&mut self, version: Rv) -> Result<(), LeaseError> {
+    pub(super) async fn release(&mut self, version: Rv) -> kube::Result<()> {
         let Some(seen) = &self.seen else {
             return Ok(());
         };
-        let record = LeaseRecord {
-            is_held: false,
-            final_version: Some(version),
-            // client-go also writes a duration of one second when it releases a Lease.
-            duration: Duration::from_secs(1),
-            acquired: None,
-            ..seen.record.clone()
-        };
+        let mut record = seen.record.clone();
+        record.spec.holder_identity = None;
+        record.spec.acquire_time = None;
+        // client-go also writes a duration of one second when it releases a Lease.
+        record.spec.lease_duration_seconds = Some(1);
+        record.note.final_version = Some(version.0);
         self.write(&record, self.request_timeout()).await?;
         tracing::info!(%version, "this replica has released the Lease");
         Ok(())
@@ -153,34 +153,36 @@ impl<S: LeaseStore> Election<S> {
         own: &OwnLeadership,
         reserved: Rv,
         within: Duration,
-    ) -> Result<(), LeaseError> {
+    ) -> kube::Result<()> {
+        let term = &own.leadership.term;
         let record = LeaseRecord {
-            last: Some(own.leader.clone()),
-            is_held: true,
-            reserved: Some(reserved),
-            is_index_copied: (self.inputs.is_index_copied)(),
-            duration: self.timing.lease_duration,
-            acquired: Some(own.at),
-            transitions: own.transitions,
-            ..LeaseRecord::default()
+            spec: LeaseSpec {
+                holder_identity: Some(term.to_string()),
+                lease_duration_seconds: whole_seconds(self.inputs.timing.lease_duration),
+                acquire_time: Some(MicroTime(own.at)),
+                lease_transitions: Some(own.transitions),
+                ..LeaseSpec::default()
+            },
+            note: ElectionNote {
+                leader_address: self.inputs.address.clone(),
+                last_holder: term.clone(),
+                reserved_version: Some(reserved.0),
+                mirrored: self.inputs.status.is_index_copied(),
+                ..ElectionNote::default()
+            },
+            uid: None,
         };
         self.write(&record, within.min(self.request_timeout()))
             .await
     }
 
-    /// Writes `record` with the time limit `within`. Replaces the Lease that this process last read
+    /// Writes `record` with the time limit `limit`. Replaces the Lease that this process last read
     /// or wrote. If the Lease did not exist at the last read, creates it.
-    async fn write(&mut self, record: &LeaseRecord, within: Duration) -> Result<(), LeaseError> {
+    async fn write(&mut self, record: &LeaseRecord, limit: Duration) -> kube::Result<()> {
         let sent = clock::boot();
         let before = self.seen.as_ref().map(|seen| seen.lease.clone());
-        let is_new = before.is_none();
         let lease = record.write(before.unwrap_or_default());
-        let request = if is_new {
-            LeaseRequest::Create(lease)
-        } else {
-            LeaseRequest::Update(lease)
-        };
-        let written = self.send_within(request, within).await?;
+        let written = self.within(limit, self.inputs.leases.write(lease)).await?;
         self.record_lease(written, sent);
         Ok(())
     }
@@ -189,21 +191,23 @@ impl<S: LeaseStore> Election<S> {
     fn record_lease(&mut self, lease: Lease, sent: BootTime) {
         let record = LeaseRecord::read(&lease);
         let before = self.seen.take();
-        let was_invalid = before.as_ref().is_some_and(|it| it.record.is_note_invalid);
-        if record.is_note_invalid && !was_invalid {
+        let was_invalid = before.as_ref().is_some_and(|it| it.record.note.is_invalid);
+        if record.note.is_invalid && !was_invalid {
             tracing::warn!("the Lease has an annotation with invalid values, which are ignored");
         }
-        if let Some(reserved) = record.reserved {
-            let is_new = before.as_ref().and_then(|seen| seen.record.reserved) != Some(reserved);
-            self.record_reservation(reserved, sent, is_new);
+        if let Some(reserved) = record.note.reserved_version {
+            let known = before
+                .as_ref()
+                .and_then(|it| it.record.note.reserved_version);
+            self.record_reservation(Rv(reserved), sent, known != Some(reserved));
         }
         let now = clock::boot();
         let since = match before {
             Some(before) if before.record == record => before.since,
             _ => {
-                if let Some(last) = &record.last {
+                if let Some(last) = record.last() {
                     self.no_other_holder_seen &= self.is_own_term(&last.term);
-                    self.last_leader = Some(last.clone());
+                    self.last_leader = Some(last);
                 }
                 now
             }

@@ -2,19 +2,19 @@
 //! leader election. While no replica leads, and before the first read of the Lease, this replica is
 //! neither leader nor follower. This module also logs problems with the Lease.
 
-use super::super::lease_contents::LeaseRecord;
-use super::super::{LeaseStore, ReplicaRole};
+use super::super::ReplicaRole;
+use super::super::lease::LeaseRecord;
 use super::Election;
 use crate::index::Rv;
-use futures::future::Fuse;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// The shortest time between two reads of the Lease after [`super::ElectionInputs::wake`].
+/// The shortest time between two reads of the Lease that
+/// [`ReplicaStatus::wake`](super::ReplicaStatus::wake) requests.
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
-impl<S: LeaseStore> Election<S> {
+impl Election {
     /// Returns the role of this replica.
     fn role(&self) -> ReplicaRole {
         if let Some(leading) = &self.leading {
@@ -28,7 +28,9 @@ impl<S: LeaseStore> Election<S> {
         let has_expired = self.seen.as_ref().is_some_and(|seen| seen.has_expired);
         match &self.last_leader {
             Some(last)
-                if holder == Some(&last.term) && !has_expired && !self.is_own_term(&last.term) =>
+                if holder.as_ref() == Some(&last.term)
+                    && !has_expired
+                    && !self.is_own_term(&last.term) =>
             {
                 ReplicaRole::Following(last.clone())
             }
@@ -37,20 +39,21 @@ impl<S: LeaseStore> Election<S> {
                 // If the Lease still names this replica's last term as the holder, the Lease has no
                 // final version. If this replica has already been asked to release the Lease, it
                 // knows the final version itself.
-                final_version: if holder == self.last_own_term.as_ref() && holder.is_some() {
-                    self.final_version_at_stop
+                final_version: if holder.is_some() && holder == self.last_own_term {
+                    self.final_version_at_stop()
                 } else {
-                    record.and_then(|record| record.final_version)
+                    record.and_then(LeaseRecord::final_version)
                 },
             },
         }
     }
 
     /// Publishes the role of this replica, if it has changed.
-    pub(super) fn publish(&self, role: &watch::Sender<ReplicaRole>) {
+    pub(super) fn publish(&self) {
         let now = self.role();
-        self.metrics.leader(matches!(now, ReplicaRole::Leading(_)));
-        role.send_if_modified(|before| {
+        let is_leading = matches!(now, ReplicaRole::Leading(_));
+        self.inputs.metrics.leader(is_leading);
+        self.inputs.status.role().send_if_modified(|before| {
             let is_new = *before != now;
             if is_new {
                 if let ReplicaRole::Following(leader) = &now {
@@ -75,24 +78,24 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Waits until the next turn of the election is due, at most for `pause`. Returns the last
-    /// resourceVersion that this replica issued, if this replica must release the Lease.
+    /// Waits until the next turn of the election is due, at most for `pause`. Returns true if this
+    /// replica must release the Lease, because `stops` has received a final version.
     pub(super) async fn wait(
         &self,
         pause: Duration,
-        release: &mut Fuse<oneshot::Receiver<Rv>>,
-    ) -> Option<Rv> {
+        stops: &mut watch::Receiver<Option<Rv>>,
+    ) -> bool {
         // The Lease will probably change soon. For example, the stream of changes from the leader has
         // ended.
         let woken = async {
             sleep(WAKE_INTERVAL).await;
-            self.inputs.wake.notified().await;
+            self.inputs.status.wake().notified().await;
         };
         tokio::select! {
             biased;
-            Ok(version) = release => Some(version),
-            () = woken, if self.leading.is_none() => None,
-            () = sleep(pause) => None,
+            Ok(()) = stops.changed() => true,
+            () = woken, if self.leading.is_none() => false,
+            () = sleep(pause) => false,
         }
     }
 }

@@ -1,16 +1,19 @@
 //! A simulated kube-apiserver that stores the Lease of the leader election. It can delay, lose or
 //! refuse requests.
 
-use crate::replicate::{LeaseError, LeaseRequest, LeaseStore};
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use crate::replicate::Leases;
+use http::{Method, Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
+use tower::BoxError;
 
 /// The failures of requests. Each probability is from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,7 +99,7 @@ impl SimulatedLeases {
         let mut state = self.lock();
         if let Some(mut lease) = state.lease.take() {
             edit(&mut lease);
-            state.store(lease);
+            let _ = state.store(lease);
         }
     }
 
@@ -112,38 +115,32 @@ impl SimulatedLeases {
 }
 
 impl LeaseStoreState {
-    fn store(&mut self, mut lease: Lease) -> Lease {
+    fn store(&mut self, mut lease: Lease) -> Result<Lease, u16> {
         self.version += 1;
         lease.metadata.resource_version = Some(self.version.to_string());
-        // The Lease is serialized and parsed, as if a real kube-apiserver had sent it.
-        let json = serde_json::to_string(&lease).expect("a Lease has only string keys");
-        let lease: Lease =
-            serde_json::from_str(&json).expect("the JSON was serialized from a Lease");
         self.lease = Some(lease.clone());
-        lease
+        Ok(lease)
     }
 
-    fn answer(&mut self, request: LeaseRequest) -> Result<Lease, LeaseError> {
-        match request {
-            LeaseRequest::Get => self.lease.clone().ok_or(LeaseError::NotFound),
-            LeaseRequest::Create(_) if self.lease.is_some() => Err(LeaseError::Conflict),
-            LeaseRequest::Create(mut lease) => {
+    /// Returns the stored Lease, or the code of the refusal.
+    fn answer(&mut self, method: &Method, sent: Option<Lease>) -> Result<Lease, u16> {
+        let id = |lease: &Lease| {
+            let metadata = &lease.metadata;
+            (metadata.uid.clone(), metadata.resource_version.clone())
+        };
+        match (sent, &self.lease) {
+            (None, stored) => stored.clone().ok_or(404),
+            (Some(mut lease), None) if method == Method::POST => {
                 self.writes += 1;
                 lease.metadata.uid = Some(format!("uid-{}", self.version));
-                Ok(self.store(lease))
+                self.store(lease)
             }
-            LeaseRequest::Update(lease) => {
-                let stored = self.lease.as_ref().ok_or(LeaseError::Conflict)?;
-                let id = |lease: &Lease| {
-                    let metadata = &lease.metadata;
-                    (metadata.uid.clone(), metadata.resource_version.clone())
-                };
-                if id(stored) != id(&lease) {
-                    return Err(LeaseError::Conflict);
-                }
+            (Some(lease), Some(stored)) if method == Method::PUT && id(stored) == id(&lease) => {
                 self.writes += 1;
-                Ok(self.store(lease))
+                self.store(lease)
             }
+            (Some(_), None) => Err(404),
+            (Some(_), Some(_)) => Err(409),
         }
     }
 }
@@ -159,8 +156,16 @@ impl LeaseClient {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the access to the Lease over this connection.
+    pub fn leases(&self) -> Leases {
+        let client = self.clone();
+        let send = move |request| client.clone().send(request);
+        let client = Client::new(tower::service_fn(send), "ifo-system");
+        Leases::new(client, "ifo-system", "ifo-apiserver")
+    }
+
     /// Processes the request in the kube-apiserver. Returns None if the replica gets no answer.
-    fn process(&self, request: LeaseRequest) -> Option<Result<Lease, LeaseError>> {
+    fn process(&self, method: &Method, sent: Option<Lease>) -> Option<Result<Lease, u16>> {
         let mut state = self.leases.lock();
         let faults = state.faults;
         let happens = |probability: f64| self.random().f64() < probability;
@@ -168,46 +173,61 @@ impl LeaseClient {
             return None;
         }
         if happens(faults.errors) {
-            return Some(Err(LeaseError::Refused("etcd is unavailable".into())));
+            return Some(Err(500));
         }
-        let is_write = !matches!(request, LeaseRequest::Get);
+        let is_write = sent.is_some();
         if is_write && happens(faults.conflicts) {
-            return Some(Err(LeaseError::Conflict));
+            return Some(Err(409));
         }
         let is_lost = is_write && happens(faults.lost_answers);
-        let answer = state.answer(request);
+        let answer = state.answer(method, sent);
         (!is_lost).then_some(answer)
     }
-}
 
-impl LeaseStore for LeaseClient {
     /// Sends a request in a separate task. So the kube-apiserver processes the request even if the
     /// replica stops waiting, is paused or is killed. If the request or its answer is lost, the
     /// returned future never completes.
-    fn send(&self, request: LeaseRequest) -> BoxFuture<'_, Result<Lease, LeaseError>> {
+    async fn send(self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        if request.uri().path().contains("clusterroles") {
+            // The replicas may not read the owner of the Lease.
+            return response(Err(403));
+        }
         let Faults { delay, .. } = self.leases.lock().faults;
         let random_delay = || Duration::from_micros(self.random().u64(100..=200 + micros(delay)));
         let (to_server, to_client) = (random_delay(), random_delay());
-        let (client, (answer, answered)) = (self.clone(), oneshot::channel());
+        let (answer, answered) = oneshot::channel();
+        let method = request.method().clone();
+        let body = request.into_body().collect_bytes().await?;
+        let lease = (method != Method::GET).then(|| serde_json::from_slice(&body));
+        let lease = lease.transpose()?;
         tokio::spawn(async move {
             sleep(to_server).await;
-            if let Some(result) = client.process(request) {
+            if let Some(result) = self.process(&method, lease) {
                 sleep(to_client).await;
-                if !client.is_cut.load(Relaxed) {
+                if !self.is_cut.load(Relaxed) {
                     // If the replica has stopped waiting, the receiver is dropped, and the send
                     // fails.
                     let _ = answer.send(result);
                 }
             }
         });
-        async {
-            match answered.await {
-                Ok(result) => result,
-                Err(_) => pending().await,
-            }
+        match answered.await {
+            Ok(result) => response(result),
+            Err(_) => pending().await,
         }
-        .boxed()
     }
+}
+
+fn response(answer: Result<Lease, u16>) -> Result<Response<Body>, BoxError> {
+    let (code, body): (u16, Value) = match answer {
+        Ok(lease) => (200, serde_json::to_value(lease)?),
+        Err(code) => (
+            code,
+            json!({"kind": "Status", "status": "Failure", "code": code}),
+        ),
+    };
+    let body = Body::from(body.to_string().into_bytes());
+    Ok(Response::builder().status(code).body(body)?)
 }
 
 fn micros(duration: Duration) -> u64 {

@@ -17,7 +17,7 @@ use crate::demo::users::{DemoUser, DemoUsers};
 use crate::index::{Bounds, IndexReader, Rv, index_from};
 use crate::persist::fake_cluster::FakeCluster;
 use crate::replicate::{
-    CopyStart, Election, ElectionInputs, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask, Term,
+    Connect, Election, ElectionInputs, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask, Term,
     Timing, peer_requests,
 };
 use crate::resources::{self, OperationHooks};
@@ -30,7 +30,6 @@ use ifo_engine::track::Retention;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The bounds of the ring buffer with the latest changes. The bounds are small, so that the buffer
@@ -64,7 +63,6 @@ pub struct WholeReplica {
     pub observer: IndexObserver,
     pub metrics: Arc<Metrics>,
     pub status: ReplicaStatus,
-    role: watch::Receiver<ReplicaRole>,
     retire: CancellationToken,
     network: Network,
     address: String,
@@ -83,43 +81,28 @@ impl WholeReplica {
         let (leases, is_cut) = (environment.leases.client(), Arc::<AtomicBool>::default());
         let address = format!("{pod}:8443");
         let (writer, reader) = process.within(|| index_from(BOUNDS, Rv(0)));
-        let (role_sender, role) = watch::channel(ReplicaRole::Unknown);
-        let replica_status = ReplicaStatus::new(reader.clone(), role.clone());
-        let (in_sync, synced) = watch::channel::<Option<Term>>(None);
-        let (release, released) = oneshot::channel();
-        let (metrics, wake) = (Arc::new(Metrics::new()), Arc::new(Notify::new()));
-        let readiness = Arc::new(Readiness::new());
-        let (mirrored, read) = (replica_status.clone(), reader.clone());
+        let status = ReplicaStatus::new(reader.clone());
+        let (metrics, readiness) = (Arc::new(Metrics::new()), Arc::new(Readiness::new()));
         let inputs = ElectionInputs {
+            leases: leases.leases(),
+            timing: Timing::default(),
             pod: Some(pod.to_owned()),
             address: address.clone(),
-            is_index_copied: Arc::new(move || mirrored.is_index_copied()),
-            head: Arc::new(move || read.head()),
-            in_sync: synced.clone(),
-            wake: wake.clone(),
-            cluster_contact: replica_status.cluster_contact(),
+            status: status.clone(),
+            metrics: metrics.clone(),
+            random: random.fork(),
         };
-        let (client, timing) = (leases.clone(), Timing::default());
-        let election = process.within(|| {
-            Election::with_random(client, timing, inputs, metrics.clone(), random.fork())
-        });
+        let election = process.within(|| Election::new(inputs));
         let links = environment.network.links(is_cut.clone(), random.fork());
         let retire = CancellationToken::new();
+        let connect: Connect = Box::new(move |address| {
+            let client = links.client(&address);
+            async { Ok(client) }.boxed()
+        });
         let task = ReplicaTask {
             writer,
-            operations: reader.clone(),
-            role: role.clone(),
-            mirror: Some(Mirror {
-                connect: Box::new(move |address| {
-                    let client = links.client(&address);
-                    async { Ok(client) }.boxed()
-                }),
-                in_sync,
-                wake,
-                status: replica_status.clone(),
-                next_start: CopyStart::default(),
-            }),
-            replica_status: replica_status.clone(),
+            mirror: Some(Mirror::new(connect, status.clone())),
+            replica_status: status.clone(),
             pipeline: SimulatedPipeline {
                 operations: reader.clone(),
                 subjects: environment.subjects.clone(),
@@ -132,26 +115,23 @@ impl WholeReplica {
                 persistence: None,
             },
             retire: retire.clone(),
-            release: Some(release),
             shutdown: CancellationToken::new(),
         };
         let (invariants, name) = (environment.invariants.clone(), format!("{pod}.{container}"));
         let observer = IndexObserver::new(name.clone(), reader.clone(), invariants.clone());
-        let status = replica_status.clone();
         let peer = Peer {
             process: process.clone(),
-            router: router(&reader, &replica_status, &readiness),
-            replica_status,
+            router: router(&reader, &status, &readiness),
+            replica_status: status.clone(),
             reader: reader.clone(),
             is_cut: is_cut.clone(),
             readiness: readiness.clone(),
         };
         environment.network.add(address.clone(), peer);
+        let mut in_sync = status.in_sync().subscribe();
         let mark_ready = async move {
-            let mut synced = synced;
-            // The wait fails only if the sender is dropped. The mirror owns the sender, and lives
-            // as long as the process.
-            let _ = synced.wait_for(Option::is_some).await;
+            // The wait cannot fail, because the status of the replica has the sender.
+            let _ = in_sync.wait_for(Option::is_some).await;
             readiness.set_synced();
         };
         let root = async move {
@@ -159,7 +139,7 @@ impl WholeReplica {
                 let ended = task.run().await;
                 invariants.violation(format!("{name}: the task {ended:?} has ended"));
             };
-            tokio::join!(biased; election.run(role_sender, released), ended, mark_ready);
+            tokio::join!(biased; election.run(), ended, mark_ready);
         };
         tokio::spawn(process.run(root));
         Self {
@@ -171,7 +151,6 @@ impl WholeReplica {
             observer,
             metrics,
             status,
-            role,
             retire,
             network: environment.network.clone(),
             address,
@@ -180,13 +159,12 @@ impl WholeReplica {
 
     /// Returns true if this replica leads according to its own clock.
     pub fn leads(&self) -> bool {
-        let role = self.role.borrow();
-        matches!(&*role, ReplicaRole::Leading(it) if self.process.within(|| it.is_valid()))
+        self.process.within(|| self.status.leads())
     }
 
     /// Returns the term in which this replica leads or follows.
     pub fn term(&self) -> Option<Term> {
-        match &*self.role.borrow() {
+        match &*self.status.role().borrow() {
             ReplicaRole::Leading(leadership) => Some(leadership.term.clone()),
             ReplicaRole::Following(leader) => Some(leader.term.clone()),
             ReplicaRole::Unknown | ReplicaRole::Vacant { .. } => None,

@@ -10,17 +10,15 @@ use crate::clock::simulated::{Simulated, begin};
 use crate::index::{Bounds, Rv, index_from};
 use crate::replicate::link::{Link, LinkError};
 use crate::replicate::simulation::{Faults, NetworkFaults, WholeReplica};
-use crate::replicate::{CopyStart, Leader, Mirror, ReplicaRole, ReplicaStatus, Term};
+use crate::replicate::{Connect, Leader, Mirror, ReplicaRole, ReplicaStatus, Term};
 use futures::FutureExt as _;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 const BOUNDS: Bounds = Bounds {
@@ -204,8 +202,8 @@ async fn the_reason_to_close_a_connection_names_the_part_that_fails() {
         (true, "the leader's watch delivers no changes"),
     ] {
         let (_writer, reader) = index_from(BOUNDS, Rv(0));
-        let (_role, following) = watch::channel(ReplicaRole::Following(leader()));
-        let status = ReplicaStatus::new(reader, following);
+        let status = ReplicaStatus::new(reader);
+        status.role().send_replace(ReplicaRole::Following(leader()));
         let closed = status
             .send_queries(&broken_link(answers), &leader().term)
             .await;
@@ -216,8 +214,10 @@ async fn the_reason_to_close_a_connection_names_the_part_that_fails() {
 #[tokio::test(start_paused = true)]
 async fn without_a_registration_a_follower_is_not_impaired() {
     let (_writer, reader) = index_from(BOUNDS, Rv(0));
-    let (_role, following) = watch::channel(ReplicaRole::Following(leader()));
-    let replica_status = ReplicaStatus::new(reader, following);
+    let replica_status = ReplicaStatus::new(reader);
+    replica_status
+        .role()
+        .send_replace(ReplicaRole::Following(leader()));
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(replica_status.impairment().is_some());
     replica_status.set_interruption(Some(LinkError::NotRegistered));
@@ -249,17 +249,12 @@ async fn a_follower_whose_credentials_are_refused_names_the_flag_and_warns_once(
     let _log = written.begin();
     let (mut follower, reader) = index_from(BOUNDS, Rv(0));
     let leader = leader();
-    let role = watch::Sender::new(ReplicaRole::Following(leader.clone()));
-    let replica_status = ReplicaStatus::new(reader, role.subscribe());
+    let replica_status = ReplicaStatus::new(reader);
+    let role = replica_status.role();
+    role.send_replace(ReplicaRole::Following(leader.clone()));
     assert_eq!(replica_status.unready_reason(), None);
-    let (synced, _in_sync) = watch::channel(None);
-    let mut mirror = Mirror {
-        connect: Box::new(|_| async { Ok(refused_client()) }.boxed()),
-        in_sync: synced,
-        wake: Arc::default(),
-        status: replica_status.clone(),
-        next_start: CopyStart::default(),
-    };
+    let connect: Connect = Box::new(|_| async { Ok(refused_client()) }.boxed());
+    let mut mirror = Mirror::new(connect, replica_status.clone());
     let following = mirror.follow(&mut follower, &leader);
     let ended = tokio::time::timeout(Duration::from_secs(5), following).await;
     assert!(ended.is_err(), "the follower tries again");

@@ -1,8 +1,7 @@
 //! Tests of the Lease: the conversion of its contents, and the check of the time settings.
 
-use crate::index::Rv;
-use crate::replicate::lease_contents::LeaseRecord;
-use crate::replicate::{ClusterLeases, Leader, LeaseRequest, LeaseStore, Term, Timing};
+use crate::replicate::lease::{LeaseRecord, whole_seconds};
+use crate::replicate::{Leases, Term, Timing};
 use http::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
@@ -22,58 +21,47 @@ fn invalid_values_in_a_lease_are_ignored() {
         "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2_000_000_000},
     }));
     let record = LeaseRecord::read(&broken);
-    assert!(record.is_note_invalid);
-    assert_eq!(record.holder(), Some(&Term::from("somebody")));
-    assert_eq!((record.reserved, record.final_version), (None, None));
-    assert_eq!(record.duration, Duration::from_mins(1));
+    assert!(record.note.is_invalid);
+    assert_eq!(record.holder(), Some(Term::from("somebody")));
+    assert_eq!(
+        (record.note.reserved_version, record.final_version()),
+        (None, None)
+    );
+    assert_eq!(record.duration(), Duration::from_mins(1));
 
     for duration in [-5, 0] {
         let broken = lease(json!({"spec": {"leaseDurationSeconds": duration}}));
-        assert_eq!(LeaseRecord::read(&broken).duration, Duration::from_secs(1));
+        assert_eq!(
+            LeaseRecord::read(&broken).duration(),
+            Duration::from_secs(1)
+        );
     }
     assert_eq!(LeaseRecord::read(&Lease::default()).holder(), None);
+    let rounded_up = whole_seconds(Duration::from_millis(2_500));
+    assert_eq!(rounded_up, Some(3));
 }
 
 #[test]
 fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
-    let clock = crate::clock::simulated::begin("2026-01-01T00:00:00Z".parse().unwrap());
+    let _clock = crate::clock::simulated::begin("2026-01-01T00:00:00Z".parse().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
     let _runtime = runtime.enter();
-    let leader = Leader {
-        term: Term::from("pod_1"),
-        address: "[::1]:8443".into(),
-    };
-    let contents = LeaseRecord {
-        last: Some(leader.clone()),
-        is_held: true,
-        reserved: Some(Rv(7)),
-        is_index_copied: true,
-        duration: Duration::from_millis(2_500),
-        transitions: 3,
-        ..LeaseRecord::default()
-    };
-    let first = contents.write(lease(json!({"metadata": {"labels": {"a": "b"}}})));
+    let held = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"holderIdentity": "pod_1"}});
+    let contents = LeaseRecord::read(&lease(held.clone()));
+    let first = contents.write(lease(held));
     let second = contents.write(first.clone());
     let (before, after) = (LeaseRecord::read(&first), LeaseRecord::read(&second));
     assert_ne!(before, after);
-    assert_eq!(before.last, Some(leader));
-    assert!(before.is_index_copied);
-    assert_eq!(
-        before.duration,
-        Duration::from_secs(3),
-        "the duration must be rounded up"
-    );
     // Another client edits labels of the Lease. The record stays the same, so the edit does not
     // count as a renewal. A renewal keeps labels: `second` still has the label of the first Lease.
     let mut edited = second.clone();
     edited.metadata.labels.as_mut().unwrap().clear();
     assert_eq!(LeaseRecord::read(&edited), after);
     assert_eq!(second.metadata.labels.unwrap()["a"], "b");
-    drop(clock);
 }
 
 #[test]
@@ -127,11 +115,8 @@ async fn owners_of_a_new_lease(code: u16) -> Value {
         Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
     };
     let client = Client::new(tower::service_fn(answer), "default");
-    let leases = ClusterLeases::new(client, "ifo-system", "ifo-apiserver");
-    let created = leases
-        .send(LeaseRequest::Create(Lease::default()))
-        .await
-        .unwrap();
+    let leases = Leases::new(client, "ifo-system", "ifo-apiserver");
+    let created = leases.write(Lease::default()).await.unwrap();
     serde_json::to_value(created.metadata.owner_references).unwrap()
 }
 

@@ -28,7 +28,7 @@ use crate::index::{
     Bounds, Key, Resource, Rv, VersionAssignment, Write, Writer, index_from, index_key,
 };
 use crate::replicate::peer_requests;
-use crate::replicate::{Leadership, ReplicaRole, ReplicaStatus};
+use crate::replicate::{ReplicaRole, ReplicaStatus};
 use crate::telemetry::Metrics;
 use aggregated_apiserver::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
@@ -228,9 +228,8 @@ impl Fixture {
         let authorizer = Arc::new(RecordingAuthorizer::default());
         let shutdown = CancellationToken::new();
         let metrics = Arc::new(Metrics::new());
-        let alone = Leadership::alone(reader.head());
-        let role = watch::Sender::new(ReplicaRole::Leading(alone));
-        let replica_status = ReplicaStatus::new(reader.clone(), role.subscribe());
+        let replica_status = ReplicaStatus::alone(reader.clone());
+        let role = replica_status.role().clone();
         let short_names = kinds::short_names(kinds::KINDS);
         let hooks = Arc::new(OperationHooks {
             reader: reader.clone(),

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::replicate::link::LinkError;
-use crate::replicate::{Leader, Term};
+use crate::replicate::{Leader, Leadership, Term};
 use http::header::WARNING;
 use std::time::Duration;
 

@@ -1,0 +1,187 @@
+//! The contents of the Lease with which the replicas elect their leader, and the time settings of the
+//! election. The values for which a Lease has no field are in an annotation.
+
+use super::{Leader, Term};
+use crate::clock;
+use crate::index::Rv;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The time settings of the election. The names and meanings are the same as in Kubernetes' own
+/// components.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// `--leader-elect-lease-duration`: if the Lease has not changed for this time, it expires, and
+    /// another replica can acquire it.
+    pub lease_duration: Duration,
+    /// `--leader-elect-renew-deadline`: if the leader has not renewed the Lease for this time, the
+    /// leader stops leading.
+    pub renew_deadline: Duration,
+    /// `--leader-elect-retry-period`: the time between two renewals, and between two reads of the
+    /// Lease by a follower.
+    pub retry_period: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(8),
+            renew_deadline: Duration::from_secs(5),
+            retry_period: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Timing {
+    /// Checks the settings with the rules of Kubernetes' own components, and checks that the lease
+    /// duration is in the accepted range. If a setting is invalid, returns the name of its flag and
+    /// the reason.
+    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        let (duration, deadline, retry) = (
+            "--leader-elect-lease-duration",
+            "--leader-elect-renew-deadline",
+            "--leader-elect-retry-period",
+        );
+        if self.retry_period.is_zero() {
+            return Err((retry, "expected a duration above zero"));
+        }
+        // client-go has the same rule, with its constant `JitterFactor`.
+        if self.renew_deadline <= self.retry_period.mul_f64(1.2) {
+            return Err((deadline, "expected more than 1.2 times the retry period"));
+        }
+        if self.lease_duration <= self.renew_deadline {
+            return Err((duration, "expected more than the renew deadline"));
+        }
+        if !(MIN_LEASE_DURATION..=MAX_LEASE_DURATION).contains(&self.lease_duration) {
+            return Err((duration, "expected a duration from 1s to 1m"));
+        }
+        Ok(())
+    }
+}
+
+/// The annotation with an [`ElectionNote`] as JSON.
+const NOTE: &str = "ifo.kubevirt.io/election";
+
+/// The shortest and the longest accepted lease duration. A user may write a wrong duration into the
+/// Lease, such as one year. If the leader then crashed, no replica would lead for a year. So
+/// [`LeaseRecord::duration`] replaces a duration outside this range by the nearest end of the range.
+const MIN_LEASE_DURATION: Duration = Duration::from_secs(1);
+const MAX_LEASE_DURATION: Duration = Duration::from_mins(1);
+
+/// The values for which a Lease has no field.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ElectionNote {
+    /// The `HOST:PORT` of the holder. It stays after the holder has released the Lease, because
+    /// followers may still copy the holder's last changes.
+    pub leader_address: String,
+    /// The holder, or the previous holder if the Lease has none.
+    pub last_holder: Term,
+    /// The highest reserved resourceVersion. The holder issues no higher resourceVersion before the
+    /// next renewal, and the next leader starts above it. None if the Lease has no reservation.
+    pub reserved_version: Option<u64>,
+    /// The last resourceVersion that the last holder issued before it released the Lease. None if
+    /// the last holder did not release the Lease.
+    pub final_version: Option<u64>,
+    /// True if another replica was copying the index of the last holder at the time of the holder's
+    /// last write to the Lease.
+    pub mirrored: bool,
+    /// True if the annotation has invalid values, because a user has edited it. Its values are then
+    /// ignored.
+    #[serde(skip)]
+    pub is_invalid: bool,
+}
+
+/// The values of the Lease that the election uses. Each renewal changes the record. If the record
+/// does not change for one lease duration, the Lease has expired. Labels and other annotations are
+/// not in the record. So an edit of them does not count as a renewal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct LeaseRecord {
+    /// The UID of the Lease, which changes if the Lease is deleted and created again. The UID is
+    /// read and never written.
+    pub uid: Option<String>,
+    /// The holder, its renewals, and the lease duration.
+    pub spec: LeaseSpec,
+    /// The content of the annotation.
+    pub note: ElectionNote,
+}
+
+impl LeaseRecord {
+    /// Reads a Lease. Ignores an invalid annotation, because users may have edited the Lease.
+    pub fn read(lease: &Lease) -> Self {
+        let annotations = lease.metadata.annotations.as_ref();
+        let note = annotations.and_then(|annotations| annotations.get(NOTE));
+        let note = note.map(|text| serde_json::from_str(text));
+        Self {
+            uid: lease.metadata.uid.clone(),
+            spec: lease.spec.clone().unwrap_or_default(),
+            note: note
+                .unwrap_or_else(|| Ok(ElectionNote::default()))
+                .unwrap_or_else(|_| ElectionNote {
+                    is_invalid: true,
+                    ..ElectionNote::default()
+                }),
+        }
+    }
+
+    /// Writes the values of this record into `lease`, with the current time as the renewal time. Keeps
+    /// the metadata of `lease`, apart from the annotation of the election.
+    pub fn write(&self, mut lease: Lease) -> Lease {
+        let before = lease.spec.take().and_then(|spec| spec.renew_time);
+        // The other replicas notice a renewal by the change of `renewTime`. So the new time must
+        // differ from the last one. If a clock was set back, the two times could be equal.
+        let micros = clock::now().as_microsecond();
+        let micros = micros + i64::from(before.is_some_and(|it| it.0.as_microsecond() == micros));
+        let now = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
+        lease.spec = Some(LeaseSpec {
+            renew_time: Some(MicroTime(now)),
+            ..self.spec.clone()
+        });
+        let note = serde_json::to_string(&self.note).expect("the note is JSON");
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.insert(NOTE.to_owned(), note);
+        lease
+    }
+
+    /// Returns the leadership term of the replica that holds the Lease. Returns None if the Lease
+    /// has no holder.
+    pub fn holder(&self) -> Option<Term> {
+        let holder = self.spec.holder_identity.as_deref();
+        holder.filter(|holder| !holder.is_empty()).map(Term::from)
+    }
+
+    /// Returns the holder of the Lease, or the last holder if there is no holder now. Returns None if
+    /// the Lease was never held.
+    pub fn last(&self) -> Option<Leader> {
+        let term = self
+            .holder()
+            .unwrap_or_else(|| self.note.last_holder.clone());
+        (!term.is_empty()).then(|| Leader {
+            term,
+            address: self.note.leader_address.clone(),
+        })
+    }
+
+    /// Returns the last resourceVersion that the last holder issued, if it has released the Lease.
+    pub fn final_version(&self) -> Option<Rv> {
+        let is_held = self.holder().is_some();
+        self.note.final_version.map(Rv).filter(|_| !is_held)
+    }
+
+    /// Returns the time for which the Lease is valid without a renewal.
+    pub fn duration(&self) -> Duration {
+        let seconds = self.spec.lease_duration_seconds.unwrap_or(0);
+        let duration = Duration::from_secs(seconds.try_into().unwrap_or(0));
+        duration.clamp(MIN_LEASE_DURATION, MAX_LEASE_DURATION)
+    }
+}
+
+/// Returns a lease duration in the unit of a Lease. The Lease contains whole seconds. The duration is
+/// rounded up, because the Lease must not expire too early.
+pub(super) fn whole_seconds(duration: Duration) -> Option<i32> {
+    let seconds = duration.as_millis().div_ceil(1000);
+    Some(i32::try_from(seconds).unwrap_or(i32::MAX))
+}
