@@ -33,10 +33,8 @@
 )]
 mod harness;
 
-mod check_activities;
 mod check_custom_resources;
 mod cluster;
-mod compare_replicas;
 mod disturbance;
 mod informers;
 mod list_clients;
@@ -51,7 +49,7 @@ mod visibility;
 use cluster::Replicas;
 use disturbance::{CALM, Disturbance, PERSISTENCE_PLAN, parse_plan, plan};
 use harness::{MANIFEST_FOLDERS, apart};
-use informers::{ClientGo, KubeRs, wait_until_state_correct};
+use informers::{ClientGo, wait_until_state_correct};
 use load::Load;
 use moving_watches::Events;
 use report::Report;
@@ -118,8 +116,6 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     let mut load = Load::start(replicas.cluster, seed).await;
     let mut streaming = ClientGo::start(&replicas.cluster.control_plane, true);
     let mut listing = ClientGo::start(&replicas.cluster.control_plane, false);
-    let mut rust_streaming = KubeRs::start(&replicas.admin, true);
-    let mut rust_listing = KubeRs::start(&replicas.admin, false);
     let (admin, endpoints) = (replicas.admin.clone(), replicas.endpoints.clone());
     let mut clients = JoinSet::new();
     for _ in 0..3 {
@@ -129,9 +125,6 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         ));
         clients.spawn(list_clients::direct(endpoints.clone(), report.clone()));
     }
-    clients.spawn(check_activities::compare(endpoints.clone(), report.clone()));
-    clients.spawn(compare_replicas::lists(endpoints.clone(), report.clone()));
-    clients.spawn(compare_replicas::pages(endpoints.clone(), report.clone()));
     let mut namespaces = JoinSet::new();
     for worker in 0..3 {
         namespaces.spawn(load::namespaces(admin.clone(), report.clone(), worker));
@@ -158,7 +151,6 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     for client in &roaming {
         client.wait_until_equal(&admin).await;
     }
-    check_activities::wait_until_equal(&endpoints).await;
     clients.abort_all();
     while let Some(ended) = clients.join_next().await {
         assert!(
@@ -170,8 +162,6 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     let informer_states = [
         wait_until_state_correct(&admin, &mut streaming).await,
         wait_until_state_correct(&admin, &mut listing).await,
-        wait_until_state_correct(&admin, &mut rust_streaming).await,
-        wait_until_state_correct(&admin, &mut rust_listing).await,
     ];
     for informer in informer_states {
         load.assert_steady_never_ended(&informer.deleted_uids);
@@ -195,9 +185,6 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         load::NAMESPACE,
         list_clients::AGGREGATED,
         list_clients::DIRECT,
-        check_activities::ACTIVITIES,
-        compare_replicas::LISTS,
-        compare_replicas::PAGES,
         moving_watches::COMPARED_WATCH_PAIRS,
     ] {
         let counted = report.count_of(client);

@@ -3,7 +3,6 @@
 //! continues from the resourceVersion at which the previous watch ended. All replicas must send the
 //! same events.
 
-use crate::compare_replicas::difference;
 use crate::harness::{Caller, OPERATION, eventually, text};
 use crate::informers::{Objects, compare, key, list_operations};
 use crate::list_clients::{read, unless_disturbed, version};
@@ -19,6 +18,9 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
+
+/// Number of bytes that a failure prints before and after the first difference of two texts.
+const PRINTED_AROUND: usize = 300;
 
 /// The name of a count in the report: the number of pairs of watches that were compared.
 pub const COMPARED_WATCH_PAIRS: &str = "pairs of watches that were compared";
@@ -298,4 +300,17 @@ impl Roaming {
         }
         version
     }
+}
+
+/// Returns the first position at which two texts differ, and the text around this position.
+fn difference(one: &str, other: &str) -> String {
+    let pairs = one.bytes().zip(other.bytes());
+    let same = pairs.take_while(|(one, other)| one == other).count();
+    let around = |text: &str| {
+        let bytes = text.as_bytes();
+        let from = same.saturating_sub(PRINTED_AROUND).min(bytes.len());
+        let to = (same + PRINTED_AROUND).min(bytes.len());
+        String::from_utf8_lossy(&bytes[from..to]).into_owned()
+    };
+    format!("at byte {same}:\n  {}\n  {}", around(one), around(other))
 }
