@@ -12,7 +12,7 @@
 //! - `Blocked`, or another state: the VM changes to `{on: true, how: Blocked}`
 //! - `off`: the VM changes to `{on: false}`
 //! - `@5s OBJECT`: like `OBJECT`, and according to `managedFields` the VM changed 5 s after the beginning
-//! - `deleted`: the VM is deleted. `gone`: the VM is deleted while nobody watches
+//! - `deleted`: the VM is deleted. `gone`: the VM is deleted, and no watch reports it
 //! - `a: EVENT`: one of these events for the object `a`
 //! - `lost`, `synced`: the watch is interrupted or complete again
 //! - `listed`: a list of all objects. `listed 5s OBJECT`: a list with the VM, which last changed 5 s ago
