@@ -342,10 +342,11 @@ impl Cluster {
         self.kubectl(&format!("delete namespace {name}")).await;
     }
 
-    /// Creates a namespace for one test. The name of the namespace is `prefix` and a number.
+    /// Creates a namespace for one test. The name of the namespace is `prefix` and a number of three
+    /// digits: lists have the namespaces in the order of their creation.
     pub async fn new_namespace(&self, prefix: &str) -> &'static str {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("{prefix}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{prefix}-{:03}", COUNT.fetch_add(1, Ordering::Relaxed));
         self.create(&NAMESPACE, None, &NAMESPACE.object(&name, json!({})))
             .await;
         // The name is leaked, so that it lives as long as the process. A leak of a few short names
