@@ -181,7 +181,7 @@ impl LeaseRecord {
 
 /// Returns a lease duration in the unit of a Lease. The Lease contains whole seconds. The duration is
 /// rounded up, because the Lease must not expire too early.
-pub(super) fn whole_seconds(duration: Duration) -> Option<i32> {
+pub(super) fn whole_seconds(duration: Duration) -> i32 {
     let seconds = duration.as_millis().div_ceil(1000);
-    Some(i32::try_from(seconds).unwrap_or(i32::MAX))
+    i32::try_from(seconds).unwrap_or(i32::MAX)
 }

@@ -10,12 +10,13 @@
 //! then answers the read. After a time limit, the follower answers the read from its index as it
 //! is.
 //!
-//! `queries.rs` sends the state queries of this replica. This module answers the state queries
-//! of other replicas.
+//! `queries.rs` sends the state queries of this replica. `peers.rs` answers the state queries of other
+//! replicas.
 
+mod peers;
 mod queries;
 
-use super::link::{LinkError, PeerAnswer};
+use super::link::LinkError;
 use super::{Leadership, ReplicaRole, Term};
 use crate::index::{IndexReader, Rv};
 use std::fmt;
@@ -354,61 +355,6 @@ impl ReplicaStatus {
             ReplicaRole::Vacant { last: Some(_), .. } => self.0.reader.head() != Rv(0),
             ReplicaRole::Vacant { last: None, .. } => true,
             ReplicaRole::Following(_) | ReplicaRole::Unknown => false,
-        }
-    }
-
-    /// Answers a state query of another replica. `term` is the term in the query. Returns None if
-    /// this replica does not serve the changes of `term`.
-    pub fn answer(&self, term: &str) -> Option<PeerAnswer> {
-        self.end_of_streams(term)?;
-        let leading = self.leads();
-        let mut state = self.state();
-        state.last_peer_query = Some(Instant::now());
-        Some(PeerAnswer {
-            term: term.to_owned(),
-            leading,
-            head: self.0.reader.head(),
-            oldest: self.0.reader.oldest(),
-            cluster_answered: state.cluster_answered_at.map(|last| {
-                let milliseconds = last.elapsed().as_millis();
-                u64::try_from(milliseconds).unwrap_or(u64::MAX)
-            }),
-        })
-    }
-
-    /// Returns true if another replica copies this replica's index: a state query has arrived in
-    /// the last 6 s. A replica that copies the index sends a state query about every 2 s.
-    pub fn is_index_copied(&self) -> bool {
-        let last = self.state().last_peer_query;
-        last.is_some_and(|last| last.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)
-    }
-
-    /// Returns a token for the streams of `term` to followers. The streams end when the token is
-    /// cancelled. Returns None if this replica does not serve the changes of `term`.
-    ///
-    /// A leader that has released its Lease still serves the changes of its last term, so that the
-    /// next leader can copy them.
-    pub fn end_of_streams(&self, term: &str) -> Option<CancellationToken> {
-        let state = self.state();
-        let (own, ended) = state.served.as_ref()?;
-        (*own == *term).then(|| ended.child_token())
-    }
-
-    /// Serves the changes of `term` to followers from now on. Ends the streams of the previous
-    /// term.
-    pub fn serve(&self, term: &Term) {
-        self.end_streams(false);
-        self.state().served = Some((term.clone(), CancellationToken::new()));
-    }
-
-    /// Ends the streams of changes to all followers, so that the followers look for the next
-    /// leader. If this replica has released the Lease (`released`), followers may connect again to
-    /// read the last changes of the term.
-    pub fn end_streams(&self, released: bool) {
-        let mut state = self.state();
-        if let Some((term, ended)) = state.served.take() {
-            ended.cancel();
-            state.served = released.then(|| (term, CancellationToken::new()));
         }
     }
 }

@@ -116,7 +116,7 @@ impl Election {
         let last = self.last_leader.clone();
         let record = LeaseRecord {
             spec: LeaseSpec {
-                lease_duration_seconds: whole_seconds(self.inputs.timing.lease_duration),
+                lease_duration_seconds: Some(whole_seconds(self.inputs.timing.lease_duration)),
                 lease_transitions: Some(0),
                 ..LeaseSpec::default()
             },
@@ -158,7 +158,7 @@ impl Election {
         let record = LeaseRecord {
             spec: LeaseSpec {
                 holder_identity: Some(term.to_string()),
-                lease_duration_seconds: whole_seconds(self.inputs.timing.lease_duration),
+                lease_duration_seconds: Some(whole_seconds(self.inputs.timing.lease_duration)),
                 acquire_time: Some(MicroTime(own.at)),
                 lease_transitions: Some(own.transitions),
                 ..LeaseSpec::default()

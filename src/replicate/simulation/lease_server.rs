@@ -99,7 +99,7 @@ impl SimulatedLeases {
         let mut state = self.lock();
         if let Some(mut lease) = state.lease.take() {
             edit(&mut lease);
-            let _ = state.store(lease);
+            state.store(lease);
         }
     }
 
@@ -115,11 +115,11 @@ impl SimulatedLeases {
 }
 
 impl LeaseStoreState {
-    fn store(&mut self, mut lease: Lease) -> Result<Lease, u16> {
+    fn store(&mut self, mut lease: Lease) -> Lease {
         self.version += 1;
         lease.metadata.resource_version = Some(self.version.to_string());
         self.lease = Some(lease.clone());
-        Ok(lease)
+        lease
     }
 
     /// Returns the stored Lease, or the code of the refusal.
@@ -133,11 +133,11 @@ impl LeaseStoreState {
             (Some(mut lease), None) if method == Method::POST => {
                 self.writes += 1;
                 lease.metadata.uid = Some(format!("uid-{}", self.version));
-                self.store(lease)
+                Ok(self.store(lease))
             }
             (Some(lease), Some(stored)) if method == Method::PUT && id(stored) == id(&lease) => {
                 self.writes += 1;
-                self.store(lease)
+                Ok(self.store(lease))
             }
             (Some(_), None) => Err(404),
             (Some(_), Some(_)) => Err(409),

@@ -38,7 +38,7 @@ fn invalid_values_in_a_lease_are_ignored() {
     }
     assert_eq!(LeaseRecord::read(&Lease::default()).holder(), None);
     let rounded_up = whole_seconds(Duration::from_millis(2_500));
-    assert_eq!(rounded_up, Some(3));
+    assert_eq!(rounded_up, 3);
 }
 
 #[test]
