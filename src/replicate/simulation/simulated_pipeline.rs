@@ -19,7 +19,6 @@ use ifo_api::{Gvr, Source};
 use ifo_engine::detect::{Detector, FeedEvent};
 use ifo_engine::rules::{RuleBook, compile};
 use ifo_engine::track::{InitialState, Message, Retention, Tracker, TrackerSettings};
-use ifo_observe::Raw;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
