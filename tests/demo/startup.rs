@@ -50,6 +50,20 @@ async fn an_invalid_flag_value_is_reported_in_one_line_with_the_accepted_ones() 
     }
 }
 
+#[tokio::test]
+async fn flag_values_that_are_not_utf_8_are_rejected() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut command = demo_command(&["demo"]);
+    command.env("DEBOUNCE_THRESHOLD", std::ffi::OsStr::from_bytes(b"\xff"));
+    let output = timeout(DEADLINE, command.output())
+        .await
+        .expect("the process must exit, and must not start with the default value")
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("--debounce-threshold"), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_in_use_is_reported_in_one_line() {
     let first = Demo::start(&[]).await;
