@@ -3,7 +3,8 @@
 //! others.
 
 use crate::harness::{
-    Caller, Events, OPERATION, TestCluster, VM, eventually, filtered, items, ok_if, text,
+    ACTIVITY, Caller, Events, OPERATION, TestCluster, VM, condition, eventually, filtered, is,
+    items, ok_if, text,
 };
 use serde_json::{Value, json};
 
@@ -182,5 +183,65 @@ fn an_open_watch_follows_the_rights_of_its_user() {
         let operation = tenants.operation(other, "a").await;
         let one = OPERATION.one(Some(other), &operation);
         tenants.user.get(&one).await.refused(404);
+    });
+}
+
+#[test]
+fn an_activity_is_no_oracle() {
+    filtered(async |cluster| {
+        let tenants = Tenants::create(cluster, "oracle").await;
+        let (mine, other) = (tenants.mine, tenants.other);
+        let all = ACTIVITY.path(None);
+        let namespaces = ["ifo-system", "ifo-system", mine];
+        let seen = tenants.until_seen(&all, &namespaces).await;
+        for activity in items(&seen) {
+            assert_eq!(
+                condition(activity, "Idle")["status"],
+                "Unknown",
+                "{activity}"
+            );
+            assert!(is(activity, "Idle", "Filtered"), "{activity}");
+            assert_eq!(activity["status"]["operations"], 2, "{activity}");
+        }
+        let one = |name: &str| ACTIVITY.one(Some(other), name);
+        let message = tenants.user.get(&one("namespace")).await.refused(404);
+        let missing = tenants.user.get(&one("absent")).await.refused(404);
+        assert_eq!(message.replace("namespace", "absent"), missing);
+
+        // For the plugin, a namespace whose operations are hidden is not idle.
+        let wait = [
+            "wait",
+            "-n",
+            other,
+            "--timeout",
+            "5s",
+            "--as",
+            &tenants.name,
+        ];
+        let said = crate::plugin::run(cluster, &wait).await;
+        assert_eq!(said.code, 3, "{}", said.err);
+
+        // Hidden operations begin and end, and the user's watch shows only the own operation.
+        let version = text(&seen, "/metadata/resourceVersion");
+        let watch = format!("{all}?watch=1&resourceVersion={version}");
+        let events = Events::of(&tenants.user, &watch).await;
+        let mut events = events.expect("the user may watch");
+        cluster.set_status(other, "a", "Running").await;
+        cluster.until_operations(other, &[("b", "Migrating")]).await;
+        cluster.machine(mine, "c", "Migrating").await;
+        let is_busier = |all: &[Value]| (all.len() >= 3).then(|| all.to_vec());
+        let what = "three activities with three operations";
+        let busier = events.until(what, is_busier).await;
+        for event in &busier {
+            assert_eq!(event["object"]["status"]["operations"], 3, "{event}");
+        }
+
+        // The right to list all operations gives the activities as they are.
+        let view_all = ("ClusterRole", "ifo-view-all");
+        cluster.bind(&tenants.name, None, view_all).await;
+        let path = ACTIVITY.one(Some("ifo-system"), "cluster");
+        let is_exact = |it: &Value| is(it, "Idle", "False");
+        let what = "the activity of the cluster is not filtered";
+        tenants.user.until_object(what, &path, is_exact).await;
     });
 }
