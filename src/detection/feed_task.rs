@@ -96,7 +96,6 @@ impl FeedTask {
             self.report_state(failure).await?;
             tokio::time::sleep(delay).await;
         }
-        self.set_state("listing");
         let mut events = self.start_stream();
         let mut resync = tokio::time::interval(resync);
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -176,6 +175,7 @@ impl FeedTask {
     /// Starts a new stream of events. The stream begins with a list of all objects that match the
     /// label selector of the rule book. Without a label selector, all objects match.
     fn start_stream(&self) -> BoxStream<'static, Raw> {
+        self.set_state("listing");
         let source = self.source.clone();
         let selector = self.detector.book().selector().map(ToString::to_string);
         self.feed.follow(source, selector.as_deref())

@@ -105,7 +105,6 @@ impl Supervisor {
                 return;
             }
             let Some(book) = book else {
-                self.metrics.feed_state(&target.to_string(), "stopped");
                 continue;
             };
             let feeds = running.entry(target.clone()).or_default();

@@ -164,8 +164,8 @@ impl Row {
         }
         match &self.stored {
             None if is_completed && self.is_abandoned => None,
-            // So if another controller always deletes the custom resource, this leader creates it
-            // again only once in each period.
+            // The time of the last write also counts if the custom resource is missing. So if another
+            // controller always deletes it, this leader creates it again only once in each period.
             stored if !is_completed && !is_stopping => {
                 let resync_at = self.written.map_or(now, |at| at + settings.resync);
                 let is_settling = stored.is_some() && wanted.status.state == State::Settling;

@@ -195,6 +195,7 @@ impl Election {
         // The leader knows the Lease from its last write. So its first attempt writes without a
         // read.
         let mut is_known = self.leading.is_some();
+        let mut conflict = None;
         for _ in 0..MAX_FAST_CONFLICTS {
             if !std::mem::take(&mut is_known) {
                 let read = self.read().await;
@@ -224,10 +225,14 @@ impl Election {
                 //   Lease.
                 // - The write succeeded, but this replica does not lead. For example, it has
                 //   released the Lease.
-                _ => {}
+                written => conflict = written.err(),
             }
         }
-        Ok(self.inputs.timing.retry_period)
+        // If each write conflicts, the cause may be another one, such as a missing namespace.
+        match conflict {
+            Some(conflict) => Err(format!("cannot write the Lease: {}", chain(&conflict))),
+            None => Ok(self.inputs.timing.retry_period),
+        }
     }
 
     /// Returns the time until this replica, which does not lead, reads the Lease again. `until` is

@@ -29,7 +29,7 @@ use tokio_util::io::StreamReader;
 
 /// The number of objects in a page of the leader's list. Such a page usually has about 1 MB. The
 /// leader limits each object to about 64 KiB, so a page has at most 32 MB.
-const PAGE_OBJECTS: &str = "500";
+pub(super) const PAGE_OBJECTS: &str = "500";
 
 /// The largest accepted size of a page or of the answer to a state query: 64 MiB. A larger answer is an
 /// error.
@@ -321,5 +321,20 @@ mod tests {
         }
         let bookmark = r#"{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"X","metadata":{"resourceVersion":"9"}}}"#;
         assert!(matches!(change(bookmark), Ok((Rv(9), None))));
+    }
+
+    #[test]
+    fn errors_in_a_watch_say_what_the_follower_must_do() {
+        let error = |code: u16| {
+            let line = format!(r#"{{"type":"ERROR","object":{{"code":{code}}}}}"#);
+            change(&line).unwrap_err()
+        };
+        assert_eq!(error(410), LinkError::Gone);
+        assert_eq!(error(421), LinkError::AnotherTerm);
+        assert!(matches!(error(401), LinkError::NotAuthorized(_)));
+        assert!(matches!(error(500), LinkError::Refused(_)));
+        for broken in ["", "{}", r#"{"type":"ADDED","object":{"metadata":{}}}"#] {
+            assert!(change(broken).is_err(), "{broken}");
+        }
     }
 }

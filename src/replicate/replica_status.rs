@@ -157,7 +157,7 @@ impl ReplicaStatus {
         }))
     }
 
-    /// Creates the status of a server that runs without an election. Such a server always leads.
+    /// Creates the status of a server that always leads, for tests and benchmarks.
     pub fn alone(reader: IndexReader) -> Self {
         let alone = Leadership::alone(reader.head());
         let status = Self::new(reader);

@@ -121,8 +121,7 @@ pub(super) fn state_name(object: &Object) -> Option<&str> {
     object.state().map(State::name)
 }
 
-/// Returns the message. Returns the message. Returns None if it is empty, because JSON then has no
-/// message.
+/// Returns the message. Returns None if it is empty, because JSON then has no message.
 pub(super) fn message(object: &Object) -> Option<&str> {
     let (_, message) = object.reason_and_message()?;
     Some(&**message).filter(|message| !message.is_empty())

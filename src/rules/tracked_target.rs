@@ -213,8 +213,10 @@ impl TrackedTarget {
 /// Returns the namespaces that the feeds of a rule set watch. The element `None` stands for the
 /// feed of all namespaces.
 fn feed_namespaces<'a>(book: &RuleBook, rule_set: &'a RuleSet) -> Vec<Option<&'a str>> {
-    match (book.namespaces(), &rule_set.namespaces) {
-        (Some(_), Some(own)) => own.iter().map(|own| Some(own.as_str())).collect(),
+    match &rule_set.namespaces {
+        Some(own) if book.has_feeds_per_namespace() => {
+            own.iter().map(|own| Some(own.as_str())).collect()
+        }
         _ => vec![None],
     }
 }

@@ -178,7 +178,10 @@ async fn the_namespaces_are_those_of_the_objects() {
     for command in ["list", "summary", "tree", "wait"] {
         let (code, err) = crate::run_plugin(&demo, &[command, "-n", "shpo"]).await;
         assert_eq!(code, Some(2), "{command}: {err}");
-        assert!(err.contains("there is no namespace \"shpo\""), "{command}: {err}");
+        assert!(
+            err.contains("there is no namespace \"shpo\""),
+            "{command}: {err}"
+        );
     }
     let (code, err) = crate::run_plugin(&demo, &["wait", "-n", "empty", "--timeout=1m"]).await;
     assert_eq!(code, Some(0), "{err}");

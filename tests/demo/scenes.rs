@@ -202,7 +202,10 @@ async fn the_plugin_knows_the_namespaces_and_kinds_of_the_demo() {
     for command in ["list", "summary", "tree", "wait"] {
         let (code, err) = plugin(&[command, "-n", "teem-a"]).await;
         assert_eq!(code, Some(2), "{command}: {err}");
-        assert!(err.contains("there is no namespace \"teem-a\""), "{command}: {err}");
+        assert!(
+            err.contains("there is no namespace \"teem-a\""),
+            "{command}: {err}"
+        );
         let (code, err) = plugin(&[command, "-k", "deploymen"]).await;
         assert_eq!(code, Some(2), "{command}: {err}");
     }

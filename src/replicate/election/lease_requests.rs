@@ -137,6 +137,8 @@ impl Election {
             return Ok(());
         };
         let mut record = seen.record.clone();
+        // The annotation can have been edited since the last renewal.
+        record.note.last_holder = record.holder().unwrap_or_default();
         record.spec.holder_identity = None;
         record.spec.acquire_time = None;
         // client-go also writes a duration of one second when it releases a Lease.

@@ -6,6 +6,7 @@
 use super::SimulatedProcess;
 use crate::index::IndexReader;
 use crate::replicate::ReplicaStatus;
+use crate::replicate::link::PAGE_OBJECTS;
 use aggregated_apiserver::serve::Readiness;
 use axum::Router;
 use axum::body::Body;
@@ -161,7 +162,9 @@ impl SimulatedLinks {
         let peer = peer.ok_or("no replica has this address")?;
         self.wait_until_reachable(&peer).await?;
         let mut request = request.map(|_| Body::empty());
-        let uri = request.uri().to_string().replace("limit=500", "limit=3");
+        // Small pages, so that a follower needs several of them.
+        let limit = format!("limit={PAGE_OBJECTS}");
+        let uri = request.uri().to_string().replace(&limit, "limit=3");
         *request.uri_mut() = uri.parse()?;
         let token = HeaderValue::from_str(&format!("Bearer {TOKEN}"))?;
         request.headers_mut().insert(AUTHORIZATION, token);

@@ -50,6 +50,12 @@ impl Reviews {
         }
     }
 
+    /// Returns true if discovery serves the kind of a place.
+    pub(super) fn serves(&self, place: &Place) -> bool {
+        let kinds = self.kinds.load();
+        kinds.plural(&place.api_version, &place.kind).is_some()
+    }
+
     /// Returns the request to `get` objects of a place. Returns None if discovery does not serve their
     /// kind.
     pub(super) fn get(&self, place: &Place, name: &str) -> Option<ResourceAttributes> {

@@ -139,7 +139,7 @@ impl UserView {
                 && !self.may_get(place)
                 && let Some(name) = subject_name(entry)
                 // Operations of kinds that discovery does not serve stay hidden without a review.
-                && self.reviews.get(place, name).is_some()
+                && self.reviews.serves(place)
                 && let Entry::Vacant(new) = self.places.get_or_add(place).names.entry(name.clone())
             {
                 new.insert(false);

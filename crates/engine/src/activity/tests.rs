@@ -1,7 +1,12 @@
 //! Tests of [`Activities`].
 
 use super::*;
+use ifo_api::activity::{
+    NOT_YET_READ, NOTHING_IN_FLIGHT, OPERATIONS_IN_FLIGHT, RULE_SETS_NOT_WORKING,
+};
+use ifo_api::completeness::Gap;
 use ifo_api::example;
+use ifo_api::metadata::Condition;
 use serde_json::{Value, json};
 
 /// The activities of a cluster, and the objects that clients see.

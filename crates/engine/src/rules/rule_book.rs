@@ -74,11 +74,18 @@ impl RuleBook {
     /// Returns the namespaces to watch, each with its own feed. Returns None if a rule set names no
     /// namespaces. Then one feed covers all namespaces.
     pub fn namespaces(&self) -> Option<BTreeSet<&str>> {
-        let mut union = BTreeSet::new();
-        for rule_set in &self.rule_sets {
-            union.extend(rule_set.namespaces.as_ref()?.iter().map(String::as_str));
-        }
-        Some(union)
+        let all = self
+            .rule_sets
+            .iter()
+            .flat_map(|it| &it.namespaces)
+            .flatten();
+        self.has_feeds_per_namespace()
+            .then(|| all.map(String::as_str).collect())
+    }
+
+    /// Returns true if each rule set names its namespaces. Then each namespace has its own feed.
+    pub fn has_feeds_per_namespace(&self) -> bool {
+        self.rule_sets.iter().all(|it| it.namespaces.is_some())
     }
 
     /// Returns the label selector of the watch. If the rule sets do not all have the same label

@@ -1,0 +1,181 @@
+use super::super::test_snapshots::{
+    mixed, mixed_with_objects, now, operation, short_names, snapshot,
+};
+use super::*;
+use crate::colors::Paint;
+use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr as _;
+
+fn view(format: Format, screen: Option<usize>, color: bool) -> ListView {
+    ListView {
+        format,
+        rows: RowMode::Operations,
+        sort: SortBy::default(),
+        objects: mixed_with_objects().1,
+        style: TextStyle {
+            screen,
+            wide: format == Format::Wide,
+            paint: Paint { on: color },
+            short_names: short_names(),
+        },
+    }
+}
+
+fn printed(format: Format, screen: Option<usize>, color: bool) -> TerminalText {
+    let text = view(format, screen, color).format_all(&mixed(), now(), false);
+    text.expect("the sample operations can be encoded")
+}
+
+#[test]
+fn list_output_equals_the_snapshot() {
+    for (name, format, screen, color) in [
+        ("list-pipe", Format::Table, None, false),
+        ("list-80", Format::Table, Some(80), false),
+        ("list-120", Format::Table, Some(120), false),
+        ("list-color", Format::Table, None, true),
+        ("list-wide", Format::Wide, Some(80), false),
+        ("list-json", Format::Json, None, false),
+        ("list-yaml", Format::Yaml, None, false),
+        ("list-name", Format::Name, None, false),
+    ] {
+        snapshot(name, &printed(format, screen, color));
+    }
+}
+
+/// Returns operations with long kinds, names and messages. The kind `VirtualMachineImage` has no
+/// short name, but its initials are the short name of another kind.
+fn long() -> Vec<InFlightOperation> {
+    let migration = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
+    let blocked = json!({"status": {
+        "progress": 45, "state": "Blocked",
+        "message": "no node has enough memory for the target pod",
+    }});
+    let importing = json!({"status": {"message": "importing"}});
+    let image = json!({"spec": {"subject": {"apiVersion": "harvesterhci.io/v1beta1"}}});
+    vec![
+        operation("team-b", migration, "Migrating", 65, blocked),
+        operation(
+            "team-b",
+            "DataVolume/disk-0",
+            "ImportInProgress",
+            600,
+            importing,
+        ),
+        operation(
+            "team-b",
+            "VirtualMachineImage/ubuntu",
+            "Downloading",
+            30,
+            image,
+        ),
+        operation(
+            "",
+            "Node/worker-12.example.com",
+            "Draining",
+            7_500,
+            json!({}),
+        ),
+    ]
+}
+
+fn table(operations: &[InFlightOperation], width: usize) -> String {
+    view(Format::Table, Some(width), false)
+        .format_all(operations, now(), false)
+        .expect("the sample operations can be encoded")
+        .to_string()
+}
+
+#[test]
+fn kinds_are_shortened_before_messages_and_messages_before_names() {
+    let complete = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
+    let short = "vmim/kubevirt-migrate-vm-x7k2p";
+    let message = "no node has enough memory for the target pod";
+    for width in [60, 80, 100, 119, 120, 200] {
+        let text = table(&long(), width);
+        snapshot(&format!("list-long-{width}"), &text);
+        assert!(text.lines().all(|line| line.width() <= width), "{text}");
+        for part in ["AGE", "65s", "10m", "125m"] {
+            assert!(text.contains(part), "{width}: {part}\n{text}");
+        }
+        let lines = |part: &str| text.lines().position(|line| line.contains(part));
+        match width {
+            60 => {}
+            80 => assert!(text.contains("\n  no node has enough memory"), "{text}"),
+            100 | 119 | 120 => {
+                let subject = lines(short).unwrap_or_else(|| panic!("{width}: {text}"));
+                // The message is complete on the second line.
+                assert_eq!(lines(&format!("  {message}")), Some(subject + 1), "{text}");
+                assert!(text.contains("VirtualMachineImage/ubuntu"), "{text}");
+            }
+            _ => assert_eq!(lines(complete), lines(message), "{text}"),
+        }
+    }
+    // The texts of this operation are short, so nothing is shortened.
+    let few = table(&mixed()[3..], 80);
+    assert!(few.contains("VirtualMachine/backend"), "{few}");
+    for width in [20, 30, 40, 60] {
+        let all = table(&long(), width);
+        assert!(all.lines().all(|line| line.width() <= width), "{all}");
+        assert!(
+            all.contains("AGE") && all.contains("125m"),
+            "{width}:\n{all}"
+        );
+    }
+}
+
+#[test]
+fn a_message_with_enough_room_is_cut_on_its_line() {
+    let long_message = json!({"status": {"message": "m".repeat(200)}});
+    let operations = [operation(
+        "shop",
+        "VirtualMachine/web",
+        "Migrating",
+        5,
+        long_message,
+    )];
+    for width in [120, 160] {
+        let text = table(&operations, width);
+        let row = text.lines().nth(1).unwrap_or_default();
+        assert!(row.contains(" vm/web ") && row.ends_with("m…"), "{text}");
+        assert_eq!((text.lines().count(), row.width()), (2, width), "{text}");
+    }
+    for width in [40, 80, 119] {
+        let text = table(&operations, width);
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.ends_with("m…\n") && text.contains("\n  m"), "{text}");
+    }
+}
+
+#[test]
+fn a_single_object_is_not_printed_as_a_list() {
+    let one = &mixed()[..1];
+    let text = view(Format::Json, None, false).format_all(one, now(), true);
+    let value: Value = serde_json::from_str(&text.expect("the sample can be encoded"))
+        .expect("the output is JSON");
+    assert_eq!(value["kind"], "InFlightOperation");
+}
+
+#[test]
+fn an_empty_result_is_an_empty_list_or_no_table() {
+    assert_eq!(
+        view(Format::Table, None, false).format_all(&[], now(), false),
+        Ok(TerminalText::default())
+    );
+    let text = view(Format::Json, None, false).format_all(&[], now(), false);
+    let value: Value = serde_json::from_str(&text.expect("an empty list can be encoded"))
+        .expect("the output is JSON");
+    assert_eq!(value["items"], json!([]));
+}
+
+#[test]
+fn a_deleted_operation_is_printed_as_completed() {
+    let view = view(Format::Json, None, false);
+    let deleted = Row::from(&list_watch::ended(mixed().remove(1)));
+    let mut table = Table::growing(&[], now(), &view.style);
+    let text = view.format_change(&mut table, &deleted, now());
+    let value: Value = serde_json::from_str(&text.expect("the sample can be encoded"))
+        .expect("the output is JSON");
+    assert_eq!(value["status"]["phase"], "Completed");
+    assert_eq!(value["status"]["state"], "Ended");
+    assert_eq!(value["status"]["progress"], 45);
+}
