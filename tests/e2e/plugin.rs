@@ -160,9 +160,16 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
         let operations = create_owner_chain(cluster, namespace).await;
         let name = text(&operations[1], "/metadata/name");
         let user = &format!("{namespace}-user");
-        let advice = format!("bind the ClusterRole ifo-view to \"{user}\"");
+        let advice = format!("User \"{user}\" cannot list resource \"inflightoperations\"");
         check(cluster, &format!("list --as {user}"), 1, &advice).await;
-        let advice = format!("in namespace {namespace}");
+        check(
+            cluster,
+            &format!("list --as {user}"),
+            1,
+            "bind the ClusterRole ifo-view",
+        )
+        .await;
+        let advice = format!("in the namespace \"{namespace}\"");
         let list = format!("list --as {user} -n {namespace}");
         check(cluster, &list, 1, &advice).await;
 
