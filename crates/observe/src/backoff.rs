@@ -24,7 +24,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// Resets the number of ended attempts if the attempt that began at `began` lasted at least
-    /// [`STABLE_AFTER`]. The caller must call this function at the end of each attempt.
+    /// `STABLE_AFTER`. The caller must call this function at the end of each attempt.
     pub fn ended(&mut self, began: Instant) {
         if began.elapsed() >= STABLE_AFTER {
             self.ended_attempts = 0;
@@ -32,7 +32,7 @@ impl Backoff {
     }
 
     /// Counts an ended attempt, and returns the delay before the next attempt. The delay is a
-    /// random time between half of a step and the whole step. The step begins at [`FIRST_DELAY`]
+    /// random time between half of a step and the whole step. The step begins at `FIRST_DELAY`
     /// and doubles with each ended attempt, up to `cap`.
     pub fn next(&mut self, cap: Duration) -> Duration {
         // The exponent is limited, so that the product cannot overflow. The largest step is
