@@ -1,4 +1,4 @@
-//! Tests of the changes that a follower returns. `tests/cli/watches.rs` has the interruptions of a watch.
+//! Tests of the changes that a follower returns. `crates/kubectl-ifo/tests/cli/watches.rs` has the interruptions of a watch.
 
 use super::{OperationChange, OperationFollower};
 use crate::filter::Filters;
