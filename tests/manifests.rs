@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
 
 #[path = "../examples/manifests.rs"]
 #[allow(
@@ -28,16 +29,10 @@ fn read(path: &Path) -> String {
 
 /// Returns all files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("the folder must exist");
-    let paths = entries.map(|entry| entry.expect("the folder must be readable").path());
-    let files = paths.flat_map(|path| {
-        if path.is_dir() {
-            files(&path)
-        } else {
-            vec![path]
-        }
-    });
-    files.collect()
+    let entries = WalkDir::new(folder).into_iter();
+    let entries = entries.map(|entry| entry.expect("the folder must be readable"));
+    let files = entries.filter(|entry| entry.file_type().is_file());
+    files.map(walkdir::DirEntry::into_path).collect()
 }
 
 /// Returns all YAML files below `folder`, except `kustomization.yaml`. Leaves out the files of Helm,

@@ -8,6 +8,7 @@ use regex::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use walkdir::WalkDir;
 
 /// The folders of the crates.
 const CRATES: [&str; 8] = [
@@ -26,16 +27,11 @@ type ModulePath = Vec<String>;
 
 /// Returns all Rust files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("the folder must exist");
-    let paths = entries.map(|entry| entry.expect("the folder must be readable").path());
-    let files = paths.flat_map(|path| {
-        if path.is_dir() {
-            files(&path)
-        } else {
-            vec![path]
-        }
-    });
-    files
+    let entries = WalkDir::new(folder).into_iter();
+    let entries = entries.map(|entry| entry.expect("the folder must be readable"));
+    let files = entries.filter(|entry| entry.file_type().is_file());
+    let paths = files.map(walkdir::DirEntry::into_path);
+    paths
         .filter(|path| path.extension().is_some_and(|it| it == "rs"))
         .collect()
 }

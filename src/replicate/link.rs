@@ -1,11 +1,11 @@
-//! The requests that a follower sends to the leader over HTTP, and the answers. A follower is a
-//! replica that copies the leader's index (the operations in memory).
+//! Sends the requests of a follower to the leader over HTTPS, and decodes the answers. A follower
+//! is a replica that copies the leader's index (the operations in memory).
 //!
 //! The requests are lists, watches and state queries. A state query asks for the values in
 //! [`PeerAnswer`], such as the leader's newest resourceVersion.
 //!
 //! A [`Link`] belongs to one leadership term (the time for which one leader holds the Lease). Each
-//! request names this term. A replica refuses requests for every term except the last term in which
+//! request names this term. A replica answers requests for one term only: the newest term in which
 //! it led. So a follower never mixes the changes of two leaders.
 
 use super::Term;
@@ -28,7 +28,7 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
 /// The number of objects in a page of the leader's list. Such a page usually has about 1 MB. The
-/// leader limits each object to about 64 KiB, so a page has at most 32 MB.
+/// leader limits each object to about 64 KiB, so a page has at most about 32 MiB.
 pub(super) const PAGE_OBJECTS: &str = "500";
 
 /// The largest accepted size of a page or of the answer to a state query: 64 MiB. A larger answer is an
@@ -101,7 +101,7 @@ pub enum LinkError {
     /// the leader cannot be verified.
     #[error("the APIService is not registered, or has no caBundle")]
     NotRegistered,
-    /// A change that the leader sent does not fit to the copy of the leader's index.
+    /// A change that the leader sent contradicts this replica's copy of the index.
     #[error("a change that the leader sent contradicts the copy: {0}")]
     Diverged(String),
     /// The request failed for another reason. For example, the leader did not answer, or its answer
@@ -119,8 +119,8 @@ impl From<Error> for LinkError {
 /// An object of the leader, with its key and its resourceVersion.
 pub type LeaderObject = (Key, Rv, Object);
 
-/// A change of the leader's index: its resourceVersion, and the changed object. Without an object,
-/// all changes up to this resourceVersion have been sent.
+/// A change of the leader's index: its resourceVersion, and the write. None instead of a write
+/// means that all changes up to this resourceVersion have been sent.
 pub type LeaderChange = (Rv, Option<Write>);
 
 impl PeerAnswer {
@@ -137,7 +137,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Creates a link to the leader of `term`, to which `client` sends its requests.
+    /// Creates a link to the leader of `term`. The requests of `client` must go to this leader.
     pub fn new(client: Client, term: &Term) -> Result<Self, LinkError> {
         let term = HeaderValue::from_str(term)
             .map_err(|error| failed("the term is not a valid header value", &error))?;
@@ -150,8 +150,8 @@ impl Link {
     }
 
     /// Reads one page of the leader's objects at exactly the resourceVersion `at`. `token` is the
-    /// continue token of the page, or None for the first page. Returns the objects, and the continue
-    /// token of the next page. It is None on the last page.
+    /// continue token of the page, or None for the first page. Returns the objects, and the
+    /// continue token of the next page. The returned token is None on the last page.
     pub async fn page(
         &self,
         at: Rv,
@@ -172,9 +172,9 @@ impl Link {
         Ok((objects?, list.next))
     }
 
-    /// Watches the changes after the resourceVersion `after`. The first change has no object, and
-    /// the resourceVersion `after`. It confirms that the leader knows `after`, and still has all
-    /// later changes.
+    /// Watches the changes after the resourceVersion `after`. The first item of the stream is no
+    /// change. It has the resourceVersion `after`. It confirms that the leader knows `after`, and
+    /// still has all later changes.
     pub async fn watch(
         &self,
         after: Rv,
