@@ -1,12 +1,12 @@
-//! Compares `docs/integrations.md` and the files in `deploy/dashboards` and `deploy/k9s` with the server:
-//! the requests of dashboards, the fields that the examples read, and the columns of the views.
+//! Compares the files in `deploy/dashboards` and `deploy/k9s` with the server: the requests of dashboards,
+//! the fields that the examples read, and the columns of the views.
 
 use super::super::operation_records;
 use super::websockets::{listening, open_path};
 use super::*;
 use std::collections::BTreeSet;
 
-const PAGE: &str = include_str!("../../../docs/integrations.md");
+const PAGE: &str = include_str!("../../../deploy/dashboards/README.md");
 const EXAMPLES: [&str; 3] = [
     include_str!("../../../deploy/dashboards/console-extensions.json"),
     include_str!("../../../deploy/dashboards/console-operations.tsx"),
