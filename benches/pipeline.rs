@@ -2,7 +2,7 @@
 //! activities, and the memory of operations and activities.
 //!
 //! The measured time is the processor time of this process, so that other processes do not
-//! influence the result. `docs/performance.md` has the goals. `benches/cluster` measures the server
+//! influence the result. `benches/README.md` has the goals. `benches/cluster` measures the server
 //! together with a kube-apiserver.
 
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
