@@ -91,7 +91,7 @@ fn operations() -> (Writer, IndexReader) {
     });
     let puts = (0..OPERATIONS).map(|number| {
         let (namespace, name) = (namespace(number), name(number));
-        let object = ifo_api::example::object(&json!({
+        let object = ifo_api::testing::object(&json!({
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"subject": {"name": format!("my-vm-{number}"), "namespace": namespace}},
         }));

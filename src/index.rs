@@ -115,8 +115,8 @@ pub fn index_key(key: ifo_api::Key) -> Key {
 /// Converts a key of the index into a key of the engine.
 pub fn engine_key(key: &Key) -> ifo_api::Key {
     ifo_api::Key {
-        namespace: (&key.namespace).into(),
-        name: (&key.name).into(),
+        namespace: key.namespace.clone().into(),
+        name: key.name.clone().into(),
     }
 }
 

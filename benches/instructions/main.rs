@@ -230,7 +230,7 @@ fn list() -> usize {
             format!("team-{:02}", number / 100),
             format!("vm-{number:04}"),
         );
-        let object = ifo_api::example::object(&json!({
+        let object = ifo_api::testing::object(&json!({
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"subject": {"name": name, "namespace": namespace}},
         }));

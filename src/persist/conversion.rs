@@ -72,8 +72,9 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
         Some([(persisted::LIVE_ANNOTATION.to_owned(), live_reference)].into());
     // A namespaced subject cannot own a cluster-scoped custom resource.
     if live.spec.subject.namespace.is_none() && !metadata.owner_references.is_empty() {
-        cr.metadata.owner_references =
-            Some(metadata.owner_references.iter().map(Into::into).collect());
+        // Both types have the same JSON.
+        let owners = serde_json::to_value(&metadata.owner_references);
+        cr.metadata.owner_references = owners.and_then(serde_json::from_value).ok();
     }
     cr.status = Some(persisted::InFlightOperationStatus {
         started: metadata.creation_timestamp,
@@ -185,7 +186,7 @@ pub(super) fn write_hash(operation: &live::InFlightOperation) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ifo_api::example;
+    use ifo_api::testing;
     use serde_json::json;
 
     fn live(namespace: Option<&str>, progress: Option<u8>) -> live::InFlightOperation {
@@ -225,7 +226,7 @@ mod tests {
             fields["status"]["phase"] = json!("Completed");
             fields["status"]["state"] = json!("Succeeded");
         }
-        example::operation(&fields)
+        testing::operation(&fields)
     }
 
     #[test]

@@ -348,7 +348,7 @@ fn is_namespace_deleted(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ifo_api::example;
+    use ifo_api::testing;
     use serde_json::json;
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
             retain_for: Duration::from_hours(24),
             retain_max: 3,
         });
-        let object = example::object(&json!({}));
+        let object = testing::object(&json!({}));
         let operation = object.operation().unwrap().clone();
         let wanted = BTreeMap::from([("a".into(), operation)]);
         let now = Instant::now();

@@ -5,9 +5,9 @@ use super::table::WRITES_PER_ROUND;
 use super::*;
 use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
 use fake_cluster::FakeCluster;
-use ifo_api::example;
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
+use ifo_api::testing;
 use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
@@ -22,7 +22,7 @@ fn operation(name: &str, phase: &str) -> Write {
         _ => ("Ended", Some("2026-01-02T03:04:05Z")),
     };
     let key = key(name);
-    let object = example::object(&json!({
+    let object = testing::object(&json!({
         "metadata": {"name": key.name, "uid": uid, "generation": 1},
         "spec": {"subject": {"name": name, "namespace": "default"}},
         "status": {"phase": phase, "state": state, "completed": completed},
@@ -155,7 +155,7 @@ async fn custom_resources_of_other_clients_are_not_changed() {
     let foreign = InFlightOperation::new(
         "foreign",
         ifo_api::persisted::InFlightOperationSpec {
-            live: example::operation(&json!({})).spec,
+            live: testing::operation(&json!({})).spec,
         },
     );
     fixture.fake.lock().create(&foreign);
@@ -176,7 +176,7 @@ fn changed(write: &Write, change: impl Fn(&mut serde_json::Value)) -> Write {
     change(&mut object);
     Write::Put {
         key: key.clone(),
-        object: example::object(&object),
+        object: testing::object(&object),
     }
 }
 

@@ -293,12 +293,12 @@ fn change(line: &str) -> Result<LeaderChange, LinkError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ifo_api::example;
+    use ifo_api::testing;
     use serde_json::json;
 
     #[test]
     fn changes_keep_the_fields_of_a_newer_release() {
-        let object = example::object(&json!({"spec": {"new": 1.5}, "status": {"newer": "x"}}));
+        let object = testing::object(&json!({"spec": {"new": 1.5}, "status": {"newer": "x"}}));
         let mut json = Vec::new();
         object.append_json(7, &mut json);
         let json = String::from_utf8(json).unwrap();

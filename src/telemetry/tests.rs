@@ -2,7 +2,7 @@
 
 use super::*;
 use aggregated_apiserver::metrics::{RequestLabels, ReviewKind};
-use ifo_api::{activity, example};
+use ifo_api::{activity, testing};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -95,7 +95,7 @@ fn operation_with(name: &str, phase: &str, state: &str, more: &Value) -> Arc<InF
     let mut status = json!({"phase": phase, "state": state});
     let more = more.as_object().unwrap().clone();
     status.as_object_mut().unwrap().extend(more);
-    Arc::new(example::operation(&json!({
+    Arc::new(testing::operation(&json!({
         "metadata": {"namespace": "shop", "creationTimestamp": started},
         "spec": {
             "component": "kubevirt", "operation": name,

@@ -2,7 +2,7 @@
 //! missing from it. The server sends the text in a `Warning` header (RFC 7234, section 5.5). The
 //! plugin parses this text.
 
-use crate::metadata::api_version;
+use crate::metadata::{Metadata, api_version};
 use crate::{Collection, Key, Text};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -109,23 +109,10 @@ pub struct GapsObject {
     pub api_version: Text,
     /// Always [`GAPS_KIND`].
     pub kind: Text,
-    /// Name and resourceVersion.
-    pub metadata: GapsMetadata,
+    /// The name, and empty values in all other fields.
+    pub metadata: Metadata,
     /// The rule sets that may miss operations.
     pub status: Gaps,
-}
-
-/// The metadata of a [`GapsObject`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GapsMetadata {
-    /// Always `gaps`.
-    pub name: Text,
-    /// Always empty.
-    pub namespace: Text,
-    /// The resourceVersion, if the object was decoded from JSON.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource_version: Option<String>,
 }
 
 /// The kind of a [`GapsObject`].
@@ -137,9 +124,9 @@ impl GapsObject {
         Self {
             api_version: api_version(),
             kind: GAPS_KIND.into(),
-            metadata: GapsMetadata {
+            metadata: Metadata {
                 name: "gaps".into(),
-                ..GapsMetadata::default()
+                ..Metadata::default()
             },
             status: gaps,
         }

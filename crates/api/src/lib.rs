@@ -5,8 +5,6 @@
 pub mod activity;
 pub mod completeness;
 pub mod duration;
-#[doc(hidden)]
-pub mod example;
 pub mod generate_crds;
 mod key;
 pub mod labels;
@@ -17,6 +15,8 @@ pub mod persisted;
 mod printable;
 pub mod record;
 pub mod ruleset;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod text;
 
 pub use key::{Collection, Key};

@@ -90,34 +90,6 @@ pub struct OwnerReference {
     pub unknown: UnknownFields,
 }
 
-/// Leaves out the unknown fields.
-impl From<&OwnerReference> for v1::OwnerReference {
-    fn from(own: &OwnerReference) -> Self {
-        Self {
-            api_version: own.api_version.to_string(),
-            block_owner_deletion: own.block_owner_deletion,
-            controller: own.controller,
-            kind: own.kind.to_string(),
-            name: own.name.to_string(),
-            uid: own.uid.to_string(),
-        }
-    }
-}
-
-impl From<&v1::OwnerReference> for OwnerReference {
-    fn from(own: &v1::OwnerReference) -> Self {
-        Self {
-            api_version: own.api_version.as_str().into(),
-            block_owner_deletion: own.block_owner_deletion,
-            controller: own.controller,
-            kind: own.kind.as_str().into(),
-            name: own.name.as_str().into(),
-            uid: own.uid.as_str().into(),
-            unknown: UnknownFields::new(),
-        }
-    }
-}
-
 /// A condition (`metav1.Condition`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

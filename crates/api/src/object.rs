@@ -7,17 +7,20 @@ use crate::metadata::Metadata;
 use crate::record::OperationRecord;
 use crate::ruleset::OperationRuleSet;
 use crate::{Collection, Text};
+use derive_more::From;
 use jiff::Timestamp;
 use serde::Serialize;
 use std::fmt::Display;
 use std::sync::Arc;
 
 /// An object of the index. Clones share the object.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, From)]
 pub enum Object {
     /// An operation.
+    #[from(InFlightOperation)]
     Operation(Arc<InFlightOperation>),
     /// The record of a completed operation.
+    #[from(OperationRecord)]
     Record(Arc<OperationRecord>),
     /// An activity.
     Activity(Arc<Activity>),
@@ -25,18 +28,6 @@ pub enum Object {
     Gaps(Arc<GapsObject>),
     /// A rule set. Only a server without a cluster (the demo) has rule sets in an index.
     RuleSet(Arc<OperationRuleSet>),
-}
-
-impl From<InFlightOperation> for Object {
-    fn from(operation: InFlightOperation) -> Self {
-        Self::Operation(Arc::new(operation))
-    }
-}
-
-impl From<OperationRecord> for Object {
-    fn from(record: OperationRecord) -> Self {
-        Self::Record(Arc::new(record))
-    }
 }
 
 /// Evaluates an expression with the object of any variant.
@@ -119,14 +110,14 @@ impl Object {
         }
     }
 
-    /// Returns the metadata of an operation, a record or an activity. Returns None for any other
-    /// object.
+    /// Returns the metadata. Returns None for a rule set, whose metadata has another type.
     fn metadata(&self) -> Option<&Metadata> {
         match self {
             Self::Operation(it) => Some(&it.metadata),
             Self::Record(it) => Some(&it.metadata),
             Self::Activity(it) => Some(&it.metadata),
-            Self::Gaps(_) | Self::RuleSet(_) => None,
+            Self::Gaps(it) => Some(&it.metadata),
+            Self::RuleSet(_) => None,
         }
     }
 
@@ -151,11 +142,8 @@ impl Object {
     /// Returns the name.
     pub fn name(&self) -> &str {
         match self {
-            Self::Operation(it) => &it.metadata.name,
-            Self::Record(it) => &it.metadata.name,
-            Self::Activity(it) => &it.metadata.name,
-            Self::Gaps(it) => &it.metadata.name,
             Self::RuleSet(it) => it.metadata.name.as_deref().unwrap_or_default(),
+            _ => self.metadata().map_or("", |metadata| &metadata.name),
         }
     }
 
@@ -213,15 +201,15 @@ fn append(value: &impl Serialize, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::example;
+    use crate::testing;
     use serde_json::{Value, json};
 
     /// Returns an operation and a record as JSON, each with its collection.
     fn operation_and_record() -> [(Value, Collection); 2] {
         let none = json!({});
         [
-            (json!(example::operation(&none)), Collection::Operations),
-            (json!(example::record(&none)), Collection::Records),
+            (json!(testing::operation(&none)), Collection::Operations),
+            (json!(testing::record(&none)), Collection::Records),
         ]
     }
 

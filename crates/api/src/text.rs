@@ -1,55 +1,37 @@
 //! A text that several objects share.
 
+use derive_more::{Deref, From, Into};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
 /// A text that several objects share. Unlike `Arc<str>`, it can be compared with a `str`.
 #[derive(
-    Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Clone,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Deref,
+    From,
+    Into,
 )]
 #[serde(transparent)]
 #[schemars(description = "")]
+#[deref(forward)]
+#[from(&str, String, Arc<str>)]
 pub struct Text(Arc<str>);
-
-impl Deref for Text {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
 
 impl Borrow<str> for Text {
     fn borrow(&self) -> &str {
         &self.0
-    }
-}
-
-impl From<&str> for Text {
-    fn from(text: &str) -> Self {
-        Self(text.into())
-    }
-}
-
-impl From<String> for Text {
-    fn from(text: String) -> Self {
-        Self(text.into())
-    }
-}
-
-impl From<&Arc<str>> for Text {
-    fn from(text: &Arc<str>) -> Self {
-        Self(text.clone())
-    }
-}
-
-impl From<Text> for Arc<str> {
-    fn from(text: Text) -> Self {
-        text.0
     }
 }
 

@@ -15,6 +15,7 @@ use ifo_api::live::SubjectReference;
 use ifo_api::metadata::OwnerReference;
 use kube::core::PartialObjectMeta;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Largest number of levels of owners that the plugin looks up. For example, the owners of a Pod
 /// can have two levels: ReplicaSet and Deployment. Real chains of owners are shorter than this
@@ -96,10 +97,12 @@ impl OwnerLookup {
         let path = resource.path(namespace, &owner.name);
         let found: PartialObjectMeta = self.server.get(&path).await.ok()?;
         let metadata = found.metadata;
-        let references = metadata.owner_references.iter().flatten();
+        // Both types of references have the same JSON.
+        let references = serde_json::to_value(metadata.owner_references.unwrap_or_default());
+        let references: Arc<[OwnerReference]> = serde_json::from_value(references.ok()?).ok()?;
         (metadata.uid.as_deref() == owner.uid.as_deref()).then(|| SubjectReference {
             namespace: metadata.namespace.as_deref().map(Text::from),
-            owner_references: references.map(OwnerReference::from).collect(),
+            owner_references: references,
             ..owner
         })
     }

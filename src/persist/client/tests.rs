@@ -5,8 +5,8 @@ use super::*;
 use futures::StreamExt as _;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
-use ifo_api::example;
 use ifo_api::persisted::InFlightOperationSpec;
+use ifo_api::testing;
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -56,7 +56,7 @@ fn cr() -> InFlightOperation {
     InFlightOperation::new(
         "a",
         InFlightOperationSpec {
-            live: example::operation(&json!({})).spec,
+            live: testing::operation(&json!({})).spec,
         },
     )
 }

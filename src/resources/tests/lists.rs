@@ -38,7 +38,7 @@ async fn further_fields_can_be_selected() {
             json!({"status": {"outcome": "Failed", "reason": "Node"}}),
         ),
     ] {
-        let mut record = ifo_api::example::record(&fields);
+        let mut record = ifo_api::testing::record(&fields);
         record.metadata.name = name.into();
         let key = crate::index::collection::RECORDS.key("default", name);
         fixture.put_object(rv, key, ifo_api::Object::Record(Arc::new(record)));

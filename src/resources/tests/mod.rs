@@ -310,7 +310,7 @@ impl Fixture {
     pub fn put(&mut self, rv: u64, namespace: &str, name: &str, edit: impl Fn(&mut Value)) {
         let mut object = operation(namespace, name);
         edit(&mut object);
-        let object = ifo_api::example::object(&object);
+        let object = ifo_api::testing::object(&object);
         self.put_object(rv, Key::new(namespace, name), object);
     }
 

@@ -25,7 +25,7 @@ pub fn put_many(fixture: &mut Fixture, progress: u8) {
         object["status"]["progress"] = json!(progress);
         Write::Put {
             key: Key::new("many", name),
-            object: ifo_api::example::object(&object),
+            object: ifo_api::testing::object(&object),
         }
     };
     let batch: Vec<Write> = (0..OBJECTS).map(put).collect();

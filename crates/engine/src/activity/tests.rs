@@ -5,8 +5,8 @@ use ifo_api::activity::{
     NOT_YET_READ, NOTHING_IN_FLIGHT, OPERATIONS_IN_FLIGHT, RULE_SETS_NOT_WORKING,
 };
 use ifo_api::completeness::Gap;
-use ifo_api::example;
 use ifo_api::metadata::Condition;
+use ifo_api::testing;
 use serde_json::{Value, json};
 
 /// The activities of a cluster, and the objects that clients see.
@@ -47,7 +47,7 @@ impl Fixture {
 
     fn put(&mut self, name: &str, fields: &Value) {
         let key = Key::new("shop", name);
-        let mut operation = example::operation(fields);
+        let mut operation = testing::operation(fields);
         operation.metadata.name = name.into();
         let object = Object::from(operation);
         self.activities.record(&Write::Put { key, object });
@@ -256,7 +256,7 @@ fn a_new_leader_keeps_the_time_of_what_stays_busy() {
     let mut before = Fixture::new();
     before.set_gaps(Vec::new());
     before.put("a", &json!({}));
-    let operation = Object::from(example::operation(&json!({"metadata": {"name": "a"}})));
+    let operation = Object::from(testing::operation(&json!({"metadata": {"name": "a"}})));
     let mut index: Vec<(Key, Object)> = vec![(Key::new("shop", "a"), operation)];
     let shown = before.shown.clone();
     index.extend(
