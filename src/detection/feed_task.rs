@@ -168,8 +168,7 @@ impl FeedTask {
 
     /// Returns true if the changes of the feed wait, or have waited, for too long.
     fn is_late(&self) -> bool {
-        let changes = &self.lag.changes;
-        changes.is_waiting() && changes.is_late(clock::steady())
+        self.lag.changes.is_late(clock::steady())
     }
 
     /// Starts a new stream of events. The stream begins with a list of all objects that match the
@@ -310,9 +309,9 @@ impl FeedTask {
         now: ClockReading,
     ) -> Option<()> {
         let names = ObjectNames {
-            namespace: subject.namespace.as_deref(),
-            name: &subject.name,
-            uid: subject.uid.as_deref(),
+            namespace: subject.reference.namespace.as_deref(),
+            name: &subject.reference.name,
+            uid: subject.reference.uid.as_deref(),
         };
         let exists = may_exist && self.feed.exists(&self.source.target, names).await;
         self.send(self.detector.vanished(subject, exists, now))

@@ -73,7 +73,7 @@ impl Supervisor {
         // The tasks of the feeds of each target. Dropping the tasks stops the feeds.
         let mut running: HashMap<Arc<Gvr>, JoinSet<()>> = HashMap::new();
         // The last heartbeat of the thread on which all feeds run.
-        let thread = Arc::new(WorkWaitingSince::new(clock::steady()));
+        let thread = Arc::new(WorkWaitingSince::default());
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         loop {
             let publication = tokio::select! {
@@ -164,7 +164,7 @@ impl Supervisor {
             feed: self.feed.clone(),
             events_read: self.metrics.feed_events(&source.target.to_string()),
             metrics: self.metrics.clone(),
-            lag: RegisteredLag::new(&book, namespace, thread, clock::steady()),
+            lag: RegisteredLag::new(&book, namespace, thread),
             was_synced: false,
             is_relisting: false,
             unprocessed_bytes: 0,

@@ -154,12 +154,7 @@ impl Registry {
         let target = known.target.clone();
         let last = known.in_use.take().filter(|(used, _)| *used == target);
         let last = last.map(|(_, rules)| rules);
-        // If the text of the spec has changed, but the compiled rules are equal, the rule book
-        // stays and the feeds do not list again.
-        let compiled = result.map(|rules| match &last {
-            Some(last) if **last == rules => last.clone(),
-            _ => Arc::new(rules),
-        });
+        let compiled = result.map(Arc::new);
         // An error in a new version of the spec must not end the operations in flight. So the last
         // valid rules stay in use.
         known.bytes_in_use = match (&compiled, &last) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::index::{self, Bounds, VersionAssignment, index};
 use crate::persist::{self, Pending, Revision};
 use futures::stream::{self, BoxStream};
-use ifo_api::live::Phase;
+use ifo_api::live::{Phase, SubjectReference};
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Evaluation, FeedEvent, Finding, RuleValues, Subject};
@@ -102,17 +102,16 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
         };
         let evaluation = Evaluation {
             subject: Subject {
-                uid: Some(format!("uid-{name}").into()),
-                name: name.into(),
-                namespace: Some("ns".into()),
-                ..Subject::default()
+                reference: SubjectReference {
+                    uid: Some(format!("uid-{name}").into()),
+                    name: name.into(),
+                    namespace: Some("ns".into()),
+                    ..SubjectReference::default()
+                },
+                generation: None,
             },
             findings: is_detected.then_some(finding).into_iter().collect(),
-            outcomes: Vec::new(),
-            unselected: Vec::new(),
-            failures: Vec::new(),
-            unknown: Vec::new(),
-            time_dependent: Vec::new(),
+            ..Evaluation::default()
         };
         let event = FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::detection::tests::pipeline;
 use crate::index::{self, Bounds, IndexEntry, IndexReader, ReadVersion, index};
-use ifo_api::live::InFlightOperation;
+use ifo_api::live::{InFlightOperation, SubjectReference};
 use ifo_api::{Gvr, Source};
 use ifo_engine::detect::{Evaluation, Finding, RuleValues, Subject};
 use ifo_engine::rules::{RuleBook, compile};
@@ -25,10 +25,13 @@ fn book(target: &Gvr) -> RuleBook {
 fn migrating(book: &RuleBook) -> Evaluation {
     Evaluation {
         subject: Subject {
-            uid: Some("uid-vm".into()),
-            name: "vm".into(),
-            namespace: Some("ns".into()),
-            ..Subject::default()
+            reference: SubjectReference {
+                uid: Some("uid-vm".into()),
+                name: "vm".into(),
+                namespace: Some("ns".into()),
+                ..SubjectReference::default()
+            },
+            generation: None,
         },
         findings: vec![Finding {
             rule_set: book.rule_sets[0].clone(),
@@ -36,11 +39,7 @@ fn migrating(book: &RuleBook) -> Evaluation {
             item: None,
             values: Some(RuleValues::default()),
         }],
-        outcomes: Vec::new(),
-        unselected: Vec::new(),
-        failures: Vec::new(),
-        unknown: Vec::new(),
-        time_dependent: Vec::new(),
+        ..Evaluation::default()
     }
 }
 

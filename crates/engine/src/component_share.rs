@@ -9,43 +9,67 @@
 use ifo_api::Text;
 use std::collections::HashMap;
 
-/// Returns true if a component may use `own` of the bound `all`. `total` is what all components would
-/// then use together. A component with at most `small` may also use the reserve.
-pub(crate) fn has_share(own: usize, small: usize, total: usize, all: usize) -> bool {
-    let left = (all - all / 10).saturating_sub(total);
-    total <= all && (own <= small || own <= left)
-}
-
-/// What each component uses of a bound.
+/// What each owner uses of a bound. An owner is a component or a rule set.
 #[derive(Debug, Default)]
-pub(crate) struct ComponentShares {
-    /// Components that use nothing have no entry.
+pub(crate) struct Shares {
+    /// Owners that use nothing have no entry.
     used: HashMap<Text, usize>,
     total: usize,
 }
 
-impl ComponentShares {
-    /// Returns true if a component may use `amount` more of the bound `all`. A component that uses at
-    /// most a hundredth of the bound counts as small.
-    pub fn may_take(&self, component: &str, amount: usize, all: usize) -> bool {
-        let own = self.used.get(component).copied().unwrap_or_default() + amount;
-        has_share(own, all / 100, self.total + amount, all)
+impl Shares {
+    /// Returns what an owner uses.
+    pub fn used_by(&self, owner: &str) -> usize {
+        self.used.get(owner).copied().unwrap_or_default()
     }
 
-    /// Adds `amount` to what a component uses.
-    pub fn take(&mut self, component: &Text, amount: usize) {
-        *self.used.entry(component.clone()).or_default() += amount;
+    /// Returns true if a component may use `amount` more of the bound `all`. A component that uses at
+    /// most a hundredth of the bound may also use the reserve.
+    pub fn may_take(&self, component: &str, amount: usize, all: usize) -> bool {
+        let own = self.used_by(component) + amount;
+        let total = self.total + amount;
+        let left = (all - all / 10).saturating_sub(total);
+        total <= all && (own <= all / 100 || own <= left)
+    }
+
+    /// Adds `amount` to what an owner uses.
+    pub fn take(&mut self, owner: &Text, amount: usize) {
+        *self.used.entry(owner.clone()).or_default() += amount;
         self.total += amount;
     }
 
-    /// Reverts a call of [`ComponentShares::take`] with the same arguments.
-    pub fn give_back(&mut self, component: &str, amount: usize) {
+    /// Reverts a call of [`Shares::take`] with the same arguments.
+    pub fn give_back(&mut self, owner: &str, amount: usize) {
         self.total -= amount;
-        if let Some(own) = self.used.get_mut(component) {
+        if let Some(own) = self.used.get_mut(owner) {
             *own -= amount;
             if *own == 0 {
-                self.used.remove(component);
+                self.used.remove(owner);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greedy_components_leave_room_for_others() {
+        let mut shares = Shares::default();
+        let mut fill = |component: &str| {
+            while shares.may_take(component, 1, 100) {
+                shares.take(&component.into(), 1);
+            }
+            shares.used_by(component)
+        };
+        let greedy = ["a", "b", "c", "d", "e", "f", "g"].map(&mut fill);
+        assert_eq!(greedy, [45, 22, 11, 6, 3, 1, 1]);
+        // Only the reserved tenth is left, and a small component may use 1.
+        let all = [
+            "a", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s",
+        ]
+        .map(fill);
+        assert_eq!(all, [45, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0]);
     }
 }

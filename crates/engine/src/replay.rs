@@ -276,10 +276,11 @@ impl ReplayedFeed {
     /// Returns true if the subject exists. An object of the same name with another UID is a
     /// different subject.
     fn contains(&self, subject: &Subject) -> bool {
-        let key = (subject.namespace.clone(), subject.name.clone());
-        let object = self.objects.get(&key);
-        let there = object.and_then(|object| Subject::identify(&object.json));
-        there.is_some_and(|there| there.uid == subject.uid)
+        let own = &subject.reference;
+        let object = self.objects.get(&(own.namespace.clone(), own.name.clone()));
+        let book = self.detector.book();
+        let there = object.and_then(|object| Subject::identify(&object.json, book));
+        there.is_some_and(|there| there.reference.uid == own.uid)
     }
 
     /// Returns true if the labels of the object match the label selector of the watch, or if the

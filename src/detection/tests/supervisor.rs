@@ -255,7 +255,7 @@ async fn an_object_that_cannot_be_evaluated_counts_as_failed_and_not_as_deleted(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_detection_has_the_time_of_the_objects_last_change() {
+async fn an_evaluation_has_the_time_of_the_objects_last_change() {
     let mut fixture = supervisor();
     let target = target("things");
     fixture.publish(&target, Some(working(1, &target))).await;
@@ -284,28 +284,11 @@ async fn a_changed_detection_has_the_time_of_the_objects_last_change() {
             panic!("{message:?}");
         };
         let second = |at: jiff::Timestamp| at.as_second().rem_euclid(60);
-        evaluation.subject.managed.map(second)
+        evaluation.changed.map(second)
     };
-    assert_eq!(
-        managed(at(true, 2)).await,
-        Some(2),
-        "when the detection starts"
-    );
-    assert_eq!(
-        managed(at(true, 3)).await,
-        None,
-        "while the detection stays the same"
-    );
-    assert_eq!(
-        managed(at(false, 4)).await,
-        Some(4),
-        "when the detection ends"
-    );
-    assert_eq!(
-        managed(at(true, 5)).await,
-        Some(5),
-        "when the detection starts again"
-    );
+    assert_eq!(managed(at(true, 2)).await, Some(2));
+    assert_eq!(managed(at(true, 3)).await, Some(3));
+    assert_eq!(managed(at(false, 4)).await, Some(4));
     assert_eq!(
         managed(thing("b", true)).await,
         None,

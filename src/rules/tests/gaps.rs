@@ -154,8 +154,8 @@ async fn a_rule_set_is_behind_while_changes_of_its_target_wait() {
     let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
     let published = fixture.catch_up().await;
     let book = published[0].book.clone().unwrap();
-    let thread = Arc::new(WorkWaitingSince::new(clock::steady()));
-    let lag = RegisteredLag::new(&book, None, thread, clock::steady());
+    let thread = Arc::new(WorkWaitingSince::default());
+    let lag = RegisteredLag::new(&book, None, thread);
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(gaps(&fixture), [], "no change waits");
     lag.changes.begin(clock::steady());

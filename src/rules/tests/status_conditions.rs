@@ -355,7 +355,7 @@ fn rule_set_is_not_ready_while_a_bound_refuses_its_operations() {
     let nothing = OperationRuleSetStatus::default();
     let at = "10:00:00";
     let refused = watched_at(at, &nothing, WatchState::Active, |activity| {
-        activity.refuse(reached(OperationBound::Texts, 8_388_608, 2_000));
+        activity.refuse(reached(OperationBound::AllRuleSets, 50_000, 2_000));
         activity.refuse(reached(OperationBound::RuleSet, 10_000, 10_000));
         // Another feed has reached the same bound.
         activity.refuse(reached(OperationBound::RuleSet, 10_000, 10_000));

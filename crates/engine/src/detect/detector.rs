@@ -2,8 +2,6 @@
 //! It receives the raw events of the watch. It returns messages for the tracker, the state machine
 //! that turns the results of rules into operations.
 
-mod recording;
-
 use super::evaluate::{self, RuleSetBudgets};
 use super::stored_objects::{StoredBytes, StoredObjects};
 use super::unknown::UnknownObjects;
@@ -12,7 +10,6 @@ use crate::rules::{EvaluationError, EvaluationTime, RuleBook};
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
 use ifo_cel::Doc;
-use recording::ObjectDetections;
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -49,7 +46,9 @@ pub struct Detector {
     /// `settling_period` longer.
     /// Outside of a list, an evaluation without a detection is sent to the tracker only if its
     /// object is in this map.
-    recently_detected: HashMap<Text, ObjectDetections>,
+    /// The value is the time since which no operation has been detected on the object and no rule
+    /// has failed. None while an operation is detected or a rule fails.
+    recently_detected: HashMap<Text, Option<Instant>>,
     /// The objects that must be evaluated again as time passes.
     stored: StoredObjects,
     /// The position in `stored` after which the current resync continues. None without a resync.
@@ -196,8 +195,7 @@ impl Detector {
     /// Evaluates the rules on an object that was listed, added or modified. Returns None if `json`
     /// does not contain the identity of the object.
     pub fn applied(&mut self, json: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
-        let change = (!self.listing).then_some(json);
-        self.evaluate(json, change, now)
+        self.evaluate(json, now)
     }
 
     /// Handles an object that was listed, added or modified, but is too large to be decoded. `json`
@@ -215,7 +213,7 @@ impl Detector {
     /// Handles a `DELETED` event. `json` is the last state of the object, or only its identity.
     /// Returns None if `json` does not contain the identity.
     pub fn deleted(&mut self, json: &[u8]) -> Option<VanishedObject> {
-        let Some(subject) = Subject::identify(json) else {
+        let Some(subject) = Subject::identify(json, &self.book) else {
             tracing::warn!(gvr = %self.book.target, "a deleted object could not be decoded");
             return None;
         };
@@ -251,7 +249,7 @@ impl Detector {
     pub fn begin_resync(&mut self, now: ClockReading) {
         let is_recent = |since| now.steady.duration_since(since) < self.settling_period;
         self.recently_detected
-            .retain(|_, it| it.undetected_since.is_none_or(is_recent));
+            .retain(|_, undetected_since| undetected_since.is_none_or(is_recent));
         self.unknown.update_throttled(&self.budgets);
         self.stored.begin_resync();
         self.resync_position = Some(Bound::Unbounded);
@@ -265,7 +263,9 @@ impl Detector {
         let (identity, fields) = self.stored.next(after)?;
         let fields = fields.clone();
         self.resync_position = Some(Bound::Excluded(identity.clone()));
-        self.evaluate(&fields, None, now)
+        let mut found = self.evaluate(&fields, now)?;
+        found.evaluation.changed = None;
+        Some(found)
     }
 
     /// Returns true if a call of [`Detector::begin_resync`] or [`Detector::wants_list`]
@@ -275,7 +275,7 @@ impl Detector {
         !self.stored.is_empty()
             || !self.unknown.is_empty()
             || self.unknown.has_room_for_refused()
-            || detections.any(|it| it.undetected_since.is_some())
+            || detections.any(Option::is_some)
     }
 
     /// Returns true if the feed must list all objects again, because it is unknown whether
@@ -287,20 +287,9 @@ impl Detector {
         self.unknown.wants_list(now.steady, self.stored.has_room())
     }
 
-    /// Evaluates the rules on an object. `change` is the JSON of the object if the object has
-    /// changed, and None if it was listed or only time has passed.
-    fn evaluate(
-        &mut self,
-        json: &[u8],
-        change: Option<&[u8]>,
-        now: ClockReading,
-    ) -> Option<EvaluatedObject> {
-        let projection = if self.listing {
-            &self.book.initial_projection
-        } else {
-            &self.book.projection
-        };
-        let doc = match Doc::parse(json, projection) {
+    /// Evaluates the rules on an object.
+    fn evaluate(&mut self, json: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
+        let doc = match Doc::parse(json, &self.book.projection) {
             Ok(doc) => doc,
             Err(error) => return self.evaluate_undecodable(json, &error.into(), now),
         };
@@ -313,7 +302,7 @@ impl Detector {
         }
         self.unknown.update_throttled(&self.budgets);
         match evaluation {
-            Ok(evaluation) => Some(self.record_evaluation(evaluation, change, now)),
+            Ok(evaluation) => Some(self.record_evaluation(evaluation, now)),
             Err(error) => {
                 tracing::warn!(gvr = %self.book.target, %error, "an object without a name was not evaluated");
                 None
@@ -330,16 +319,39 @@ impl Detector {
         now: ClockReading,
     ) -> Option<EvaluatedObject> {
         let gvr = &self.book.target;
-        let Some(subject) = Subject::identify(json) else {
+        let Some(subject) = Subject::identify(json, &self.book) else {
             tracing::warn!(%gvr, %error, "an object could not be decoded");
             return None;
         };
-        let namespace = subject.namespace.as_deref().unwrap_or_default();
-        tracing::warn!(%gvr, namespace, name = &*subject.name, %error,
+        let own = &subject.reference;
+        let namespace = own.namespace.as_deref().unwrap_or_default();
+        tracing::warn!(%gvr, namespace, name = &*own.name, %error,
             "an object could not be decoded");
         // The stored fields are outdated, because the object has changed.
         self.stored.remove(&subject.identity(gvr));
         let evaluation = evaluate::undecodable(&self.book, subject, error, now.wall, &*self.meter);
-        Some(self.record_evaluation(evaluation, None, now))
+        Some(self.record_evaluation(evaluation, now))
+    }
+
+    /// Records whether operations are detected on the object, and decides whether the tracker needs
+    /// the evaluation.
+    fn record_evaluation(&mut self, evaluation: Evaluation, now: ClockReading) -> EvaluatedObject {
+        let read = now.steady;
+        let identity = evaluation.subject.identity(&self.book.target);
+        self.unknown.evaluated(&identity, &evaluation);
+        let has_findings = !evaluation.findings.is_empty();
+        let before = self.recently_detected.remove(&identity);
+        if has_findings {
+            self.recently_detected.insert(identity, None);
+        } else if let Some(before) = before.filter(|_| self.remembers_detections) {
+            self.recently_detected
+                .insert(identity, before.or(Some(read)));
+        }
+        EvaluatedObject {
+            evaluation,
+            // After a list, the tracker must know which objects were listed.
+            is_relevant: has_findings || before.is_some() || self.listing,
+            read,
+        }
     }
 }

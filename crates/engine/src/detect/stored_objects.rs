@@ -7,7 +7,7 @@
 //! sets count as throttled, because they are evaluated on only some objects.
 
 use super::Evaluation;
-use crate::component_share::ComponentShares;
+use crate::component_share::Shares;
 use crate::rules::RuleSet;
 use ifo_api::Text;
 use std::collections::{BTreeMap, HashMap};
@@ -29,10 +29,10 @@ const ENTRY_BYTES: usize = 256;
 
 /// What the components use of [`MAX_STORED_BYTES`]. All feeds share this value.
 #[derive(Debug, Default)]
-pub struct StoredBytes(Mutex<ComponentShares>);
+pub struct StoredBytes(Mutex<Shares>);
 
 impl StoredBytes {
-    fn shares(&self) -> MutexGuard<'_, ComponentShares> {
+    fn shares(&self) -> MutexGuard<'_, Shares> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -43,7 +43,7 @@ pub(super) struct StoredObjects {
     /// The map is sorted, so that the order of the messages does not depend on hashes.
     objects: BTreeMap<Text, StoredObject>,
     /// What the components use of [`MAX_OBJECTS`].
-    places: ComponentShares,
+    places: Shares,
     /// Must not be replaced while objects are stored.
     pub bytes: Arc<StoredBytes>,
     /// The rule sets, by name, that need an object which is not stored.

@@ -145,15 +145,6 @@ fn a_rule_set_that_reads_now_on_too_many_objects_is_throttled_until_there_is_roo
 }
 
 #[test]
-fn each_component_has_a_share_of_the_stored_objects_of_a_feed() {
-    let mut detector = detector_for_teams(&["a", "b"], &Arc::default());
-    add_things(&mut detector, "a", MAX_OBJECTS, 0);
-    add_things(&mut detector, "b", SHARE / 2, 0);
-    assert_eq!(reevaluate_stored_objects(&mut detector), SHARE + SHARE / 2);
-    assert!(is_throttled(&detector, 0) && !is_throttled(&detector, 1));
-}
-
-#[test]
 fn the_stored_objects_of_all_feeds_have_one_bound() {
     const LENGTH: usize = 15 << 10;
     let bytes = Arc::default();

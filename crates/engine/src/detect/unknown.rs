@@ -10,7 +10,7 @@ mod tests;
 
 use super::Evaluation;
 use super::evaluate::RuleSetBudgets;
-use crate::rules::{RuleBook, RuleSet};
+use crate::rules::RuleBook;
 use ifo_api::Text;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -151,18 +151,13 @@ impl UnknownObjects {
         self.book.rule_sets.iter().any(|it| it.activity.has_room())
     }
 
-    /// Returns true if the object with this identity is remembered.
-    pub(super) fn contains(&self, identity: &str) -> bool {
-        self.objects.contains_key(identity)
-    }
-
     /// Adds or removes an object, depending on the result of its evaluation.
     pub(super) fn evaluated(&mut self, identity: &Text, evaluation: &Evaluation) {
         if evaluation.unknown.is_empty() {
             self.remove(identity);
             return;
         }
-        let namespace = evaluation.subject.namespace.clone();
+        let namespace = evaluation.subject.reference.namespace.clone();
         let operations = self.by_rule_set(evaluation);
         let indices = operations.iter().map(|(index, _)| *index);
         let skipped: Vec<usize> = indices.filter(|index| self.throttled[*index]).collect();
@@ -290,22 +285,15 @@ impl UnknownObjects {
         }
     }
 
-    /// Groups the unknown operations by the index of their rule set in the rule book.
+    /// Returns the unknown operations by the index of their rule set in the rule book.
     fn by_rule_set(&self, evaluation: &Evaluation) -> Vec<(usize, Vec<Text>)> {
-        let mut operations: Vec<(usize, Vec<Text>)> = Vec::new();
-        for (rule_set, operation) in &evaluation.unknown {
-            let own = |other: &Arc<RuleSet>| Arc::ptr_eq(other, rule_set);
-            let Some(index) = self.book.rule_sets.iter().position(own) else {
-                continue;
-            };
-            match operations.last_mut() {
-                Some((last, last_operations)) if *last == index => {
-                    last_operations.push(operation.clone());
-                }
-                _ => operations.push((index, vec![operation.clone()])),
-            }
-        }
-        operations
+        let unknown = evaluation.unknown.iter();
+        let by_index = unknown.filter_map(|(rule_set, operations)| {
+            let mut own = self.book.rule_sets.iter();
+            let index = own.position(|own| Arc::ptr_eq(own, rule_set))?;
+            Some((index, operations.clone()))
+        });
+        by_index.collect()
     }
 }
 

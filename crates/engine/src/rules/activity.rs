@@ -2,37 +2,49 @@
 //! on objects and write this record. `ifo-apiserver` reads the record for the status of the rule
 //! set and for `Warning` headers in responses to clients.
 
+use super::evaluation_time::lock;
 use super::{EvaluationError, FeedLag, TimeAccount};
 use ifo_api::Text;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// Minimum time in seconds between two log lines about failures of one rule set. A rule that fails
+/// Minimum time between two log lines about failures of one rule set. A rule that fails
 /// on every object fails thousands of times during one list.
-const LOG_EVERY: i64 = 60;
+const LOG_EVERY: SignedDuration = SignedDuration::from_mins(1);
 
 /// The evaluations and failures of one rule set since it was compiled.
 #[derive(Debug, Default)]
 pub struct Activity {
-    /// Time of the last evaluation, in seconds since 1970. 0 before the first evaluation.
-    evaluated: AtomicI64,
-    /// Time of the last log line about a failure, in seconds since 1970. 0 before the first line.
-    logged: AtomicI64,
-    /// The last failure of any expression.
-    failure: Mutex<Option<EvaluationFailure>>,
-    /// The last failure of an expression that decides whether an operation is in flight.
-    detection_failure: Mutex<Option<EvaluationFailure>>,
-    /// The reasons why the rule set may miss operations.
-    missed: Mutex<MissedDetections>,
+    state: Mutex<ActivityState>,
     /// The time that evaluations of the rule set have taken in all watches.
     time: TimeAccount,
+}
+
+#[derive(Debug, Default)]
+struct ActivityState {
+    /// Time of the last evaluation.
+    evaluated: Option<Timestamp>,
+    /// Time of the last log line about a failure.
+    logged: Option<Timestamp>,
+    /// The last failure of any expression.
+    failure: Option<EvaluationFailure>,
+    /// The last failure of an expression that decides whether an operation is in flight.
+    detection_failure: Option<EvaluationFailure>,
+    /// Number of watches that throttle the rule set.
+    throttling: usize,
+    /// The watches that evaluate the rule set.
+    feeds: Vec<Arc<FeedLag>>,
+    /// Numbers of objects with unknown detections, by namespace. The key None stands for
+    /// cluster-scoped objects.
+    unknown: BTreeMap<Option<Text>, UnknownDetections>,
+    /// The bounds that refuse operations of the rule set. Each watch adds its own.
+    bounds: Vec<ReachedBound>,
     /// True if the tracker has not shown all operations of the rule set, and has room for some of
     /// them now.
-    has_room: AtomicBool,
+    has_room: bool,
 }
 
 /// A bound on the operations of a rule set. At this bound, the tracker shows no further operations.
@@ -44,10 +56,6 @@ pub enum OperationBound {
     RuleSet,
     /// The bound on the operations of all rule sets together.
     AllRuleSets,
-    /// The bound on the bytes of text in the operations of one rule set.
-    Texts,
-    /// The bound on the bytes of text in the operations of all rule sets together.
-    AllTexts,
 }
 
 /// A bound that the operations of a rule set have reached.
@@ -55,7 +63,7 @@ pub enum OperationBound {
 pub struct ReachedBound {
     /// The bound.
     pub bound: OperationBound,
-    /// Maximum number of operations or bytes.
+    /// Maximum number of operations.
     pub maximum: usize,
     /// Number of operations of the rule set when it reached the bound.
     pub kept: usize,
@@ -68,25 +76,9 @@ impl fmt::Display for ReachedBound {
             OperationBound::Object => "is the bound for a rule set on one object",
             OperationBound::RuleSet => "is the bound for a rule set",
             OperationBound::AllRuleSets => "is the bound for all rule sets",
-            OperationBound::Texts => "bytes is the bound for the texts of a rule set",
-            OperationBound::AllTexts => "bytes is the bound for the texts of all rule sets",
         };
         write!(f, "{kept} operations are kept, because {maximum} {of}")
     }
-}
-
-/// The reasons why a rule set may miss operations, although its target is watched.
-#[derive(Debug, Default)]
-struct MissedDetections {
-    /// Number of watches that throttle the rule set.
-    throttling: usize,
-    /// The watches that evaluate the rule set.
-    feeds: Vec<Arc<FeedLag>>,
-    /// Numbers of objects with unknown detections, by namespace. The key None stands for
-    /// cluster-scoped objects.
-    unknown: BTreeMap<Option<Text>, UnknownDetections>,
-    /// The bounds that refuse operations of the rule set. Each watch adds its own.
-    bounds: Vec<ReachedBound>,
 }
 
 /// One failure of an expression.
@@ -149,48 +141,50 @@ impl ObjectScope<'_> {
 }
 
 impl Activity {
+    fn state(&self) -> MutexGuard<'_, ActivityState> {
+        lock(&self.state)
+    }
+
     /// Records an evaluation at `now`.
     pub fn evaluated(&self, now: Timestamp) {
-        self.evaluated.store(now.as_second(), Ordering::Relaxed);
+        self.state().evaluated = Some(now);
     }
 
     /// Returns the time of the last evaluation, in whole seconds. None before the first evaluation.
     pub fn last_evaluation(&self) -> Option<Timestamp> {
-        match self.evaluated.load(Ordering::Relaxed) {
-            0 => None,
-            seconds => Timestamp::from_second(seconds).ok(),
-        }
+        let evaluated = self.state().evaluated?;
+        Timestamp::from_second(evaluated.as_second()).ok()
     }
 
     /// Returns true if the caller should log a failure at `now`, at most once a minute. If the
     /// result is true, `now` counts as the time of the log line.
     pub fn may_log(&self, now: Timestamp) -> bool {
-        let now = now.as_second();
-        let due = |logged: i64| (logged == 0 || now - logged >= LOG_EVERY).then_some(now);
-        let updated = self
-            .logged
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, due);
-        updated.is_ok()
+        let logged = &mut self.state().logged;
+        let is_due = logged.is_none_or(|logged| now.duration_since(logged) >= LOG_EVERY);
+        if is_due {
+            *logged = Some(now);
+        }
+        is_due
     }
 
     /// Records a failure of an expression that decides whether an operation is in flight.
     pub fn detection_failed(&self, failure: EvaluationFailure) {
-        *lock(&self.detection_failure) = Some(failure);
+        self.state().detection_failure = Some(failure);
     }
 
     /// Returns the last failure of an expression that decides whether an operation is in flight.
     pub fn last_detection_failure(&self) -> Option<EvaluationFailure> {
-        lock(&self.detection_failure).clone()
+        self.state().detection_failure.clone()
     }
 
     /// Records a failure of any expression.
     pub fn failed(&self, failure: EvaluationFailure) {
-        *lock(&self.failure) = Some(failure);
+        self.state().failure = Some(failure);
     }
 
     /// Returns the last failure of any expression.
     pub fn last_failure(&self) -> Option<EvaluationFailure> {
-        lock(&self.failure).clone()
+        self.state().failure.clone()
     }
 
     /// Returns the account of the time that evaluations of the rule set take.
@@ -200,77 +194,75 @@ impl Activity {
 
     /// Records that a watch evaluates the rule set.
     pub(super) fn add_feed(&self, lag: Arc<FeedLag>) {
-        self.missed().feeds.push(lag);
+        self.state().feeds.push(lag);
     }
 
     /// Records that a watch no longer evaluates the rule set.
     pub(super) fn remove_feed(&self, lag: &Arc<FeedLag>) {
-        let mut missed = self.missed();
-        missed.feeds.retain(|other| !Arc::ptr_eq(other, lag));
+        let feeds = &mut self.state().feeds;
+        feeds.retain(|other| !Arc::ptr_eq(other, lag));
     }
 
     /// Returns true if changes wait for an evaluation of the rule set for more than
     /// [`MAX_LAG`](super::MAX_LAG) at `now`.
     pub fn is_behind(&self, now: Instant) -> bool {
-        self.missed().feeds.iter().any(|feed| feed.is_late(now))
+        self.state().feeds.iter().any(|feed| feed.is_late(now))
     }
 
     /// Records that a watch begins to throttle the rule set. A watch throttles a rule set whose
     /// evaluations take too much time, or that reads `now` on too many objects.
     pub fn throttle(&self) {
-        self.missed().throttling += 1;
+        self.state().throttling += 1;
     }
 
     /// Reverts one call of [`Activity::throttle`], because the watch no longer throttles the rule
     /// set or has ended.
     pub fn stop_throttling(&self) {
-        let mut missed = self.missed();
-        missed.throttling = missed.throttling.saturating_sub(1);
+        let throttling = &mut self.state().throttling;
+        *throttling = throttling.saturating_sub(1);
     }
 
     /// Returns true if at least one watch throttles the rule set.
     pub fn is_throttled(&self) -> bool {
-        self.missed().throttling > 0
+        self.state().throttling > 0
     }
 
     /// Records that `bound` refuses operations on the objects of a watch.
     pub fn refuse(&self, bound: ReachedBound) {
-        self.missed().bounds.push(bound);
+        self.state().bounds.push(bound);
     }
 
     /// Reverts one call of [`Activity::refuse`] that had the same argument. The caller calls this
     /// method after the operations that were refused before are in the index.
     pub fn stop_refusing(&self, bound: ReachedBound) {
-        let mut missed = self.missed();
-        if let Some(index) = missed.bounds.iter().position(|own| *own == bound) {
-            missed.bounds.swap_remove(index);
+        let mut state = self.state();
+        if let Some(index) = state.bounds.iter().position(|own| *own == bound) {
+            state.bounds.swap_remove(index);
         }
-        if missed.bounds.is_empty() {
-            self.set_room(false);
-        }
+        state.has_room &= !state.bounds.is_empty();
     }
 
     /// Returns a bound that refuses operations of the rule set. None if all detected operations are
     /// shown. If there are several bounds, the result is the first of [`OperationBound`].
     pub fn reached_bound(&self) -> Option<ReachedBound> {
-        self.missed().bounds.iter().min().copied()
+        self.state().bounds.iter().min().copied()
     }
 
     /// Records if there is room for operations that were refused before.
     pub fn set_room(&self, has_room: bool) {
-        self.has_room.store(has_room, Ordering::Relaxed);
+        self.state().has_room = has_room;
     }
 
     /// Returns true if operations of the rule set were refused, and there is room for some of them
     /// now. The watches of the rule set must then list all objects again.
     pub fn has_room(&self) -> bool {
-        self.has_room.load(Ordering::Relaxed)
+        self.state().has_room
     }
 
     /// Counts an object in `namespace` for which it is unknown whether `operations` are in flight.
     pub fn add_unknown(&self, namespace: Option<&Text>, operations: &[Text]) {
-        let mut missed = self.missed();
-        let counts = missed.unknown.entry(namespace.cloned()).or_default();
+        let mut state = self.state();
+        let counts = state.unknown.entry(namespace.cloned()).or_default();
         counts.objects += 1;
         for operation in operations {
             *counts.operations.entry(operation.clone()).or_default() += 1;
@@ -279,7 +271,7 @@ impl Activity {
 
     /// Reverts an earlier call of [`Activity::add_unknown`] that had the same arguments.
     pub fn remove_unknown(&self, namespace: Option<&Text>, operations: &[Text]) {
-        let unknown = &mut self.missed().unknown;
+        let unknown = &mut self.state().unknown;
         let namespace = namespace.cloned();
         let Some(counts) = unknown.get_mut(&namespace) else {
             return;
@@ -299,7 +291,7 @@ impl Activity {
     /// Returns the sum of the unknown detections on the `wanted` objects.
     pub fn unknown_on(&self, wanted: ObjectScope<'_>) -> UnknownDetections {
         let mut sum = UnknownDetections::default();
-        for (namespace, counts) in &self.missed().unknown {
+        for (namespace, counts) in &self.state().unknown {
             if wanted.includes(namespace.as_deref()) {
                 sum.add(counts);
             }
@@ -309,17 +301,8 @@ impl Activity {
 
     /// Returns the namespaces that have unknown detections. None stands for cluster-scoped objects.
     pub fn unknown_in(&self) -> Vec<Option<Text>> {
-        self.missed().unknown.keys().cloned().collect()
+        self.state().unknown.keys().cloned().collect()
     }
-
-    fn missed(&self) -> MutexGuard<'_, MissedDetections> {
-        lock(&self.missed)
-    }
-}
-
-/// No invariant of the locked values can be broken by a panic, so a poisoned lock is used as it is.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -355,7 +338,7 @@ mod tests {
         activity.remove_unknown(Some(&shop), &names(&["Migrating"]));
         activity.remove_unknown(None, &names(&["Draining"]));
         assert_eq!(of(None, true), (0, 0));
-        let missed = activity.missed();
-        assert!(missed.unknown.is_empty(), "counts of 0 must be removed");
+        let state = activity.state();
+        assert!(state.unknown.is_empty(), "counts of 0 must be removed");
     }
 }

@@ -14,8 +14,7 @@
 //! throttle a cheap rule set.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time for which the rule sets of one target may be evaluated on one object without a charge. The
@@ -54,16 +53,19 @@ pub struct Allowance {
     pub burst: Duration,
 }
 
+/// No invariant of the locked values can be broken by a panic, so a poisoned lock is used as it is.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Counts the evaluation time of one rule set, or of all rule sets.
 #[derive(Debug, Default)]
-pub struct TimeAccount {
-    /// True from the time at which the account becomes empty until it is full again.
-    is_exhausted: AtomicBool,
-    usage: Mutex<TimeUsage>,
-}
+pub struct TimeAccount(Mutex<TimeUsage>);
 
 #[derive(Debug, Default)]
 struct TimeUsage {
+    /// True from the time at which the account becomes empty until it is full again.
+    is_exhausted: bool,
     /// Used time that has not been filled up yet. Zero if the account is full.
     used: Duration,
     /// Time of the last update of `used`.
@@ -74,7 +76,7 @@ impl TimeAccount {
     /// Returns true from the time at which the account becomes empty until it is full again. The
     /// account notices that it is full when one of its other methods is called.
     pub fn is_exhausted(&self) -> bool {
-        self.is_exhausted.load(Ordering::Relaxed)
+        lock(&self.0).is_exhausted
     }
 
     /// Fills the account with its share of the time since the last call. Returns true if an
@@ -89,8 +91,7 @@ impl TimeAccount {
     }
 
     fn update(&self, charge: Duration, now: Instant, allowance: Allowance) -> bool {
-        let usage = self.usage.lock();
-        let mut usage = usage.unwrap_or_else(PoisonError::into_inner);
+        let mut usage = lock(&self.0);
         let passed = usage
             .updated
             .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
@@ -98,11 +99,7 @@ impl TimeAccount {
         let rest = usage.used.saturating_sub(passed / allowance.divisor);
         usage.used = rest.saturating_add(charge).min(MAX_USED);
         let may_use = usage.used <= allowance.burst;
-        if !may_use {
-            self.is_exhausted.store(true, Ordering::Relaxed);
-        } else if usage.used.is_zero() {
-            self.is_exhausted.store(false, Ordering::Relaxed);
-        }
+        usage.is_exhausted = !may_use || usage.is_exhausted && !usage.used.is_zero();
         may_use
     }
 }

@@ -4,64 +4,39 @@
 //! The feed records the time since which it has always had work to do. Other threads read this
 //! time. So they notice a delay even while the thread of the feed is busy.
 
+use super::evaluation_time::lock;
 use super::{RuleBook, RuleSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// If work of a feed has waited for longer than this time, the rule sets of the feed may miss
 /// operations.
 pub const MAX_LAG: Duration = Duration::from_secs(5);
 
-/// The time since which work has been waiting. One task writes the time, and any thread reads it.
-#[derive(Debug)]
-pub struct WorkWaitingSince {
-    origin: Instant,
-    /// Milliseconds since `origin`, plus 1. Zero if no work waits.
-    since: AtomicU64,
-}
+/// The time since which work has been waiting. None if no work waits. One task writes the time, and
+/// any thread reads it.
+#[derive(Debug, Default)]
+pub struct WorkWaitingSince(Mutex<Option<Instant>>);
 
 impl WorkWaitingSince {
-    /// Creates a value that says that no work waits. No time that the value later gets may be
-    /// before `origin`.
-    pub fn new(origin: Instant) -> Self {
-        Self {
-            origin,
-            since: AtomicU64::new(0),
-        }
-    }
-
     /// Records that work waits since `at`. Does nothing if work already waits.
     pub fn begin(&self, at: Instant) {
-        if self.since.load(Ordering::Relaxed) == 0 {
-            self.restart(at);
-        }
+        lock(&self.0).get_or_insert(at);
     }
 
     /// Records that all work that came before `at` is done, and that further work waits since `at`.
     pub fn restart(&self, at: Instant) {
-        let since = at.saturating_duration_since(self.origin).as_millis();
-        let since = u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1);
-        self.since.store(since, Ordering::Relaxed);
+        *lock(&self.0) = Some(at);
     }
 
     /// Records that no work waits.
     pub fn end(&self) {
-        self.since.store(0, Ordering::Relaxed);
-    }
-
-    /// Returns true if work waits.
-    pub fn is_waiting(&self) -> bool {
-        self.since.load(Ordering::Relaxed) != 0
+        *lock(&self.0) = None;
     }
 
     /// Returns true if work waits for more than [`MAX_LAG`] at `now`.
     pub fn is_late(&self, now: Instant) -> bool {
-        let Some(since) = self.since.load(Ordering::Relaxed).checked_sub(1) else {
-            return false;
-        };
-        let now = now.saturating_duration_since(self.origin);
-        now.saturating_sub(Duration::from_millis(since)) > MAX_LAG
+        lock(&self.0).is_some_and(|since| now.saturating_duration_since(since) > MAX_LAG)
     }
 }
 
@@ -96,17 +71,11 @@ pub struct RegisteredLag {
 
 impl RegisteredLag {
     /// Adds a feed without waiting work. `namespace` is the namespace of the feed, or None if the
-    /// feed covers all namespaces. `thread` belongs to the thread of the feed. `now` is the current
-    /// time.
-    pub fn new(
-        book: &RuleBook,
-        namespace: Option<&str>,
-        thread: Arc<WorkWaitingSince>,
-        now: Instant,
-    ) -> Self {
+    /// feed covers all namespaces. `thread` belongs to the thread of the feed.
+    pub fn new(book: &RuleBook, namespace: Option<&str>, thread: Arc<WorkWaitingSince>) -> Self {
         let lag = Arc::new(FeedLag {
-            changes: WorkWaitingSince::new(now),
-            reevaluation: WorkWaitingSince::new(now),
+            changes: WorkWaitingSince::default(),
+            reevaluation: WorkWaitingSince::default(),
             thread,
         });
         let covers = |it: &&Arc<RuleSet>| namespace.is_none() || it.covers(namespace);
@@ -144,7 +113,7 @@ mod tests {
     fn work_is_late_if_the_oldest_work_waits_for_more_than_five_seconds() {
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
-        let waiting = WorkWaitingSince::new(begin);
+        let waiting = WorkWaitingSince::default();
         assert!(!waiting.is_late(after(60)), "no work waits");
         waiting.begin(after(60));
         waiting.begin(after(64));
@@ -173,8 +142,8 @@ mod tests {
         let book = RuleBook::new(1, target, "Thing".into(), true, vec![rule_set.clone()]);
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
-        let thread = Arc::new(WorkWaitingSince::new(begin));
-        let registered = RegisteredLag::new(&book, None, thread.clone(), begin);
+        let thread = Arc::new(WorkWaitingSince::default());
+        let registered = RegisteredLag::new(&book, None, thread.clone());
         thread.restart(after(1));
         assert!(!rule_set.activity.is_behind(after(6)));
         assert!(rule_set.activity.is_behind(after(7)));

@@ -32,7 +32,6 @@ pub use evaluation_time::{
 pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WorkWaitingSince};
 use ifo_api::Text;
 pub use lint::warnings;
-pub(crate) use rule_book::MANAGED_TIME_PATH;
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
 
 use ifo_api::live::State;
@@ -44,13 +43,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Paths of the fields that the server decodes from every object, even if no rule reads them.
-pub const IDENTITY_PATHS: [&[&str]; 6] = [
+pub const IDENTITY_PATHS: [&[&str]; 7] = [
     &["metadata", "name"],
     &["metadata", "namespace"],
     &["metadata", "uid"],
     &["metadata", "generation"],
     &["metadata", "ownerReferences"],
     &["metadata", "deletionTimestamp"],
+    // An operation starts and ends at the newest of these times.
+    &["metadata", "managedFields", "*", "time"],
 ];
 
 /// Path of the labels. The server decodes the labels if a rule set has a label selector, or if an
@@ -91,7 +92,7 @@ pub struct RuleSet {
 }
 
 /// A compiled rule.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct CompiledRule {
     /// Name of the operation that the rule detects.
     pub operation: Text,
@@ -157,7 +158,7 @@ impl CompiledRule {
 
 /// The `forEach` of a rule. It yields elements of the object, and each element can have its own
 /// operation.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct ForEach {
     /// Expression that yields the list of elements.
     pub list: Program,
@@ -232,41 +233,6 @@ pub fn is_reason(text: &str) -> bool {
 /// Maximum length of a reason, in bytes. If a `reason` expression yields a longer text, the server
 /// uses the name of the operation instead. Most reasons have fewer than 40 bytes.
 const MAX_REASON: usize = 128;
-
-impl PartialEq for RuleSet {
-    /// Returns true if all fields except `activity`, `timing_hashes` and `projection` are equal. Two
-    /// equal rule sets yield the same results on every object, so they also have the same projection.
-    ///
-    /// The timing hashes of equal rule sets can differ. A timing hash is made from the source
-    /// texts. So it depends on parentheses and on the names of variables, which do not change the
-    /// results.
-    fn eq(&self, other: &Self) -> bool {
-        // The pattern names all fields, so that a new field causes a compiler error here.
-        let Self {
-            name,
-            component,
-            namespaces,
-            selector,
-            labels,
-            label_expressions,
-            nodes,
-            environment,
-            rules,
-            timing_hashes: _,
-            projection: _,
-            activity: _,
-        } = self;
-        *name == other.name
-            && *component == other.component
-            && *namespaces == other.namespaces
-            && *selector == other.selector
-            && *labels == other.labels
-            && *label_expressions == other.label_expressions
-            && *nodes == other.nodes
-            && *environment == other.environment
-            && *rules == other.rules
-    }
-}
 
 impl RuleSet {
     /// Returns true if the rule set covers objects in `namespace`. None stands for cluster-scoped

@@ -3,17 +3,12 @@
 //! decoded from each object.
 
 use super::{IDENTITY_PATHS, LABELS_PATH, RuleSet};
-use ifo_api::{Gvr, Source};
+use ifo_api::{Gvr, Source, Text};
 use ifo_cel::Projection;
 use kube::core::Selector;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Path of the times in `managedFields`. A feed reads these times from every object of a list. If
-/// an object changes later, the feed reads its times only if the change starts or ends an
-/// operation.
-pub(crate) const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
 
 /// All compiled rule sets for one target. The server publishes a new rule book when these rule sets
 /// change. Each published rule book has a generation. The `Tracker`, which turns evaluations into
@@ -24,18 +19,17 @@ pub struct RuleBook {
     pub generation: u64,
     /// Resource that the rule sets watch.
     pub target: Gvr,
+    /// Group and version of the target, as in the field `apiVersion` of its objects.
+    pub api_version: Text,
     /// Kind of the target's objects, from discovery.
-    pub kind: String,
+    pub kind: Text,
     /// True if the target is namespaced.
     pub namespaced: bool,
     /// The rule sets, sorted by name.
     pub rule_sets: Vec<Arc<RuleSet>>,
-    /// Fields that the rules read, and the fields of [`IDENTITY_PATHS`]. A feed decodes them from
-    /// an object that changes.
+    /// The fields that a feed decodes from each object: the fields that the rules read, and
+    /// [`IDENTITY_PATHS`].
     pub projection: Projection,
-    /// The fields of `projection`, and the times in `managedFields`. A feed decodes them from each
-    /// object of a list.
-    pub initial_projection: Projection,
 }
 
 impl RuleBook {
@@ -58,16 +52,14 @@ impl RuleBook {
                 projection.add(LABELS_PATH);
             }
         }
-        let mut initial_projection = projection.clone();
-        initial_projection.add(MANAGED_TIME_PATH);
         Self {
             generation,
+            api_version: target.api_version().into(),
             target,
-            kind,
+            kind: kind.into(),
             namespaced,
             rule_sets,
             projection,
-            initial_projection,
         }
     }
 

@@ -9,10 +9,6 @@
 //! changes, new durations are not comparable with earlier durations. So the baselines of the rule's
 //! operation start again without runs.
 
-mod encoding;
-
-pub use encoding::{BaselinesError, MAX_ENCODED_BYTES};
-
 use ifo_api::Text;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -37,6 +33,14 @@ pub(super) const ENOUGH_TO_JUDGE: u64 = 20;
 /// Maximum number of baselines. A baseline takes about 2 KB at most. If there are more baselines,
 /// [`Baselines::remove_surplus`] removes some of them.
 const MAX_BASELINES: usize = 1_000;
+
+/// Maximum length of all baselines as text, in bytes. `ifo-apiserver` stores the text in a ConfigMap,
+/// which can have 1 MiB. If the baselines need more bytes, the text leaves out those that
+/// [`Baselines::remove_surplus`] removes first.
+pub const MAX_ENCODED_BYTES: usize = 512 * 1024;
+
+/// Version of the format of the text. [`Baselines::decode`] refuses a text with another version.
+const FORMAT: u32 = 2;
 
 /// Identity of a baseline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -72,6 +76,33 @@ pub struct UsualDuration {
     pub p95: f64,
     /// Number of runs from which the usual duration was computed.
     pub runs: u64,
+}
+
+/// The reason why a text cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+pub enum BaselinesError {
+    /// The text is not JSON with the expected fields.
+    #[error("not a list of baselines: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The format has another version.
+    #[error("format {0} is unknown, expected {FORMAT}")]
+    Format(u32),
+}
+
+/// The JSON of all baselines.
+#[derive(Deserialize, Serialize)]
+struct StoredBaselines {
+    format: u32,
+    baselines: Vec<StoredBaseline>,
+}
+
+/// A baseline with its identity, as one JSON object.
+#[derive(Deserialize, Serialize)]
+struct StoredBaseline {
+    #[serde(flatten)]
+    key: BaselineKey,
+    #[serde(flatten)]
+    baseline: Baseline,
 }
 
 /// The baselines of all operations.
@@ -133,10 +164,10 @@ impl Baselines {
         self.all.len()
     }
 
-    /// Removes baselines until there are at most [`MAX_BASELINES`]. Baselines of single namespaces
-    /// are removed first. Among these, the baseline whose last run is the oldest is removed first.
-    fn remove_surplus(&mut self) {
-        while self.all.len() > MAX_BASELINES {
+    /// Removes baselines until there are at most `most`. Baselines of single namespaces are removed
+    /// first. Among these, the baseline whose last run is the oldest is removed first.
+    fn remove_surplus(&mut self, most: usize) {
+        while self.all.len() > most {
             let all = self.all.iter();
             let oldest = all.min_by_key(|(key, it)| (key.namespace.is_none(), it.last_run));
             let Some(key) = oldest.map(|(key, _)| key.clone()) else {
@@ -145,6 +176,49 @@ impl Baselines {
             self.all.remove(&key);
         }
     }
+
+    /// Returns the baselines as text, which [`Baselines::decode`] reads. The text has at most
+    /// [`MAX_ENCODED_BYTES`].
+    fn encode(mut self) -> String {
+        loop {
+            let all = self.all.clone().into_iter();
+            let stored = StoredBaselines {
+                format: FORMAT,
+                baselines: all
+                    .map(|(key, baseline)| StoredBaseline { key, baseline })
+                    .collect(),
+            };
+            let text = serde_json::to_string(&stored).expect("a list can always be encoded");
+            if text.len() <= MAX_ENCODED_BYTES {
+                return text;
+            }
+            self.remove_surplus(self.all.len() * MAX_ENCODED_BYTES / text.len());
+        }
+    }
+
+    /// Decodes the text of [`SharedBaselines::encode`].
+    pub fn decode(text: &str) -> Result<Self, BaselinesError> {
+        let stored: StoredBaselines = serde_json::from_str(text)?;
+        if stored.format != FORMAT {
+            return Err(BaselinesError::Format(stored.format));
+        }
+        let all = stored.baselines.into_iter().map(|mut stored| {
+            // Limits the number of runs, and computes the usual duration.
+            stored.baseline.learn([], stored.baseline.last_run);
+            (stored.key, stored.baseline)
+        });
+        Ok(Self {
+            all: all.collect(),
+            is_changed: false,
+        })
+    }
+}
+
+/// Rounds to three significant digits, such as 83.2. So a baseline of 200 runs takes about 1 KB of
+/// text.
+fn rounded(seconds: f64) -> f64 {
+    let text = format!("{seconds:.2e}");
+    text.parse().expect("a formatted number can be parsed")
 }
 
 /// Baselines that several tasks use. Clones share the same baselines.
@@ -173,10 +247,10 @@ impl SharedBaselines {
             if *baseline.rule_hash != *kind.timing_hash {
                 *baseline = new();
             }
-            baseline.learn([encoding::rounded(seconds)], now);
+            baseline.learn([rounded(seconds)], now);
         }
         baselines.is_changed = true;
-        baselines.remove_surplus();
+        baselines.remove_surplus(MAX_BASELINES);
     }
 
     /// Returns the usual duration of an operation in its namespace, if at least 20 runs in this
@@ -217,7 +291,7 @@ impl SharedBaselines {
                 }
             }
         }
-        baselines.remove_surplus();
+        baselines.remove_surplus(MAX_BASELINES);
     }
 
     /// Returns the baselines as text if a run was learned since the last call. Otherwise returns
@@ -229,7 +303,7 @@ impl SharedBaselines {
 
     /// Returns the baselines as text, which [`Baselines::decode`] reads.
     pub fn encode(&self) -> String {
-        self.lock().encode()
+        self.lock().clone().encode()
     }
 
     /// Removes all baselines.
@@ -246,11 +320,6 @@ impl SharedBaselines {
             Some((key.rule_set.clone(), key.operation.clone(), baseline.usual?))
         })
         .collect()
-    }
-
-    /// Returns the number of baselines.
-    pub fn count(&self) -> usize {
-        self.lock().count()
     }
 }
 

@@ -71,6 +71,6 @@ impl LastRuns {
     /// Forgets the runs that have expired, and the runs beyond the maximum. `retained` is the setting
     /// `RETAIN_MAX`.
     pub fn expire(&mut self, retained: usize, now: Instant) {
-        while self.0.pop(retained.max(MAX_LAST_RUNS), now).is_some() {}
+        self.0.expire(retained.max(MAX_LAST_RUNS), now);
     }
 }

@@ -10,7 +10,6 @@ mod expiring_map;
 mod last_runs;
 mod operation;
 mod operation_limits;
-mod pending_work;
 mod refused_operations;
 mod retained;
 mod shared_state;
@@ -25,13 +24,10 @@ pub use baselines::{
     Baselines, BaselinesError, MAX_ENCODED_BYTES, RunKind, SharedBaselines, UsualDuration,
 };
 use ifo_api::Text;
-pub use operation_limits::{
-    MAX_OPERATIONS, MAX_OPERATIONS_OF_RULE_SET, MAX_TEXTS, MAX_TEXTS_OF_RULE_SET, OperationBounds,
-};
-pub use pending_work::FULL_BATCH;
+pub use operation_limits::{MAX_OPERATIONS, MAX_OPERATIONS_OF_RULE_SET, OperationBounds};
 pub use shared_state::{Retention, TrackerSettings};
 pub use takeover::{InitialState, MAX_RESTORED};
-pub use tracker::Tracker;
+pub use tracker::{FULL_BATCH, Tracker};
 
 use crate::detect::FeedEvent;
 use crate::rules::{RuleBook, RuleSetsWithoutBook};

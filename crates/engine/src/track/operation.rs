@@ -33,17 +33,6 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The fields of a subject that its operations show.
-#[derive(Clone, Debug)]
-pub struct SubjectView {
-    /// Identity and metadata of the object.
-    pub subject: Subject,
-    /// `apiVersion` of the object.
-    pub api_version: Text,
-    /// `kind` of the object.
-    pub kind: Text,
-}
-
 /// An operation in flight: the object that clients read, and what the tracker needs to change it.
 #[derive(Debug)]
 pub struct Operation {
@@ -86,7 +75,7 @@ pub struct ChangeContext<'a> {
     /// True while the watch of the subject is interrupted.
     pub gap: bool,
     /// The subject.
-    pub view: &'a SubjectView,
+    pub subject: &'a Subject,
     /// The durations of earlier runs.
     pub baselines: &'a SharedBaselines,
 }
@@ -123,7 +112,7 @@ impl Operation {
         let primary = detections.values().next()?.clone();
         let seconds = start.at.as_second();
         let (key, uid) =
-            Self::key_and_uid(identity, change.view, cluster_namespace, &what, seconds);
+            Self::key_and_uid(identity, change.subject, cluster_namespace, &what, seconds);
         let object = object::started(&what, key, uid, &primary.values, start);
         let mut started = Self {
             what,
@@ -252,7 +241,7 @@ impl Operation {
     /// Returns the values from which the times of the operation are updated.
     fn timing_input(&self, change: ChangeContext<'_>) -> TimingInput {
         let values = &self.primary.values;
-        let kind = self.run_kind(change.view.subject.namespace.as_ref());
+        let kind = self.run_kind(change.subject.reference.namespace.as_ref());
         TimingInput {
             state: self.shown_state(),
             progress: values.shown.progress,

@@ -1,17 +1,17 @@
 //! The bounds on the operations that the tracker keeps in memory. An operation counts for each rule
 //! set that detects it, from its detection to its end. So one rule set cannot use up the own bounds of
-//! another rule set. It also uses a part of the bounds that all rule sets share. Of this part, all
+//! another rule set. It also uses a part of the bound that all rule sets share. Of this bound, all
 //! rule sets of a component have one share together.
+//!
+//! An operation with long texts counts as several operations ([`TEXTS_OF_OPERATION`]). So the bounds
+//! on the number of operations also limit their memory.
 //!
 //! A bound never ends an operation. The tracker only refuses new operations, and longer texts for
 //! operations in flight.
 
-use crate::component_share::has_share;
+use crate::component_share::Shares;
 use crate::detect::MAX_OPERATIONS_ON_OBJECT;
 use crate::rules::{OperationBound, ReachedBound, RuleSet};
-use ifo_api::Text;
-use std::collections::HashMap;
-use std::ops::{AddAssign, SubAssign};
 use std::sync::Arc;
 
 /// Maximum number of operations of one rule set.
@@ -20,12 +20,9 @@ pub const MAX_OPERATIONS_OF_RULE_SET: usize = 10_000;
 /// Maximum number of operations of all rule sets together.
 pub const MAX_OPERATIONS: usize = 50_000;
 
-/// Maximum number of bytes of text in the operations of one rule set, such as messages and labels.
-/// The tracker and the index each have a copy of these texts.
-pub const MAX_TEXTS_OF_RULE_SET: usize = 8 << 20;
-
-/// Maximum number of bytes of text in the operations of all rule sets together.
-pub const MAX_TEXTS: usize = 24 << 20;
+/// Bytes of text, such as messages and labels, with which an operation counts once. It counts once
+/// more for each further multiple. Most operations have less than 500 bytes.
+pub(super) const TEXTS_OF_OPERATION: usize = 1 << 10;
 
 /// The bounds of a tracker. Only tests and benchmarks use other bounds than the default.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +33,6 @@ pub struct OperationBounds {
     pub of_rule_set: usize,
     /// Maximum number of operations of all rule sets together.
     pub all: usize,
-    /// Maximum number of bytes of text in the operations of one rule set.
-    pub texts_of_rule_set: usize,
-    /// Maximum number of bytes of text in the operations of all rule sets together.
-    pub all_texts: usize,
 }
 
 impl Default for OperationBounds {
@@ -48,57 +41,29 @@ impl Default for OperationBounds {
             on_object: MAX_OPERATIONS_ON_OBJECT,
             of_rule_set: MAX_OPERATIONS_OF_RULE_SET,
             all: MAX_OPERATIONS,
-            texts_of_rule_set: MAX_TEXTS_OF_RULE_SET,
-            all_texts: MAX_TEXTS,
         }
     }
 }
 
-/// What operations use of the bounds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
-    /// Number of operations.
-    pub operations: usize,
-    /// Number of bytes in their texts.
-    pub texts: usize,
-}
-
-impl AddAssign for Usage {
-    fn add_assign(&mut self, part: Self) {
-        self.operations += part.operations;
-        self.texts += part.texts;
-    }
-}
-
-impl SubAssign for Usage {
-    fn sub_assign(&mut self, part: Self) {
-        self.operations -= part.operations;
-        self.texts -= part.texts;
-    }
-}
-
-/// What the operations on one object use, by rule set. The tracker stores this value with the
-/// object, so that it can subtract exactly what it has added before.
+/// What the operations on one object use of the bounds, by rule set. The tracker stores this value
+/// with the object, so that it can subtract exactly what it has added before.
 #[derive(Debug, Default)]
-pub(super) struct ObjectUsage(Vec<RuleSetPart>);
-
-/// The part of the usage that belongs to one rule set.
-type RuleSetPart = (Arc<RuleSet>, Usage);
+pub(super) struct ObjectUsage(Vec<(Arc<RuleSet>, usize)>);
 
 impl ObjectUsage {
-    /// Adds a part to the usage of a rule set.
-    pub fn add(&mut self, rule_set: &Arc<RuleSet>, part: Usage) {
+    /// Adds to the usage of a rule set.
+    pub fn add(&mut self, rule_set: &Arc<RuleSet>, count: usize) {
         let own = self.0.iter_mut().find(|(own, _)| is_same(own, rule_set));
-        if let Some((_, usage)) = own {
-            *usage += part;
+        if let Some((_, used)) = own {
+            *used += count;
         } else {
-            self.0.push((rule_set.clone(), part));
+            self.0.push((rule_set.clone(), count));
         }
     }
 
-    fn of(&self, rule_set: &RuleSet) -> Usage {
+    fn of(&self, rule_set: &RuleSet) -> usize {
         let own = self.0.iter().find(|(own, _)| is_same(own, rule_set));
-        own.map_or_else(Usage::default, |(_, usage)| *usage)
+        own.map_or(0, |(_, used)| *used)
     }
 }
 
@@ -111,11 +76,8 @@ fn is_same(one: &RuleSet, other: &RuleSet) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct OperationLimits {
     pub bounds: OperationBounds,
-    /// What each rule set uses. Rule sets without operations have no entry.
-    rule_sets: HashMap<Text, Usage>,
-    /// What the rule sets of each component use together.
-    components: HashMap<Text, Usage>,
-    total: Usage,
+    rule_sets: Shares,
+    components: Shares,
     /// The bounds that have refused operations during the current evaluation. The tracker takes them
     /// after the evaluation.
     refused: Vec<(Arc<RuleSet>, ReachedBound)>,
@@ -124,59 +86,36 @@ pub(super) struct OperationLimits {
 impl OperationLimits {
     /// Replaces the usage of an object.
     pub fn replace(&mut self, own: &mut ObjectUsage, new: ObjectUsage) {
-        // Most events do not change the usage.
-        let is_same = |((old_set, old), (new_set, new)): (&RuleSetPart, &RuleSetPart)| {
-            Arc::ptr_eq(old_set, new_set) && old == new
-        };
-        if own.0.len() == new.0.len() && own.0.iter().zip(&new.0).all(is_same) {
-            return;
+        for (rule_set, count) in &new.0 {
+            self.take(rule_set, *count);
         }
-        for (rule_set, part) in &new.0 {
-            self.change(rule_set, |usage| *usage += *part);
-        }
-        for (rule_set, part) in std::mem::replace(own, new).0 {
-            self.change(&rule_set, |usage| *usage -= part);
+        for (rule_set, count) in std::mem::replace(own, new).0 {
+            self.rule_sets.give_back(&rule_set.name, count);
+            self.components.give_back(&rule_set.component, count);
         }
     }
 
-    /// Changes the usage of a rule set, of its component, and of all rule sets together.
-    fn change(&mut self, rule_set: &RuleSet, change: impl Fn(&mut Usage)) {
-        for (usages, name) in [
-            (&mut self.rule_sets, &rule_set.name),
-            (&mut self.components, &rule_set.component),
-        ] {
-            let usage = usages.entry(name.clone()).or_default();
-            change(usage);
-            if *usage == Usage::default() {
-                usages.remove(name);
-            }
-        }
-        change(&mut self.total);
+    fn take(&mut self, rule_set: &RuleSet, count: usize) {
+        self.rule_sets.take(&rule_set.name, count);
+        self.components.take(&rule_set.component, count);
     }
 
-    /// Returns true if an object may use `part` more for a rule set, and adds the part to `own`, the
-    /// usage of the object. Otherwise remembers the bound that was reached.
-    pub fn admit(&mut self, rule_set: &Arc<RuleSet>, own: &mut ObjectUsage, part: Usage) -> bool {
-        let on_object = own.of(rule_set).operations + part.operations;
-        let bound = if part.operations > 0 && on_object > self.bounds.on_object {
-            Some((OperationBound::Object, self.bounds.on_object))
-        } else {
-            self.bound_for(rule_set, part)
-        };
-        let Some((bound, maximum)) = bound else {
-            own.add(rule_set, part);
-            self.change(rule_set, |usage| *usage += part);
+    /// Returns true if an object may have `count` more operations of a rule set, and adds them to
+    /// `own`, the usage of the object. Otherwise remembers the bound that was reached.
+    pub fn admit(&mut self, rule_set: &Arc<RuleSet>, own: &mut ObjectUsage, count: usize) -> bool {
+        let Some((bound, maximum)) = self.exceeded(rule_set, own.of(rule_set), count) else {
+            own.add(rule_set, count);
+            self.take(rule_set, count);
             return true;
         };
         let is_known = |(known, reached): &(Arc<RuleSet>, ReachedBound)| {
             Arc::ptr_eq(known, rule_set) && reached.bound == bound
         };
         if !self.refused.iter().any(is_known) {
-            let kept = usage_of(&self.rule_sets, &rule_set.name).operations;
             let reached = ReachedBound {
                 bound,
                 maximum,
-                kept,
+                kept: self.rule_sets.used_by(&rule_set.name),
             };
             self.refused.push((rule_set.clone(), reached));
         }
@@ -184,15 +123,10 @@ impl OperationLimits {
     }
 
     /// The tracker has refused operations of the rule set because of `bound`. Returns true if the
-    /// rule set may have another operation now. A small room for texts does not count, because the next
-    /// operation would fill it. Whether there is room on an object is not known before its next
-    /// evaluation.
+    /// rule set may have another operation now. Whether there is room on an object is not known
+    /// before its next evaluation.
     pub fn has_room(&self, rule_set: &RuleSet, bound: OperationBound) -> bool {
-        let part = Usage {
-            operations: 1,
-            texts: self.bounds.texts_of_rule_set / 64,
-        };
-        bound == OperationBound::Object || self.bound_for(rule_set, part).is_none()
+        bound == OperationBound::Object || self.exceeded(rule_set, 0, 1).is_none()
     }
 
     /// Returns the bounds that have refused operations during the current evaluation.
@@ -200,41 +134,22 @@ impl OperationLimits {
         std::mem::take(&mut self.refused)
     }
 
-    /// Returns the bound that `part` exceeds.
-    fn bound_for(&self, rule_set: &RuleSet, part: Usage) -> Option<(OperationBound, usize)> {
-        let OperationBounds {
-            of_rule_set,
-            all,
-            texts_of_rule_set,
-            all_texts,
-            ..
-        } = self.bounds;
-        let with_part = |mut usage: Usage| {
-            usage += part;
-            usage
-        };
-        let own = with_part(usage_of(&self.rule_sets, &rule_set.name));
-        let component = with_part(usage_of(&self.components, &rule_set.component));
-        let total = with_part(self.total);
-        let is_full = |of_component: usize, total: usize, of_rule_set: usize, all: usize| {
-            !has_share(of_component, of_rule_set / 100, total, all)
-        };
-        if part.operations > 0 && own.operations > of_rule_set {
-            Some((OperationBound::RuleSet, of_rule_set))
-        } else if part.operations > 0
-            && is_full(component.operations, total.operations, of_rule_set, all)
-        {
-            Some((OperationBound::AllRuleSets, all))
-        } else if own.texts > texts_of_rule_set {
-            Some((OperationBound::Texts, texts_of_rule_set))
-        } else if is_full(component.texts, total.texts, texts_of_rule_set, all_texts) {
-            Some((OperationBound::AllTexts, all_texts))
+    /// Returns the bound that `count` more operations exceed on an object that has `on_object`.
+    fn exceeded(
+        &self,
+        rule_set: &RuleSet,
+        on_object: usize,
+        count: usize,
+    ) -> Option<(OperationBound, usize)> {
+        let bounds = self.bounds;
+        if on_object + count > bounds.on_object {
+            Some((OperationBound::Object, bounds.on_object))
+        } else if self.rule_sets.used_by(&rule_set.name) + count > bounds.of_rule_set {
+            Some((OperationBound::RuleSet, bounds.of_rule_set))
+        } else if !(self.components).may_take(&rule_set.component, count, bounds.all) {
+            Some((OperationBound::AllRuleSets, bounds.all))
         } else {
             None
         }
     }
-}
-
-fn usage_of(usages: &HashMap<Text, Usage>, name: &str) -> Usage {
-    usages.get(name).copied().unwrap_or_default()
 }

@@ -1,10 +1,12 @@
-//! Stores the completed operations or the records that the tracker retains until they expire. If
-//! there are too many, the component with most of them loses one: the oldest one of its rule set that
-//! has most of them. So many rule sets of one component never push out the history of another
-//! component. Within a component, a rule set that completes many operations never pushes out the
-//! history of a rule set that completes few.
+//! Stores which completed operations or records the tracker retains until they expire. If there are
+//! too many, the component with most of them loses one: the oldest one of its rule set that has most of
+//! them. So many rule sets of one component never push out the history of another component. Within a
+//! component, a rule set that completes many operations never pushes out the history of a rule set
+//! that completes few.
 
-use super::expiring_map::{ExpiringMap, ExpiryOrder};
+use super::operation::Operation;
+use super::shared_state::Retention;
+use crate::ClockReading;
 use ifo_api::Key;
 use ifo_api::Text;
 use jiff::Timestamp;
@@ -15,70 +17,136 @@ use std::time::Instant;
 /// A component, and the name of one of its rule sets.
 pub(super) type RuleSetId = (Text, Text);
 
-/// Objects that expire, with their owner and the start of their operation.
-#[derive(Debug, Default)]
+/// The retained objects.
+#[derive(Debug)]
 pub(super) struct RetainedByComponent {
-    all: ExpiringMap<Key, (RuleSetId, Timestamp)>,
-    /// The order of expiry of the objects of each owner. Owners without objects have no entry.
-    by_owner: BTreeMap<RuleSetId, BTreeSet<ExpiryOrder>>,
+    /// None if no object is retained.
+    retention: Option<Retention>,
+    objects: BTreeMap<Key, RetainedObject>,
+    /// Time of expiry and key of the objects of each owner. Owners without objects have no entry.
+    by_owner: BTreeMap<RuleSetId, BTreeSet<(Instant, Key)>>,
+}
+
+#[derive(Debug)]
+struct RetainedObject {
+    owner: RuleSetId,
+    /// Start of the operation.
+    start: Timestamp,
+    until: Instant,
 }
 
 impl RetainedByComponent {
-    /// Inserts an object that expires at `until`. Replaces an existing object with this key.
-    pub fn insert(&mut self, key: Key, owner: RuleSetId, start: Timestamp, until: Instant) {
+    pub fn new(retention: Option<Retention>) -> Self {
+        Self {
+            retention,
+            objects: BTreeMap::new(),
+            by_owner: BTreeMap::new(),
+        }
+    }
+
+    /// Retains the object `key` of an operation that started at `start` and ended at `end`. Replaces an
+    /// existing object with this key. Returns false if the retention of the object is over, or if no
+    /// object is retained.
+    pub fn insert(
+        &mut self,
+        key: Key,
+        owner: RuleSetId,
+        (start, end): (Timestamp, Timestamp),
+        now: ClockReading,
+    ) -> bool {
         self.remove(&key);
+        let age = self.retention.map(|retention| retention.age);
+        let Some(left) = age.and_then(|age| age.checked_sub(now.since(end))) else {
+            return false;
+        };
         // All objects of an owner share one copy of its names.
         let known = self.by_owner.get_key_value(&owner);
         let owner = known.map_or(owner, |(known, _)| known.clone());
-        let order = self.all.insert(key, (owner.clone(), start), until);
-        self.by_owner.entry(owner).or_default().insert(order);
+        let until = now.steady + left;
+        let order = self.by_owner.entry(owner.clone()).or_default();
+        order.insert((until, key.clone()));
+        let object = RetainedObject {
+            owner,
+            start,
+            until,
+        };
+        self.objects.insert(key, object);
+        true
+    }
+
+    /// Retains a completed operation that ended at `end`, like [`Self::insert`].
+    pub fn insert_operation(
+        &mut self,
+        key: Key,
+        operation: &Operation,
+        end: Timestamp,
+        now: ClockReading,
+    ) -> bool {
+        self.insert(key, operation.owner(), (operation.started(), end), now)
     }
 
     /// Removes an object. Does nothing if there is no object with this key.
     pub fn remove(&mut self, key: &Key) {
-        let Some((order, (owner, _))) = self.all.remove_entry(key) else {
+        let Some(RetainedObject { owner, until, .. }) = self.objects.remove(key) else {
             return;
         };
-        if let Some(orders) = self.by_owner.get_mut(&owner) {
-            orders.remove(&order);
-            if orders.is_empty() {
+        if let Some(order) = self.by_owner.get_mut(&owner) {
+            order.remove(&(until, key.clone()));
+            if order.is_empty() {
                 self.by_owner.remove(&owner);
             }
         }
     }
 
-    /// Returns the keys of all objects, and the start of their operations, in the order of their
-    /// expiry.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, Timestamp)> {
-        self.all.iter().map(|(key, (_, start))| (key, *start))
+    /// Removes the objects in a namespace whose operations `was_deleted` selects by their start.
+    /// Returns their keys.
+    pub fn remove_from(
+        &mut self,
+        namespace: &str,
+        was_deleted: impl Fn(Timestamp) -> bool,
+    ) -> Vec<Key> {
+        let objects = self.objects.iter();
+        let outdated = objects
+            .filter(|(key, it)| key.object_namespace() == namespace && was_deleted(it.start));
+        let outdated: Vec<Key> = outdated.map(|(key, _)| key.clone()).collect();
+        outdated.iter().for_each(|key| self.remove(key));
+        outdated
     }
 
     /// Returns the time at which the next object expires.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.all.next_deadline()
+        let firsts = self.by_owner.values().filter_map(BTreeSet::first);
+        firsts.map(|(until, _)| *until).min()
     }
 
-    /// Removes the object that expires first, if it has expired. If no object has expired, but there
-    /// are more than `most`, removes the oldest object of the largest rule set in the largest
-    /// component. Returns the key of the removed object, or None if no object was removed.
-    pub fn pop(&mut self, most: usize, now: Instant) -> Option<Key> {
-        let key = if self.next_deadline()? <= now {
-            self.all.iter().next()?.0.clone()
-        } else if self.all.len() > most {
-            let mut components: BTreeMap<&Text, usize> = BTreeMap::new();
-            for ((component, _), orders) in &self.by_owner {
-                *components.entry(component).or_default() += orders.len();
-            }
-            let size = |((component, _), orders): &(&RuleSetId, &BTreeSet<ExpiryOrder>)| {
-                let of_component = components[component];
-                (of_component, orders.len(), Reverse(orders.first().copied()))
-            };
-            let (_, largest) = self.by_owner.iter().max_by_key(size)?;
-            self.all.key_at(largest.first()?)?.clone()
-        } else {
-            return None;
-        };
+    /// Removes an object that has expired. If no object has expired, but there are too many, removes the
+    /// oldest object of the largest rule set in the largest component. Returns the key of the removed
+    /// object, or None if no object was removed.
+    pub fn pop(&mut self, now: Instant) -> Option<Key> {
+        let firsts = self.by_owner.values().filter_map(BTreeSet::first);
+        let first = firsts.min().filter(|(until, _)| *until <= now);
+        let (_, key) = first.or_else(|| self.surplus())?;
+        let key = key.clone();
         self.remove(&key);
         Some(key)
+    }
+
+    fn surplus(&self) -> Option<&(Instant, Key)> {
+        if self.objects.len() <= self.retention?.max_count {
+            return None;
+        }
+        let mut components: BTreeMap<&Text, usize> = BTreeMap::new();
+        for ((component, _), order) in &self.by_owner {
+            *components.entry(component).or_default() += order.len();
+        }
+        let size = |((component, _), order): &(&RuleSetId, &BTreeSet<(Instant, Key)>)| {
+            (
+                components[component],
+                order.len(),
+                Reverse(order.first().cloned()),
+            )
+        };
+        let (_, largest) = self.by_owner.iter().max_by_key(size)?;
+        largest.first()
     }
 }

@@ -8,9 +8,10 @@ use super::baselines::SharedBaselines;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
 use super::last_runs::{Identity, LastRuns};
-use super::operation::{Detection, Operation, SubjectView};
+use super::operation::{Detection, Operation};
 use super::operation_limits::OperationLimits;
-use super::retained::{RetainedByComponent, RuleSetId};
+use super::retained::RetainedByComponent;
+use crate::detect::Subject;
 use crate::rules::{RuleBook, RuleSetsWithoutBook};
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
@@ -86,10 +87,9 @@ pub(super) struct SharedState {
     /// The last completed run of each operation.
     pub(super) last_runs: LastRuns,
     /// Start times of the completed operations that are retained.
-    retained: RetainedByComponent,
-    /// Start times of the operations that have a record. The time of each entry is the end of the
-    /// operation plus [`RECORD_TTL`].
-    records: RetainedByComponent,
+    pub(super) retained: RetainedByComponent,
+    /// Start times of the operations that have a record.
+    pub(super) records: RetainedByComponent,
     /// Deleted namespaces. The value is the creation time of a new namespace with the same name.
     /// None if there is no such namespace, or if its creation time is unknown.
     ///
@@ -112,14 +112,18 @@ impl SharedState {
         meter: Arc<dyn Meter>,
         baselines: SharedBaselines,
     ) -> Self {
+        let of_records = (settings.max_records > 0).then_some(Retention {
+            age: RECORD_TTL,
+            max_count: settings.max_records,
+        });
         Self {
+            retained: RetainedByComponent::new(settings.retain),
+            records: RetainedByComponent::new(of_records),
             settings,
             meter,
             timers: BTreeSet::new(),
             last_runs: LastRuns::default(),
-            retained: RetainedByComponent::default(),
-            records: RetainedByComponent::default(),
-            deleted_namespaces: ExpiringMap::new(),
+            deleted_namespaces: ExpiringMap::default(),
             baselines,
             limits: OperationLimits::default(),
             without_book: None,
@@ -197,29 +201,30 @@ impl SharedState {
         &mut self,
         identity: &Identity,
         operation: &mut Operation,
-        view: &SubjectView,
+        subject: &Subject,
         end: &End,
         now: ClockReading,
     ) {
-        operation.complete(view, end, now.wall);
+        operation.complete(subject, end, now.wall);
         self.show(operation);
         let key = operation.key();
         let deleted = self.deleted_namespaces.get(&key.namespace);
         let namespace_was_deleted =
             deleted.is_some_and(|recreated| recreated.is_none_or(|it| operation.started() < it));
-        if namespace_was_deleted || !self.retain(operation, now.wall, now) {
+        let keep = |kept: &mut RetainedByComponent, key: &Key| {
+            !namespace_was_deleted && kept.insert_operation(key.clone(), operation, now.wall, now)
+        };
+        if !keep(&mut self.retained, &key) {
             self.delete(key.clone());
         }
-        if self.settings.max_records > 0
-            && !namespace_was_deleted
+        let record_key = operation.record_key();
+        if keep(&mut self.records, &record_key)
             && let Some(record) = operation.record()
         {
-            let (record_key, start) = (operation.record_key(), operation.started());
-            self.keep_record(record_key.clone(), operation.owner(), start, now.wall, now);
             self.put(record_key, record.into());
         }
         self.remember_end(identity, operation, now.wall, now);
-        let namespace = view.subject.namespace.as_ref();
+        let namespace = subject.reference.namespace.as_ref();
         operation.learn_duration(namespace, end, now, &self.baselines);
         let name = &operation.what.operation;
         // The same duration as in the record. It excludes the debounce period.
@@ -244,8 +249,8 @@ impl SharedState {
         end: Timestamp,
         now: ClockReading,
     ) {
-        let retained = self.settings.retain.map(|retention| retention.age);
-        let age = retained.unwrap_or_default().max(LAST_RUN_TTL);
+        let retained = self.settings.retain.map_or(Duration::ZERO, |it| it.age);
+        let age = retained.max(LAST_RUN_TTL);
         let Some(left) = age.checked_sub(now.since(end)) else {
             return;
         };
@@ -255,62 +260,17 @@ impl SharedState {
             .add(id, operation.started(), end, now.steady + left);
     }
 
-    /// Retains an operation that completed at `end` for the rest of its retention. Returns false if
-    /// its retention is over, or if completed operations are not retained.
-    pub(super) fn retain(
-        &mut self,
-        operation: &Operation,
-        end: Timestamp,
-        now: ClockReading,
-    ) -> bool {
-        let age = self.settings.retain.map(|retention| retention.age);
-        let left = age.and_then(|age| age.checked_sub(now.since(end)));
-        if let Some(left) = left {
-            let until = now.steady + left;
-            self.retained.insert(
-                operation.key(),
-                operation.owner(),
-                operation.started(),
-                until,
-            );
-        }
-        left.is_some()
-    }
-
-    /// Keeps the record of an operation that ended at `end`. If the record is older than
-    /// [`RECORD_TTL`], returns false and does not keep it.
-    pub(super) fn keep_record(
-        &mut self,
-        key: Key,
-        owner: RuleSetId,
-        start: Timestamp,
-        end: Timestamp,
-        now: ClockReading,
-    ) -> bool {
-        let left = RECORD_TTL.checked_sub(now.since(end));
-        if let Some(left) = left {
-            self.records.insert(key, owner, start, now.steady + left);
-        }
-        left.is_some()
-    }
-
     /// Deletes retained operations whose retention is over, deletes old records, and forgets old
     /// runs. If there are more retained operations, records or runs than their maximum number, also
     /// removes the oldest retained operations or records of the component that has most of them, and
     /// the runs that expire first.
     pub(super) fn expire(&mut self, now: Instant) {
-        let max_count = self
-            .settings
-            .retain
-            .map_or(0, |retention| retention.max_count);
-        while let Some(key) = self.retained.pop(max_count, now) {
+        while let Some(key) = self.retained.pop(now).or_else(|| self.records.pop(now)) {
             self.delete(key);
         }
-        while let Some(key) = self.records.pop(self.settings.max_records, now) {
-            self.delete(key);
-        }
-        self.last_runs.expire(max_count, now);
-        while self.deleted_namespaces.pop(MAX_DELETED, now).is_some() {}
+        let retained = self.settings.retain.map_or(0, |it| it.max_count);
+        self.last_runs.expire(retained, now);
+        self.deleted_namespaces.expire(MAX_DELETED, now);
     }
 
     /// Deletes the retained operations and the records of a deleted namespace. Operations of this
@@ -325,19 +285,11 @@ impl SharedState {
         recreated: Option<Timestamp>,
         now: Instant,
     ) {
-        if self.settings.retain.is_none() && self.settings.max_records == 0 {
-            return;
-        }
-        let is_from_deleted_namespace = |start| recreated.is_none_or(|recreated| start < recreated);
-        let all = self.retained.iter().chain(self.records.iter());
-        let outdated = all.filter(|(key, start)| {
-            key.object_namespace() == &*name && is_from_deleted_namespace(*start)
-        });
-        let outdated: Vec<Key> = outdated.map(|(key, _)| key.clone()).collect();
-        for key in outdated {
-            self.retained.remove(&key);
-            self.records.remove(&key);
-            self.delete(key);
+        let was_deleted = |start| recreated.is_none_or(|recreated| start < recreated);
+        for kept in [&mut self.retained, &mut self.records] {
+            for key in kept.remove_from(&name, was_deleted) {
+                self.writes.push(Write::Delete { key });
+            }
         }
         self.deleted_namespaces
             .insert(name, recreated, now + DELETED_TTL);

@@ -12,7 +12,7 @@ mod waiting;
 
 use super::end_reason::End;
 use super::last_runs::Identity;
-use super::operation::{Detection, Operation, SubjectView};
+use super::operation::{Detection, Operation};
 use super::operation_limits::ObjectUsage;
 use super::superseded_operations::OperationName;
 use crate::ClockReading;
@@ -32,7 +32,7 @@ use waiting::WaitingOperation;
 #[derive(Debug)]
 pub(super) struct TrackedSubject {
     pub(super) identity: Identity,
-    pub(super) view: SubjectView,
+    pub(super) subject: Subject,
     pub(super) target: Arc<Gvr>,
     /// Operations in flight. Most subjects have one.
     operations: LiteMap<OperationName, Operation>,
@@ -51,10 +51,10 @@ pub(super) struct TrackedSubject {
 }
 
 impl TrackedSubject {
-    pub(super) fn new(identity: Identity, view: SubjectView, target: Arc<Gvr>) -> Self {
+    pub(super) fn new(identity: Identity, subject: Subject, target: Arc<Gvr>) -> Self {
         Self {
             identity,
-            view,
+            subject,
             target,
             // The first insertion into an empty map would allocate memory for four operations.
             operations: LiteMap::with_capacity(1),
@@ -95,8 +95,8 @@ impl TrackedSubject {
         step: &mut SubjectEventContext<'_>,
     ) {
         let first_seen = std::mem::take(&mut self.is_unevaluated);
-        let changed = evaluation.subject.managed;
-        let start = first_start(&evaluation.subject, initial, step.now.wall);
+        let changed = evaluation.changed;
+        let start = first_start(changed, initial, step.now.wall);
         if !initial {
             // Operations start and end at the time that `first_start` returns. This is usually the
             // time of the object's last change, so that a new leader computes the same time.
@@ -104,11 +104,7 @@ impl TrackedSubject {
         } else if let Some(changed) = changed {
             step.observed = observed_since(changed, step.now);
         }
-        // The tracker needs the time in `managedFields` only for this evaluation.
-        self.view.subject = Subject {
-            managed: None,
-            ..evaluation.subject
-        };
+        self.subject = evaluation.subject;
         let mut detections_by_rule_set =
             DetectionsByRuleSet::new(&self.target, evaluation.findings);
         self.admit(&mut detections_by_rule_set, &mut step.shared.limits);
@@ -201,7 +197,7 @@ impl TrackedSubject {
             return;
         }
         for (_, operation) in &mut self.operations {
-            if operation.apply_detections(step.change(&self.view), step.observed) {
+            if operation.apply_detections(step.change(&self.subject), step.observed) {
                 step.shared.show(operation);
             }
         }
@@ -222,7 +218,7 @@ impl TrackedSubject {
             // After a change of the rules, the feed lists all objects again.
             self.bind_rules(changed.is_some(), step);
         }
-        let namespace = self.view.subject.namespace.clone();
+        let namespace = self.subject.reference.namespace.clone();
         let has_rule = |target: &Arc<Gvr>, what: &OperationName, rule_set: Option<&Text>| {
             step.books.get(target).is_some_and(|book| {
                 let namespace = namespace.as_deref();
@@ -268,10 +264,11 @@ impl TrackedSubject {
         }
     }
 
-    /// Completes all operations, and removes all waiting operations.
-    pub(super) fn complete_all(&mut self, end: &End, step: &mut SubjectEventContext<'_>) {
+    /// Completes all operations, and removes all waiting operations, because the subject was deleted.
+    pub(super) fn deleted(&mut self, step: &mut SubjectEventContext<'_>) {
         self.waiting.clear();
-        self.complete_each(|_| Some(end.clone()), step.now.wall, step);
+        let end = |_: &mut Operation| Some(End::SubjectDeleted { is_success: false });
+        self.complete_each(end, step.now.wall, step);
     }
 
     /// Completes each operation for which `over` returns a reason. The operations end at the time
@@ -306,7 +303,7 @@ impl TrackedSubject {
             ..step.now
         };
         step.shared
-            .complete(&self.identity, &mut operation, &self.view, &end, then);
+            .complete(&self.identity, &mut operation, &self.subject, &end, then);
         Some(operation)
     }
 

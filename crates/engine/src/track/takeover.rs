@@ -67,8 +67,6 @@ enum FoundIn {
     Index,
     /// The index contained the completed operation, and the previous leader deleted it.
     Deleted,
-    /// The index contains the operation in flight, and a custom resource contains its end.
-    EndInCustomResource,
     /// Only a custom resource contains the operation.
     CustomResource,
 }
@@ -169,17 +167,10 @@ impl InitialState {
                 self.rejected.push(restored.operation.key());
             }
             Entry::Occupied(mut entry) => {
-                let found = entry.get_mut();
-                let is_end = restored.ended.is_some() && found.restored.ended.is_none();
+                let found = &mut entry.get_mut().restored;
+                let is_end = restored.ended.is_some() && found.ended.is_none();
                 if source == FoundIn::CustomResource && is_end {
-                    if found.source == FoundIn::Index {
-                        found.source = FoundIn::EndInCustomResource;
-                    }
-                    let before = std::mem::replace(&mut found.restored, restored);
-                    let before = before.operation.key();
-                    if before != entry.get().restored.operation.key() {
-                        self.rejected.push(before);
-                    }
+                    *found = restored;
                 }
             }
         }
@@ -217,7 +208,7 @@ impl InitialState {
             Some(ended) => operation.detected_until(ended),
             None => operation.started().max(operation.last_detected()),
         };
-        let namespace = restored.view.subject.namespace.as_ref();
+        let namespace = restored.subject.reference.namespace.as_ref();
         namespace.is_some_and(|namespace| self.was_deleted(namespace, last))
     }
 }
@@ -234,7 +225,7 @@ impl Tracker {
         // The tracker must know the deleted namespaces before it takes over the operations: if an
         // operation in a deleted namespace completes later, the tracker deletes it at once.
         for found in state.operations.values() {
-            if let Some(name) = &found.restored.view.subject.namespace
+            if let Some(name) = &found.restored.subject.reference.namespace
                 && state.is_from_deleted_namespace(&found.restored)
             {
                 let namespaces = state.namespaces.as_ref();
@@ -249,9 +240,9 @@ impl Tracker {
         for (key, record) in state.records {
             let (spec, status) = (&record.spec, &record.status);
             let owner = (spec.component.clone(), spec.rule_set.clone());
-            let (start, end) = (status.started.0, status.completed.0);
+            let times = (status.started.0, status.completed.0);
             let shared = &mut self.shared;
-            if !shared.keep_record(key.clone(), owner, start, end, now) {
+            if !shared.records.insert(key.clone(), owner, times, now) {
                 shared.delete(key);
             }
         }
@@ -280,17 +271,15 @@ impl Tracker {
     fn resume_in_flight(&mut self, found: FoundOperation) {
         let Restored {
             identity,
-            view,
+            subject,
             operation,
             ..
         } = found.restored;
         let tracked = self
             .subjects
             .entry(identity.clone())
-            .or_insert_with(|| TrackedSubject::from_earlier_leader(identity, view));
-        if found.source == FoundIn::CustomResource {
-            self.shared.show(&operation);
-        }
+            .or_insert_with(|| TrackedSubject::from_earlier_leader(identity, subject));
+        self.shared.show(&operation);
         tracked.restore(operation);
         let usage = tracked.measure();
         self.shared.limits.replace(&mut tracked.usage, usage);
@@ -311,29 +300,33 @@ impl Tracker {
     ) {
         let Restored {
             identity,
-            view,
+            subject,
             mut operation,
             ended,
         } = found.restored;
         if ended.is_none() {
             let then = now.back_at(end);
             self.shared
-                .complete(&identity, &mut operation, &view, &End::Replaced, then);
+                .complete(&identity, &mut operation, &subject, &End::Replaced, then);
             return;
         }
         self.shared.remember_end(&identity, &operation, end, now);
         if found.source == FoundIn::Deleted {
             return;
         }
-        let is_retained = may_be_retained && self.shared.retain(&operation, end, now);
-        // Clients that watch operations must receive the end before the deletion.
-        if found.source == FoundIn::EndInCustomResource
-            || found.source == FoundIn::CustomResource && is_retained
-        {
+        let key = operation.key();
+        let retained = &mut self.shared.retained;
+        let is_retained =
+            may_be_retained && retained.insert_operation(key.clone(), &operation, end, now);
+        let is_in_index = found.source == FoundIn::Index;
+        // A custom resource can contain the end of an operation that the index has in flight. Clients
+        // that watch operations must receive the end before the deletion. If the index contains the
+        // same object, it ignores the write.
+        if is_in_index || is_retained {
             self.shared.show(&operation);
         }
-        if found.source != FoundIn::CustomResource && !is_retained {
-            self.shared.delete(operation.key());
+        if is_in_index && !is_retained {
+            self.shared.delete(key);
         }
     }
 }

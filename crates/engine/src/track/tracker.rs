@@ -7,11 +7,12 @@
 
 mod work;
 
+pub use work::FULL_BATCH;
+use work::{PendingWork, SubjectAction};
+
 use super::end_reason::End;
 use super::last_runs::Identity;
-use super::operation::SubjectView;
 use super::operation_limits::OperationBounds;
-use super::pending_work::{FULL_BATCH, PendingWork, SubjectAction};
 use super::refused_operations::{RefusalReport, RefusedOperations};
 use super::shared_state::{Books, SharedState, TrackerSettings};
 use super::subject::{SubjectEventContext, TrackedSubject};
@@ -137,7 +138,8 @@ impl Tracker {
                         self.evaluated(&source, &book, *evaluation, now);
                     }
                     FeedEvent::Deleted { subject, .. } => {
-                        self.deleted(&subject.identity(&source.target), now);
+                        let identity = subject.identity(&source.target);
+                        self.step(&identity, now, |it, step| it.deleted(step));
                     }
                     FeedEvent::Synced { missing } => self.synced(&source, missing, now),
                     FeedEvent::Lost => self.lost(&source, now),
@@ -242,12 +244,8 @@ impl Tracker {
             return;
         }
         let tracked = self.subjects.entry(identity.clone()).or_insert_with(|| {
-            let view = SubjectView {
-                subject: evaluation.subject.clone(),
-                api_version: book.target.api_version().into(),
-                kind: book.kind.as_str().into(),
-            };
-            TrackedSubject::new(identity.clone(), view, source.target.clone())
+            let subject = evaluation.subject.clone();
+            TrackedSubject::new(identity.clone(), subject, source.target.clone())
         });
         if tracked.has_no_target() {
             // This subject was restored, and no earlier rule book had its kind and API version. So
@@ -268,12 +266,6 @@ impl Tracker {
         }
     }
 
-    fn deleted(&mut self, identity: &Identity, now: ClockReading) {
-        self.step(identity, now, |tracked, step| {
-            tracked.complete_all(&End::SubjectDeleted { is_success: false }, step);
-        });
-    }
-
     /// Handles the end of a list, or the end of an interruption of the watch.
     ///
     /// If the list does not contain a tracked subject, the operations of the subject complete with
@@ -292,17 +284,15 @@ impl Tracker {
             let gone =
                 self.identities(|it| is_watched_by(it, source) && !seen.contains(&it.identity));
             if let Some(missing) = missing {
-                let subject = |identity| Some(self.subjects.get(identity)?.view.subject.clone());
+                let subject = |identity| Some(self.subjects.get(identity)?.subject.clone());
                 // If the feed has ended, the send fails. The next feed of the target then lists all
                 // objects again.
                 let _ = missing.send(gone.iter().filter_map(subject).collect());
             } else {
-                let action = SubjectAction::CompleteAll(End::SubjectDeleted { is_success: false });
-                self.step_these(now, gone, action);
+                self.step_these(now, gone, SubjectAction::Delete);
             }
-            let ended = self.feed_state(source).refused.end_list();
-            let ended: Vec<RefusalReport> = ended.collect();
-            self.ended_refusals.extend(ended);
+            let feed = self.feeds.entry(source.clone()).or_default();
+            self.ended_refusals.extend(feed.refused.end_list());
         }
         // The subjects are refreshed even if this feed was not interrupted. The previous feed of
         // the target may have been interrupted, and a debounce period may have ended during that
@@ -366,7 +356,8 @@ impl Tracker {
 }
 
 fn is_watched_by(tracked: &TrackedSubject, source: &Source) -> bool {
-    source.covers(&tracked.target, tracked.view.subject.namespace.as_deref())
+    let namespace = tracked.subject.reference.namespace.as_deref();
+    source.covers(&tracked.target, namespace)
 }
 
 /// Returns true if a watch of the subject is interrupted, or if the target of the subject is
@@ -377,6 +368,6 @@ fn is_in_gap(feeds: &HashMap<Source, FeedState>, tracked: &TrackedSubject) -> bo
         let feed = feeds.get(&Source { target, namespace });
         feed.is_some_and(|feed| feed.is_interrupted)
     };
-    let namespace = &tracked.view.subject.namespace;
+    let namespace = &tracked.subject.reference.namespace;
     tracked.has_no_target() || has_gap(None) || namespace.is_some() && has_gap(namespace.clone())
 }

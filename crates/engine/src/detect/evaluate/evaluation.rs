@@ -5,13 +5,17 @@ use crate::detect::Subject;
 use crate::rules::{EvaluationError, RuleSet};
 use ifo_api::Text;
 use ifo_api::live::State;
+use jiff::Timestamp;
 use std::sync::Arc;
 
 /// The results of all rules of one rule book on one object.
 #[derive(Debug, Default)]
 pub struct Evaluation {
-    /// Identity of the object.
+    /// The object.
     pub subject: Subject,
+    /// Time of the last change of the object: the newest time in `metadata.managedFields`. None if
+    /// there is no such time, or if the object was evaluated again because time has passed.
+    pub changed: Option<Timestamp>,
     /// Has entries for each rule in one of these cases:
     ///
     /// - The rule detects or continues an operation.
@@ -28,12 +32,12 @@ pub struct Evaluation {
     pub unselected: Vec<Arc<RuleSet>>,
     /// Failed expressions. Further failures after the first 100 are left out.
     pub failures: Vec<FieldFailure>,
-    /// Rule set and name of each operation for which it is unknown whether the operation is in
-    /// flight. There are two reasons:
+    /// The operations, by rule set, for which it is unknown whether they are in flight. There are two
+    /// reasons:
     ///
     /// - The evaluation failed, or the object cannot be decoded.
     /// - The rule set was not evaluated because it is throttled.
-    pub unknown: Vec<(Arc<RuleSet>, Text)>,
+    pub unknown: Vec<(Arc<RuleSet>, Vec<Text>)>,
     /// Rule sets whose result can change although the object does not change. There are two reasons:
     ///
     /// - An expression of the rule set read `now`.
@@ -75,14 +79,12 @@ impl Evaluation {
     /// Adds an operation to [`Evaluation::unknown`], if the list does not contain the operation
     /// yet.
     pub(super) fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Text) {
-        // The operations of a rule set are together at the end of the list, because its rules are
-        // evaluated one after another.
-        let of_rule_set = self.unknown.iter().rev();
-        let is_known = of_rule_set
-            .take_while(|(own, _)| Arc::ptr_eq(own, rule_set))
-            .any(|(_, known)| known == operation);
-        if !is_known {
-            self.unknown.push((rule_set.clone(), operation.clone()));
+        // The rules of a rule set are evaluated one after another.
+        let last = self.unknown.last_mut();
+        match last.filter(|(own, _)| Arc::ptr_eq(own, rule_set)) {
+            Some((_, known)) if known.contains(operation) => {}
+            Some((_, known)) => known.push(operation.clone()),
+            None => (self.unknown).push((rule_set.clone(), vec![operation.clone()])),
         }
     }
 }

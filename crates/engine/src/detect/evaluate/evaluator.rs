@@ -325,7 +325,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
     ) {
         self.meter.evaluation_failed(&rule_set.name, counted);
         if rule_set.activity.may_log(self.scope.now) {
-            let subject = &self.evaluation.subject;
+            let subject = &self.evaluation.subject.reference;
             let namespace = subject.namespace.as_deref().unwrap_or_default();
             tracing::warn!(rule_set = &*rule_set.name, namespace, name = &*subject.name,
                 field, %error, "an expression of a rule set failed");

@@ -16,6 +16,7 @@ pub use self::evaluation::{DetectedOutcome, Evaluation, FieldFailure, Finding};
 pub use self::evaluator::MAX_OPERATIONS_ON_OBJECT;
 use self::evaluator::ObjectEvaluator;
 pub use self::values::{Nodes, RuleValues, ShownValues};
+use super::subject::newest_managed;
 use super::{MissingName, Subject};
 use crate::Meter;
 use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, RuleBook, RuleSet};
@@ -63,7 +64,8 @@ pub(super) fn evaluate_within(
     let mut evaluator = ObjectEvaluator {
         scope: EvaluationScope::new(doc, now, &mut budget),
         evaluation: Evaluation {
-            subject: Subject::read(doc)?,
+            subject: Subject::read(metadata, book)?,
+            changed: newest_managed(metadata),
             ..Evaluation::default()
         },
         meter,
@@ -130,7 +132,7 @@ pub(super) fn undecodable(
     now: Timestamp,
     meter: &dyn Meter,
 ) -> Evaluation {
-    let namespace = subject.namespace.as_deref();
+    let namespace = subject.reference.namespace.as_deref();
     let mut evaluation = Evaluation::default();
     let rule_sets = book.rule_sets.iter();
     for rule_set in rule_sets.filter(|rule_set| rule_set.covers(namespace)) {

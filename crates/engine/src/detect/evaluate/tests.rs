@@ -1,14 +1,12 @@
 //! Tests which operations, values and failures the evaluation of rules on an object yields.
 
 use super::*;
-use crate::rules::{self, EvaluationTime, RULE_SET_ALLOWANCE, compile};
+use crate::rules::{self, compile};
 use ifo_api::Gvr;
 use ifo_api::Text;
 use ifo_api::live::State;
 use ifo_cel::Doc;
 use serde_json::{Value, json};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 mod error_texts;
 
@@ -121,39 +119,6 @@ fn failed_fields(evaluation: &Evaluation) -> Vec<&str> {
 }
 
 #[test]
-fn a_failed_descriptive_field_is_reported_and_the_operation_is_still_detected() {
-    for (field, text) in [
-        ("message", "string(1 / 0)"),
-        ("message", "object.number"),
-        ("reason", "object.word + ' camel'"),
-        ("reason", "object.word.lowerAscii()"),
-        ("state", "object.word"),
-        ("progress", "0.0 / 0.0"),
-        ("startedAt", "object.word"),
-        ("instance", "object.number"),
-        ("instance", "object.long"),
-        ("work", "object.long"),
-        ("initiator", "object.long"),
-    ] {
-        // `dyn()` hides the type from the compiler, which would refuse a wrong type.
-        let rule =
-            format!("{{operation: Moving, expression: object.moving, {field}: \"dyn({text})\"}}");
-        let long = "a".repeat(254);
-        let object = json!({"moving": true, "number": 7, "word": "Odd", "long": long});
-        let evaluation = evaluate_rule(&rule, &object);
-        assert_eq!(
-            evaluation.findings[0].values,
-            Some(RuleValues::default()),
-            "{field}: {text}"
-        );
-        assert_eq!(
-            failed_fields(&evaluation),
-            [format!("rules[Moving].{field}")]
-        );
-    }
-}
-
-#[test]
 fn a_long_message_is_truncated() {
     let rule = "{operation: Moving, expression: 'true', message: object.text}";
     let values = values_of(rule, &json!({"text": "ü".repeat(5000)}));
@@ -184,7 +149,7 @@ fn unprintable_characters_of_an_object_do_not_reach_the_operation() {
     ] {
         assert_eq!(text.as_deref(), Some(safe));
     }
-    let owner = &evaluation.subject.owners[0];
+    let owner = &evaluation.subject.reference.owner_references[0];
     for text in [&owner.api_version, &owner.kind, &owner.name, &owner.uid] {
         assert_eq!(text, safe);
     }
@@ -331,31 +296,4 @@ fn a_rule_set_that_exhausts_its_budget_does_not_affect_the_others() {
         errors.collect::<Vec<_>>(),
         ["evaluation cost limit exceeded"; 2]
     );
-}
-
-#[test]
-fn the_detections_of_a_throttled_rule_set_are_unknown() {
-    let cheap = "rules:\n- {operation: Moving, expression: object.moving}";
-    let book = book(&[("a", BOUNDLESS), ("b", cheap)]);
-    let list: Vec<u32> = (1..200).collect();
-    let object = json!({"metadata": {"name": "a"}, "moving": true, "l": list}).to_string();
-    let doc = Doc::parse(object.as_bytes(), &book.projection).expect("the object is valid JSON");
-    let now = "2026-11-21T10:00:00Z".parse().expect("the time is valid");
-    let clock = Arc::new(Mutex::new(Instant::now()));
-    let read = clock.clone();
-    let read = move || *read.lock().expect("no test panics with the lock");
-    let mut budgets = RuleSetBudgets::new(Arc::new(EvaluationTime::new(read)));
-    let mut evaluate = || {
-        let evaluation = evaluate_within(&book, &doc, now, &(), &mut budgets);
-        let evaluation = evaluation.expect("the object has a name");
-        let findings = evaluation.findings.iter();
-        let have_values: Vec<_> = findings.map(|it| it.values.is_some()).collect();
-        assert_eq!(have_values, [false, true]);
-        evaluation.failures.len()
-    };
-    assert_eq!(evaluate(), 1, "the rule exhausts its budget");
-    let account = book.rule_sets[0].activity.time();
-    let now = *clock.lock().expect("no test panics with the lock");
-    account.charge(Duration::from_secs(2), now, RULE_SET_ALLOWANCE);
-    assert_eq!(evaluate(), 0, "the rule is not evaluated");
 }

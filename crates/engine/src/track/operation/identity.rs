@@ -1,7 +1,8 @@
 //! Computes the name and the UID of an operation. They depend on the subject, the operation and its start,
 //! so that each leader computes the same ones.
 
-use super::{Operation, SubjectView};
+use super::Operation;
+use crate::detect::Subject;
 use crate::track::superseded_operations::OperationName;
 use ifo_api::{Key, Text, labels};
 use uuid::Uuid;
@@ -28,7 +29,7 @@ impl Operation {
     /// operation on one subject, the two operations have different names.
     pub(super) fn key_and_uid(
         identity: &str,
-        view: &SubjectView,
+        subject: &Subject,
         cluster_namespace: &Text,
         what: &OperationName,
         seconds: i64,
@@ -39,12 +40,10 @@ impl Operation {
             Some(item) => format!("{identity}/{component}/{operation}/{item}/{seconds}"),
             None => format!("{identity}/{component}/{operation}/{seconds}"),
         };
-        let namespace = view.subject.namespace.as_ref().unwrap_or(cluster_namespace);
-        let name = object_name(
-            &view.subject.name,
-            operation,
-            &labels::hash(id.as_bytes(), NAME_DIGITS),
-        );
+        let subject = &subject.reference;
+        let namespace = subject.namespace.as_ref().unwrap_or(cluster_namespace);
+        let hash = labels::hash(id.as_bytes(), NAME_DIGITS);
+        let name = object_name(&subject.name, operation, &hash);
         let key = Key {
             namespace: namespace.clone(),
             name: name.into(),

@@ -1,14 +1,14 @@
 //! Changes the `InFlightOperation` that clients read. Also reads the values of the rule back from such
 //! an object, when the operation is restored.
 
-use super::timing::Judgement;
-use super::{ChangeContext, Operation, OperationStart, SubjectView};
-use crate::detect::{RuleValues, ShownValues};
+use super::timing::{JudgedCondition, Judgement};
+use super::{ChangeContext, Operation, OperationStart, TimingInput};
+use crate::detect::{RuleValues, ShownValues, Subject};
 use crate::track::end_reason::End;
 use crate::track::superseded_operations::OperationName;
 use ifo_api::live::{InFlightOperation, KIND, Phase, Spec, State, Status, SubjectReference};
 use ifo_api::metadata::{
-    Condition, Labels, Metadata, Time, UnknownFields, api_version, shared_text, whole_second,
+    Condition, Labels, Metadata, Time, api_version, shared_text, whole_second,
 };
 use ifo_api::{Key, Text, labels};
 use jiff::Timestamp;
@@ -68,7 +68,7 @@ impl Operation {
             || judgement.changes(status)
             || input.has_new_expectation(status);
         if is_changed {
-            self.show(change, judgement);
+            self.show(change, input, judgement);
         }
         is_changed
     }
@@ -79,13 +79,11 @@ impl Operation {
     }
 
     /// Writes the current values to the object.
-    fn show(&mut self, change: ChangeContext<'_>, judgement: Judgement) {
+    fn show(&mut self, change: ChangeContext<'_>, input: TimingInput, judgement: Judgement) {
         let at = whole_second(change.at);
-        let input = self.timing_input(change);
-        let (state, estimate) = (self.shown_state(), self.timing.estimate(input));
+        let (state, estimate) = (input.state, self.timing.estimate(input));
         let detected = self.detected(change.gap);
-        let [overdue, stalled] = self.timing.explain(input, judgement);
-        self.show_subject(change.view, state);
+        self.show_subject(change.subject, state);
         let values = &self.primary.values;
         let InFlightOperation {
             metadata,
@@ -119,8 +117,8 @@ impl Operation {
         let (reason, message) = (status.reason.clone(), status.message.clone());
         let none = Text::default();
         let start = metadata.creation_timestamp;
-        let judged = |type_, own: Option<(bool, (&str, String))>| {
-            let (is_raised, (reason, message)) = own?;
+        let judged = |type_, own: Option<JudgedCondition>| {
+            let (is_raised, reason, message) = own?;
             let status = if is_raised { "True" } else { "False" };
             Some((type_, status, at, shared_text(reason), message.into()))
         };
@@ -134,17 +132,17 @@ impl Operation {
                 none.clone(),
             )),
             Some(("Completed", "False", start, shared_text("InFlight"), none)),
-            judged("Overdue", overdue),
-            judged("Stalled", stalled),
+            judged("Overdue", judgement.overdue),
+            judged("Stalled", judgement.stalled),
         ];
         set_conditions(status, conditions.into_iter().flatten());
     }
 
     /// Completes the operation. `now` is the time of its end.
-    pub fn complete(&mut self, view: &SubjectView, end: &End, now: Timestamp) {
+    pub fn complete(&mut self, subject: &Subject, end: &End, now: Timestamp) {
         let until = self.detected_until(now);
         let state = end.state();
-        self.show_subject(view, state);
+        self.show_subject(subject, state);
         let InFlightOperation {
             metadata, status, ..
         } = Arc::make_mut(&mut self.object);
@@ -175,9 +173,8 @@ impl Operation {
     }
 
     /// Writes what the object refers to: the subject, its owner and the rule set.
-    pub(super) fn show_subject(&mut self, view: &SubjectView, state: State) {
-        let labels = self.labels(view, state);
-        let subject = &view.subject;
+    pub(super) fn show_subject(&mut self, subject: &Subject, state: State) {
+        let labels = self.labels(&subject.reference, state);
         let InFlightOperation {
             metadata,
             spec,
@@ -186,15 +183,7 @@ impl Operation {
         } = Arc::make_mut(&mut self.object);
         metadata.labels = labels;
         spec.rule_set = self.primary.rule_set.name.clone();
-        spec.subject = SubjectReference {
-            api_version: view.api_version.clone(),
-            kind: view.kind.clone(),
-            name: subject.name.clone(),
-            namespace: subject.namespace.clone(),
-            uid: subject.uid.clone(),
-            owner_references: subject.owners.clone(),
-            unknown: UnknownFields::new(),
-        };
+        spec.subject = subject.reference.clone();
         metadata.owner_references = spec.subject.as_owner().into_iter().collect();
         status.subject_generation = subject.generation;
         status.unknown.clear();
@@ -234,8 +223,7 @@ impl Operation {
 
     /// Returns the labels of the rule set and the labels of the server. If both contain the same
     /// key, the label has the value of the server.
-    fn labels(&self, view: &SubjectView, state: State) -> Labels {
-        let subject = &view.subject;
+    fn labels(&self, subject: &SubjectReference, state: State) -> Labels {
         let mut all = (*self.primary.values.shown.labels).clone();
         let mut set = |suffix: &str, value: Text| {
             if !value.is_empty() {
@@ -246,11 +234,11 @@ impl Operation {
         if let Some(namespace) = &subject.namespace {
             set("subject-namespace", label_value(namespace));
         }
-        set("subject-kind", label_value(&view.kind));
+        set("subject-kind", label_value(&subject.kind));
         if let Some(uid) = &subject.uid {
             set("subject-uid", label_value(uid));
         }
-        if let Some(owner) = subject.owners.first() {
+        if let Some(owner) = subject.owner_references.first() {
             let api_version = owner.api_version.split_once('/');
             let (group, version) = api_version.unwrap_or(("", &owner.api_version));
             set("owner-uid", label_value(&owner.uid));

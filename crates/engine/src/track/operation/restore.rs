@@ -11,7 +11,7 @@
 //! resource arrives. The rule book contains all compiled rule sets for the resource.
 
 use super::object::{authors_labels, operation_reason, rule_values};
-use super::{Detection, Observed, Operation, OperationTiming, SubjectView, Yielded};
+use super::{Detection, Observed, Operation, OperationTiming, Yielded};
 use crate::ClockReading;
 use crate::detect::Subject;
 use crate::rules::{self, RuleBook, RuleSet};
@@ -59,8 +59,8 @@ pub enum NotRestored {
 pub struct Restored {
     /// Identity of the subject, which is the object that the operation is about.
     pub identity: Text,
-    /// Fields of the subject that clients see in the operation.
-    pub view: SubjectView,
+    /// The subject.
+    pub subject: Subject,
     /// The operation, for the tracker.
     pub operation: Operation,
     /// Time of the end. None for an operation in flight.
@@ -88,10 +88,10 @@ impl Restored {
         let known_until = object.status.last_detected.0;
         let restored = Self::build(Arc::new(object), now, known_until);
         let mut restored = restored.ok_or(NotRestored::Identity)?;
-        let (view, operation) = (&restored.view, &mut restored.operation);
+        let (subject, operation) = (&restored.subject, &mut restored.operation);
         let (what, second) = (&operation.what, operation.started().as_second());
         let (key, uid) =
-            Operation::key_and_uid(&restored.identity, view, cluster_namespace, what, second);
+            Operation::key_and_uid(&restored.identity, subject, cluster_namespace, what, second);
         let metadata = &mut Arc::make_mut(&mut operation.object).metadata;
         if metadata.name != key.name || *metadata.uid != *uid.to_string() {
             return Err(NotRestored::Identity);
@@ -99,7 +99,7 @@ impl Restored {
         metadata.namespace = key.namespace;
         metadata.resource_version = None;
         // The server computes the labels again, because users may have edited them.
-        operation.show_subject(view, operation.object.status.state);
+        operation.show_subject(subject, operation.object.status.state);
         Ok(restored)
     }
 
@@ -142,18 +142,10 @@ impl Restored {
                 (name.clone(), detection)
             }));
         }
-        let subject = &spec.subject;
-        let view = SubjectView {
-            subject: Subject {
-                uid: subject.uid.clone(),
-                name: subject.name.clone(),
-                namespace: subject.namespace.clone(),
-                generation: status.subject_generation,
-                owners: subject.owner_references.clone(),
-                managed: None,
-            },
-            api_version: subject.api_version.clone(),
-            kind: subject.kind.clone(),
+        let identity = spec.subject.uid.clone()?;
+        let subject = Subject {
+            reference: spec.subject.clone(),
+            generation: status.subject_generation,
         };
         let operation = Operation {
             what: OperationName {
@@ -172,8 +164,8 @@ impl Restored {
             object,
         };
         Some(Self {
-            identity: view.subject.uid.clone()?,
-            view,
+            identity,
+            subject,
             operation,
             ended,
         })

@@ -61,25 +61,62 @@ pub struct OperationTiming {
 }
 
 /// What an update of the times finds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Judgement {
-    /// True if the operation is overdue. None if there is no limit for the counted time, or if the
-    /// counted time is unknown. Then the operation does not have the condition `Overdue`.
-    overdue: Option<bool>,
-    /// True if the operation is stalled. None if the rule has no `stalledAfter`, or if the progress
-    /// is unknown. Then the operation does not have the condition `Stalled`.
-    stalled: Option<bool>,
+    /// The condition `Overdue`. None if there is no limit for the counted time, or if the counted time
+    /// is unknown. Then the operation does not have this condition.
+    pub(super) overdue: Option<JudgedCondition>,
+    /// The condition `Stalled`. None if the rule has no `stalledAfter`, or if the progress is unknown.
+    /// Then the operation does not have this condition.
+    pub(super) stalled: Option<JudgedCondition>,
     /// True if the progress has risen.
     pub(super) has_risen: bool,
 }
+
+/// A condition: true if its status is `True`, its reason and its message.
+pub type JudgedCondition = (bool, &'static str, String);
 
 impl Judgement {
     /// Returns true if `Overdue` or `Stalled` gets another status. A condition that does not exist
     /// counts as `False` here. So a new condition with the status `False` is no change: clients need
     /// not see it at once.
-    pub fn changes(self, status: &Status) -> bool {
-        let changes = |type_, own: Option<bool>| status.is_true(type_) != own.unwrap_or_default();
-        changes("Overdue", self.overdue) || changes("Stalled", self.stalled)
+    pub fn changes(&self, status: &Status) -> bool {
+        let changes = |type_, own: &Option<JudgedCondition>| {
+            status.is_true(type_) != own.as_ref().is_some_and(|(is_raised, ..)| *is_raised)
+        };
+        changes("Overdue", &self.overdue) || changes("Stalled", &self.stalled)
+    }
+}
+
+/// Compares counted times with their limits.
+struct Judge {
+    /// True if time counts now.
+    counts: bool,
+    state: State,
+    /// The shortest time until a limit is reached. None if no limit will be reached.
+    wait: Option<Duration>,
+}
+
+impl Judge {
+    /// Returns a condition that is raised if `passed` has reached `limit`. `explain` returns its reason
+    /// and message. While time does not count, the condition is not raised.
+    fn judge(
+        &mut self,
+        limit: Duration,
+        passed: Duration,
+        explain: impl FnOnce(bool) -> Explanation,
+    ) -> JudgedCondition {
+        let left = limit.saturating_sub(passed);
+        let is_raised = self.counts && left.is_zero();
+        if self.counts && !is_raised {
+            self.wait = Some(self.wait.map_or(left, |wait| wait.min(left)));
+        }
+        let (reason, message) = if self.counts {
+            explain(is_raised)
+        } else {
+            condition::not_counting(self.state)
+        };
+        (is_raised, reason, message)
     }
 }
 
@@ -169,19 +206,55 @@ impl OperationTiming {
         self.is_comparable.then(|| self.counted_at(now))
     }
 
-    /// Updates the times.
+    /// Updates the times, and the time at which this method must be called again (`deadline`).
     pub fn update(&mut self, input: TimingInput) -> Judgement {
         let now = input.now.steady;
         self.counted = self.counted_at(now);
         let counts = input.state == State::Progressing && !input.is_watch_interrupted;
         self.counting_since = counts.then_some(now);
         let has_risen = self.update_progress(input.progress);
-        let (overdue, stalled) = self.judge(input);
+        let mut judge = Judge {
+            counts,
+            state: input.state,
+            wait: None,
+        };
+        let overdue = self
+            .is_comparable
+            .then(|| self.judge_overdue(input, &mut judge));
+        let stalled = input.progress.zip(input.stalled_after);
+        let stalled = stalled.map(|(percent, limit)| {
+            if percent == 100 {
+                let message = "The progress is 100%.".to_owned();
+                return (false, "ProgressComplete", message);
+            }
+            let passed = self.counted.saturating_sub(self.counted_at_rise);
+            let explain = |is_raised| condition::progress(percent, limit, is_raised);
+            judge.judge(limit, passed, explain)
+        });
+        // The limit of a rule can be so long that the clock cannot represent its end.
+        self.deadline = judge.wait.and_then(|wait| now.checked_add(wait));
         Judgement {
-            overdue,
+            overdue: overdue.flatten(),
             stalled,
             has_risen,
         }
+    }
+
+    /// Judges if the operation is overdue. Returns None if there is no limit. The limit is:
+    ///
+    /// - If the rule has an `expectedDuration`: this duration.
+    /// - If enough earlier runs are known: twice their 95th percentile, but at least the percentile
+    ///   plus [`MIN_EXCESS`].
+    fn judge_overdue(&self, input: TimingInput, judge: &mut Judge) -> Option<JudgedCondition> {
+        if let Some(limit) = input.expected {
+            let explain = |is_raised| condition::rule_limit(limit, is_raised);
+            return Some(judge.judge(limit, self.counted, explain));
+        }
+        let usual = input.usual.filter(|usual| usual.runs >= ENOUGH_TO_JUDGE)?;
+        let p95 = duration_from_seconds(usual.p95 * input.size.unwrap_or(1.0))?;
+        let limit = p95.saturating_mul(2).max(p95.saturating_add(MIN_EXCESS));
+        let explain = |is_raised| condition::earlier_runs(p95, usual.runs, is_raised);
+        Some(judge.judge(limit, self.counted, explain))
     }
 
     /// Updates the values that depend on the progress. If the progress falls, forgets the earlier
@@ -203,64 +276,6 @@ impl OperationTiming {
             self.rises.push((self.counted, progress));
         }
         has_risen
-    }
-
-    /// Returns one value for `Overdue` and one for `Stalled`: true if the status of the condition
-    /// must be `True` now. A value is None if there is no limit. Then the operation does not have
-    /// this condition. Also sets `deadline`, the time at which this method must be called again.
-    fn judge(&mut self, input: TimingInput) -> (Option<bool>, Option<bool>) {
-        let counts = self.counting_since.is_some();
-        let mut wait = Duration::MAX;
-        let mut exceeds = |limit: Duration, passed: Duration| {
-            let left = limit.saturating_sub(passed);
-            if counts && !left.is_zero() {
-                wait = wait.min(left);
-            }
-            counts && left.is_zero()
-        };
-        let limit = input.limit().filter(|_| self.is_comparable);
-        let overdue = limit.map(|limit| exceeds(limit, self.counted));
-        let stalled = self.stall_limit(input).map(|limit| {
-            let is_complete = self.progress == Some(100);
-            !is_complete && exceeds(limit, self.counted.saturating_sub(self.counted_at_rise))
-        });
-        let is_waiting = wait != Duration::MAX;
-        // The limit of a rule can be so long that the clock cannot represent its end.
-        self.deadline = input.now.steady.checked_add(wait).filter(|_| is_waiting);
-        (overdue, stalled)
-    }
-
-    /// Returns the rule's `stalledAfter`. Returns None if the rule has no `stalledAfter`, or if the
-    /// progress is unknown.
-    fn stall_limit(&self, input: TimingInput) -> Option<Duration> {
-        let is_known = self.progress.is_some() && input.progress.is_some();
-        input.stalled_after.filter(|_| is_known)
-    }
-
-    /// Returns status, reason and message of `Overdue` and of `Stalled`. Each is None if the operation
-    /// does not have the condition.
-    pub fn explain(
-        &self,
-        input: TimingInput,
-        judgement: Judgement,
-    ) -> [Option<(bool, Explanation)>; 2] {
-        let not_counting =
-            (self.counting_since.is_none()).then(|| condition::not_counting(input.state));
-        let overdue = judgement.overdue.and_then(|is_raised| {
-            let judged = || input.explain_overdue(is_raised);
-            Some((is_raised, not_counting.clone().or_else(judged)?))
-        });
-        let stalled = judgement.stalled.and_then(|is_raised| {
-            let limit = self.stall_limit(input)?;
-            let explanation = match self.progress.unwrap_or_default() {
-                100 => ("ProgressComplete", "The progress is 100%.".to_owned()),
-                percent => {
-                    not_counting.unwrap_or_else(|| condition::progress(percent, limit, is_raised))
-                }
-            };
-            Some((is_raised, explanation))
-        });
-        [overdue, stalled]
     }
 
     /// Estimates the end of the operation. Returns None while time does not count. The result is
@@ -294,37 +309,6 @@ impl OperationTiming {
 }
 
 impl TimingInput {
-    /// Returns the 95th percentile of earlier runs for this amount of work, and the number of runs.
-    /// Returns None if there are fewer than [`ENOUGH_TO_JUDGE`] runs.
-    fn usual_p95(&self) -> Option<(Duration, u64)> {
-        let usual = self.usual.filter(|usual| usual.runs >= ENOUGH_TO_JUDGE)?;
-        let p95 = duration_from_seconds(usual.p95 * self.size.unwrap_or(1.0))?;
-        Some((p95, usual.runs))
-    }
-
-    /// Returns the counted time from which the operation is overdue:
-    ///
-    /// - If the rule has an `expectedDuration`: this duration.
-    /// - If enough earlier runs are known: twice their 95th percentile, but at least the percentile
-    ///   plus [`MIN_EXCESS`].
-    /// - In all other cases: None.
-    fn limit(&self) -> Option<Duration> {
-        self.expected.or_else(|| {
-            let (p95, _) = self.usual_p95()?;
-            Some((p95 * 2).max(p95 + MIN_EXCESS))
-        })
-    }
-
-    /// Returns the reason and the message of the condition `Overdue`. Returns None if there is no
-    /// limit.
-    fn explain_overdue(&self, is_raised: bool) -> Option<Explanation> {
-        if let Some(limit) = self.expected {
-            return Some(condition::rule_limit(limit, is_raised));
-        }
-        let (p95, runs) = self.usual_p95()?;
-        Some(condition::earlier_runs(p95, runs, is_raised))
-    }
-
     /// Returns true if clients do not see the usual duration of earlier runs, although enough
     /// earlier runs are known.
     pub fn has_new_expectation(&self, status: &Status) -> bool {

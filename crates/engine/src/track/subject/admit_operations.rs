@@ -3,10 +3,11 @@
 
 use super::update_detections::DetectionsByRuleSet;
 use super::{TrackedSubject, WaitingOperation};
-use crate::track::operation::{Detection, Operation, SubjectView};
-use crate::track::operation_limits::{ObjectUsage, OperationLimits, Usage};
+use crate::track::operation::{Detection, Operation};
+use crate::track::operation_limits::{ObjectUsage, OperationLimits, TEXTS_OF_OPERATION};
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Text;
+use ifo_api::live::SubjectReference;
 use litemap::LiteMap;
 use std::sync::Arc;
 
@@ -23,19 +24,14 @@ impl TrackedSubject {
                 let Some(detection) = detection else {
                     return true;
                 };
-                let texts = text_bytes(what, detection, &self.view);
                 let before = detection_of(&self.operations, &self.waiting, what, name);
                 // `continueWhile` alone does not start an operation.
                 if before.is_none() && detection.values.only_continues {
                     return true;
                 }
-                let texts_before = before.map_or(0, |it| text_bytes(what, it, &self.view));
-                let part = Usage {
-                    operations: usize::from(before.is_none()),
-                    texts: texts.saturating_sub(texts_before),
-                };
-                let is_unchanged = part == Usage::default();
-                if is_unchanged || limits.admit(&detection.rule_set, &mut self.usage, part) {
+                let count = |it: &Detection| count_of(what, it, &self.subject.reference);
+                let more = count(detection).saturating_sub(before.map_or(0, |it| count(it)));
+                if more == 0 || limits.admit(&detection.rule_set, &mut self.usage, more) {
                     return true;
                 }
                 if let Some(before) = before {
@@ -51,22 +47,19 @@ impl TrackedSubject {
     /// rule set that detects it, and for the rule set whose values it shows.
     pub(in crate::track) fn measure(&self) -> ObjectUsage {
         let mut usage = ObjectUsage::default();
-        let mut count = |what: &OperationName, detection: &Detection| {
-            let part = Usage {
-                operations: 1,
-                texts: text_bytes(what, detection, &self.view),
-            };
-            usage.add(&detection.rule_set, part);
+        let mut add = |what: &OperationName, detection: &Detection| {
+            let count = count_of(what, detection, &self.subject.reference);
+            usage.add(&detection.rule_set, count);
         };
         for (what, operation) in &self.operations {
             let shown = &operation.primary;
-            count(what, shown);
+            add(what, shown);
             let others = operation.detections.iter();
             let others = others.filter(|(rule_set, _)| **rule_set != shown.rule_set.name);
-            others.for_each(|(_, detection)| count(what, detection));
+            others.for_each(|(_, detection)| add(what, detection));
         }
         for (what, waiting) in &self.waiting {
-            waiting.detections.values().for_each(|it| count(what, it));
+            waiting.detections.values().for_each(|it| add(what, it));
         }
         usage
     }
@@ -87,12 +80,13 @@ fn detection_of<'a>(
     waiting.get(what)?.detections.get(rule_set)
 }
 
-/// Returns the number of bytes of the texts that an operation needs for a detection.
-fn text_bytes(what: &OperationName, detection: &Detection, view: &SubjectView) -> usize {
-    let owners = view.subject.owners.iter().map(|owner| {
+/// Returns how often an operation counts for a detection. This depends on the length of its texts.
+fn count_of(what: &OperationName, detection: &Detection, subject: &SubjectReference) -> usize {
+    let owners = subject.owner_references.iter().map(|owner| {
         owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len()
     });
     let item = what.item.iter().map(|item| item.len());
     let all = item.chain(owners).sum::<usize>();
-    all + detection.values.text_bytes() + view.subject.name.len()
+    let texts = all + detection.values.text_bytes() + subject.name.len();
+    1 + texts / TEXTS_OF_OPERATION
 }

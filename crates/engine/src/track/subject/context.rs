@@ -3,7 +3,7 @@
 
 use crate::ClockReading;
 use crate::detect::Subject;
-use crate::track::operation::{ChangeContext, Observed, OperationStart, SubjectView};
+use crate::track::operation::{ChangeContext, Observed, OperationStart};
 use crate::track::shared_state::{Books, SharedState};
 use ifo_api::live::StartTimeSource;
 use jiff::{SignedDuration, Timestamp};
@@ -49,12 +49,12 @@ impl<'a> SubjectEventContext<'a> {
     }
 
     /// Returns the circumstances of a change that this event causes.
-    pub fn change<'s>(&'s self, view: &'s SubjectView) -> ChangeContext<'s> {
+    pub fn change<'s>(&'s self, subject: &'s Subject) -> ChangeContext<'s> {
         ChangeContext {
             at: self.transition.at,
             now: self.now,
             gap: self.gap,
-            view,
+            subject,
             baselines: &self.shared.baselines,
         }
     }
@@ -72,20 +72,25 @@ pub(super) const SECOND: SignedDuration = SignedDuration::from_secs(1);
 /// example, the change that sets `deletionTimestamp` has no entry.
 const MAX_CHANGE_AGE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Returns the start of an operation that an evaluation of `subject` detects. `initial` is true if
+/// Returns the start of an operation that an evaluation detects. The object changed at `changed`,
+/// according to its `managedFields`. `initial` is true if
 /// the evaluated object comes from the first list of a watch. The operation may then have started
 /// long ago.
 ///
 /// The name of an operation depends on its start. If the start comes from `managedFields`, a new
 /// leader that receives the same event computes the same start and the same name.
-pub(super) fn first_start(subject: &Subject, initial: bool, now: Timestamp) -> OperationStart {
-    match subject.managed {
-        Some(managed) if initial => OperationStart {
-            at: managed.min(now),
+pub(super) fn first_start(
+    changed: Option<Timestamp>,
+    initial: bool,
+    now: Timestamp,
+) -> OperationStart {
+    match changed {
+        Some(changed) if initial => OperationStart {
+            at: changed.min(now),
             source: StartTimeSource::ManagedFields,
         },
-        Some(managed) if managed <= now && now.duration_since(managed) <= MAX_CHANGE_AGE => {
-            OperationStart::detected(managed)
+        Some(changed) if changed <= now && now.duration_since(changed) <= MAX_CHANGE_AGE => {
+            OperationStart::detected(changed)
         }
         _ => OperationStart::detected(now),
     }

@@ -3,17 +3,18 @@
 
 use super::TrackedSubject;
 use super::context::{SECOND, SubjectEventContext};
+use crate::detect::Subject;
 use crate::rules::{CompiledRule, RuleBook};
-use crate::track::operation::{ChangeContext, Detection, Operation, SubjectView, UNKNOWN_TARGET};
+use crate::track::operation::{ChangeContext, Detection, Operation, UNKNOWN_TARGET};
 use ifo_api::Text;
 use jiff::Timestamp;
 
 impl TrackedSubject {
     /// Creates a subject for restored operations. Its target and rules are not known yet.
-    pub(in crate::track) fn from_earlier_leader(identity: Text, view: SubjectView) -> Self {
+    pub(in crate::track) fn from_earlier_leader(identity: Text, subject: Subject) -> Self {
         Self {
             is_unevaluated: true,
-            ..Self::new(identity, view, UNKNOWN_TARGET.clone())
+            ..Self::new(identity, subject, UNKNOWN_TARGET.clone())
         }
     }
 
@@ -31,7 +32,8 @@ impl TrackedSubject {
 
     /// Returns true if the subject has the kind and the API version of the objects of `book`.
     pub(in crate::track) fn is_of(&self, book: &RuleBook) -> bool {
-        *self.view.kind == *book.kind && *self.view.api_version == *book.target.api_version()
+        let own = &self.subject.reference;
+        own.kind == book.kind && own.api_version == book.api_version
     }
 
     /// Returns true if rule sets of some operations are known only by name.
@@ -54,7 +56,7 @@ impl TrackedSubject {
         let Some(book) = step.books.get(&self.target) else {
             return;
         };
-        let namespace = self.view.subject.namespace.as_deref();
+        let namespace = self.subject.reference.namespace.as_deref();
         let debounce = step.shared.settings.debounce;
         for (_, operation) in &mut self.operations {
             let may_be_bound = |it: &Detection| step.shared.may_be_bound(it);
@@ -91,7 +93,7 @@ impl TrackedSubject {
                 operation.start_debounce(since, step.shared.settings.debounce, now);
                 let change = ChangeContext {
                     at: since,
-                    ..step.change(&self.view)
+                    ..step.change(&self.subject)
                 };
                 operation.update_object(change);
                 step.shared.show(operation);

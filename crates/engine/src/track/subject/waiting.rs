@@ -144,7 +144,7 @@ impl TrackedSubject {
             (waiting.detections, waiting.yielded),
             what.clone(),
             step.shared.last_runs.next_start(&id, start),
-            step.change(&self.view),
+            step.change(&self.subject),
         );
         if let Some(operation) = operation {
             step.shared.start(&operation);

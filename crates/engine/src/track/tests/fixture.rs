@@ -18,7 +18,7 @@ pub(super) struct TrackerFixture {
     pub(super) records: BTreeMap<Key, Object>,
     /// Number of changes so far.
     pub(super) version: usize,
-    /// Changes since the last call of [`TrackerFixture::take_changes`].
+    /// Changes since the last call of [`TrackerFixture::described_changes`].
     pub(super) changes: Vec<(char, Object)>,
     pub(super) now: ClockReading,
     pub(super) target: Arc<Gvr>,
@@ -79,13 +79,9 @@ pub(super) fn fixture_without_rules(settings: TrackerSettings) -> TrackerFixture
 }
 
 pub(super) fn subject(name: &str) -> Subject {
-    Subject {
-        uid: Some(format!("uid-{name}").into()),
-        name: name.into(),
-        namespace: Some("ns".into()),
-        generation: Some(7),
-        ..Subject::default()
-    }
+    let mut subject = Subject::default();
+    subject.reference.uid = Some(format!("uid-{name}").into());
+    subject
 }
 
 impl TrackerFixture {
@@ -217,19 +213,6 @@ impl TrackerFixture {
         assert_eq!(shown.len(), 1, "{shown:#?}");
         shown.remove(0)
     }
-
-    /// Returns the changes since the last call. A change is `+` (added), `~` (modified) or `-`
-    /// (deleted), followed by operation, state and reason.
-    pub(super) fn take_changes(&mut self) -> Vec<String> {
-        let describe = |(sign, object): (char, Object)| {
-            let object = object.operation().expect("the object is an operation");
-            format!(
-                "{sign}{} {:?} {}",
-                object.spec.operation, object.status.state, object.status.reason
-            )
-        };
-        self.changes.drain(..).map(describe).collect()
-    }
 }
 
 /// Creates a fixture with one rule set. `spec` is its YAML without component and target.
@@ -293,8 +276,8 @@ impl TrackerFixture {
         }
         metadata["uid"] = format!("uid-{name}").into();
         let json = object.to_string();
-        let doc = Doc::parse(json.as_bytes(), &self.book.initial_projection)
-            .expect("the object is valid JSON");
+        let doc =
+            Doc::parse(json.as_bytes(), &self.book.projection).expect("the object is valid JSON");
         let evaluation =
             detect::evaluate(&self.book, &doc, self.now.wall, &()).expect("the object has a name");
         let failures = evaluation.failures.len();
@@ -326,6 +309,8 @@ pub(super) fn condition(object: &InFlightOperation, type_: &str) -> (String, Str
 }
 
 impl TrackerFixture {
+    /// Returns the changes since the last call. A change has the sign `+` (added), `~` (modified) or `-`
+    /// (deleted).
     pub(super) fn described_changes(&mut self) -> String {
         let describe = |(sign, object): (char, Object)| {
             let object = object.operation().expect("the object is an operation");

@@ -9,7 +9,6 @@ mod operation_bounds;
 mod retained;
 mod rule_fields;
 mod scenario;
-mod state_after;
 mod timing;
 mod two_components;
 

@@ -12,18 +12,24 @@ const BOUNDS: OperationBounds = OperationBounds {
     on_object: 4,
     of_rule_set: 10,
     all: 1_000,
-    texts_of_rule_set: 1 << 20,
-    all_texts: 1 << 22,
 };
 
 /// Creates a fixture with these bounds. Each of the rule sets `a`, `b` and `c` has a component of its
 /// own. The rule sets `a2` and `a3` belong to the same component as `a`.
 fn bounded(bounds: OperationBounds, max_records: usize) -> TrackerFixture {
+    retaining(None, bounds, max_records)
+}
+
+/// Like [`bounded`], with this retention of completed operations.
+fn retaining(
+    retain: Option<Retention>,
+    bounds: OperationBounds,
+    max_records: usize,
+) -> TrackerFixture {
     let mut fixture = fixture_without_rules(TrackerSettings {
         debounce: Duration::ZERO,
-        retain: None,
         max_records,
-        cluster_namespace: "ifo-system".into(),
+        ..settings(retain)
     });
     fixture.tracker = fixture.tracker.with_bounds(bounds);
     fixture.set_working_rule_sets(&["a", "a2", "a3", "b", "c"]);
@@ -118,138 +124,56 @@ fn a_report_ends_only_after_the_operations_are_in_the_index() {
 }
 
 #[test]
-fn a_few_greedy_rule_sets_do_not_use_up_the_bound_for_all() {
+fn all_rule_sets_of_a_component_have_one_share_of_the_bound_for_all() {
     let bounds = OperationBounds {
         on_object: 1_000,
         of_rule_set: 1_000,
         all: 100,
-        ..BOUNDS
     };
+    let counts = |fixture: &TrackerFixture| ["a", "a2", "a3", "b"].map(|it| fixture.count(it));
     let mut fixture = bounded(bounds, 0);
-    fixture.evaluate_items(("vm-a", "a", 200, 0), 0);
-    assert_eq!(fixture.count("a"), 45, "half of 90 is left for others");
-    assert_eq!(
-        fixture.reached("a"),
-        Some((OperationBound::AllRuleSets, 45))
-    );
-    fixture.evaluate_items(("vm-b", "b", 200, 0), 0);
-    assert_eq!(
-        fixture.count("b"),
-        22,
-        "half of the rest is left for others"
-    );
-    fixture.evaluate_items(("vm-c", "c", 10, 0), 0);
-    assert_eq!((fixture.count("c"), fixture.reached("c")), (10, None));
-    assert_eq!(fixture.count("a"), 45, "operations in flight stay");
-
+    for (rule_set, count) in [("a", 30), ("a2", 200), ("a3", 200), ("b", 200)] {
+        fixture.evaluate_items((&format!("vm-{rule_set}"), rule_set, count, 0), 0);
+    }
+    assert_eq!(counts(&fixture), [30, 15, 0, 22]);
+    let reached = Some((OperationBound::AllRuleSets, 0));
+    assert_eq!(fixture.reached("a3"), reached);
+    assert!(!fixture.has_room("b"));
     fixture.delete("vm-a");
     assert!(fixture.has_room("b"));
-    fixture.list(&[("vm-b", "b", 30, 0), ("vm-c", "c", 10, 0)]);
+    fixture.list(&[("vm-b", "b", 30, 0)]);
     assert_eq!((fixture.count("b"), fixture.reached("b")), (30, None));
 }
 
 #[test]
-fn many_greedy_rule_sets_of_a_component_have_one_share_of_the_bounds_for_all() {
-    let bounds = OperationBounds {
-        on_object: 1_000,
-        of_rule_set: 1_000,
-        all: 100,
-        texts_of_rule_set: 1 << 18,
-        all_texts: 25_000,
-    };
-    let counts = |fixture: &TrackerFixture| ["a", "a2", "a3", "b"].map(|it| fixture.count(it));
-    let mut fixture = bounded(bounds, 0);
-    fixture.evaluate_items(("vm-a", "a", 30, 0), 0);
-    fixture.evaluate_items(("vm-a2", "a2", 200, 0), 0);
-    fixture.evaluate_items(("vm-a3", "a3", 200, 0), 0);
-    fixture.evaluate_items(("vm-b", "b", 200, 0), 0);
-    assert_eq!(counts(&fixture), [30, 15, 0, 22]);
-    assert_eq!(
-        fixture.reached("a3"),
-        Some((OperationBound::AllRuleSets, 0))
-    );
-
-    let mut fixture = bounded(bounds, 0);
-    for rule_set in ["a", "a2", "a3", "b"] {
-        let name = format!("vm-{rule_set}");
-        fixture.evaluate_items((&name, rule_set, 10, 1_000), 0);
-    }
-    assert_eq!(counts(&fixture), [10, 1, 0, 5]);
-    assert_eq!(fixture.reached("a3"), Some((OperationBound::AllTexts, 0)));
-}
-
-#[test]
-fn a_rule_set_with_few_operations_may_use_the_reserve() {
-    let bounds = OperationBounds {
-        on_object: 1_000,
-        of_rule_set: 1_000,
-        all: 40,
-        ..BOUNDS
-    };
-    let mut fixture = bounded(bounds, 0);
-    fixture.evaluate_items(("vm-a", "a", 200, 0), 0);
-    fixture.evaluate_items(("vm-b", "b", 200, 0), 0);
-    fixture.evaluate_items(("vm-c", "c", 200, 0), 0);
-    let counts = ["a", "b", "c"].map(|it| fixture.count(it));
-    // The rest of the bound has only 9 more places, and the rule set `c` could use half of them.
-    assert_eq!(counts, [18, 10, 10]);
-}
-
-#[test]
-fn the_texts_of_a_rule_set_have_a_bound_and_do_not_grow_beyond_it() {
+fn an_operation_with_long_texts_counts_as_several_operations() {
     let bounds = OperationBounds {
         on_object: 100,
-        of_rule_set: 100,
-        texts_of_rule_set: 10_000,
+        of_rule_set: 20,
         ..BOUNDS
     };
     let mut fixture = bounded(bounds, 0);
-    fixture.evaluate_items(("vm", "a", 20, 1_000), 0);
-    assert_eq!(fixture.count("a"), 9);
-    assert_eq!(fixture.reached("a"), Some((OperationBound::Texts, 9)));
-    fixture.evaluate_items(("other", "b", 9, 1_000), 0);
-    assert_eq!((fixture.count("b"), fixture.reached("b")), (9, None));
+    fixture.evaluate_items(("vm", "a", 20, 1_024), 0);
+    assert_eq!(fixture.count("a"), 10);
+    let reached = Some((OperationBound::RuleSet, 20));
+    assert_eq!(fixture.reached("a"), reached);
 
     // The messages of the operations in flight become longer than the bound allows.
     let mut fixture = bounded(bounds, 0);
-    fixture.evaluate_items(("vm", "a", 50, 10), 0);
-    assert_eq!((fixture.count("a"), fixture.reached("a")), (50, None));
-    fixture.evaluate_items(("vm", "a", 50, 1_000), 0);
+    fixture.evaluate_items(("vm", "a", 15, 10), 0);
+    assert_eq!((fixture.count("a"), fixture.reached("a")), (15, None));
+    fixture.evaluate_items(("vm", "a", 15, 1_024), 0);
     let lengths = |fixture: &TrackerFixture| -> usize {
         let shown = fixture.shown();
         shown.iter().map(|it| it.status.message.len()).sum()
     };
-    assert_eq!(fixture.count("a"), 50);
-    assert!((2_000..10_000).contains(&lengths(&fixture)));
-    assert!(matches!(
-        fixture.reached("a"),
-        Some((OperationBound::Texts, 50))
-    ));
+    assert_eq!(fixture.count("a"), 15);
+    assert_eq!(lengths(&fixture), 5 * 1_024 + 10 * 10);
+    assert_eq!(fixture.reached("a"), reached);
     // The texts that become shorter make room for the next evaluation.
-    fixture.list(&[("vm", "a", 50, 20)]);
-    fixture.list(&[("vm", "a", 50, 20)]);
-    assert_eq!((lengths(&fixture), fixture.reached("a")), (1_000, None));
-}
-
-#[test]
-fn the_texts_of_all_rule_sets_have_a_bound() {
-    let bounds = OperationBounds {
-        on_object: 100,
-        of_rule_set: 100,
-        texts_of_rule_set: 100_000,
-        all_texts: 20_000,
-        ..BOUNDS
-    };
-    let mut fixture = bounded(bounds, 0);
-    fixture.evaluate_items(("vm", "a", 20, 1_000), 0);
-    assert_eq!(
-        fixture.count("a"),
-        8,
-        "half of 18,000 bytes is left for others"
-    );
-    assert_eq!(fixture.reached("a"), Some((OperationBound::AllTexts, 8)));
-    fixture.evaluate_items(("other", "b", 2, 1_000), 0);
-    assert_eq!((fixture.count("b"), fixture.reached("b")), (2, None));
+    fixture.list(&[("vm", "a", 15, 20)]);
+    fixture.list(&[("vm", "a", 15, 20)]);
+    assert_eq!((lengths(&fixture), fixture.reached("a")), (300, None));
 }
 
 #[test]
@@ -258,7 +182,7 @@ fn the_counts_are_exact_when_all_operations_have_ended() {
     for round in 0..3 {
         for number in 0..5 {
             let name = format!("vm{number}");
-            fixture.evaluate_items((&name, "a", 4, 10 * round), round);
+            fixture.evaluate_items((&name, "a", 4, 1_000 * round), round);
             fixture.evaluate_items((&name, "b", 2, 5), 0);
         }
         fixture.apply_object_named("vm1", json!({}));
@@ -267,11 +191,8 @@ fn the_counts_are_exact_when_all_operations_have_ended() {
         fixture.delete(&format!("vm{number}"));
     }
     let limits = format!("{:?}", fixture.tracker.shared.limits);
-    assert!(limits.contains("rule_sets: {}, components: {}"), "{limits}");
-    assert!(
-        limits.contains("total: Usage { operations: 0, texts: 0 }"),
-        "{limits}"
-    );
+    let empty = "Shares { used: {}, total: 0 }";
+    assert_eq!(limits.matches(empty).count(), 2, "{limits}");
 }
 
 #[test]
@@ -339,11 +260,11 @@ fn a_message_finishes_the_work_of_the_message_before() {
 
 #[test]
 fn many_rule_sets_of_a_component_do_not_push_out_the_history_of_another_component() {
-    let mut fixture = bounded(BOUNDS, 8);
-    fixture.tracker.shared.settings.retain = Some(Retention {
+    let retain = Retention {
         max_count: 8,
         ..RETENTION
-    });
+    };
+    let mut fixture = retaining(Some(retain), BOUNDS, 8);
     for (rule_set, count) in [("b", 4), ("a", 3), ("a2", 3), ("a3", 1)] {
         for number in 0..count {
             let name = format!("{rule_set}-{number}");

@@ -144,14 +144,8 @@ fn an_operation_completes_and_starts_again_if_its_rule_set_gets_another_componen
     fixture.apply_object(object.clone());
     fixture.set_rule_sets(&[(OWN.0, &renamed)]);
     fixture.apply_object(object);
-    assert_eq!(
-        fixture.take_changes(),
-        [
-            "+Migrating Progressing Migrating",
-            "~Migrating Ended RuleRemoved",
-            "-Migrating Ended RuleRemoved",
-            "+Migrating Progressing Migrating",
-        ]
-    );
+    let expected =
+        "+Migrating Progressing, ~Migrating Ended RuleRemoved, -Migrating, +Migrating Progressing";
+    assert_eq!(fixture.described_changes(), expected);
     assert_eq!(fixture.only_operation().spec.component, "other");
 }

@@ -1,13 +1,41 @@
-//! Does the pending work of the tracker in batches.
+//! Does work on many subjects in batches. One message can change all operations of a rule set, for
+//! example if the rule set is deleted. If all writes were made at once, they would need much memory.
+//! So the tracker does such work until it has made a batch of writes. It continues after the caller
+//! has taken the batch.
 
 use super::Tracker;
 use crate::ClockReading;
 use crate::rules::RuleSet;
 use crate::track::Write;
+use crate::track::end_reason::End;
 use crate::track::last_runs::Identity;
-use crate::track::pending_work::{FULL_BATCH, PendingWork, SubjectAction};
 use crate::track::subject::TrackedSubject;
+use ifo_api::Gvr;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Number of writes after which a batch is full. The changes of one subject are never split. So a
+/// batch can have more writes, by the writes for one subject.
+pub const FULL_BATCH: usize = 1_000;
+
+/// Work that is not finished: the action must be done on these subjects.
+#[derive(Debug)]
+pub(in crate::track) struct PendingWork {
+    identities: std::vec::IntoIter<Identity>,
+    action: SubjectAction,
+    now: ClockReading,
+}
+
+/// An action on a subject.
+#[derive(Debug)]
+pub(in crate::track) enum SubjectAction {
+    /// See [`TrackedSubject::refresh`].
+    Refresh,
+    /// See [`TrackedSubject::deleted`].
+    Delete,
+    /// See [`TrackedSubject::rules_changed`].
+    RulesChanged(Option<Arc<Gvr>>, End),
+}
 
 impl Tracker {
     /// Returns true if a batch of writes is full, or if work is not finished. The caller should then
@@ -62,8 +90,13 @@ impl Tracker {
             while self.shared.write_count() < most
                 && let Some(identity) = work.identities.next()
             {
-                let action = &work.action;
-                self.step(&identity, work.now, |it, step| action.apply(it, step));
+                self.step(&identity, work.now, |it, step| match &work.action {
+                    SubjectAction::Refresh => it.refresh(step),
+                    SubjectAction::Delete => it.deleted(step),
+                    SubjectAction::RulesChanged(target, end) => {
+                        it.rules_changed(target.as_ref(), end, step);
+                    }
+                });
             }
             // Records beyond their maximum are deleted with each batch. Otherwise, their number
             // would grow until all work is finished.

@@ -97,7 +97,7 @@ impl ObjectEvaluator<'_, '_> {
     /// namespaces. Without the namespace, the operation could join a piece of work in any namespace.
     fn evaluate_work(&mut self, current: CurrentRule<'_>) -> Option<Text> {
         let key = self.evaluate_identity(current, "work")?;
-        let namespace = self.evaluation.subject.namespace.as_deref();
+        let namespace = self.evaluation.subject.reference.namespace.as_deref();
         match namespace.filter(|_| current.rule_set.namespaces.is_some()) {
             Some(namespace) => Some(format!("@{namespace}/{key}").into()),
             None => Some(key),

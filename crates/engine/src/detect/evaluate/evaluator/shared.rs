@@ -21,8 +21,14 @@ impl ObjectEvaluator<'_, '_> {
         current: CurrentRule<'_>,
         shared: &mut SharedValues,
     ) -> (Arc<Labels>, Nodes) {
-        let values = shared
-            .get_or_insert_with(|| (self.evaluate_labels(current), self.evaluate_nodes(current)));
+        let values = shared.get_or_insert_with(|| {
+            // Labels and nodes belong to the rule set, so their expressions cannot read the current
+            // element.
+            let item = self.scope.set_item(None);
+            let values = (self.evaluate_labels(current), self.evaluate_nodes(current));
+            self.scope.set_item(item);
+            values
+        });
         values.clone()
     }
 
@@ -34,8 +40,6 @@ impl ObjectEvaluator<'_, '_> {
         if current.rule_set.label_expressions.is_empty() {
             return current.rule_set.labels.clone();
         }
-        // Labels belong to the rule set, so their expressions cannot read the current element.
-        let item = self.scope.set_item(None);
         let mut all = (*current.rule_set.labels).clone();
         for (key, program) in &current.rule_set.label_expressions {
             if all.contains_key(key) {
@@ -52,7 +56,6 @@ impl ObjectEvaluator<'_, '_> {
                 }
             }
         }
-        self.scope.set_item(item);
         Arc::new(all)
     }
 
@@ -62,11 +65,7 @@ impl ObjectEvaluator<'_, '_> {
         let Some(program) = &current.rule_set.nodes else {
             return Nodes::default();
         };
-        // Nodes belong to the rule set, so their expression cannot read the current element.
-        let item = self.scope.set_item(None);
-        let nodes = program.strings::<Text>(&mut self.scope);
-        self.scope.set_item(item);
-        match nodes {
+        match program.strings::<Text>(&mut self.scope) {
             Ok(mut nodes) => {
                 let is_name = |name: &str| {
                     !name.is_empty() && name.len() <= MAX_IDENTITY && !name.contains(is_unprintable)

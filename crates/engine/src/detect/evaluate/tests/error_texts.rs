@@ -144,11 +144,9 @@ fn an_undecodable_object_is_not_quoted() {
         let error: DocError = Doc::parse(json.as_bytes(), &book.projection)
             .map(|_| ())
             .expect_err("invalid JSON must be refused");
-        let subject = Subject {
-            name: MARKER.into(),
-            namespace: Some(MARKER.into()),
-            ..Subject::default()
-        };
+        let mut subject = Subject::default();
+        subject.reference.name = MARKER.into();
+        subject.reference.namespace = Some(MARKER.into());
         let evaluation = undecodable(&book, subject, &error.into(), Timestamp::UNIX_EPOCH, &());
         assert_no_value(&format!("{:?}", evaluation.failures), json);
         let failure = book.rule_sets[0].activity.last_failure();
