@@ -17,7 +17,7 @@ use crate::detect::Subject;
 use crate::rules::{self, RuleBook, RuleSet};
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Text;
-use ifo_api::live::{InFlightOperation, MAX_MESSAGE, Phase, StartTimeSource, State, cut_message};
+use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, cut_message};
 use ifo_api::{Gvr, labels};
 use jiff::Timestamp;
 use litemap::LiteMap;
@@ -33,8 +33,7 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 /// must have edited it: the server writes about 2 KiB for most operations.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Maximum number of owner references of one subject. Further owner references are left out. For
-/// objects that the server watches, the maximum is the same.
+/// Maximum number of owner references of one subject, as of the objects that the server watches.
 const MAX_OWNERS: usize = 16;
 
 /// The target of restored subjects and detections until their rule book arrives. A target is a
@@ -181,6 +180,10 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     let are_labels =
         authors_labels(object).all(|(key, value)| labels::is_key(key) && labels::is_value(value));
     let is_over = status.phase == Phase::Completed;
+    // The default of an operation in flight is not always a valid reason.
+    let is_default = !is_over && *status.reason == *operation_reason(&object.spec.operation);
+    let is_reason = is_default || rules::is_reason(&status.reason);
+    let (message, owners) = (&*status.message, object.spec.subject.owner_references.len());
     let is_completed = status.state.is_completed();
     let size = serde_json::to_vec(object).map_or(usize::MAX, |json| json.len());
     let start = metadata.creation_timestamp.0;
@@ -190,10 +193,16 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
         ("metadata.labels", are_labels),
         ("spec.subject.namespace", namespace.is_none_or(is_namespace)),
         ("status.state", is_over == is_completed),
+        ("status.reason", is_reason),
         (
-            "status.reason",
-            !is_over || rules::is_reason(&status.reason),
+            "status.message",
+            cut_message(message).len() == message.len(),
         ),
+        (
+            "status.progress",
+            status.progress.is_none_or(|it| it <= 100),
+        ),
+        ("spec.subject.ownerReferences", owners <= MAX_OWNERS),
     ] {
         if !is_valid {
             return Err(NotRestored::Field(field));
@@ -202,30 +211,19 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     Ok(())
 }
 
-/// Corrects the values of a custom resource that the server cannot restore as they are:
+/// Corrects the values of a custom resource that may be right, but cannot be restored as they are:
 ///
 /// - In `lastDetected`, `completed` and the conditions, a time ahead of the clock becomes the
 ///   current time.
 /// - A `lastDetected` before the start becomes the start.
 /// - The command line that stops the operation is removed until the next detection, because a user
 ///   may have replaced it by another command.
-/// - Owner references beyond [`MAX_OWNERS`], and characters of the message beyond its maximum, are
-///   removed. A progress above 100 becomes 100.
 /// - If the operation is in flight, its end is removed, and the start time source `Detected` becomes
-///   `Restored`. An invalid reason becomes the reason that the server derives from the name of the
-///   operation.
+///   `Restored`.
 fn correct(object: &mut InFlightOperation, now: Timestamp) {
     let earliest = object.metadata.creation_timestamp.0.min(now);
-    let owners = &mut object.spec.subject.owner_references;
-    if let Some(first) = owners.get(..MAX_OWNERS) {
-        *owners = first.into();
-    }
     let status = &mut object.status;
-    if status.message.len() > MAX_MESSAGE {
-        status.message = cut_message(&status.message).into();
-    }
     status.cancel = None;
-    status.progress = status.progress.map(|it| it.min(100));
     status.last_detected.0 = status.last_detected.0.clamp(earliest, now);
     if let Some(completed) = &mut status.completed {
         completed.0 = completed.0.min(now);
@@ -238,9 +236,6 @@ fn correct(object: &mut InFlightOperation, now: Timestamp) {
         (status.completed, status.duration_seconds) = (None, None);
         if status.start_time_source == StartTimeSource::Detected {
             status.start_time_source = StartTimeSource::Restored;
-        }
-        if !rules::is_reason(&status.reason) {
-            status.reason = operation_reason(&object.spec.operation).into();
         }
     }
 }
