@@ -109,7 +109,9 @@ impl RetainedByComponent {
         let outdated = objects
             .filter(|(key, it)| key.object_namespace() == namespace && was_deleted(it.start));
         let outdated: Vec<Key> = outdated.map(|(key, _)| key.clone()).collect();
-        outdated.iter().for_each(|key| self.remove(key));
+        for key in &outdated {
+            self.remove(key);
+        }
         outdated
     }
 

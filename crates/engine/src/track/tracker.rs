@@ -139,7 +139,7 @@ impl Tracker {
                     }
                     FeedEvent::Deleted { subject, .. } => {
                         let identity = subject.identity(&source.target);
-                        self.step(&identity, now, |it, step| it.deleted(step));
+                        self.step(&identity, now, TrackedSubject::deleted);
                     }
                     FeedEvent::Synced { missing } => self.synced(&source, missing, now),
                     FeedEvent::Lost => self.lost(&source, now),
