@@ -8,7 +8,6 @@
 //! user may still have the right to get single objects, so reviews with names follow. Their number is
 //! limited for each request. A subject without a review is hidden.
 
-mod places;
 mod reviews;
 mod view;
 
@@ -34,13 +33,12 @@ impl SubjectVisibility {
         cluster_namespace: Text,
         authorize: Arc<dyn Authorize>,
     ) -> Self {
-        let decisions = Decisions::new(authorize);
-        Self(Arc::new(Reviews::new(
+        Self(Arc::new(Reviews {
             reader,
             kinds,
             cluster_namespace,
-            decisions,
-        )))
+            decisions: Decisions::new(authorize),
+        }))
     }
 
     /// Hides objects of these resources. The resources share the decisions about users.

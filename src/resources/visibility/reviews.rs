@@ -1,15 +1,12 @@
 //! Decides what users may see, with `SubjectAccessReview` requests to the kube-apiserver.
 
-use super::places::DecidedPlaces;
 use crate::index::{IndexReader, Place};
 use crate::resources::cells::SharedShortNames;
 use aggregated_apiserver::auth::{Decisions, Period, ResourceAttributes};
 use aggregated_apiserver::serve::ErrorStatus;
 use ifo_api::{LIVE_GROUP, Text, VERSION, live};
 use ifo_client::short_names::group_of;
-use moka::policy::EvictionPolicy;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The index, and the decisions about all users.
 pub(super) struct Reviews {
@@ -18,47 +15,14 @@ pub(super) struct Reviews {
     pub(super) kinds: SharedShortNames,
     pub(super) cluster_namespace: Text,
     pub(super) decisions: Decisions,
-    /// What was decided about places, by the number of the period. So another list of the same user
-    /// needs no look-up in `decisions` for each place.
-    pub(super) places: moka::sync::Cache<u64, Arc<DecidedPlaces>>,
 }
 
-/// Maximum number of places about which decisions are in memory, for all users together. A place
-/// takes about 100 bytes. If it is reached, the least recently used entries are dropped. Later
-/// requests of these users look up each place in `decisions`.
-const MAX_PLACES: u64 = 50_000;
+/// All subjects in a place, or the subject with a name.
+pub(super) type Reviewed = (Arc<Place>, Option<Text>);
 
 impl Reviews {
-    pub(super) fn new(
-        reader: IndexReader,
-        kinds: SharedShortNames,
-        cluster_namespace: Text,
-        decisions: Decisions,
-    ) -> Self {
-        let places = moka::sync::Cache::builder()
-            .max_capacity(MAX_PLACES)
-            .weigher(|_, places: &Arc<DecidedPlaces>| places.len().try_into().unwrap_or(u32::MAX))
-            .time_to_idle(Duration::from_secs(30))
-            .eviction_policy(EvictionPolicy::lru())
-            .build();
-        Self {
-            reader,
-            kinds,
-            cluster_namespace,
-            decisions,
-            places,
-        }
-    }
-
-    /// Returns true if discovery serves the kind of a place.
-    pub(super) fn serves(&self, place: &Place) -> bool {
-        let kinds = self.kinds.load();
-        kinds.plural(&place.api_version, &place.kind).is_some()
-    }
-
-    /// Returns the request to `get` objects of a place. Returns None if discovery does not serve their
-    /// kind.
-    pub(super) fn get(&self, place: &Place, name: &str) -> Option<ResourceAttributes> {
+    /// Returns the request to `get` subjects. Returns None if discovery does not serve their kind.
+    pub(super) fn get(&self, (place, name): &Reviewed) -> Option<ResourceAttributes> {
         let kinds = self.kinds.load();
         let resource = kinds.plural(&place.api_version, &place.kind)?;
         Some(ResourceAttributes {
@@ -67,7 +31,7 @@ impl Reviews {
             version: "*".to_owned(),
             resource: resource.to_owned(),
             namespace: place.namespace.to_string(),
-            name: name.to_owned(),
+            name: name.as_deref().unwrap_or_default().to_owned(),
             ..ResourceAttributes::default()
         })
     }

@@ -1,11 +1,10 @@
 //! What one user sees of the objects of one request.
 
-use super::places::DecidedPlaces;
-use super::reviews::{Reviews, live_request};
+use super::reviews::{Reviewed, Reviews, live_request};
 use crate::clock;
 use crate::index::{self, IndexEntry, Key, Model, Place, ReadVersion, Rv, Scope, collection};
 use aggregated_apiserver::auth::{Period, ResourceAttributes};
-use aggregated_apiserver::serve::{ErrorStatus, View, ViewedObjects, pause};
+use aggregated_apiserver::serve::{ErrorStatus, View, ViewedObjects, yield_regularly};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ifo_api::activity::Activity;
@@ -38,7 +37,8 @@ pub(super) struct UserView {
     version: Rv,
     /// True if nothing is hidden.
     sees_all: bool,
-    places: DecidedPlaces,
+    /// True for each place and each single subject that the user may get.
+    decided: HashMap<Reviewed, bool>,
     /// The activities of the operations that the user sees.
     counted: HashMap<Key, Arc<Activity>>,
     recount_at: Instant,
@@ -52,7 +52,7 @@ impl UserView {
         is_activities: bool,
         period: Arc<Period>,
         viewed: ViewedObjects<'_, Model>,
-        seen_names: Vec<(Arc<Place>, Text)>,
+        seen_names: Vec<Reviewed>,
     ) -> Result<Self, ErrorStatus> {
         let namespace = match viewed.scope {
             Scope::Collection(_) | Scope::Everything => "",
@@ -63,10 +63,9 @@ impl UserView {
             Scope::Object(key) => key.object_namespace(),
         };
         let all = reviews.namespace_of_all(namespace, is_activities);
-        let known = reviews.places.get(&period.id());
         let mut view = Self {
             sees_all: reviews.sees_all(&period, all).await?,
-            places: known.map_or_else(DecidedPlaces::default, |known| (*known).clone()),
+            decided: HashMap::new(),
             reviews,
             is_activities,
             period,
@@ -75,7 +74,12 @@ impl UserView {
             recount_at: Instant::now() + RECOUNT_INTERVAL,
         };
         if !view.sees_all {
-            view.decide_names(seen_names).await?;
+            let requests = seen_names.into_iter().filter_map(|seen| {
+                let request = view.reviews.get(&seen)?;
+                Some((seen, request))
+            });
+            let requests = requests.take(MAX_NAMES).collect();
+            view.review(requests).await?;
             if is_activities {
                 view.count(all, viewed.version).await?;
             }
@@ -87,102 +91,76 @@ impl UserView {
         Ok(view)
     }
 
-    fn may_get(&self, place: &Arc<Place>) -> bool {
-        let decided = self.places.get(place);
-        decided.and_then(|decided| decided.is_granted) == Some(true)
+    fn may_get(&self, place: &Arc<Place>, name: Option<&Text>) -> bool {
+        self.decided.get(&(place.clone(), name.cloned())) == Some(&true)
     }
 
     /// Returns true if the user sees an operation or a record.
     fn sees(&self, entry: &IndexEntry) -> bool {
-        let decided = entry.group().and_then(|place| self.places.get(place));
-        decided.is_some_and(|decided| {
-            decided.is_granted == Some(true)
-                || !decided.names.is_empty()
-                    && subject_name(entry).and_then(|name| decided.names.get(name)) == Some(&true)
+        entry.group().is_some_and(|place| {
+            let name = || subject_name(entry);
+            self.may_get(place, None) || name().is_some_and(|name| self.may_get(place, Some(name)))
         })
     }
 
     /// Decides about the places of the objects, and if `with_names` is true, about single subjects in
-    /// places to which the user has no access.
+    /// places to which the user has no access. Objects whose kind discovery does not serve stay hidden
+    /// without a review.
     async fn decide(
         &mut self,
         objects: &[Arc<IndexEntry>],
         with_names: bool,
     ) -> Result<(), ErrorStatus> {
-        let mut places = Vec::new();
-        let mut last = None;
+        let mut requests = Vec::new();
+        let mut last: Option<&Arc<Place>> = None;
         for (number, entry) in objects.iter().enumerate() {
-            pause(number).await;
+            yield_regularly(number).await;
             // Objects are sorted by namespace, so many are in the same place as the one before.
             if let Some(place) = entry.group()
-                && last.replace(Arc::as_ptr(place).addr()) != Some(Arc::as_ptr(place).addr())
-                && places.len() < MAX_PLACES
-                && let unknown @ None = &mut self.places.get_or_add(place).is_granted
+                && last
+                    .replace(place)
+                    .is_none_or(|last| !Arc::ptr_eq(last, place))
+                && requests.len() < MAX_PLACES
+                && let Entry::Vacant(new) = self.decided.entry((place.clone(), None))
             {
-                *unknown = Some(false);
-                places.push(place.clone());
+                let request = self.reviews.get(new.key());
+                requests.extend(request.map(|request| (new.key().clone(), request)));
+                new.insert(false);
             }
         }
-        let are_all_known = places.len() < MAX_PLACES;
-        self.decide_places(places).await?;
-        if !with_names || are_all_known && self.places.are_granted() {
+        let are_all_known = requests.len() < MAX_PLACES;
+        self.review(requests).await?;
+        if !with_names || are_all_known && self.decided.values().all(|granted| *granted) {
             return Ok(());
         }
-        let mut names = Vec::new();
-        let known = self.places.count_names();
+        let mut requests = Vec::new();
+        let known = self.decided.keys().filter(|(_, name)| name.is_some());
+        let known = known.count();
         for (number, entry) in objects.iter().enumerate() {
-            if known + names.len() >= MAX_NAMES {
+            if known + requests.len() >= MAX_NAMES {
                 break;
             }
-            pause(number).await;
+            yield_regularly(number).await;
             if let Some(place) = entry.group()
-                && !self.may_get(place)
+                && !self.may_get(place, None)
                 && let Some(name) = subject_name(entry)
-                // Operations of kinds that discovery does not serve stay hidden without a review.
-                && self.reviews.serves(place)
-                && let Entry::Vacant(new) = self.places.get_or_add(place).names.entry(name.clone())
+                && let Entry::Vacant(new) = self.decided.entry((place.clone(), Some(name.clone())))
+                && let Some(request) = self.reviews.get(new.key())
             {
+                requests.push((new.key().clone(), request));
                 new.insert(false);
-                names.push((place.clone(), name.clone()));
             }
         }
-        self.decide_names(names).await
+        self.review(requests).await
     }
 
-    async fn decide_places(&mut self, places: Vec<Arc<Place>>) -> Result<(), ErrorStatus> {
-        if places.is_empty() {
-            return Ok(());
-        }
-        let mut asked = Vec::new();
-        let mut requests = Vec::new();
-        for place in &places {
-            let request = self.reviews.get(place, "");
-            self.places.get_or_add(place).is_granted = request.is_some().then_some(false);
-            asked.extend(request.is_some().then_some(place));
-            requests.extend(request);
-        }
-        let decided = self.reviews.decide(&self.period, requests).await?;
-        for (place, is_granted) in asked.into_iter().zip(decided) {
-            self.places.get_or_add(place).is_granted = Some(is_granted);
-        }
-        let places = Arc::new(self.places.without_names());
-        self.reviews.places.insert(self.period.id(), places);
-        Ok(())
-    }
-
-    async fn decide_names(&mut self, names: Vec<(Arc<Place>, Text)>) -> Result<(), ErrorStatus> {
-        let requests = names.into_iter().filter_map(|(place, name)| {
-            let request = self.reviews.get(&place, &name)?;
-            Some(((place, name), request))
-        });
-        let (names, requests): (Vec<_>, Vec<_>) = requests.take(MAX_NAMES).unzip();
-        let decided = self.reviews.decide(&self.period, requests).await?;
-        for ((place, name), is_granted) in names.into_iter().zip(decided) {
-            self.places
-                .get_or_add(&place)
-                .names
-                .insert(name, is_granted);
-        }
+    async fn review(
+        &mut self,
+        requests: Vec<(Reviewed, ResourceAttributes)>,
+    ) -> Result<(), ErrorStatus> {
+        let (reviewed, requests): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
+        let granted = self.reviews.decide(&self.period, requests).await?;
+        self.decided.extend(reviewed.into_iter().zip(granted));
         Ok(())
     }
 
@@ -197,16 +175,12 @@ impl UserView {
             if !found.is_empty() {
                 return self.decide(found, false).await;
             }
-            let place = Place::of_activity(key);
-            let request = place.and_then(|place| self.reviews.get(&place, ""));
+            let place = Place::of_activity(key).map(Arc::new);
+            let request = place.and_then(|place| self.reviews.get(&(place, None)));
             let requests = request.into_iter().collect();
-            return self
-                .reviews
-                .decide(&self.period, requests)
-                .await
-                .map(|_| ());
+            self.reviews.decide(&self.period, requests).await?;
+            return Ok(());
         }
-        let found_place = found.first().and_then(|entry| entry.group());
         let scope = Scope::Namespace(key.namespace.clone());
         let namespace = self.reviews.reader.list(&scope, ReadVersion::Latest);
         let namespace = namespace.map(|(_, entries)| entries).unwrap_or_default();
@@ -215,26 +189,20 @@ impl UserView {
         if found.first().is_some_and(|entry| self.sees(entry)) {
             return Ok(());
         }
-        let name = found.first().and_then(|entry| subject_name(entry));
-        let hidden = found_place.zip(name).and_then(|(place, name)| {
-            let request = self.reviews.get(place, name)?;
-            Some((place, name, request))
+        let hidden = found.first().and_then(|entry| {
+            let reviewed = (entry.group()?.clone(), Some(subject_name(entry)?.clone()));
+            let request = self.reviews.get(&reviewed)?;
+            Some((reviewed, request))
         });
-        let request = hidden.as_ref().map(|(_, _, request)| request.clone());
+        let (hidden, request) = hidden.unzip();
         let request = request.unwrap_or_else(|| ResourceAttributes {
             name: key.name.to_string(),
             ..live_request("get", "", key.object_namespace())
         });
-        let decided = self
-            .reviews
-            .decisions
-            .decide_uncached(&self.period, request)
-            .await;
-        let decided = decided.map_err(ErrorStatus::internal)?;
-        if let Some((place, name, _)) = hidden {
-            let names = &mut self.places.get_or_add(place).names;
-            names.insert(name.clone(), decided);
-        }
+        let decisions = &self.reviews.decisions;
+        let granted = decisions.decide_uncached(&self.period, request).await;
+        let granted = granted.map_err(ErrorStatus::internal)?;
+        self.decided.extend(hidden.map(|hidden| (hidden, granted)));
         Ok(())
     }
 
@@ -276,7 +244,7 @@ impl UserView {
     fn show_activity(&self, entry: &IndexEntry, activity: &Activity) -> Option<Arc<IndexEntry>> {
         let counted = self.counted.get(entry.key());
         let place = entry.group();
-        if counted.is_none() && place.is_some_and(|place| !self.may_get(place)) {
+        if counted.is_none() && place.is_some_and(|place| !self.may_get(place, None)) {
             return None;
         }
         let filtered = activity.filtered(counted.map(|counted| &counted.status));
@@ -334,7 +302,9 @@ impl View<Model> for UserView {
                 });
                 return Ok(same);
             }
-            let seen_names = self.places.granted_names().collect();
+            let seen = self.decided.iter().filter(|(_, granted)| **granted);
+            let seen_names = seen.map(|(seen, _)| seen.clone());
+            let seen_names = seen_names.filter(|(_, name)| name.is_some()).collect();
             let (decisions, head) = (&self.reviews.decisions, self.reviews.reader.head());
             let period = decisions.period(self.period.user(), head);
             let (reviews, is_activities) = (self.reviews.clone(), self.is_activities);

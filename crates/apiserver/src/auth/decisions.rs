@@ -39,11 +39,6 @@ pub struct Period {
 }
 
 impl Period {
-    /// Returns a number that no other period of this process has.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
     /// Returns the user about whom the decisions are.
     pub fn user(&self) -> &User {
         &self.user

@@ -49,7 +49,7 @@ pub use request_log::{ACCESS_LOG, ClientAddress};
 pub use resource::{
     Cell, CellContext, CellValue, Column, Resource, ResourceInfo, SelectableField, any_label,
 };
-pub use visibility::{View, ViewedObjects, Visibility, pause};
+pub use visibility::{View, ViewedObjects, Visibility, yield_regularly};
 
 use crate::Model;
 use crate::auth::{Attributes, Authenticate, Authorize, ResourceAttributes, anonymous};

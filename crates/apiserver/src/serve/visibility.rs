@@ -111,7 +111,7 @@ impl<M: Model> Viewer<M> {
 
 /// Lets other requests run from time to time. `number` is the position of an object in a list. Only
 /// each 32nd object asks whether other requests wait, because this takes longer than a decision.
-pub async fn pause(number: usize) {
+pub async fn yield_regularly(number: usize) {
     if number.is_multiple_of(32) {
         consume_budget().await;
     }
@@ -136,7 +136,7 @@ pub async fn shown<M: Model>(
     };
     let mut shown = Vec::with_capacity(objects.len());
     for (number, entry) in objects.into_iter().enumerate() {
-        pause(number).await;
+        yield_regularly(number).await;
         shown.extend(view.show(entry));
     }
     Ok(shown)
