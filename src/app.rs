@@ -148,7 +148,7 @@ impl App {
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
         let role = self.replica_status.role();
         role.send_replace(ReplicaRole::Leading(alone));
-        self.metrics.leader(true);
+        self.metrics.series.leader.set(1);
         if let Some(writer) = self.writer.take() {
             self.start_replica_task(writer, None, begin_term);
         }

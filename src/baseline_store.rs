@@ -10,7 +10,7 @@
 //! The manifests create the ConfigMap without data. So the server needs no permission to create
 //! `ConfigMap`s.
 
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, count};
 use ifo_client::error_text::chain;
 use ifo_engine::track::{Baselines, Message, SharedBaselines};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -89,7 +89,7 @@ impl BaselineStore {
         loop {
             let loaded = self.load().await;
             let result = if loaded.is_ok() { "success" } else { "error" };
-            self.metrics.baselines_read(result);
+            count(&self.metrics.series.baseline_reads, "result", result);
             let Err(error) = loaded else { break };
             self.report("baselines could not be read", &error);
             if ends_within(&ending, READ_RETRY).await {
@@ -103,7 +103,7 @@ impl BaselineStore {
             if let Some(text) = changed.or_else(kept) {
                 let written = self.write(&text).await;
                 let result = if written.is_ok() { "success" } else { "error" };
-                self.metrics.baselines_written(result);
+                count(&self.metrics.series.baseline_writes, "result", result);
                 self.must_write = written.is_err();
                 if let Err(error) = written {
                     self.report("baselines could not be written", &error);
@@ -135,7 +135,7 @@ impl BaselineStore {
             }
             Some(Err(error)) => {
                 tracing::warn!(%error, "the ConfigMap {CONFIG_MAP} does not contain baselines of this release; it will be replaced");
-                self.metrics.baselines_rejected();
+                self.metrics.series.baselines_rejected.inc();
                 self.must_write = true;
             }
             None => {}

@@ -68,8 +68,8 @@ pub struct Metrics {
     registry: Registry,
     read_index: OnceLock<ReadIndex>,
     label_values: Mutex<BTreeMap<&'static str, HashSet<String>>>,
-    feed_states: Mutex<BTreeMap<String, &'static str>>,
-    table: MetricTable,
+    /// The metrics that other modules set without limits on the values of labels.
+    pub(crate) series: MetricTable,
     api: Arc<aggregated_apiserver::metrics::Metrics>,
 }
 
@@ -100,12 +100,11 @@ impl Metrics {
         table.set_process_start();
         let api = aggregated_apiserver::metrics::Metrics::register(&mut registry, "ifo");
         Self {
-            table,
+            series: table,
             api: Arc::new(api),
             registry,
             read_index: OnceLock::new(),
             label_values: Mutex::default(),
-            feed_states: Mutex::default(),
         }
     }
 
@@ -141,51 +140,28 @@ impl Metrics {
         ]
     }
 
-    /// Returns the counter of the watch events and list items of `target`. A target is a resource
-    /// that rule sets name, such as `v1/pods`. The feed keeps the counter, because looking up the
-    /// counter costs more than incrementing it.
-    pub fn feed_events(&self, target: &str) -> Counter {
-        let labels = vec![self.bounded_label("target", target)];
-        self.table.feed_events.get_or_create(&labels).clone()
-    }
-
-    /// Counts a relist: the feed of `target` (the watch of the target's objects) has begun to list
-    /// all objects.
-    pub fn feed_relist(&self, target: &str) {
-        let labels = vec![self.bounded_label("target", target)];
-        count(&self.table.feed_relists, &labels);
-    }
-
-    /// Counts a restart: the task of a feed of `target` has ended unexpectedly, for example because
-    /// of a panic, and starts again.
-    pub fn feed_restart(&self, target: &str) {
-        let labels = vec![self.bounded_label("target", target)];
-        count(&self.table.feed_restarts, &labels);
+    /// Returns one of the counters that have a series for each target. A target is a resource that rule
+    /// sets name, such as `v1/pods`.
+    pub(crate) fn of_target(
+        &self,
+        counters: &CounterFamily,
+        target: &impl fmt::Display,
+    ) -> Counter {
+        let labels = vec![self.bounded_label("target", &target.to_string())];
+        counters.get_or_create(&labels).clone()
     }
 
     /// Sets the state of the feed of `target`: `listing`, `watching`, `lost` or `stopped`. For
     /// `stopped`, removes the series of the feed.
-    pub fn feed_state(&self, target: &str, state: &'static str) {
-        let (label, target) = self.bounded_label("target", target);
-        let mut states = self
-            .feed_states
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let labels = |state: &str| vec![(label, target.clone()), ("state", state.to_owned())];
-        if let Some(before) = states.insert(target.clone(), state) {
-            self.table.feed_state.remove(&labels(before));
+    pub fn feed_state(&self, target: &impl fmt::Display, state: &str) {
+        let target = self.bounded_label("target", &target.to_string());
+        let labels = |state: &str| vec![target.clone(), ("state", state.to_owned())];
+        for other in ["listing", "watching", "lost"] {
+            self.series.feed_state.remove(&labels(other));
         }
-        if state == "stopped" {
-            states.remove(&target);
-        } else {
-            self.table.feed_state.get_or_create(&labels(state)).set(1);
+        if state != "stopped" {
+            self.series.feed_state.get_or_create(&labels(state)).set(1);
         }
-    }
-
-    /// Records the time between the receipt of an event about a subject and the publication of the
-    /// resulting resourceVersion.
-    pub fn event_visible(&self, after: Duration) {
-        self.table.visible.observe(after.as_secs_f64());
     }
 
     /// Returns the metrics of requests, reviews and certificates.
@@ -193,65 +169,13 @@ impl Metrics {
         self.api.clone()
     }
 
-    /// Sets the gauge `ifo_leader`: 1 if this replica leads, otherwise 0.
-    pub fn leader(&self, leads: bool) {
-        self.table.leader.set(leads.into());
-    }
-
-    /// Counts in `ifo_failovers_total` that this replica took over the leadership from another
-    /// replica.
-    pub fn failed_over(&self) {
-        self.table.failovers.inc();
-    }
-
-    /// Records the duration of a successful renewal of the Lease in `ifo_lease_renew_seconds`.
-    pub fn lease_renewed(&self, took: Duration) {
-        self.table.lease_renew.observe(took.as_secs_f64());
-    }
-
-    /// Counts a read of the baselines with this result: `success` or `error`.
-    pub fn baselines_read(&self, result: &'static str) {
-        count(
-            &self.table.baseline_reads,
-            &vec![("result", result.to_owned())],
-        );
-    }
-
-    /// Counts a write of the baselines with this result: `success` or `error`.
-    pub fn baselines_written(&self, result: &'static str) {
-        count(
-            &self.table.baseline_writes,
-            &vec![("result", result.to_owned())],
-        );
-    }
-
-    /// Counts that the text in the ConfigMap of baselines could not be decoded.
-    pub fn baselines_rejected(&self) {
-        self.table.baselines_rejected.inc();
-    }
-
-    /// Counts a successful write of a custom resource: `apply` or `delete`.
-    pub fn custom_resource_written(&self, verb: &'static str) {
-        count(
-            &self.table.custom_resource_writes,
-            &vec![("verb", verb.to_owned())],
-        );
-    }
-
-    /// Counts a failed write or list of custom resources. `reason` comes from
-    /// [`StoreFailure`](crate::persist::StoreFailure).
-    pub fn custom_resources_failed(&self, reason: &'static str) {
-        let labels = vec![("reason", reason.to_owned())];
-        count(&self.table.custom_resource_failures, &labels);
-    }
-
     /// Sets the number of custom resources whose write is due (`length`), and the time for which the
     /// oldest of these writes has been waiting. Persistence mode calls this about once a second, and less
     /// often while requests fail.
     pub fn persistence_backlog(&self, length: usize, oldest: Duration) {
         let (queue, pending) = (
-            &self.table.persistence_queue,
-            &self.table.oldest_pending_write,
+            &self.series.persistence_queue,
+            &self.series.oldest_pending_write,
         );
         queue.get_or_create(&Vec::new()).set(gauge_value(length));
         pending.get_or_create(&Vec::new()).set(oldest.as_secs_f64());
@@ -270,21 +194,22 @@ impl Metrics {
         let sample = self.read_index.get().map(|read| read()).unwrap_or_default();
         self.read_durations(&sample);
         self.read_operations(&sample);
-        self.table.ring_bytes.set(gauge_value(sample.ring_bytes));
-        self.table.ring_age.set(sample.ring_age.as_secs_f64());
-        self.table.mirror_lag.set(sample.lag.as_secs_f64());
-        self.table.rule_sets.clear();
+        self.series.ring_bytes.set(gauge_value(sample.ring_bytes));
+        self.series.ring_age.set(sample.ring_age.as_secs_f64());
+        self.series.mirror_lag.set(sample.lag.as_secs_f64());
+        self.series.rule_sets.clear();
         for (state, count) in sample.rule_sets {
             let labels = vec![("state", state.to_owned())];
-            self.table.rule_sets.get_or_create(&labels).set(count);
+            self.series.rule_sets.get_or_create(&labels).set(count);
         }
         self.api.refresh();
-        self.table.read_process();
+        self.series.read_process();
     }
 }
 
-fn count(family: &CounterFamily, labels: &SeriesLabels) {
-    family.get_or_create(labels).inc();
+/// Increments the counter with one label.
+pub(crate) fn count(family: &CounterFamily, label: &'static str, value: &str) {
+    family.get_or_create(&vec![(label, value.to_owned())]).inc();
 }
 
 fn gauge_value(count: usize) -> i64 {
@@ -297,14 +222,13 @@ impl Meter for Metrics {
             self.bounded_label("ruleset", rule_set),
             self.bounded_label("operation", operation),
         ];
-        count(&self.table.evaluation_failures, &labels);
+        let failures = &self.series.evaluation_failures;
+        failures.get_or_create(&labels).inc();
     }
 
     fn operation_started(&self, component: &str, operation: &str) {
-        count(
-            &self.table.started,
-            &self.operation_labels(component, operation),
-        );
+        let labels = self.operation_labels(component, operation);
+        self.series.started.get_or_create(&labels).inc();
     }
 
     fn operation_completed(
@@ -316,7 +240,7 @@ impl Meter for Metrics {
         duration: Duration,
     ) {
         let mut labels = self.operation_labels(component, operation);
-        self.table
+        self.series
             .duration
             .get_or_create(&labels)
             .observe(duration.as_secs_f64());
@@ -324,6 +248,6 @@ impl Meter for Metrics {
             ("state", state.to_owned()),
             self.bounded_label("reason", reason),
         ]);
-        count(&self.table.completed, &labels);
+        self.series.completed.get_or_create(&labels).inc();
     }
 }

@@ -244,7 +244,10 @@ pub async fn run(
         commit(writer, leadership, updates).await?;
         if has_changed {
             for read in read_times {
-                metrics.event_visible(clock::since(read));
+                metrics
+                    .series
+                    .visible
+                    .observe(clock::since(read).as_secs_f64());
             }
         }
         for done in unanswered_flushes {

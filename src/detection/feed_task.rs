@@ -194,7 +194,8 @@ impl FeedTask {
         // another feed may be waiting until this object is dropped.
         match event {
             Raw::Reset => {
-                self.metrics.feed_relist(&self.source.target.to_string());
+                let relists = &self.metrics.series.feed_relists;
+                self.metrics.of_target(relists, &self.source.target).inc();
                 self.set_state("listing");
                 let reset = self.detector.reset();
                 self.send(reset).await
@@ -243,8 +244,7 @@ impl FeedTask {
 
     /// Shows the state of the feed in its metric.
     fn set_state(&self, state: &'static str) {
-        let target = self.source.target.to_string();
-        self.metrics.feed_state(&target, state);
+        self.metrics.feed_state(&self.source.target, state);
     }
 
     /// Records that all objects whose rules read `now` were evaluated again.

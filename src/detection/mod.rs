@@ -148,7 +148,8 @@ impl Supervisor {
                 "the watch of a target ended unexpectedly, and starts again in {} ms",
                 wait.as_millis()
             );
-            self.metrics.feed_restart(&target);
+            let restarts = &self.metrics.series.feed_restarts;
+            self.metrics.of_target(restarts, &target).inc();
             delay = Some(wait);
         }
     }
@@ -162,7 +163,10 @@ impl Supervisor {
         let namespace = source.namespace.as_deref();
         FeedTask {
             feed: self.feed.clone(),
-            events_read: self.metrics.feed_events(&source.target.to_string()),
+            events_read: {
+                let events = &self.metrics.series.feed_events;
+                self.metrics.of_target(events, &source.target)
+            },
             metrics: self.metrics.clone(),
             lag: RegisteredLag::new(&book, namespace, thread),
             was_synced: false,

@@ -39,7 +39,7 @@ pub use row::PersistSettings;
 pub use table::{ListedNamespaces, UnsyncedRuleSets};
 
 use crate::index::{self, IndexEntry, IndexReader, ReadVersion, Rv};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, count};
 use futures::{StreamExt as _, future, stream};
 use ifo_api::Text;
 use ifo_api::live::InFlightOperation;
@@ -132,7 +132,8 @@ impl Persist {
                     () = &mut next => break,
                     Some(event) = events.next() => {
                         if let Some(failure) = table.process_event(&event, Instant::now()) {
-                            self.metrics.custom_resources_failed(failure.reason());
+                            let failures = &self.metrics.series.custom_resource_failures;
+                            count(failures, "reason", failure.reason());
                         }
                     }
                 }
@@ -177,7 +178,7 @@ impl Persist {
                 Ok(revision) => {
                     let is_applied = revision.is_some();
                     let verb = if is_applied { "apply" } else { "delete" };
-                    self.metrics.custom_resource_written(verb);
+                    count(&self.metrics.series.custom_resource_writes, "verb", verb);
                 }
                 Err(failure) => {
                     // `Invalid` concerns only this object. The messages of the verdict do not
@@ -185,7 +186,8 @@ impl Persist {
                     if matches!(failure, StoreFailure::Invalid(_)) {
                         tracing::warn!(name = %job.name, %failure, "an operation cannot be written");
                     }
-                    self.metrics.custom_resources_failed(failure.reason());
+                    let failures = &self.metrics.series.custom_resource_failures;
+                    count(failures, "reason", failure.reason());
                     is_failing.fetch_or(!failure.is_of_one_object(), Ordering::Relaxed);
                 }
             }

@@ -262,7 +262,9 @@ impl Election {
         }
         self.leading = Some(leading);
         written?;
-        self.inputs.metrics.lease_renewed(clock::boot().since(sent));
+        let took = clock::boot().since(sent);
+        let renewals = &self.inputs.metrics.series.lease_renew;
+        renewals.observe(took.as_secs_f64());
         Ok(())
     }
 
@@ -326,7 +328,7 @@ impl Election {
         }
         let other_leader = last_leader.filter(|last| !self.is_own_term(&last.term));
         if other_leader.is_some() {
-            self.inputs.metrics.failed_over();
+            self.inputs.metrics.series.failovers.inc();
         }
         let from = other_leader.map_or(String::new(), |other| other.term.to_string());
         tracing::info!(%term, %start, from, "this replica leads");

@@ -119,10 +119,12 @@ pub mod testing {
     pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
     impl CapturedLog {
-        /// Captures the log lines of this thread until the returned value is dropped.
+        /// Captures the log lines of this thread, as with the flag `-v1`, until the returned value is
+        /// dropped.
         pub fn begin(&self) -> tracing::subscriber::DefaultGuard {
             let writer = self.clone();
             let log = tracing_subscriber::fmt().json().flatten_event(true);
+            let log = log.with_env_filter(super::filter_of(1));
             let log = log.with_writer(move || writer.clone()).finish();
             tracing::subscriber::set_default(log)
         }

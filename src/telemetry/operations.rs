@@ -23,7 +23,7 @@ fn is_active(operation: &InFlightOperation) -> bool {
 impl Metrics {
     /// Sets the gauges to the values of the operations and activities in `sample`.
     pub(super) fn read_operations(&self, sample: &IndexSample) {
-        let table = &self.table;
+        let table = &self.series;
         for gauge in [
             &table.operations,
             &table.problems,
@@ -101,7 +101,7 @@ impl Metrics {
                 ("operation_namespace", namespace.to_owned()),
                 ("subject", subject.to_owned()),
             ]);
-            let problems = &self.table.problems;
+            let problems = &self.series.problems;
             problems.get_or_create(&labels).inc_by(count);
         }
     }
@@ -120,14 +120,14 @@ impl Metrics {
             let node = if series < MAX_VALUES { node } else { "other" };
             let mut labels = vec![("node", node.to_owned())];
             labels.extend(self.operation_labels(component, operation));
-            let gauge = &self.table.node_operations;
+            let gauge = &self.series.node_operations;
             gauge.get_or_create(&labels).inc_by(count);
         }
     }
 
     /// Sets the gauges of baselines and records to the values of `sample`.
     pub(super) fn read_durations(&self, sample: &IndexSample) {
-        let table = &self.table;
+        let table = &self.series;
         table.expected.clear();
         table.baselines.set(gauge_value(sample.baselines.len()));
         table.records.set(gauge_value(sample.records));

@@ -25,13 +25,13 @@ const RENEWAL_BUCKETS: [f64; 12] = [
 ];
 
 /// The labels of one series, in the order in which the text for Prometheus contains them.
-pub(super) type SeriesLabels = Vec<(&'static str, String)>;
+pub(crate) type SeriesLabels = Vec<(&'static str, String)>;
 
-pub(super) type CounterFamily = Family<SeriesLabels, Counter>;
-pub(super) type GaugeFamily = Family<SeriesLabels, Gauge>;
-pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
-pub(super) type FloatGaugeFamily = Family<SeriesLabels, FloatGauge>;
-pub(super) type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
+pub(crate) type CounterFamily = Family<SeriesLabels, Counter>;
+pub(crate) type GaugeFamily = Family<SeriesLabels, Gauge>;
+pub(crate) type FloatGauge = Gauge<f64, AtomicU64>;
+pub(crate) type FloatGaugeFamily = Family<SeriesLabels, FloatGauge>;
+pub(crate) type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 
 /// Declares a struct of metrics and its constructor `register`, which registers the metrics in the
 /// order of the rows.
@@ -44,8 +44,8 @@ macro_rules! metrics {
         $($field:ident: $kind:ty = $name:literal, $help:literal $(, $made:expr)?;)+
     }) => {
         $(#[$attribute])*
-        pub(super) struct $table {
-            $(pub(super) $field: $kind,)+
+        pub(crate) struct $table {
+            $(pub(crate) $field: $kind,)+
         }
 
         impl $table {

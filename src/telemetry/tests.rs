@@ -27,9 +27,11 @@ fn metric_names_equal_the_documented_ones() {
         "NotDetected",
         Duration::from_secs(2),
     );
-    metrics.feed_events("v1/pods").inc();
-    metrics.feed_state("v1/pods", "listing");
-    metrics.feed_state("v1/pods", "watching");
+    metrics
+        .of_target(&metrics.series.feed_events, &"v1/pods")
+        .inc();
+    metrics.feed_state(&"v1/pods", "listing");
+    metrics.feed_state(&"v1/pods", "watching");
     let request = RequestLabels {
         verb: "LIST".into(),
         group: "g",
@@ -41,14 +43,22 @@ fn metric_names_equal_the_documented_ones() {
     api.request(&request, 200, Some(Duration::from_millis(2)));
     api.request_terminated(&request, 429);
     api.request_aborted(&request);
-    metrics.feed_relist("v1/pods");
-    metrics.feed_restart("v1/pods");
+    metrics
+        .of_target(&metrics.series.feed_relists, &"v1/pods")
+        .inc();
+    metrics
+        .of_target(&metrics.series.feed_restarts, &"v1/pods")
+        .inc();
     metrics.evaluation_failed("rules", "Migrating");
     api.ca_bundle_is_current(true);
     api.review(ReviewKind::Token, Some(201), Duration::from_millis(3));
     api.review(ReviewKind::SubjectAccess, None, Duration::from_secs(10));
-    metrics.custom_resource_written("apply");
-    metrics.custom_resources_failed("missing");
+    count(&metrics.series.custom_resource_writes, "verb", "apply");
+    count(
+        &metrics.series.custom_resource_failures,
+        "reason",
+        "missing",
+    );
     metrics.persistence_backlog(1, Duration::ZERO);
     let text = metrics.render();
     check_documented(&text);
@@ -259,11 +269,14 @@ fn check_documented(text: &str) {
 fn label_values_are_limited() {
     let metrics = Metrics::new();
     for n in 0..MAX_VALUES + 10 {
-        metrics.feed_events(&format!("v1/r{n}")).inc();
+        metrics
+            .of_target(&metrics.series.feed_events, &format!("v1/r{n}"))
+            .inc();
     }
     let text = metrics.render();
     assert!(text.contains(r#"ifo_feed_events_total{target="other"} 10"#));
 }
+
 #[test]
 fn without_persistence_there_are_no_persistence_metrics() {
     let metrics = Metrics::new();
@@ -276,8 +289,12 @@ fn without_persistence_there_are_no_persistence_metrics() {
             .collect::<Vec<_>>()
     };
     assert_eq!(series(&metrics), [""; 0]);
-    metrics.custom_resource_written("apply");
-    metrics.custom_resources_failed("missing");
+    count(&metrics.series.custom_resource_writes, "verb", "apply");
+    count(
+        &metrics.series.custom_resource_failures,
+        "reason",
+        "missing",
+    );
     metrics.persistence_backlog(3, Duration::ZERO);
     assert_eq!(
         series(&metrics),

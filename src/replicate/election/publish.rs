@@ -52,7 +52,7 @@ impl Election {
     pub(super) fn publish(&self) {
         let now = self.role();
         let is_leading = matches!(now, ReplicaRole::Leading(_));
-        self.inputs.metrics.leader(is_leading);
+        self.inputs.metrics.series.leader.set(is_leading.into());
         self.inputs.status.role().send_if_modified(|before| {
             let is_new = *before != now;
             if is_new {
