@@ -232,8 +232,8 @@ async fn from_folder(
                 decoded.inspect_err(log).ok()
             }
             Raw::Deleted(json) => name(&json).map(RuleSetEvent::Deleted),
-            // A folder sends neither. Its errors are in the log.
-            Raw::TooLarge { .. } | Raw::Lost(_) => None,
+            // A folder never sends this event. Its errors are in the log.
+            Raw::Lost(_) => None,
         };
         std::future::ready(event)
     });

@@ -206,12 +206,6 @@ impl FeedTask {
                 drop(object);
                 self.send_evaluation(found).await
             }
-            Raw::TooLarge { object, length } => {
-                self.events_read.inc();
-                let found = self.detector.too_large(&object, length, now);
-                drop(object);
-                self.send_evaluation(found).await
-            }
             Raw::Deleted(object) => {
                 self.events_read.inc();
                 let vanished = self.detector.deleted(&object);

@@ -61,16 +61,15 @@ impl StoreFailure {
         matches!(self, Self::Forbidden(_) | Self::Invalid(_) | Self::Conflict)
     }
 
-    /// Classifies the interruption of a watch. Returns None if the watch only waits for other lists.
-    pub(super) fn of_gap(reason: &GapReason) -> Option<Self> {
-        Some(match reason {
+    /// Classifies the interruption of a watch.
+    pub(super) fn of_gap(reason: &GapReason) -> Self {
+        match reason {
             GapReason::Refused { code, .. } => Self::of_status(&Status {
                 code: *code,
                 ..Status::default()
             }),
-            GapReason::Queued => return None,
             other => Self::Unreachable(other.to_string()),
-        })
+        }
     }
 
     /// Classifies an answer with an error code. Logs the beginning of its message only at the level

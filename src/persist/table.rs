@@ -137,7 +137,7 @@ impl Table {
     pub fn process_event(&mut self, event: &Raw, now: Instant) -> Option<StoreFailure> {
         match event {
             Raw::Reset => self.rows.values_mut().for_each(|row| row.is_listed = false),
-            Raw::Applied(json) | Raw::TooLarge { object: json, .. } => {
+            Raw::Applied(json) => {
                 if let Some((name, revision)) = identity(json) {
                     let cr: Option<persisted::InFlightOperation> =
                         serde_json::from_slice(json).ok();
@@ -160,7 +160,7 @@ impl Table {
                 (self.is_synced, self.has_succeeded) = (true, true);
             }
             Raw::Lost(reason) => {
-                let failure = StoreFailure::of_gap(reason)?;
+                let failure = StoreFailure::of_gap(reason);
                 self.is_synced = false;
                 self.process_failure(&failure, now);
                 return Some(failure);

@@ -168,7 +168,7 @@ async fn custom_resources(store: &dyn Store, state: &mut InitialState) -> Result
                 }
                 _ => refused_since = None,
             },
-            Raw::Reset | Raw::Deleted(_) | Raw::TooLarge { .. } => {}
+            Raw::Reset | Raw::Deleted(_) => {}
         }
     }
     Ok(())

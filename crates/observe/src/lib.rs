@@ -5,7 +5,6 @@
 //! interruptions of the watch with their reason. An implementation of [`Feed`] creates feeds.
 //!
 //! The feeds of a cluster do not decode objects. They read only the resourceVersion of each object.
-//! From an object that is too large, they also read the name, the namespace and the UID.
 //!
 //! - A feed never ends by itself.
 //! - If the watch of a feed fails, the feed reports an interruption ([`Raw::Lost`]). If the feed
@@ -55,8 +54,6 @@ use std::fmt;
 /// … Reset (Applied | Deleted)* Synced …                    missed changes without an interruption
 /// ```
 ///
-/// `TooLarge` can occur in each place in which `Applied` can occur.
-///
 /// If the feed fails between `Reset` and `Synced`, it has sent only some of the objects. The feed
 /// then begins again with a new `Reset`. It can send `Lost` before the new `Reset`.
 ///
@@ -71,17 +68,7 @@ pub enum Raw {
     /// `apiVersion` and `kind`. The feed does not parse the objects of a watch. If the
     /// kube-apiserver is broken, these bytes may not be JSON.
     Applied(Bytes),
-    /// An object that was listed, added or modified, and is too large to be read.
-    TooLarge {
-        /// JSON that contains only `name`, `namespace`, `uid` and `resourceVersion` of the object,
-        /// in `metadata`.
-        object: Bytes,
-        /// Size in bytes. For a listed object, the size of the object. For an object from a watch,
-        /// the size of the whole watch event.
-        length: u64,
-    },
-    /// The last JSON of a deleted object. If the object is too large to be read, the JSON contains
-    /// only the fields of [`Raw::TooLarge::object`].
+    /// The last JSON of a deleted object.
     Deleted(Bytes),
     /// After [`Raw::Reset`], `Synced` means that all objects have been sent. After [`Raw::Lost`]
     /// without a `Reset`, `Synced` means that the watch continues and no change was missed. The
@@ -109,11 +96,7 @@ pub enum GapReason {
     /// There was no answer, the connection broke, or the watch ended too early. The value is the
     /// text of the error.
     Unreachable(String),
-    /// The feed must list all objects again, but the maximum number of lists is already running. The
-    /// feed waits until one of them ends.
-    Queued,
-    /// The kube-apiserver has sent a list that cannot be decoded, or a watch in which more than ten
-    /// lines cannot be decoded.
+    /// The kube-apiserver has sent data that cannot be decoded.
     Garbled(InvalidData),
 }
 
@@ -125,20 +108,15 @@ pub enum InvalidData {
     /// The data is not JSON of the expected form.
     #[error(transparent)]
     Json(JsonFault),
-    /// A line of a watch is too long to be read, and its beginning does not identify the object.
-    /// The value is the length of the line in bytes.
-    #[error("a line of {0} bytes is too long, and its beginning does not identify the object")]
-    Line(u64),
     /// The field `object` of a watch event, or an item of a list, is not a JSON object.
     #[error("a value that is not a JSON object")]
     NoObject,
     /// A watch event has an unknown type.
     #[error("an event of an unknown type")]
     UnknownEvent,
-    /// A page of a list with one object is too large, or an object that is too large lacks its name
-    /// or its UID.
-    #[error("an object of a list is too large")]
-    TooLargeItem,
+    /// An object has more than 8 MiB.
+    #[error("an object of more than 8 MiB")]
+    TooLarge,
     /// A page of a list has the same continue token as the previous page, or the list has no
     /// resourceVersion.
     #[error("a list without an end or without a resourceVersion")]
@@ -153,7 +131,6 @@ impl fmt::Display for GapReason {
             Self::Refused { code: 404, message } => write!(f, "not found: {message}"),
             Self::Refused { code, message } => write!(f, "refused with {code}: {message}"),
             Self::Unreachable(message) => write!(f, "unreachable: {message}"),
-            Self::Queued => f.write_str("waiting for the lists of other resources to end"),
             Self::Garbled(garbled) => write!(f, "invalid data from the kube-apiserver: {garbled}"),
         }
     }

@@ -6,11 +6,10 @@
 
 use super::{
     GapReason, InvalidData, Raw,
-    parts::{BodyEnd, BodyPart, MAX_PART, PartReader},
-    read_budget::ListPermit,
+    parts::{BodyEnd, MAX_PART, PartReader},
     requests::{Refusal, escaped},
     watch_event,
-    watch_task::{AttemptEnd, IDLE_TIMEOUT, INTERRUPTION_REPORT_DELAY, WatchTask},
+    watch_task::{AttemptEnd, IDLE_TIMEOUT, WatchTask},
 };
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -18,8 +17,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::pin::pin;
-use tokio::time::timeout;
 
 /// Maximum number of objects in a page. After a continue token has expired, the feed requests
 /// larger pages, so that the next list needs fewer requests and less time.
@@ -45,7 +42,6 @@ impl WatchTask {
     /// Lists all objects in pages.
     pub(super) async fn list(&mut self, client: &kube::Client) -> Result<(), AttemptEnd> {
         let garbled = |why| AttemptEnd::Failed(GapReason::Garbled(why), None);
-        let permit = self.wait_for_permit().await;
         let mut token = String::new();
         let mut has_begun = false;
         loop {
@@ -73,15 +69,10 @@ impl WatchTask {
                 self.reset().await;
             }
             for object in objects {
-                let length = object.len() as u64;
-                let raw = if object.len() <= MAX_PART {
-                    Raw::Applied(object)
-                } else if let Some(object) = watch_event::identity_of(&object) {
-                    Raw::TooLarge { object, length }
-                } else {
-                    return Err(garbled(InvalidData::TooLargeItem));
-                };
-                self.send(raw).await;
+                if object.len() > MAX_PART {
+                    return Err(garbled(InvalidData::TooLarge));
+                }
+                self.send(Raw::Applied(object)).await;
             }
             let next = metadata.continue_.unwrap_or_default();
             let version = metadata.resource_version.filter(|it| !it.is_empty());
@@ -90,26 +81,11 @@ impl WatchTask {
             }
             if next.is_empty() {
                 self.state.version = version;
-                drop(permit);
                 self.synced().await;
                 return Ok(());
             }
             token = next;
         }
-    }
-
-    /// Waits for the permit to list. If a feed that is up to date waits for too long, reports an
-    /// interruption.
-    async fn wait_for_permit(&mut self) -> ListPermit {
-        let budget = self.budget.clone();
-        let mut permit = pin!(budget.list_permit());
-        if self.state.synced {
-            if let Ok(permit) = timeout(INTERRUPTION_REPORT_DELAY, &mut permit).await {
-                return permit;
-            }
-            self.lost(GapReason::Queued).await;
-        }
-        permit.await
     }
 
     /// Reads a page. If the page is too large or does not arrive, the next page is smaller. Returns
@@ -118,17 +94,17 @@ impl WatchTask {
         let body = body.into_data_stream();
         let mut page = PartReader::new(body, MAX_PAGE_BYTES, self.budget.clone());
         let why = match page.page(IDLE_TIMEOUT).await {
-            Ok(BodyPart::Whole(page)) => {
+            Ok(page) => {
                 if page.len() > MAX_PART {
                     self.shrink_pages();
                 }
                 return Ok(Some(page));
             }
-            Ok(BodyPart::TooLong { .. }) if self.state.page == 1 => {
-                let why = GapReason::Garbled(InvalidData::TooLargeItem);
+            Err(BodyEnd::TooLong) if self.state.page == 1 => {
+                let why = GapReason::Garbled(InvalidData::TooLarge);
                 return Err(AttemptEnd::Failed(why, None));
             }
-            Ok(BodyPart::TooLong { .. }) => None,
+            Err(BodyEnd::TooLong) => None,
             Err(BodyEnd::Broken(why)) => Some(why),
             Err(BodyEnd::Idle | BodyEnd::Closed) => {
                 Some(format!("no complete page within {IDLE_TIMEOUT:?}"))

@@ -1,8 +1,7 @@
 //! Reads the body of an answer: the lines of a watch, or a whole page of a list.
 //!
-//! The reader keeps at most [`MAX_PART`] bytes of a line or page, and drops the rest. So a hostile
-//! or broken API server cannot fill the memory. If a line has more than four times this size,
-//! reading fails. So a line cannot be endless.
+//! A line or page of more than the maximum size is an error, so a hostile or broken API server cannot
+//! fill the memory.
 
 use super::read_budget::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -11,25 +10,8 @@ use ifo_client::error_text::chain;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Maximum size in bytes of a line or page that is kept. etcd stores at most 1.5 MiB for an object.
+/// Maximum size in bytes of an object and of a line. etcd stores at most 1.5 MiB for an object.
 pub(super) const MAX_PART: usize = 8 << 20;
-
-/// If a line has more than this number times the maximum size, reading fails.
-const UNTERMINATED: u64 = 4;
-
-/// A line or a page.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum BodyPart {
-    /// The whole line or page. If it is large, these bytes hold the permit for large objects.
-    Whole(Bytes),
-    /// A line or page that is too long.
-    TooLong {
-        /// For a line, its length in bytes. For a page, the number of bytes that have arrived.
-        length: u64,
-        /// The beginning.
-        head: Bytes,
-    },
-}
 
 /// The reason why there is no further part.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +20,9 @@ pub(super) enum BodyEnd {
     Closed,
     /// The part did not arrive within the time limit.
     Idle,
-    /// The connection broke, or the API server sent a line without an end.
+    /// The part is larger than the maximum size.
+    TooLong,
+    /// The connection broke.
     Broken(String),
 }
 
@@ -52,8 +36,6 @@ pub(super) struct PartReader<S> {
     /// The beginning of the current part, at most `max` bytes. A line within one frame is not
     /// copied to this buffer.
     begun: BytesMut,
-    /// Number of bytes of the current part that have been taken from frames.
-    length: u64,
     budget: ReadBudget,
     permit: Option<LargeObjectPermit>,
 }
@@ -63,14 +45,13 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// Creates a reader of `frames` that keeps at most `max` bytes of each part.
+    /// Creates a reader of `frames`. Each part has at most `max` bytes.
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self {
             frames,
             max,
             frame: Bytes::new(),
             begun: BytesMut::new(),
-            length: 0,
             budget,
             permit: None,
         }
@@ -81,14 +62,14 @@ where
     ///
     /// Waits at most `limit` for the whole line. If the line is large, the reader also waits for a
     /// permit of the [`ReadBudget`]. `limit` does not include this waiting time. Cancel-safe.
-    pub(super) async fn line(&mut self, limit: Duration) -> Result<BodyPart, BodyEnd> {
+    pub(super) async fn line(&mut self, limit: Duration) -> Result<Bytes, BodyEnd> {
         let mut until = Instant::now() + limit;
         loop {
-            if let Some(line) = self.take_line() {
+            if let Some(line) = self.take_line()? {
                 return Ok(line);
             }
             match self.read(&mut until).await {
-                Err(BodyEnd::Closed) if self.length > 0 => {
+                Err(BodyEnd::Closed) if !self.begun.is_empty() => {
                     return Err(BodyEnd::Broken("the stream ended within a line".into()));
                 }
                 read => read?,
@@ -96,16 +77,12 @@ where
         }
     }
 
-    /// Returns the whole body. If the body is too long, reads only its beginning. The time limit is
-    /// the same as for [`PartReader::line`].
-    pub(super) async fn page(&mut self, limit: Duration) -> Result<BodyPart, BodyEnd> {
+    /// Returns the whole body. The time limit is the same as for [`PartReader::line`].
+    pub(super) async fn page(&mut self, limit: Duration) -> Result<Bytes, BodyEnd> {
         let mut until = Instant::now() + limit;
         loop {
             let frame = std::mem::take(&mut self.frame);
-            self.add(&frame);
-            if self.length > self.max as u64 {
-                return Ok(self.finish());
-            }
+            self.add(&frame)?;
             match self.read(&mut until).await {
                 Err(BodyEnd::Closed) => return Ok(self.finish()),
                 read => read?,
@@ -115,42 +92,31 @@ where
 
     /// Takes the next line from the current frame. Returns `None` if the frame contains no further
     /// line break. Then the rest of the frame is kept as the beginning of the next line.
-    fn take_line(&mut self) -> Option<BodyPart> {
+    fn take_line(&mut self) -> Result<Option<Bytes>, BodyEnd> {
         while !self.frame.is_empty() {
             let Some(end) = memchr::memchr(b'\n', &self.frame) else {
                 let rest = std::mem::take(&mut self.frame);
-                self.add(&rest);
-                return None;
+                self.add(&rest)?;
+                return Ok(None);
             };
-            let part = self.frame.split_to(end);
+            let mut line = self.frame.split_to(end);
             self.frame.advance(1);
-            let line = if self.length == 0 && part.len() <= self.max {
-                BodyPart::Whole(part)
-            } else {
-                self.add(&part);
-                self.finish()
-            };
-            let BodyPart::Whole(line) = line else {
-                return Some(line);
-            };
+            if !self.begun.is_empty() {
+                self.add(&line)?;
+                line = self.finish();
+            }
             // Some servers send empty lines to keep the connection alive.
             let trimmed = line.trim_ascii();
             if !trimmed.is_empty() {
-                return Some(BodyPart::Whole(line.slice_ref(trimmed)));
+                return Ok(Some(line.slice_ref(trimmed)));
             }
         }
-        None
+        Ok(None)
     }
 
     /// Waits for the next frame, at most until `until`. If the current part is large, this method
     /// first waits for a permit, and moves `until` by the waiting time.
     async fn read(&mut self, until: &mut Instant) -> Result<(), BodyEnd> {
-        if self.length > UNTERMINATED * self.max as u64 {
-            return Err(BodyEnd::Broken(format!(
-                "{} bytes have arrived without the end of the line",
-                self.length
-            )));
-        }
         if self.begun.len() > SMALL_OBJECT && self.permit.is_none() {
             let began = Instant::now();
             self.permit = Some(self.budget.large_object_permit().await);
@@ -180,24 +146,20 @@ where
         }
     }
 
-    fn add(&mut self, part: &Bytes) {
-        let room = self.max - self.begun.len();
-        self.begun
-            .extend_from_slice(part.get(..room).unwrap_or(part));
-        self.length += part.len() as u64;
+    fn add(&mut self, part: &Bytes) -> Result<(), BodyEnd> {
+        if self.begun.len() + part.len() > self.max {
+            return Err(BodyEnd::TooLong);
+        }
+        self.begun.extend_from_slice(part);
+        Ok(())
     }
 
-    fn finish(&mut self) -> BodyPart {
-        let length = std::mem::take(&mut self.length);
-        let mut bytes = std::mem::take(&mut self.begun).freeze();
-        if let Some(permit) = self.permit.take() {
-            bytes = permit.bind_to(bytes);
-        }
-        if length > self.max as u64 {
-            let head = bytes;
-            BodyPart::TooLong { length, head }
-        } else {
-            BodyPart::Whole(bytes)
+    /// Returns the current part. If it is large, the returned bytes hold the permit for large objects.
+    fn finish(&mut self) -> Bytes {
+        let bytes = std::mem::take(&mut self.begun).freeze();
+        match self.permit.take() {
+            Some(permit) => permit.bind_to(bytes),
+            None => bytes,
         }
     }
 }
@@ -225,7 +187,7 @@ mod tests {
         )
     }
 
-    async fn read_all(frames: Vec<&'static str>, max: usize) -> (Vec<BodyPart>, BodyEnd) {
+    async fn read_all(frames: Vec<&'static str>, max: usize) -> (Vec<Bytes>, BodyEnd) {
         let mut lines = lines(frames, max);
         let mut got = Vec::new();
         loop {
@@ -236,15 +198,6 @@ mod tests {
         }
     }
 
-    fn whole(text: &'static str) -> BodyPart {
-        BodyPart::Whole(Bytes::from_static(text.as_bytes()))
-    }
-
-    fn too_long(length: u64, head: &'static str) -> BodyPart {
-        let head = Bytes::from_static(head.as_bytes());
-        BodyPart::TooLong { length, head }
-    }
-
     #[tokio::test]
     async fn lines_are_reassembled_from_any_framing() {
         let text = "one\ntwo\r\n\nthree\n";
@@ -253,7 +206,7 @@ mod tests {
             assert_eq!(
                 got,
                 (
-                    vec![whole("one"), whole("two"), whole("three")],
+                    vec!["one".into(), "two".into(), "three".into()],
                     BodyEnd::Closed
                 ),
                 "cut at {cut}"
@@ -271,41 +224,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_overlong_line_is_truncated_and_the_next_one_is_read() {
-        let got = read_all(
-            vec![
-                "12345678901\nok\n",
-                "123456",
-                "7890",
-                "123",
-                "\n1234567890\n",
-            ],
-            10,
-        )
-        .await;
-        let lines = vec![
-            too_long(11, "1234567890"),
-            whole("ok"),
-            too_long(13, "1234567890"),
-            whole("1234567890"),
-        ];
-        assert_eq!(got, (lines, BodyEnd::Closed));
+    async fn an_overlong_line_is_an_error() {
+        for last in ["\n", ""] {
+            let got = read_all(vec!["1234567890\n123456", "7890", "1", last], 10).await;
+            assert_eq!(got, (vec!["1234567890".into()], BodyEnd::TooLong));
+        }
     }
 
     #[tokio::test]
     async fn a_stream_that_ends_within_a_line_is_an_error() {
-        for frames in [vec!["one\ntw"], vec!["one\n12345678901"]] {
-            let (got, end) = read_all(frames, 10).await;
-            assert_eq!(got, [whole("one")]);
-            assert!(matches!(end, BodyEnd::Broken(_)), "{end:?}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_endless_line_is_aborted() {
-        let endless = stream::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(b"abc")));
-        let mut lines = PartReader::new(endless, 10, ReadBudget::default());
-        let end = lines.line(LINE_TIMEOUT).await.unwrap_err();
+        let (got, end) = read_all(vec!["one\ntw"], 10).await;
+        assert_eq!(got, ["one"]);
         assert!(matches!(end, BodyEnd::Broken(_)), "{end:?}");
     }
 

@@ -1,7 +1,5 @@
 //! Splits a line of a watch response into the type of the event and the JSON of the object. The
-//! objects of BOOKMARK and ERROR events are also decoded. The objects of other events stay JSON. If
-//! such an object is too large to be kept, its name, UID and version are read from the beginning of
-//! its JSON.
+//! objects of BOOKMARK and ERROR events are also decoded. The objects of other events stay JSON.
 //!
 //! Go's encoder writes `{"type":"ADDED","object":{…}}`, always in this order and without spaces. In
 //! such a line, the object begins after `{"type":"ADDED","object":` and ends before the last brace.
@@ -9,10 +7,11 @@
 
 use super::InvalidData;
 use bytes::Bytes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::core::{Status, watch::Bookmark};
 use serde::{
-    Deserialize, Serialize,
-    de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor},
+    Deserialize, Deserializer as _,
+    de::{Error as _, IgnoredAny, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt};
@@ -26,17 +25,8 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 pub(super) enum WatchLine {
     /// An ADDED or MODIFIED event, with the object.
     Applied(Bytes),
-    /// A DELETED event, with the last state of the object. If the object is too large to be read,
-    /// the JSON contains only `name`, `namespace`, `uid` and `resourceVersion`, in `metadata`.
+    /// A DELETED event, with the last state of the object.
     Deleted(Bytes),
-    /// An ADDED or MODIFIED event with an object that is too large to be read.
-    TooLarge {
-        /// JSON that contains only `name`, `namespace`, `uid` and `resourceVersion` of the object,
-        /// in `metadata`.
-        object: Bytes,
-        /// Length of the line in bytes.
-        length: u64,
-    },
     /// A BOOKMARK event. The kube-apiserver has sent all changes up to `version`.
     Bookmark {
         /// The resourceVersion from which the watch can continue.
@@ -100,116 +90,34 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Invali
     serde_json::from_slice(json).map_err(|error| InvalidData::Json((&error).into()))
 }
 
-/// Decodes the beginning of a line that is too long. Returns `None` if the beginning does not
-/// contain the type of the event and the metadata of the object. `length` is the length of the line in
-/// bytes.
-pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
-    let head = EventHead::of_event(head);
-    let object = head.metadata?.object()?;
-    match &*head.r#type {
-        "ADDED" | "MODIFIED" => Some(WatchLine::TooLarge { object, length }),
-        "DELETED" => Some(WatchLine::Deleted(object)),
-        _ => None,
-    }
-}
-
-/// Returns JSON that contains only `name`, `namespace`, `uid` and `resourceVersion` of an object, in
-/// `metadata`. Returns `None` if the name or the UID is missing.
-pub(super) fn identity_of(object: &[u8]) -> Option<Bytes> {
-    EventHead::of_object(object).metadata?.object()
-}
-
 /// Returns the resourceVersion of an object. `None` if the object has no resourceVersion, or is not
 /// JSON.
 pub(super) fn resource_version(object: &[u8]) -> Option<String> {
-    let version = EventHead::of_object(object).metadata?.resource_version;
+    let mut metadata = None;
+    let mut json = serde_json::Deserializer::from_slice(object);
+    // An error says that the JSON is invalid, or that the rest of the object is not needed.
+    let _ = json.deserialize_map(MetadataReader(&mut metadata));
+    let version = metadata?.resource_version;
     version.filter(|version| !version.is_empty())
 }
 
-/// The fields of `metadata` that identify an object.
-#[derive(Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct IdentifyingMetadata {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uid: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_version: Option<String>,
-}
+/// Reads the field `metadata` of an object, and not the fields after it.
+struct MetadataReader<'a>(&'a mut Option<ListMeta>);
 
-impl IdentifyingMetadata {
-    fn object(&self) -> Option<Bytes> {
-        let object = serde_json::json!({ "metadata": self }).to_string();
-        (self.name.is_some() && self.uid.is_some()).then(|| object.into())
-    }
-}
-
-/// The type of an event, and the metadata of its object. They are read from the beginning of the JSON,
-/// which may not be complete.
-#[derive(Default)]
-struct EventHead {
-    r#type: String,
-    metadata: Option<IdentifyingMetadata>,
-}
-
-impl EventHead {
-    fn of_event(json: &[u8]) -> Self {
-        Self::read(json, false)
-    }
-
-    fn of_object(json: &[u8]) -> Self {
-        Self::read(json, true)
-    }
-
-    fn read(json: &[u8], in_object: bool) -> Self {
-        let mut head = Self::default();
-        let reader = HeadReader {
-            head: &mut head,
-            in_object,
-        };
-        // The error says that the JSON is not complete, or that the rest is not needed.
-        let _ = reader.deserialize(&mut serde_json::Deserializer::from_slice(json));
-        head
-    }
-}
-
-struct HeadReader<'a> {
-    head: &'a mut EventHead,
-    in_object: bool,
-}
-
-impl<'de> DeserializeSeed<'de> for HeadReader<'_> {
-    type Value = ();
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for HeadReader<'_> {
+impl<'de> Visitor<'de> for MetadataReader<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a watch event or an object")
+        f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            match &*key {
-                "type" if !self.in_object => self.head.r#type = map.next_value()?,
-                "object" if !self.in_object => map.next_value_seed(HeadReader {
-                    head: &mut *self.head,
-                    in_object: true,
-                })?,
-                "metadata" if self.in_object => {
-                    self.head.metadata = Some(map.next_value()?);
-                    return Err(A::Error::custom("the rest of the object is not needed"));
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
+            if key == "metadata" {
+                *self.0 = Some(map.next_value()?);
+                return Err(A::Error::custom("the rest of the object is not needed"));
             }
+            map.next_value::<IgnoredAny>()?;
         }
         Ok(())
     }
@@ -259,29 +167,6 @@ mod tests {
             let garbled = read_str(line).unwrap_err();
             let text = format!("{garbled} {garbled:?}");
             assert!(!text.contains("zqx"), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_object_is_identified_from_the_beginning_of_a_line() {
-        let line = r#"{"type":"MODIFIED","object":{"type":"X","metadata":{"labels":{"name":"no"},"name":"a","namespace":"n","uid":"u","resourceVersion":"7"},"x":"#;
-        let object = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"7","uid":"u"}}"#;
-        let too_large = WatchLine::TooLarge {
-            object: Bytes::from_static(object.as_bytes()),
-            length: 99,
-        };
-        assert_eq!(read_head(line.as_bytes(), 99), Some(too_large));
-        for nothing in [
-            "",
-            "<html>",
-            r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","#,
-            r#"{"type":"MODIFIED","object":{"metadata":{"name":"a"}}}"#,
-            r#"{"type":"MODIFIED","object":{"metadata":{"name":7,"uid":"u"}}"#,
-            r#"{"type":"BOOKMARK","object":{"metadata":{"name":"a","uid":"u"}"#,
-            r#"{"type":7,"object":{"metadata":{"name":"a","uid":"u"}"#,
-            r#"{"object":{"metadata":{"name":"a","uid":"u"}"#,
-        ] {
-            assert_eq!(read_head(nothing.as_bytes(), 99), None, "{nothing}");
         }
     }
 

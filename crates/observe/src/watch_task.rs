@@ -26,7 +26,7 @@
 use super::{
     Connection, GapReason, InvalidData, Raw,
     backoff::Backoff,
-    parts::{BodyEnd, BodyPart, MAX_PART, PartReader},
+    parts::{BodyEnd, MAX_PART, PartReader},
     read_budget::ReadBudget,
     requests::{self, Refusal},
     watch_event::{self, WatchLine},
@@ -60,13 +60,8 @@ const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
 /// If a feed that is up to date must wait longer than this time, it sends its consumer the report
 /// of an interruption, and continues to wait. The feed can wait for an answer of the
-/// kube-apiserver, for the time of the next attempt, or for a permit to list ([`ReadBudget`] limits
-/// the concurrent lists).
-pub(super) const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
-
-/// Maximum number of lines in one watch that cannot be decoded. If there are more, the feed reports
-/// an interruption, and reads all objects again.
-const MAX_GARBAGE: u64 = 10;
+/// kube-apiserver, or for the time of the next attempt.
+const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// Maximum delay before the next attempt if the kube-apiserver cannot be reached or fails
 /// temporarily. After 401, 403, 404 or invalid data, the maximum delay is `REQUEUE_INTERVAL` (60 s
@@ -162,19 +157,19 @@ impl WatchTask {
                     self.state.backoff.next_after_clean_end(max_delay)
                 }
                 AttemptEnd::Failed(lost, retry_after) => {
-                    let is_refused = matches!(
-                        lost,
+                    let cap = match lost {
+                        GapReason::Garbled(_) => {
+                            // The change that could not be decoded was missed.
+                            self.state.version = None;
+                            self.retry_interval
+                        }
                         GapReason::Refused {
                             code: 401 | 403 | 404,
                             ..
-                        } | GapReason::Garbled(_)
-                    );
-                    self.lost(lost).await;
-                    let cap = if is_refused {
-                        self.retry_interval
-                    } else {
-                        max_delay
+                        } => self.retry_interval,
+                        _ => max_delay,
                     };
+                    self.lost(lost).await;
                     let wait = self.state.backoff.next(cap);
                     wait.max(retry_after.unwrap_or_default())
                 }
@@ -267,7 +262,7 @@ impl WatchTask {
     /// is a `WatchList`, which begins with all objects.
     async fn read(&mut self, body: Body, mut initial: bool) -> AttemptEnd {
         let mut lines = PartReader::new(body.into_data_stream(), MAX_PART, self.budget.clone());
-        let (mut has_event, mut garbage) = (false, 0_u64);
+        let mut has_event = false;
         loop {
             let awaits_confirmation = !initial && !self.state.synced;
             let line_timeout = match (initial, awaits_confirmation) {
@@ -281,35 +276,18 @@ impl WatchTask {
                     self.synced().await;
                     continue;
                 }
-                Err(end) => return end_of_watch(end, initial, has_event, garbage > 0),
+                Err(end) => return end_of_watch(end, initial, has_event),
             };
-            let is_too_long = matches!(line, BodyPart::TooLong { .. });
-            let decoded = match &line {
-                BodyPart::TooLong { length, head } => {
-                    watch_event::read_head(head, *length).ok_or(InvalidData::Line(*length))
-                }
-                BodyPart::Whole(line) => watch_event::read(line),
-            };
+            let decoded = watch_event::read(&line);
             // The line holds the permit for large objects.
             drop(line);
-            match decoded {
-                Ok(event) => {
-                    has_event = true;
-                    if let Err(end) = self.event(event, &mut initial).await {
-                        return end;
-                    }
-                }
-                Err(_) if is_too_long && initial => {
-                    return AttemptEnd::NoWatchList { for_good: false };
-                }
-                Err(problem) => {
-                    garbage += 1;
-                    warn!(source = %self.source, %problem, "a line of a watch cannot be decoded; skipped");
-                    if garbage > MAX_GARBAGE {
-                        self.state.version = None;
-                        return AttemptEnd::Failed(GapReason::Garbled(problem), None);
-                    }
-                }
+            let event = match decoded {
+                Ok(event) => event,
+                Err(problem) => return AttemptEnd::Failed(GapReason::Garbled(problem), None),
+            };
+            has_event = true;
+            if let Err(end) = self.event(event, &mut initial).await {
+                return end;
             }
         }
     }
@@ -342,10 +320,6 @@ impl WatchTask {
             WatchLine::Applied(object) => {
                 self.remember_version(&object, *initial);
                 self.send(Raw::Applied(object)).await;
-            }
-            WatchLine::TooLarge { object, length } => {
-                self.remember_version(&object, *initial);
-                self.send(Raw::TooLarge { object, length }).await;
             }
             WatchLine::Deleted(object) => {
                 self.remember_version(&object, *initial);
@@ -396,8 +370,8 @@ impl WatchTask {
 }
 
 /// Returns the reason why a watch has ended. `initial` is true if the watch is a `WatchList` that
-/// has not sent all objects. `has_garbage` is true if a line could not be decoded.
-fn end_of_watch(end: BodyEnd, initial: bool, has_event: bool, has_garbage: bool) -> AttemptEnd {
+/// has not sent all objects.
+fn end_of_watch(end: BodyEnd, initial: bool, has_event: bool) -> AttemptEnd {
     match end {
         BodyEnd::Idle if initial => AttemptEnd::NoWatchList { for_good: false },
         // After etcd was restored from a backup, the version of the watch can be higher than the
@@ -407,8 +381,8 @@ fn end_of_watch(end: BodyEnd, initial: bool, has_event: bool, has_garbage: bool)
             let why = "the watch ended before the kube-apiserver had sent all existing objects";
             AttemptEnd::Failed(GapReason::Unreachable(why.into()), None)
         }
-        BodyEnd::Idle | BodyEnd::Closed if has_garbage => AttemptEnd::Expired,
         BodyEnd::Idle | BodyEnd::Closed => AttemptEnd::Closed,
+        BodyEnd::TooLong => AttemptEnd::Failed(GapReason::Garbled(InvalidData::TooLarge), None),
         BodyEnd::Broken(why) => AttemptEnd::Failed(GapReason::Unreachable(why), None),
     }
 }

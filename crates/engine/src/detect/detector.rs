@@ -198,20 +198,7 @@ impl Detector {
         self.evaluate(json, now)
     }
 
-    /// Handles an object that was listed, added or modified, but is too large to be decoded. `json`
-    /// contains only the identity of the object. `length` is the size in bytes of the object, or of
-    /// the watch event that contains the object.
-    pub fn too_large(
-        &mut self,
-        json: &[u8],
-        length: u64,
-        now: ClockReading,
-    ) -> Option<EvaluatedObject> {
-        self.evaluate_undecodable(json, &EvaluationError::TooLarge(length), now)
-    }
-
-    /// Handles a `DELETED` event. `json` is the last state of the object, or only its identity.
-    /// Returns None if `json` does not contain the identity.
+    /// Handles a `DELETED` event. `json` is the last state of the object. Returns None if `json` does not contain the identity.
     pub fn deleted(&mut self, json: &[u8]) -> Option<VanishedObject> {
         let Some(subject) = Subject::identify(json, &self.book) else {
             tracing::warn!(gvr = %self.book.target, "a deleted object could not be decoded");

@@ -204,8 +204,9 @@ fn an_undecodable_object_is_not_reevaluated_from_its_previous_state() {
     let mut detector =
         detector_with_expression("object.works && now > timestamp('2000-01-01T00:00:00Z')");
     apply_yields_message(&mut detector, &thing("a", true), now());
-    let identity = br#"{"metadata":{"name":"a","namespace":"ns","uid":"uid-a"}}"#;
-    let found = detector.too_large(identity, 40 << 20, now());
+    let mut large = thing("a", true);
+    large["works"] = json!(vec![0; 200_000]);
+    let found = detector.applied(large.to_string().as_bytes(), now());
     let found = found.expect("the identity is known").evaluation;
     assert_eq!(found.subject.path(), "ns/a");
     assert_eq!((found.failures.len(), found.unknown.len()), (1, 1));

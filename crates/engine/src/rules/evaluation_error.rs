@@ -46,9 +46,6 @@ pub enum EvaluationError {
     /// The command line of `cancel` is too long. Contains its length in bytes.
     #[error("expected a command line of at most 1024 bytes, found {0} bytes")]
     CommandLength(usize),
-    /// The object is too large to be decoded. Contains its size in bytes.
-    #[error("the object has {0} bytes, which is more than the limit for one object")]
-    TooLarge(u64),
     /// The object cannot be decoded.
     #[error(transparent)]
     Unreadable(#[from] DocError),

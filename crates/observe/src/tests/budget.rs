@@ -1,62 +1,10 @@
-//! Tests the limits that all feeds of a cluster share: concurrent lists, and large objects in memory. Also
-//! tests that a slow or dropped consumer of a feed limits the work of the feed.
+//! Tests the limit of large objects in memory, which all feeds of a cluster share. Also tests that a slow or dropped consumer of a feed limits the work of the feed.
 
 use super::*;
 use futures::stream::select_all;
 use tokio::time::timeout;
 
 const SHORT: Duration = Duration::from_millis(10);
-
-/// An answer to a list that never ends.
-fn hanging_list() -> Answer {
-    open(&[r#"{"items":["#])
-}
-
-#[tokio::test(start_paused = true)]
-async fn concurrent_lists_are_limited_and_each_gets_its_turn_beside_hanging_ones() {
-    let script = [vec![no_watch_list(); 20], vec![hanging_list(); 20]].concat();
-    let server = ScriptedServer::new(script);
-    let lists = || {
-        let queries = server.queries();
-        queries.iter().filter(|query| *query == "limit=100").count()
-    };
-    let mut all = select_all(feeds(&server, 20));
-    let second = Duration::from_secs(1);
-    assert!(timeout(second, all.next()).await.is_err());
-    assert_eq!(lists(), 8);
-    // The first eight lists hang, and give up their permits after one minute. Then eight other
-    // lists start, which also hang. The last four lists start after two minutes.
-    let read = timeout(second * 120, all.next()).await;
-    assert!(
-        read.is_err(),
-        "a feed must not report an interruption before its first state"
-    );
-    assert_eq!(lists(), 20);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_feed_that_waits_for_its_turn_to_list_reports_a_gap() {
-    let mut script = vec![no_watch_list(), page(&["a1"], "")];
-    script.extend(
-        [no_watch_list(), hanging_list()]
-            .into_iter()
-            .cycle()
-            .take(16),
-    );
-    script.extend([open(&[EXPIRED]), page(&[], "")]);
-    let server = ScriptedServer::new(script);
-    let mut feeds = feeds(&server, 9);
-    let mut feed = feeds.remove(0);
-    assert_eq!(next_events(&mut feed, 3).await, ["reset", "+a1", "synced"]);
-    for other in &mut feeds {
-        assert!(timeout(SHORT, other.next()).await.is_err());
-    }
-    let waiting = "lost: waiting for the lists of other resources to end";
-    assert_eq!(
-        next_events(&mut feed, 3).await,
-        [waiting, "reset", "synced"]
-    );
-}
 
 #[tokio::test(start_paused = true)]
 async fn large_objects_of_many_feeds_are_read_one_at_a_time() {

@@ -168,43 +168,23 @@ async fn a_watch_continues_from_the_last_event_or_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_lines_are_skipped_and_the_state_is_read_again_when_the_watch_ends() {
+async fn a_line_that_cannot_be_decoded_is_a_gap_and_all_objects_are_read_again() {
     let not_an_object = r#"{"type":"ADDED","object":7}"#;
-    let lines = ["+a3", "end5", "<html>oops</html>", "+b6", not_an_object];
-    let events = "reset / +a3 / synced / +b6 / reset / synced";
-    check(
-        vec![complete(&lines), open(&["end9"])],
-        events,
-        &["all", "all"],
-    )
-    .await;
-    let lines = [&["+a3", "end5"][..], &["nonsense"; 20]].concat();
-    let events = "reset / +a3 / synced / lost: invalid data / reset / synced";
-    check(vec![open(&lines), open(&["end9"])], events, &[]).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_too_large_object_is_still_reported_as_existing() {
-    let padding = "x".repeat(17 << 20);
-    let large = |word: &str| {
-        let event = line(word);
-        let begin = event.trim_end().strip_suffix("}}").unwrap();
-        format!(r#"{begin},"x":"{padding}"}}}}"#)
-    };
-    let (added, modified) = (large("+l4"), large("~l6"));
-    // The watch continues at the version of the large object, without another list.
-    let nameless = format!(r#"{{"type":"ADDED","object":{{"x":"{padding}"}}}}"#);
-    let script = vec![
-        breaks(&[&added, "end5", &nameless, &modified]),
-        open(&[&large("-l7")]),
-    ];
-    let events = "reset / !l4 / synced / !l6 / lost: unreachable / synced / -l7";
-    check(script, events, &["all", "6"]).await;
-    // An initial object without a name could be deleted or not. So the objects are listed.
-    let item = object("l3").replacen("}}", &format!(r#"}},"x":"{padding}"}}"#), 1);
+    let too_large = line("~l6").replace(
+        r#""kind""#,
+        &format!(r#""x":"{}","kind""#, "x".repeat(9 << 20)),
+    );
+    for line in ["<html>oops</html>", not_an_object, &too_large] {
+        let script = vec![open(&["+a3", "end5", line]), open(&["end9"])];
+        let events = "reset / +a3 / synced / lost: invalid data / reset / synced";
+        check(script, events, &["all", "all"]).await;
+        let script = vec![open(&[line]), open(&["end9"])];
+        check(script, "reset / lost: invalid data / reset / synced", &[]).await;
+    }
+    let item = format!(r#"{{"x":"{}"}}"#, "x".repeat(9 << 20));
     let listed = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{item}]}}"#);
-    let script = vec![open(&[&nameless, "end5"]), text(200, &listed), open(&[])];
-    check(script, "reset / reset / !l3 / synced", &[]).await;
+    let script = vec![no_watch_list(), text(200, &listed)];
+    check(script, "reset / lost: invalid data", &[]).await;
 }
 
 #[tokio::test(start_paused = true)]

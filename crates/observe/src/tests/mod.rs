@@ -171,7 +171,7 @@ impl ScriptedServer {
     }
 }
 
-/// Returns `number` feeds of one cluster. The feeds share a budget of lists and large objects.
+/// Returns `number` feeds of one cluster. The feeds share a budget of large objects.
 fn feeds(server: &Arc<ScriptedServer>, number: usize) -> Vec<BoxStream<'static, Raw>> {
     let server = Arc::clone(server);
     let service = service_fn(move |request| Arc::clone(&server).answer(request));
@@ -196,8 +196,8 @@ fn follow(server: &Arc<ScriptedServer>) -> BoxStream<'static, Raw> {
 }
 
 /// Returns the next `n` events as texts. For the object `a` with resourceVersion 3, the text is `+a3` if
-/// the object was applied, `-a3` if it was deleted, and `!a3` if it is too large. If no event arrives for
-/// an hour, the last text is `silence`.
+/// the object was applied, and `-a3` if it was deleted. If no event arrives for an hour, the last text is
+/// `silence`.
 async fn next_events(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
     let hour = Duration::from_hours(1);
     let mut words = Vec::new();
@@ -215,10 +215,6 @@ async fn next_events(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String
             Raw::Reset => "reset".into(),
             Raw::Synced => "synced".into(),
             Raw::Applied(json) => format!("+{}", name(&json)),
-            Raw::TooLarge { object, length } => {
-                assert!(length > 17 << 20);
-                format!("!{}", name(&object))
-            }
             Raw::Deleted(json) => format!("-{}", name(&json)),
             Raw::Lost(lost) => format!("lost: {lost}"),
         });
