@@ -75,25 +75,23 @@ struct GroupResource {
     resource: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct UserInfo {
-    #[serde(default)]
     username: String,
-    #[serde(default)]
     groups: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    spec: Spec,
 }
 
 /// The fields that start a cordon (of a Node) or an upgrade (of a `ClusterVersion`).
 #[derive(Debug, Default, Deserialize)]
-struct Object {
-    #[serde(default)]
-    spec: Spec,
-}
-
-#[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 struct Spec {
-    #[serde(default)]
     unschedulable: bool,
     desired_update: Option<Value>,
 }
@@ -121,12 +119,10 @@ impl Request {
     /// Returns the part of the cluster that must be idle before this request. Returns None if the
     /// webhook does not refuse such requests.
     fn scope(&self) -> Option<Scope<'_>> {
-        let spec = |object: &Option<Object>| -> (bool, Option<Value>) {
-            let spec = object.as_ref().map(|object| &object.spec);
-            spec.map(|spec| (spec.unschedulable, spec.desired_update.clone()))
-                .unwrap_or_default()
-        };
-        let (now, before) = (spec(&self.object), spec(&self.old_object));
+        let now = self.object.as_ref().map(|object| &object.spec);
+        let before = self.old_object.as_ref().map(|object| &object.spec);
+        let is_cordoned = |spec: Option<&Spec>| spec.is_some_and(|it| it.unschedulable);
+        let update = |spec: Option<&Spec>| spec.and_then(|it| it.desired_update.clone());
         let GroupResource { group, resource } = &self.resource;
         match (&**group, &**resource, &*self.sub_resource, &*self.operation) {
             ("", "pods", "eviction", "CREATE")
@@ -141,9 +137,12 @@ impl Request {
                 Some(Scope::Namespace(&self.namespace))
             }
             ("", "namespaces", "", "DELETE") => Some(Scope::Namespace(&self.name)),
-            ("", "nodes", "", "UPDATE") => (now.0 && !before.0).then_some(Scope::Node(&self.name)),
+            ("", "nodes", "", "UPDATE") => {
+                let starts = is_cordoned(now) && !is_cordoned(before);
+                starts.then_some(Scope::Node(&self.name))
+            }
             ("config.openshift.io", "clusterversions", "", "UPDATE") => {
-                let starts = now.1.is_some() && now.1 != before.1;
+                let starts = update(now).is_some() && update(now) != update(before);
                 starts.then_some(Scope::Component("kubevirt"))
             }
             _ => None,
