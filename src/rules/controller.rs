@@ -274,7 +274,7 @@ impl Controller {
                 return false;
             }
         }
-        if let Some(again) = writes.replace_waiting(self.registry.statuses(clock::now())) {
+        if let Some(again) = writes.start_all(self.registry.statuses(clock::now())) {
             self.settle.schedule_at(again);
         }
         true

@@ -7,9 +7,10 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use ifo_api::ruleset::OperationRuleSetStatus;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// Maximum number of concurrent writes. Further writes wait. The limit prevents a burst of requests
@@ -60,13 +61,13 @@ pub trait StatusSink: Send + Sync + 'static {
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer>;
 }
 
-/// The queue of status writes.
+/// The status writes in flight, and the delays of the next ones.
 pub(super) struct StatusWrites {
     sink: Arc<dyn StatusSink>,
     in_flight: FuturesUnordered<BoxFuture<'static, (StatusWrite, StatusAnswer)>>,
+    limit: Arc<Semaphore>,
     /// The rule sets with a write in flight.
     writing: HashSet<String>,
-    waiting: VecDeque<StatusWrite>,
     /// The rule sets whose last write has failed or was a repair, by name.
     delays: HashMap<String, WriteDelay>,
 }
@@ -85,54 +86,48 @@ impl StatusWrites {
         Self {
             sink,
             in_flight: FuturesUnordered::new(),
+            limit: Arc::new(Semaphore::new(CONCURRENCY)),
             writing: HashSet::new(),
-            waiting: VecDeque::new(),
             delays: HashMap::new(),
         }
     }
 
-    /// Replaces the waiting writes with `writes`, and starts as many of them as possible. Skips a
-    /// rule set with a write in flight, because its status must be computed again after this write.
-    /// Skips a rule set whose delay has not passed. Returns the time at which the first of these
-    /// delays has passed.
-    pub(super) fn replace_waiting(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
+    /// Starts these writes. Skips a rule set with a write in flight, because its status must be computed
+    /// again after this write. Skips a rule set whose delay has not passed. Returns the time at which
+    /// the first of these delays has passed.
+    pub(super) fn start_all(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
         let now = Instant::now();
         self.delays
             .retain(|_, delay| delay.until + MAX_RETRY_DELAY > now);
-        self.waiting.clear();
         let mut again: Option<Instant> = None;
         for write in writes {
             if self.writing.contains(&write.name) {
                 continue;
             }
-            let delay = self
-                .delays
-                .get(&write.name)
-                .filter(|delay| delay.until > now && (write.repairs || !delay.only_repairs));
-            match delay.map(|delay| delay.until) {
-                Some(at) => again = Some(again.map_or(at, |other| other.min(at))),
-                None => self.waiting.push_back(write),
+            let must_wait =
+                |delay: &&WriteDelay| delay.until > now && (write.repairs || !delay.only_repairs);
+            match self.delays.get(&write.name).filter(must_wait) {
+                Some(WriteDelay { until, .. }) => {
+                    again = Some(again.map_or(*until, |other| other.min(*until)));
+                }
+                None => self.start(write),
             }
         }
-        self.start();
         again
     }
 
-    fn start(&mut self) {
-        while self.in_flight.len() < CONCURRENCY
-            && let Some(write) = self.waiting.pop_front()
-        {
-            self.writing.insert(write.name.clone());
-            let sink = self.sink.clone();
-            let written = async move {
-                let answer = sink.write(&write).await;
-                (write, answer)
-            };
-            self.in_flight.push(written.boxed());
-        }
+    fn start(&mut self, write: StatusWrite) {
+        self.writing.insert(write.name.clone());
+        let (sink, limit) = (self.sink.clone(), self.limit.clone());
+        let written = async move {
+            let _permit = limit.acquire().await;
+            let answer = sink.write(&write).await;
+            (write, answer)
+        };
+        self.in_flight.push(written.boxed());
     }
 
-    /// Waits until a write has ended, and starts the next one. Returns a successful write, with the
+    /// Waits until a write has ended. Returns a successful write, with the
     /// resourceVersion of the rule set after the write. Returns `None` if the write has failed.
     /// Never returns while no write is in flight. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<(StatusWrite, Option<String>)> {
@@ -140,7 +135,6 @@ impl StatusWrites {
             return std::future::pending().await;
         };
         self.writing.remove(&write.name);
-        self.start();
         let version = match answer {
             StatusAnswer::Written(version) => Some(version),
             StatusAnswer::Conflict | StatusAnswer::Failed => None,

@@ -6,8 +6,9 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use ifo_api::{Gvr, Resolution};
 use ifo_observe::Resolve;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// Maximum number of concurrent look-ups. Further look-ups wait. The number is greater than one,
 /// because an API group that does not answer must not delay all other groups. The number is small,
@@ -19,9 +20,9 @@ type LookupAnswer = (Arc<Gvr>, Resolution);
 pub(super) struct Lookups {
     resolve: Arc<dyn Resolve>,
     in_flight: FuturesUnordered<BoxFuture<'static, LookupAnswer>>,
-    waiting: VecDeque<Arc<Gvr>>,
-    /// The targets that wait for a look-up or are being looked up. The value is true if another
-    /// look-up of the target must follow the running look-up, whose answer may be outdated.
+    limit: Arc<Semaphore>,
+    /// The targets that are being looked up. The value is true if another look-up of the target must
+    /// follow, because the answer of this look-up may be outdated.
     requested: HashMap<Arc<Gvr>, bool>,
 }
 
@@ -30,7 +31,7 @@ impl Lookups {
         Self {
             resolve,
             in_flight: FuturesUnordered::new(),
-            waiting: VecDeque::new(),
+            limit: Arc::new(Semaphore::new(CONCURRENCY)),
             requested: HashMap::new(),
         }
     }
@@ -42,30 +43,22 @@ impl Lookups {
     /// - True: the answer may be outdated, so another look-up follows.
     pub(super) fn request(&mut self, targets: Vec<Arc<Gvr>>, needs_newer: bool) {
         for target in targets {
-            if let Some(again) = self.requested.get_mut(&target) {
-                *again |= needs_newer;
-            } else {
-                self.requested.insert(target.clone(), false);
-                self.waiting.push_back(target);
+            match self.requested.get_mut(&target) {
+                Some(again) => *again |= needs_newer,
+                None => self.start(target),
             }
         }
-        self.start();
     }
 
-    fn start(&mut self) {
-        while self.in_flight.len() < CONCURRENCY
-            && let Some(target) = self.waiting.pop_front()
-        {
-            // The look-up starts after all earlier requests of this target. So its answer is new
-            // enough for these requests.
-            self.requested.insert(target.clone(), false);
-            let resolve = self.resolve.clone();
-            let answer = async move {
-                let resolution = resolve.resolve(&target).await;
-                (target, resolution)
-            };
-            self.in_flight.push(answer.boxed());
-        }
+    fn start(&mut self, target: Arc<Gvr>) {
+        self.requested.insert(target.clone(), false);
+        let (resolve, limit) = (self.resolve.clone(), self.limit.clone());
+        let answer = async move {
+            let _permit = limit.acquire().await;
+            let resolution = resolve.resolve(&target).await;
+            (target, resolution)
+        };
+        self.in_flight.push(answer.boxed());
     }
 
     /// Waits for the end of a look-up and returns the answer. If no look-up runs, returns `None` at
@@ -73,14 +66,12 @@ impl Lookups {
     pub(super) async fn next(&mut self) -> Option<LookupAnswer> {
         let (target, resolution) = self.in_flight.next().await?;
         if self.requested.remove(&target) == Some(true) {
-            self.requested.insert(target.clone(), false);
-            self.waiting.push_back(target.clone());
+            self.start(target.clone());
         }
-        self.start();
         Some((target, resolution))
     }
 
-    /// Returns true if no target waits for a look-up or is being looked up.
+    /// Returns true if no target is being looked up.
     pub(super) fn is_idle(&self) -> bool {
         self.requested.is_empty()
     }
