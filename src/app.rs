@@ -26,7 +26,6 @@ use aggregated_apiserver::serve::{
 use anyhow::bail;
 use axum::Router;
 use futures::future::BoxFuture;
-use ifo_api::Source;
 use ifo_engine::track::SharedBaselines;
 use server_pipeline::{BeginTerm, PipelineThread, ServerPipeline};
 use std::sync::Arc;
@@ -185,15 +184,14 @@ impl App {
 
     /// Returns the router of the HTTP server. The caller creates the listener.
     ///
-    /// The HTTP server serves operations, the records of completed operations, and the resource
-    /// `more`. In a cluster, `served_by_other_router` is `None`. In the demo,
+    /// The HTTP server serves operations, activities and the records of completed operations. In a
+    /// cluster, `served_by_other_router` is `None`. In the demo,
     /// `served_by_other_router` contains the resources of the demo's objects. Discovery lists these
     /// resources, but another router serves them. `gate_webhook` is true if the admission webhook is
     /// served.
     fn router(
         &self,
         access: Access,
-        more: Option<Resource>,
         served_by_other_router: Option<&'static [ResourceInfo]>,
         gate_webhook: bool,
     ) -> Router {
@@ -213,7 +211,6 @@ impl App {
             SubjectVisibility::new(reader, kinds, cluster_namespace, authorize)
                 .restrict(&mut served);
         }
-        served.extend(more);
         let hooks = Arc::new(OperationHooks {
             reader: self.operations.clone(),
             replica_status: self.replica_status.clone(),
@@ -340,17 +337,5 @@ fn sample(operations: &IndexReader, replica_status: &ReplicaStatus) -> IndexSamp
         lag: replica_status.lag(),
         records: list(index::RECORDS).len(),
         ..IndexSample::default()
-    }
-}
-
-/// Returns the resource `operationrulesets` as the source of a feed (the watch of one resource).
-fn rule_set_source() -> Source {
-    Source {
-        target: Arc::new(ifo_api::Gvr {
-            group: ifo_api::GROUP.to_owned(),
-            version: ifo_api::VERSION.to_owned(),
-            resource: "operationrulesets".to_owned(),
-        }),
-        namespace: None,
     }
 }

@@ -96,7 +96,7 @@ pub const ACTIVITIES: Scope = Scope::Collection(collection::ACTIVITIES);
 pub mod collection {
     use aggregated_apiserver::store::Collection;
 
-    /// Operations. The demo has a second index for rule sets, which uses the same collection.
+    /// Operations.
     pub const OPERATIONS: Collection = Collection::DEFAULT;
     /// Records of completed operations.
     pub const RECORDS: Collection = Collection::new("records/");

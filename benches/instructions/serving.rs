@@ -26,8 +26,9 @@ pub fn router(reader: IndexReader) -> Router {
     let administrator = DemoUser {
         name: "administrator",
         namespace: None,
+        token: TOKEN.to_owned(),
     };
-    let users = Arc::new(DemoUsers::new([(TOKEN, administrator)]));
+    let users = Arc::new(DemoUsers(vec![administrator]));
     let served = resources::inflight_operations(reader.clone());
     router_of(reader, served, (users.clone(), users))
 }

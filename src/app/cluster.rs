@@ -66,7 +66,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let (tls, ca_bundle) = listener_tls::server_config(&mut app, &client, &serve).await?;
     let short_names = keep_short_names(client.clone(), app.short_names_of_kinds.clone());
     app.tasks.start("short names", short_names);
-    let router = app.router(access, None, None, serve.gate_webhook);
+    let router = app.router(access, None, serve.gate_webhook);
     let listening = serve::listen::serve(
         listener,
         Arc::new(tls),

@@ -24,7 +24,7 @@ pub(super) fn dry_run(pod: &Value, objects: &ObjectStore) -> Result<(), ErrorSta
     let machines = objects.in_namespace("kubevirt.io/v1", "VirtualMachineInstance", namespace);
     if let Some(why) = machines.iter().find_map(|it| refusal_of_kubevirt(&pod, it)) {
         let message = format!("admission webhook {WEBHOOK:?} denied the request: {why}");
-        return Err(refused(429, "TooManyRequests", &message, None));
+        return Err(refused(&message, None));
     }
     let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
     if pod.metadata.deletion_timestamp.is_some() || phase != Some("Running") {
@@ -36,15 +36,9 @@ pub(super) fn dry_run(pod: &Value, objects: &ObjectStore) -> Result<(), ErrorSta
         .map(|it| PodDisruptionBudget::deserialize(&**it))
         .collect::<Result<_, _>>()
         .map_err(ErrorStatus::internal)?;
-    let mut budgets = budgets.iter().filter(|it| selects(it, &pod));
-    match (budgets.next(), budgets.next()) {
-        (Some(_), Some(_)) => {
-            let message = "This pod has more than one PodDisruptionBudget, which the eviction \
-                           subresource does not support.";
-            Err(refused(500, "InternalError", message, None))
-        }
-        (Some(budget), None) => check_budget(budget, &pod),
-        (None, _) => Ok(()),
+    match budgets.iter().find(|it| selects(it, &pod)) {
+        Some(budget) => check_budget(budget),
+        None => Ok(()),
     }
 }
 
@@ -85,35 +79,30 @@ fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     selector.is_some_and(|it| it.matches(&labels))
 }
 
-fn check_budget(budget: &PodDisruptionBudget, pod: &Pod) -> Result<(), ErrorStatus> {
+fn check_budget(budget: &PodDisruptionBudget) -> Result<(), ErrorStatus> {
     let status = budget.status.clone().unwrap_or_default();
-    let (healthy, desired) = (status.current_healthy, status.desired_healthy);
-    let conditions = pod.status.iter().filter_map(|it| it.conditions.as_ref());
-    let is_ready = conditions
-        .flatten()
-        .any(|it| it.type_ == "Ready" && it.status == "True");
-    // The eviction of a Pod that is not ready takes no healthy Pod away.
-    let is_surplus = !is_ready && desired > 0 && healthy >= desired;
-    if status.disruptions_allowed > 0 || is_surplus {
+    if status.disruptions_allowed > 0 {
         return Ok(());
     }
-    let name = budget.metadata.name.as_deref().unwrap_or_default();
     let cause = format!(
-        "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        "The disruption budget {} needs {} healthy pods and has {} currently",
+        budget.metadata.name.as_deref().unwrap_or_default(),
+        status.desired_healthy,
+        status.current_healthy
     );
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-    Err(refused(429, "TooManyRequests", message, Some(cause)))
+    Err(refused(message, Some(cause)))
 }
 
-fn refused(code: i32, reason: &str, message: &str, budget: Option<String>) -> ErrorStatus {
+fn refused(message: &str, budget: Option<String>) -> ErrorStatus {
     let cause = |message| StatusCause {
         reason: Some("DisruptionBudget".to_owned()),
         message: Some(message),
         ..StatusCause::default()
     };
     ErrorStatus::from(Status {
-        code: Some(code),
-        reason: Some(reason.to_owned()),
+        code: Some(429),
+        reason: Some("TooManyRequests".to_owned()),
         message: Some(message.to_owned()),
         status: Some("Failure".to_owned()),
         details: budget.map(|it| StatusDetails {
@@ -122,106 +111,4 @@ fn refused(code: i32, reason: &str, message: &str, budget: Option<String>) -> Er
         }),
         ..Status::default()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::demo::kinds;
-    use crate::demo::model::key;
-    use serde_json::json;
-    use std::sync::Arc;
-
-    fn pod(name: &str, phase: &str, is_ready: bool) -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": "a", "labels": {"app": name}},
-            "spec": {"nodeName": "n", "containers": []},
-            "status": {"phase": phase, "conditions": [
-                {"type": "Ready", "status": if is_ready { "True" } else { "False" }},
-            ]},
-        })
-    }
-
-    /// Returns the error of an eviction, with the cause if there is one.
-    fn refusal(pod: &Value, others: &[Value]) -> Option<String> {
-        let store = ObjectStore::new(Arc::new(kinds::resolve));
-        for object in others {
-            store.put(&key(object).unwrap(), object.clone());
-        }
-        let refused = dry_run(pod, &store).err()?;
-        let status: Value = serde_json::from_slice(&refused.json()).unwrap();
-        let cause = &status["details"]["causes"][0]["message"];
-        let message = cause.as_str().or(status["message"].as_str());
-        Some(format!("{} {}", status["code"], message.unwrap()))
-    }
-
-    #[test]
-    fn a_budget_refuses_the_eviction_of_a_healthy_pod() {
-        let budget = |name: &str, healthy: i32| {
-            json!({
-                "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-                "metadata": {"name": name, "namespace": "a"},
-                "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "api"}}},
-                "status": {"currentHealthy": healthy, "desiredHealthy": 2, "expectedPods": 3,
-                           "disruptionsAllowed": (healthy - 2).max(0)},
-            })
-        };
-        let ready = pod("api", "Running", true);
-        let unready = pod("api", "Running", false);
-        let full = Some("429 The disruption budget b needs 2 healthy pods and has 2 currently");
-        let broken = Some("429 The disruption budget b needs 2 healthy pods and has 1 currently");
-        for (pod, healthy, expected) in [
-            (&ready, 3, None),
-            (&ready, 2, full),
-            (&unready, 2, None),
-            (&unready, 1, broken),
-            (&pod("api", "Pending", false), 1, None),
-            (&pod("other", "Running", true), 2, None),
-        ] {
-            let refused = refusal(pod, &[budget("b", healthy)]);
-            assert_eq!(refused.as_deref(), expected, "{healthy}: {pod}");
-        }
-        let several = refusal(&ready, &[budget("b", 3), budget("c", 3)]).unwrap();
-        assert!(
-            several.starts_with("500 This pod has more than one"),
-            "{several}"
-        );
-    }
-
-    #[test]
-    fn kubevirt_migrates_a_virtual_machine_instead() {
-        let mut launcher = pod("virt-launcher-web", "Running", true);
-        launcher["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web", "uid": "u",
-        }]);
-        let machine = |strategy: &str, node: &str, is_migratable: &str| {
-            json!({
-                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
-                "metadata": {"name": "web", "namespace": "a", "uid": "u"},
-                "spec": {"evictionStrategy": strategy},
-                "status": {"nodeName": node, "conditions": [
-                    {"type": "LiveMigratable", "status": is_migratable},
-                ]},
-            })
-        };
-        let webhook = format!("429 admission webhook {WEBHOOK:?} denied the request: ");
-        let migrated = webhook.clone() + "Eviction triggered evacuation of VMI \"a/web\"";
-        let stays =
-            webhook + "VMI web is configured with an eviction strategy but is not live-migratable";
-        for (strategy, node, is_migratable, expected) in [
-            ("LiveMigrate", "n", "True", Some(migrated)),
-            ("LiveMigrate", "n", "False", Some(stays)),
-            // The virtual machine runs in another Pod, for example before or after a migration.
-            ("LiveMigrate", "other", "True", None),
-            ("None", "n", "True", None),
-        ] {
-            let machine = machine(strategy, node, is_migratable);
-            assert_eq!(
-                refusal(&launcher, std::slice::from_ref(&machine)),
-                expected,
-                "{machine}"
-            );
-        }
-    }
 }

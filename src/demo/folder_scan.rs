@@ -26,9 +26,6 @@ use walkdir::{DirEntry, WalkDir};
 /// manifests usually has far fewer files. The limit helps a user who passes `/` by mistake.
 const MAX_FILES: usize = 10_000;
 
-/// Maximum depth of nested folders. The scan ignores deeper folders.
-const MAX_DEPTH: usize = 16;
-
 /// Maximum size of one file in bytes. The scanner treats a larger file as a file that cannot be
 /// decoded. The limit is enough for about ten thousand objects.
 const MAX_FILE: u64 = 16 << 20;
@@ -69,27 +66,26 @@ impl FolderKinds {
 
 impl FolderContent {
     fn of<'a>(files: impl Iterator<Item = (&'a Path, &'a Object)> + Clone) -> Self {
-        let known = KnownKinds::of(files.clone().map(|(_, object)| object));
-        let with_namespace: HashSet<(&str, &str)> = files
-            .clone()
-            .filter(|(_, object)| object.namespace.is_some())
-            .map(|(_, object)| (object.group(), object.kind.as_str()))
+        let all = files.clone().map(|(_, object)| object);
+        let known = KnownKinds::of(all.clone());
+        let with_namespace = all.clone().filter(|object| object.namespace.is_some());
+        let with_namespace: HashSet<(&str, &str)> = with_namespace
+            .map(|object| (object.group(), object.kind.as_str()))
             .collect();
-        let is_namespaced = |group: &str, kind: &str| {
-            known.is_namespaced(group, kind, with_namespace.contains(&(group, kind)))
-        };
-        let mut kinds: BTreeMap<(String, String), bool> = known
+        let declared = known
             .declared()
-            .map(|(version, kind)| {
-                let namespaced = is_namespaced(group(&version), kind);
-                ((version, kind.to_owned()), namespaced)
-            })
-            .collect();
+            .map(|(version, kind)| (version, kind.to_owned()));
+        let used = all.map(|object| (object.api_version.clone(), object.kind.clone()));
+        let kinds = declared.chain(used).map(|(version, kind)| {
+            let group = group(&version);
+            let has_namespace = with_namespace.contains(&(group, &*kind));
+            let namespaced = known.is_namespaced(group, &kind, has_namespace);
+            ((version, kind), namespaced)
+        });
+        let kinds: BTreeMap<_, _> = kinds.collect();
         let mut objects: BTreeMap<Key, Value> = BTreeMap::new();
         for (path, object) in files {
-            let namespaced = *kinds
-                .entry((object.api_version.clone(), object.kind.clone()))
-                .or_insert_with(|| is_namespaced(object.group(), &object.kind));
+            let namespaced = kinds[&(object.api_version.clone(), object.kind.clone())];
             let object_as_served = as_served(object, namespaced);
             if let Some(key) = key(&object_as_served)
                 && objects.insert(key, object_as_served).is_some()
@@ -229,12 +225,8 @@ fn manifests(dir: &Path) -> io::Result<BTreeMap<PathBuf, FileStamp>> {
     let is_visible = |entry: &DirEntry| {
         entry.depth() == 0 || !entry.file_name().as_encoded_bytes().starts_with(b".")
     };
-    let entries = WalkDir::new(dir).max_depth(MAX_DEPTH + 1).into_iter();
-    for entry in entries.filter_entry(is_visible) {
-        let entry = match entry.map_err(io::Error::from) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() => continue,
-            entry => entry?,
-        };
+    for entry in WalkDir::new(dir).into_iter().filter_entry(is_visible) {
+        let entry = entry?;
         if !is_manifest(entry.path()) {
             continue;
         }

@@ -173,13 +173,3 @@ async fn a_kind_is_served_from_the_moment_it_appears() {
     fs::remove_file(dir.path().join("cow.yaml")).unwrap();
     expect(&mut feed, &["-berta -"]).await;
 }
-
-#[tokio::test]
-async fn a_missing_folder_is_an_error_that_names_it() {
-    let opened = open(Path::new("/no/such/folder"), &[]).await;
-    let error = opened.err().expect("a missing folder must be an error");
-    assert!(
-        error.to_string().starts_with("/no/such/folder: "),
-        "{error}"
-    );
-}

@@ -1,7 +1,7 @@
 //! The kinds of the objects in the demo, with the names and scopes as in a real cluster.
 
 use aggregated_apiserver::serve::ResourceInfo;
-use ifo_api::{Gvr, Resolution};
+use ifo_api::{GROUP, Gvr, Resolution, VERSION, ruleset};
 use ifo_client::short_names::{NamedResource, ShortNames};
 use serde_json::Value;
 
@@ -25,9 +25,21 @@ const fn kind(
     }
 }
 
-/// All kinds that occur in the scenes, which are the recordings that the demo plays.
+/// The kind of rule sets.
+pub const RULE_SETS: ResourceInfo = kind(
+    GROUP,
+    VERSION,
+    ruleset::PLURAL,
+    "OperationRuleSet",
+    false,
+    &["ors"],
+);
+
+/// The kind of rule sets, and all kinds that occur in the scenes, which are the recordings that the demo
+/// plays.
 #[rustfmt::skip]
 pub static KINDS: &[ResourceInfo] = &[
+    RULE_SETS,
     kind("", "v1", "namespaces", "Namespace", false, &["ns"]),
     kind("", "v1", "nodes", "Node", false, &["no"]),
     kind("", "v1", "pods", "Pod", true, &["po"]),
@@ -48,8 +60,8 @@ pub static KINDS: &[ResourceInfo] = &[
     kind("config.openshift.io", "v1", "clusterversions", "ClusterVersion", false, &[]),
 ];
 
-/// The kind `Namespace`.
-pub static NAMESPACES: &[ResourceInfo] = KINDS.split_at(1).0;
+/// The kinds that the demo serves if the objects come from a folder: rule sets and Namespaces.
+pub static KINDS_WITH_FOLDER: &[ResourceInfo] = KINDS.split_at(2).0;
 
 /// Returns the group, version and resource name of a kind.
 pub fn gvr(kind: &ResourceInfo) -> Gvr {

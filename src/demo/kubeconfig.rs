@@ -4,10 +4,10 @@
 //! renames the complete file to its final path. When the demo ends, it removes the file. If a user
 //! has edited the file, or another demo has replaced it, the file stays.
 
+use super::users::DemoUser;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
-use std::fmt;
+use serde_json::json;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,25 +15,6 @@ use tempfile::NamedTempFile;
 
 /// Name of the cluster in the file.
 const CLUSTER: &str = "ifo-demo";
-
-/// A user of the demo. The kubeconfig has a context with the name of each user.
-pub struct KubeconfigUser {
-    /// Name of the user and the context.
-    pub context: &'static str,
-    /// Default namespace of the context. `None` means `default`.
-    pub namespace: Option<&'static str>,
-    /// Bearer token of the user.
-    pub token: String,
-}
-
-/// Prints the user without the token.
-impl fmt::Debug for KubeconfigUser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KubeconfigUser")
-            .field("context", &self.context)
-            .finish_non_exhaustive()
-    }
-}
 
 /// A kubeconfig on disk. Dropping this value removes the file, except if its content has changed
 /// since this demo wrote it.
@@ -52,18 +33,9 @@ impl Drop for Written {
     }
 }
 
-/// Writes a kubeconfig for `server` (such as `https://127.0.0.1:6443`). The CA `ca_pem` has issued
-/// the certificate of the server.
-///
-/// The current context is that of the first user. An existing file at `path` is replaced in one
-/// step. A symbolic link is replaced, not followed.
-pub fn write(
-    path: &Path,
-    server: &str,
-    ca_pem: &str,
-    users: &[KubeconfigUser],
-) -> io::Result<Written> {
-    let content = format!("{:#}\n", kubeconfig(server, ca_pem, users));
+/// Writes a kubeconfig. An existing file at `path` is replaced in one step. A symbolic link is replaced,
+/// not followed.
+pub fn write(path: &Path, content: String) -> io::Result<Written> {
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     let result = NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).and_then(|mut file| {
         file.write_all(content.as_bytes())?;
@@ -79,17 +51,19 @@ pub fn write(
     })
 }
 
-/// Returns the kubeconfig. The file contains it as JSON, which is valid YAML.
-fn kubeconfig(server: &str, ca_pem: &str, users: &[KubeconfigUser]) -> Value {
+/// Returns a kubeconfig for `server` (such as `https://127.0.0.1:6443`). The CA `ca_pem` has issued the
+/// certificate of the server. The current context is that of the first user.
+pub fn content(server: &str, ca_pem: &str, users: &[DemoUser]) -> String {
     let credentials = users
         .iter()
-        .map(|user| json!({"name": user.context, "user": {"token": user.token}}));
+        .map(|user| json!({"name": user.name, "user": {"token": user.token}}));
     let contexts = users.iter().map(|user| {
         let namespace = user.namespace.unwrap_or("default");
-        let context = json!({"cluster": CLUSTER, "user": user.context, "namespace": namespace});
-        json!({"name": user.context, "context": context})
+        let context = json!({"cluster": CLUSTER, "user": user.name, "namespace": namespace});
+        json!({"name": user.name, "context": context})
     });
-    json!({
+    // JSON is valid YAML.
+    let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": CLUSTER, "cluster": {
@@ -97,42 +71,15 @@ fn kubeconfig(server: &str, ca_pem: &str, users: &[KubeconfigUser]) -> Value {
         }}],
         "users": credentials.collect::<Vec<_>>(),
         "contexts": contexts.collect::<Vec<_>>(),
-        "current-context": users.first().map_or(CLUSTER, |user| user.context),
-    })
+        "current-context": users.first().map_or(CLUSTER, |user| user.name),
+    });
+    format!("{config:#}\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    const SERVER: &str = "https://127.0.0.1:6443";
-
-    fn users() -> [KubeconfigUser; 2] {
-        let user = |context, namespace, token: &str| KubeconfigUser {
-            context,
-            namespace,
-            token: token.to_owned(),
-        };
-        [
-            user("admin", None, "1e5"),
-            user("viewer", Some("team-a"), "2e5"),
-        ]
-    }
-
-    #[test]
-    fn the_kubeconfig_is_readable_by_its_owner_only() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("config");
-        // Every user can read the existing file. `write` must replace this file, because an
-        // overwritten file would keep its mode.
-        fs::write(&path, "old").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        let _written = write(&path, SERVER, "authority", &users()).unwrap();
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn a_symlink_is_replaced_and_its_target_is_unchanged() {
@@ -140,7 +87,7 @@ mod tests {
         let (path, victim) = (folder.path().join("config"), folder.path().join("victim"));
         fs::write(&victim, "precious").unwrap();
         symlink(&victim, &path).unwrap();
-        let _written = write(&path, SERVER, "authority", &users()).unwrap();
+        let _written = write(&path, "new".to_owned()).unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
     }
@@ -150,11 +97,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         fs::create_dir(&path).unwrap();
-        let error = write(&path, SERVER, "authority", &users()).map(|_| ());
+        let error = write(&path, "new".to_owned()).map(|_| ());
         assert!(error.is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         for missing in [folder.path().join("missing/config"), "/".into()] {
-            let written = write(&missing, SERVER, "authority", &users());
+            let written = write(&missing, "new".to_owned());
             let error = written.map(|_| ()).unwrap_err().to_string();
             assert!(error.contains(&missing.display().to_string()), "{error}");
         }
@@ -164,11 +111,7 @@ mod tests {
     fn a_demo_removes_its_own_file_and_not_that_of_another_demo() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        let written = |token: &str| {
-            let mut users = users();
-            token.clone_into(&mut users[0].token);
-            write(&path, SERVER, "authority", &users).unwrap()
-        };
+        let written = |content: &str| write(&path, content.to_owned()).unwrap();
         let old = written("old");
         let new = written("new");
         drop(old);
@@ -183,10 +126,5 @@ mod tests {
         fs::write(&path, &text).unwrap();
         drop(edited);
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
-    }
-
-    #[test]
-    fn debugging_a_user_shows_no_token() {
-        assert!(!format!("{:?}", users()).contains("1e5"));
     }
 }

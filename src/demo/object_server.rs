@@ -3,15 +3,16 @@
 //! the dry run of an eviction, so `kubectl ifo impact` works.
 
 use super::evictions;
+use super::kinds::RULE_SETS;
 use super::model::{DemoModel, collection};
 use super::objects::ObjectStore;
+use super::rule_sets::COLUMNS as RULE_SET_COLUMNS;
 use aggregated_apiserver::serve::{
     self, CellContext, CellValue, Column, ErrorStatus, Resource, ResourceInfo, SelectableField,
     ServerParameters,
 };
 use axum::Router;
-use axum::extract::{Path, Request, State};
-use axum::middleware::{self, Next};
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use http::header::CONTENT_TYPE;
@@ -20,26 +21,25 @@ use ifo_api::duration;
 use jiff::Timestamp;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use tower::ServiceExt as _;
 
 /// The only subresource that the demo serves, and only as a dry run.
 const EVICTION: &str = "/api/v1/namespaces/{namespace}/pods/{name}/eviction";
 
-/// The columns of the tables. k9s requests tables of all resources that it has no view for, such as
-/// virtual machines.
-static COLUMNS: &[Column<DemoModel>] = &[
-    Column {
-        format: "name",
-        ..Column::text("Name", |it: &Arc<Value>, _| {
-            it["metadata"]["name"].as_str().into()
-        })
-    },
-    Column::text("Age", age),
-];
+/// The column with the name of an object.
+pub(super) const NAME_COLUMN: Column<DemoModel> = Column {
+    format: "name",
+    ..Column::text("Name", |it: &Arc<Value>, _| {
+        it["metadata"]["name"].as_str().into()
+    })
+};
+
+/// The columns of the objects of the scenes.
+static COLUMNS: &[Column<DemoModel>] = &[NAME_COLUMN, Column::text("Age", age)];
 
 /// Returns the time since the creation of an object, as kubectl prints it.
-fn age<'a>(object: &'a Arc<Value>, context: &CellContext<'_, ()>) -> CellValue<'a> {
+pub(super) fn age<'a>(object: &'a Arc<Value>, context: &CellContext<'_, ()>) -> CellValue<'a> {
     let created = object["metadata"]["creationTimestamp"].as_str();
     let created: Option<Timestamp> = created.and_then(|it| it.parse().ok());
     let seconds = |then: Timestamp| context.now.as_second() - then.as_second();
@@ -51,6 +51,7 @@ fn age<'a>(object: &'a Arc<Value>, context: &CellContext<'_, ()>) -> CellValue<'
 pub fn in_front_of(
     router: Router,
     objects: &ObjectStore,
+    rule_sets: &ObjectStore,
     kinds: &[ResourceInfo],
     mut server: ServerParameters,
 ) -> Router {
@@ -58,27 +59,29 @@ pub fn in_front_of(
         .route(EVICTION, post(evict))
         .with_state(objects.clone());
     server.readiness.set_synced();
-    let resources = kinds.iter().map(|kind| resource(*kind, objects));
-    let own = serve::router(server, resources.collect());
-    let paths: Arc<[String]> = kinds.iter().map(path).collect();
-    router.layer(middleware::from_fn(move |request: Request, next: Next| {
-        let path = request.uri().path();
-        let is_own = paths.iter().any(|own| path.starts_with(&**own));
-        let own = is_own.then(|| own.clone());
-        async move {
-            match own {
-                Some(own) => own.oneshot(request).await.into_response(),
-                None => next.run(request).await,
-            }
+    let resources = kinds.iter().map(|kind| {
+        if *kind == RULE_SETS {
+            let columns = RULE_SET_COLUMNS;
+            return Resource {
+                columns,
+                ..resource(RULE_SETS, rule_sets)
+            };
         }
-    }))
+        resource(*kind, objects)
+    });
+    let own = serve::router(server, resources.collect());
+    // Kinds of the same group have the same paths.
+    let paths: BTreeSet<String> = kinds.iter().map(paths).collect();
+    let paths = paths.iter();
+    paths.fold(router, |router, path| {
+        router.route_service(path, own.clone())
+    })
 }
 
-/// Returns the beginning of the paths of the objects. The path of the discovery document does not have
-/// the slash at the end.
-fn path(kind: &ResourceInfo) -> String {
+/// Returns the paths of the objects. The path of the discovery document is not one of them.
+fn paths(kind: &ResourceInfo) -> String {
     let root = if kind.group.is_empty() { "api" } else { "apis" };
-    format!("/{root}/{}/", kind.api_version())
+    format!("/{root}/{}/{{*path}}", kind.api_version())
 }
 
 fn resource(info: ResourceInfo, objects: &ObjectStore) -> Resource<DemoModel> {

@@ -2,7 +2,9 @@
 //! manifests write them. Detection receives them through a [`Feed`], and
 //! [`object_server`](super::object_server) serves them to kubectl.
 
+use super::kinds::RULE_SETS;
 use super::model::{DemoModel, prefix};
+use super::rule_sets;
 use aggregated_apiserver::store::{
     self, Bounds, Change, Cursor, Entry, Key, ReadVersion, Reader, Scope, VersionAssignment, Write,
     Writer,
@@ -95,7 +97,13 @@ impl ObjectStore {
             })
             .collect();
         // The store ignores objects that have not changed.
-        writes.extend(objects.into_iter().map(|(key, object)| put(key, object)));
+        writes.extend(objects.into_iter().map(|(key, mut object)| {
+            if object["kind"] == RULE_SETS.kind {
+                let before = writer.get(&key).map(|entry| entry.object().clone());
+                rule_sets::complete(&mut object, before.as_deref());
+            }
+            put(key, object)
+        }));
         commit(&mut writer, writes);
     }
 
@@ -309,22 +317,5 @@ mod tests {
             let entry = store.reader.get(&key).1.unwrap();
             assert_eq!(entry.object()["metadata"]["creationTimestamp"], kept);
         }
-    }
-
-    #[tokio::test]
-    async fn only_the_kinds_of_the_scenes_are_served() {
-        let store = ObjectStore::new(Arc::new(kinds::resolve));
-        let resolve = async |group, resource| {
-            let source = source(group, resource, None);
-            match store.resolve(&source.target).await {
-                Resolution::Served { kind, namespaced } => (Some(kind), namespaced),
-                Resolution::NotServed { group_served, .. } => (None, group_served),
-                Resolution::Unknown { message } => panic!("{message}"),
-            }
-        };
-        let deployment = (Some("Deployment".to_owned()), true);
-        assert_eq!(resolve("apps", "deployments").await, deployment);
-        assert_eq!(resolve("apps", "jobs").await, (None, true));
-        assert_eq!(resolve("batch", "jobs").await, (None, false));
     }
 }

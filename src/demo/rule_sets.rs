@@ -1,131 +1,84 @@
-//! Stores the rule sets of the demo. The store also writes them to an index (objects in memory that
-//! the server serves), which contains only rule sets. Clients can only read the rule sets. The
-//! rule-set controller writes the status of the rule sets.
+//! The rule sets of the demo, in an [`ObjectStore`] of their own. Clients can only read the rule sets. The
+//! rule-set controller writes their status.
 
-use crate::clock;
-use crate::index::{Key, Object, VersionAssignment, Write, Writer};
-use crate::rules::{RuleSetEvent, StatusAnswer, StatusSink, StatusWrite};
+use super::kinds::{self, RULE_SETS};
+use super::model::{DemoModel, key, now_in_seconds, prefix};
+use super::object_server::{NAME_COLUMN, age};
+use super::objects::ObjectStore;
+use super::shipped_rules;
+use crate::resources::columns;
+use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
+use aggregated_apiserver::serve::{CellValue, Column};
+use aggregated_apiserver::store::Key;
 use futures::future::{BoxFuture, ready};
-use ifo_api::ruleset::OperationRuleSet;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use ifo_api::Gvr;
+use serde_json::{Value, json};
+use std::sync::Arc;
 use uuid::Uuid;
 
-/// The writer of the index with the rule sets of the demo. All clones share it.
-#[derive(Clone)]
-pub struct RuleSetStore(Arc<Mutex<StoredRuleSets>>);
+/// The columns of rule sets: the name, and then the printer columns of the CRD in the same order. The
+/// cell Target contains only the plural name, without the API group, because a printer column of a
+/// CRD has only one `JSONPath`.
+pub(super) static COLUMNS: &[Column<DemoModel>] = columns! {
+    "Name" name 0 "Name must be unique." NAME_COLUMN.cell;
+    "Component" string 0 "The component that owns these rules."
+        |it, _| it["spec"]["component"].as_str().into();
+    "Target" string 0 "The resource that is watched."
+        |it, _| it["spec"]["target"]["resource"].as_str().into();
+    "Ready" string 0 "True if operations are detected on every object of the target. NotInstalled if the cluster does not serve the API group of the target."
+        |it, _| it["status"]["ready"].as_str().into();
+    "Reason" string 0 "Reason of the condition Ready." |it, _| ready_reason(it).into();
+    "Age" date 0 "Time since the rule set was created." age;
+    "Group" string 1 "API group of the resource that is watched; empty is the core group."
+        |it, _| it["spec"]["target"]["group"].as_str().into();
+    "Watch Active" boolean 1 "Whether the target is being watched for this rule set."
+        |it, _| it["status"]["watchActive"].as_bool().map_or(CellValue::Null, CellValue::Bool);
+};
 
-struct StoredRuleSets {
-    writer: Writer,
-    /// The names of the stored rule sets.
-    names: BTreeSet<String>,
-    /// The names of the rule sets that were not applied since the event `Reset`. The event `Synced`
-    /// removes them.
-    unapplied: BTreeSet<String>,
+/// Returns the reason of the condition `Ready`.
+fn ready_reason(rule_set: &Value) -> Option<&str> {
+    let mut conditions = rule_set["status"]["conditions"].as_array()?.iter();
+    conditions.find(|it| it["type"] == "Ready")?["reason"].as_str()
 }
 
-impl RuleSetStore {
-    /// Creates a store without rule sets. `writer` writes the index of the rule sets.
-    pub fn new(writer: Writer) -> Self {
-        Self(Arc::new(Mutex::new(StoredRuleSets {
-            writer,
-            names: BTreeSet::new(),
-            unapplied: BTreeSet::new(),
-        })))
-    }
-
-    /// Stores the change that an event reports. Returns the event as a cluster would send it. A
-    /// rule set in the returned event has a UID, its current status, and a generation that
-    /// increases when the spec changes.
-    pub fn store_event(&self, event: RuleSetEvent) -> RuleSetEvent {
-        let mut stored = self.lock();
-        match &event {
-            RuleSetEvent::Applied {
-                rule_set,
-                unknown_fields,
-            } => {
-                return RuleSetEvent::Applied {
-                    rule_set: Box::new(stored.put((**rule_set).clone())),
-                    unknown_fields: unknown_fields.clone(),
-                };
-            }
-            RuleSetEvent::Deleted(name) | RuleSetEvent::Unreadable(name) => stored.remove(name),
-            RuleSetEvent::Reset => {
-                let stored = &mut *stored;
-                stored.unapplied.clone_from(&stored.names);
-            }
-            RuleSetEvent::Synced => {
-                for name in std::mem::take(&mut stored.unapplied) {
-                    stored.remove(&name);
-                }
-            }
-            RuleSetEvent::OutdatedDefinition(_) => {}
-        }
-        event
-    }
-
-    fn lock(&self) -> MutexGuard<'_, StoredRuleSets> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Returns a store with the shipped rule sets for the wanted targets.
+pub fn shipped(wanted: impl Fn(&Gvr) -> bool) -> ObjectStore {
+    let rule_sets = shipped_rules::shipped().into_iter();
+    let rule_sets = rule_sets.filter(|it| wanted(&it.spec.target.gvr()));
+    let objects = rule_sets.filter_map(|rule_set| {
+        let mut object = json!(rule_set);
+        let key = key(&object)?;
+        let uid = Uuid::new_v5(&Uuid::NAMESPACE_OID, key.name.as_bytes());
+        object["metadata"]["uid"] = uid.to_string().into();
+        Some((key, object))
+    });
+    let store = ObjectStore::new(Arc::new(kinds::resolve));
+    store.replace(objects.collect(), Arc::new(kinds::resolve));
+    store
 }
 
-impl StoredRuleSets {
-    fn get(&self, name: &str) -> Option<Arc<OperationRuleSet>> {
-        match self.writer.get(&Key::new("", name))?.object() {
-            Object::RuleSet(rule_set) => Some(rule_set.clone()),
-            _ => None,
-        }
-    }
-
-    fn put(&mut self, mut object: OperationRuleSet) -> OperationRuleSet {
-        let name = object.metadata.name.clone().unwrap_or_default();
-        self.unapplied.remove(&name);
-        let before = self.get(&name);
-        let before = before.as_deref();
-        let generation = before.and_then(|before| before.metadata.generation);
-        let is_changed = before.is_none_or(|before| before.spec != object.spec);
-        object.metadata.generation = Some(generation.unwrap_or(0) + i64::from(is_changed));
-        object.metadata.uid = Some(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).to_string());
-        object.metadata.creation_timestamp = before
-            .and_then(|before| before.metadata.creation_timestamp.clone())
-            .or_else(|| Some(Time(clock::now())));
-        // The index assigns the resourceVersion. A file can contain another one.
-        object.metadata.resource_version = None;
-        object.status = before.and_then(|before| before.status.clone());
-        self.publish(name, object.clone());
-        object
-    }
-
-    fn remove(&mut self, name: &str) {
-        if self.names.remove(name) {
-            let key = Key::new("", name);
-            self.write(Write::Delete { key });
-        }
-    }
-
-    fn publish(&mut self, name: String, object: OperationRuleSet) {
-        let key = Key::new("", name.as_str());
-        self.names.insert(name);
-        let object = Object::RuleSet(Arc::new(object));
-        self.write(Write::Put { key, object });
-    }
-
-    fn write(&mut self, write: Write) {
-        if let Err(error) = self.writer.commit(vec![write], VersionAssignment::Mint) {
-            tracing::error!(%error, "a rule set could not be written to the index");
-        }
-    }
+/// Completes a rule set as a kube-apiserver does: the generation increases when the spec changes, and
+/// a file does not change the status. `before` is the stored rule set.
+pub(super) fn complete(rule_set: &mut Value, before: Option<&Value>) {
+    let before = before.unwrap_or(&Value::Null);
+    let generation = before["metadata"]["generation"].as_i64().unwrap_or(0);
+    let is_changed = before["spec"] != rule_set["spec"];
+    let created = match &before["metadata"]["creationTimestamp"] {
+        Value::Null => json!(now_in_seconds()),
+        created => created.clone(),
+    };
+    rule_set["metadata"]["generation"] = json!(generation + i64::from(is_changed));
+    rule_set["metadata"]["creationTimestamp"] = created;
+    rule_set["status"] = before["status"].clone();
 }
 
-impl StatusSink for RuleSetStore {
+impl StatusSink for ObjectStore {
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
-        let mut stored = self.lock();
-        if let Some(rule_set) = stored.get(&write.name) {
-            let status = Some(write.status.clone());
-            let rule_set = (*rule_set).clone();
-            stored.publish(write.name.clone(), OperationRuleSet { status, ..rule_set });
-        }
+        let key = Key::new(
+            prefix(&RULE_SETS.api_version(), RULE_SETS.kind),
+            &*write.name,
+        );
+        self.patch(&key, &json!({"status": write.status}));
         // The result contains no resourceVersion. A resourceVersion would be needed only to detect
         // conflicts, and there are no conflicts because only this server writes the status.
         Box::pin(ready(StatusAnswer::Written(None)))
@@ -135,26 +88,26 @@ impl StatusSink for RuleSetStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::shipped_rules;
-    use crate::index::{Bounds, index};
-    use std::time::Duration;
+    use ifo_api::ruleset::OperationRuleSet;
+    use kube::CustomResourceExt as _;
 
     #[test]
-    fn a_rule_set_has_only_the_resource_version_of_the_index() {
-        let (writer, reader) = index(Bounds {
-            bytes: 1 << 20,
-            age: Duration::from_mins(1),
-        });
-        let mut rule_set = shipped_rules::shipped()[0].clone();
-        let key = Key::new("", rule_set.metadata.name.as_deref().unwrap());
-        rule_set.metadata.resource_version = Some("7".to_owned());
-        RuleSetStore::new(writer).store_event(RuleSetEvent::Applied {
-            rule_set: Box::new(rule_set),
-            unknown_fields: Vec::new(),
-        });
-        let entry = reader.get(&key).1.unwrap();
-        let json = String::from_utf8(entry.json()).unwrap();
-        assert_eq!(json.matches("\"resourceVersion\":").count(), 1);
-        assert!(json.contains(&format!("\"resourceVersion\":\"{}\"", entry.rv())));
+    fn rule_sets_have_the_same_columns_as_the_crd() {
+        let crd = json!(OperationRuleSet::crd());
+        let printed = crd["spec"]["versions"][0]["additionalPrinterColumns"].clone();
+        let printed = printed.as_array().unwrap();
+        let (name, columns) = COLUMNS.split_first().unwrap();
+        assert_eq!(name.name, "Name");
+        assert_eq!(columns.len(), printed.len());
+        for (column, printed) in columns.iter().zip(printed) {
+            let mut expected = json!({
+                "name": column.name, "type": column.kind, "description": column.description,
+                "jsonPath": printed["jsonPath"],
+            });
+            if column.priority != 0 {
+                expected["priority"] = Value::from(column.priority);
+            }
+            assert_eq!(*printed, expected);
+        }
     }
 }

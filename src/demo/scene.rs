@@ -44,25 +44,6 @@ const PAUSE_BETWEEN_ROUNDS: Duration = Duration::from_secs(20);
 /// The files of all scenes.
 const FILES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scenes.lz4"));
 
-/// The error if the file of a scene is invalid.
-#[derive(Debug, thiserror::Error)]
-#[error("line {line} of the scene {scene}: {problem}")]
-pub struct SceneError {
-    scene: String,
-    line: usize,
-    problem: String,
-}
-
-/// One change of an object.
-#[derive(Debug)]
-struct SceneStep {
-    /// Time since the beginning of the scene.
-    at: Duration,
-    change: ChangeType,
-    key: Key,
-    object: Value,
-}
-
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "UPPERCASE")]
 enum ChangeType {
@@ -71,9 +52,11 @@ enum ChangeType {
     Deleted,
 }
 
-#[derive(Deserialize)]
+/// One change of an object.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SceneLine {
+struct SceneStep {
+    /// Time since the beginning of the scene in seconds.
     t: f64,
     #[serde(rename = "type")]
     change: ChangeType,
@@ -101,15 +84,11 @@ impl Scenes {
     ///
     /// The returned value has a store with the initial objects of the scenes. The store also
     /// contains the Namespace `own`, in which operations on cluster-scoped objects are shown.
-    ///
-    /// # Errors
-    ///
-    /// A file is invalid. The files are part of the binary, so this is a defect of the binary.
-    pub fn open(own: &str) -> Result<Self, SceneError> {
+    pub fn open(own: &str) -> Self {
         let files = embedded(FILES).into_iter();
         let scenes: Vec<Scene> = files
             .map(|(name, text)| Scene::parse(&name, &text))
-            .collect::<Result<_, _>>()?;
+            .collect();
         let store = ObjectStore::new(Arc::new(kinds::resolve));
         for scene in &scenes {
             scene.set_up(&store, 0);
@@ -121,7 +100,7 @@ impl Scenes {
         {
             store.put(&key, namespace);
         }
-        Ok(Self { scenes, store })
+        Self { scenes, store }
     }
 
     /// Returns the store of the objects. While the scenes are played, they change the objects in
@@ -139,50 +118,22 @@ impl Scenes {
 }
 
 impl Scene {
-    fn parse(name: &str, text: &str) -> Result<Self, SceneError> {
-        let mut steps = Vec::new();
-        let mut lasting = BTreeSet::new();
-        for (index, text) in text.lines().enumerate() {
-            let problem = |problem: String| SceneError {
-                scene: name.to_owned(),
-                line: index + 1,
-                problem,
-            };
-            let line: SceneLine =
-                serde_json::from_str(text).map_err(|error| problem(error.to_string()))?;
-            let key = kinds::of_object(&line.object).and_then(|_| key(&line.object));
-            let key = key.ok_or_else(|| {
-                problem("the kind of the object is unknown, or the object has no name".to_owned())
-            })?;
-            let at =
-                Duration::try_from_secs_f64(line.t).map_err(|error| problem(error.to_string()))?;
-            if steps.last().is_some_and(|last: &SceneStep| last.at > at) {
-                return Err(problem(
-                    "the time is earlier than the time of the previous line".to_owned(),
-                ));
-            }
-            if at.is_zero()
-                && let Some(uid) = line.object["metadata"]["uid"].as_str()
-            {
-                lasting.insert(uid.to_owned());
-            }
-            steps.push(SceneStep {
-                at,
-                change: line.change,
-                key,
-                object: line.object,
-            });
-        }
-        Ok(Self {
+    fn parse(name: &str, text: &str) -> Self {
+        let steps = text.lines().map(serde_json::from_str);
+        let steps: Result<Vec<SceneStep>, _> = steps.collect();
+        let steps = steps.expect("a test parses the scenes, which are part of the binary");
+        let first = steps.iter().filter(|step| step.at().is_zero());
+        let uids = first.filter_map(|step| step.object["metadata"]["uid"].as_str());
+        Self {
             name: name.to_owned(),
+            lasting: uids.map(str::to_owned).collect(),
             steps,
-            lasting,
-        })
+        }
     }
 
     /// Returns true if the scene has steps after 0 s.
     fn has_changes(&self) -> bool {
-        self.steps.last().is_some_and(|step| !step.at.is_zero())
+        self.steps.last().is_some_and(|step| !step.at().is_zero())
     }
 
     async fn play(&self, store: &ObjectStore) {
@@ -190,11 +141,11 @@ impl Scene {
         loop {
             let adapter = self.set_up(store, round);
             let begun = Instant::now();
-            for step in self.steps.iter().filter(|step| !step.at.is_zero()) {
-                sleep_until(begun + step.at).await;
+            for step in self.steps.iter().filter(|step| !step.at().is_zero()) {
+                sleep_until(begun + step.at()).await;
                 step.apply(store, &adapter);
             }
-            let length = self.steps.last().map(|step| step.at).unwrap_or_default();
+            let length = self.steps.last().map(SceneStep::at).unwrap_or_default();
             sleep_until(begun + length + PAUSE_BETWEEN_ROUNDS).await;
             self.clear(store);
             round += 1;
@@ -212,7 +163,7 @@ impl Scene {
             ),
             lasting: &self.lasting,
         };
-        for step in self.steps.iter().take_while(|step| step.at.is_zero()) {
+        for step in self.steps.iter().take_while(|step| step.at().is_zero()) {
             step.apply(store, &adapter);
         }
         adapter
@@ -221,21 +172,30 @@ impl Scene {
     /// Deletes the objects that the round has created, that is, all objects without a step at 0 s.
     fn clear(&self, store: &ObjectStore) {
         let (before, later): (Vec<_>, Vec<_>) =
-            self.steps.iter().partition(|step| step.at.is_zero());
-        for step in later {
-            if before.iter().all(|first| first.key != step.key) {
-                store.delete(&step.key);
+            self.steps.iter().partition(|step| step.at().is_zero());
+        for key in later.iter().map(|step| step.key()) {
+            if before.iter().all(|first| first.key() != key) {
+                store.delete(&key);
             }
         }
     }
 }
 
 impl SceneStep {
+    fn at(&self) -> Duration {
+        Duration::from_secs_f64(self.t)
+    }
+
+    fn key(&self) -> Key {
+        key(&self.object).expect("a test checks that each object has a name and a kind")
+    }
+
     fn apply(&self, store: &ObjectStore, adapter: &RoundAdapter<'_>) {
+        let key = self.key();
         match self.change {
-            ChangeType::Added => store.put(&self.key, adapter.value(&self.object)),
-            ChangeType::Modified => store.patch(&self.key, &adapter.value(&self.object)),
-            ChangeType::Deleted => store.delete(&self.key),
+            ChangeType::Added => store.put(&key, adapter.value(&self.object)),
+            ChangeType::Modified => store.patch(&key, &adapter.value(&self.object)),
+            ChangeType::Deleted => store.delete(&key),
         }
     }
 }

@@ -89,7 +89,7 @@ macro_rules! columns {
     (@format name) => { "name" };
     (@format $type:ident) => { "" };
 }
-pub(super) use columns;
+pub(crate) use columns;
 
 // The accessors of fields that several resources show or select.
 

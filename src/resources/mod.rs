@@ -1,13 +1,12 @@
 //! Describes the resources that this server serves: names, table columns, selectable fields, and
 //! the index of the objects. The library [`aggregated_apiserver`] serves any resource that has a
 //! description of the type [`crate::index::Resource`]. Other modules say if lists may lack
-//! operations, hide operations from users, and answer the admission webhook. There are four
+//! operations, hide operations from users, and answer the admission webhook. There are three
 //! resources:
 //!
 //! - `inflightoperations`: operations.
 //! - `activities`: whether a part of the cluster is idle.
 //! - `operationrecords`: records of completed operations.
-//! - `operationrulesets`: rule sets, only in a server without a cluster (the demo).
 
 mod activities;
 mod cells;
@@ -16,16 +15,15 @@ pub mod gate_webhook;
 mod hooks;
 mod operations;
 mod records;
-mod rule_sets;
 #[cfg(test)]
 pub(crate) mod tests;
 mod visibility;
 
 pub use self::activities::activities;
 pub use self::cells::SharedShortNames;
+pub(crate) use self::cells::columns;
 pub use self::operations::{LIVE_COLUMNS, inflight_operations};
 pub use self::records::operation_records;
-pub use self::rule_sets::operation_rule_sets;
 pub use self::visibility::SubjectVisibility;
 
 use crate::index::IndexReader;

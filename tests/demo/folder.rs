@@ -108,6 +108,8 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
         [
             ["elsewhere", "NotInstalled", "NotInstalled"],
             ["good", "True", "Watching"],
+            // The rule set cannot be decoded, so it has no status.
+            ["shapeless", "", ""],
             ["syntax", "False", "InvalidRule"],
         ]
     );

@@ -5,7 +5,6 @@ use crate::completeness::GapsObject;
 use crate::live::{InFlightOperation, Spec, State};
 use crate::metadata::Metadata;
 use crate::record::OperationRecord;
-use crate::ruleset::OperationRuleSet;
 use crate::{Collection, Text};
 use derive_more::From;
 use jiff::Timestamp;
@@ -26,8 +25,6 @@ pub enum Object {
     Activity(Arc<Activity>),
     /// The rule sets that may miss operations.
     Gaps(Arc<GapsObject>),
-    /// A rule set. Only a server without a cluster (the demo) has rule sets in an index.
-    RuleSet(Arc<OperationRuleSet>),
 }
 
 /// Evaluates an expression with the object of any variant.
@@ -38,7 +35,6 @@ macro_rules! with_object {
             Object::Record($it) => $result,
             Object::Activity($it) => $result,
             Object::Gaps($it) => $result,
-            Object::RuleSet($it) => $result,
         }
     };
 }
@@ -110,15 +106,9 @@ impl Object {
         }
     }
 
-    /// Returns the metadata. Returns None for a rule set, whose metadata has another type.
-    fn metadata(&self) -> Option<&Metadata> {
-        match self {
-            Self::Operation(it) => Some(&it.metadata),
-            Self::Record(it) => Some(&it.metadata),
-            Self::Activity(it) => Some(&it.metadata),
-            Self::Gaps(it) => Some(&it.metadata),
-            Self::RuleSet(_) => None,
-        }
+    /// Returns the metadata.
+    fn metadata(&self) -> &Metadata {
+        with_object!(self, it => &it.metadata)
     }
 
     /// Returns the spec of an operation or of a record. Returns None for any other
@@ -133,26 +123,17 @@ impl Object {
 
     /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        match self {
-            Self::RuleSet(it) => it.metadata.labels.as_ref()?.get(key).map(String::as_str),
-            _ => self.metadata()?.labels.get(key).map(|value| &**value),
-        }
+        self.metadata().labels.get(key).map(|value| &**value)
     }
 
     /// Returns the name.
     pub fn name(&self) -> &str {
-        match self {
-            Self::RuleSet(it) => it.metadata.name.as_deref().unwrap_or_default(),
-            _ => self.metadata().map_or("", |metadata| &metadata.name),
-        }
+        &self.metadata().name
     }
 
     /// Returns the creation time. For an operation and its record, this is the start.
-    pub fn created(&self) -> Option<Timestamp> {
-        match self {
-            Self::RuleSet(it) => it.metadata.creation_timestamp.as_ref().map(|time| time.0),
-            _ => Some(self.metadata()?.creation_timestamp.0),
-        }
+    pub fn created(&self) -> Timestamp {
+        self.metadata().creation_timestamp.0
     }
 
     /// Returns the state of an operation, or the outcome of a record. Returns None for any other
@@ -184,7 +165,7 @@ impl Object {
         }
     }
 
-    /// Returns the nodes of an operation or of a record. A rule set has no nodes.
+    /// Returns the nodes of an operation or of a record. Other objects have none.
     pub fn nodes(&self) -> &[Text] {
         match self {
             Self::Operation(it) => &it.status.nodes,

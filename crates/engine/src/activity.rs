@@ -99,7 +99,7 @@ impl Activities {
             match object {
                 Object::Operation(operation) => activities.set_operation(key, Some(operation)),
                 Object::Activity(shown) => activities.restore(key, shown),
-                Object::Record(_) | Object::RuleSet(_) | Object::Gaps(_) => {}
+                Object::Record(_) | Object::Gaps(_) => {}
             }
         }
         activities

@@ -14,7 +14,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Name of the CRD of rule sets.
 const DEFINITION: &str = "operationrulesets.ifo.kubevirt.io";
@@ -38,7 +38,7 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
             let event = match event {
                 Ok(watcher::Event::Init) => Some(RuleSetEvent::Reset),
                 Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                    Some(applied(&object))
+                    Some(applied(object.name_any(), json!(object)))
                 }
                 Ok(watcher::Event::InitDone) => {
                     last_logged = None;
@@ -95,11 +95,9 @@ fn missing_fields(client: Client) -> BoxStream<'static, RuleSetEvent> {
     missing.boxed()
 }
 
-/// Decodes a rule set. Returns the event for the controller.
-fn applied(object: &DynamicObject) -> RuleSetEvent {
-    let name = object.name_any();
-    let decoded = serde_json::to_value(object).and_then(decode);
-    decoded.unwrap_or_else(|error| {
+/// Decodes the JSON of a rule set. Returns the event for the controller.
+pub(in crate::app) fn applied(name: String, json: Value) -> RuleSetEvent {
+    decode(json).unwrap_or_else(|error| {
         tracing::warn!(name, %error, "a rule set could not be decoded");
         RuleSetEvent::Unreadable(name)
     })
@@ -107,7 +105,7 @@ fn applied(object: &DynamicObject) -> RuleSetEvent {
 
 /// Decodes the JSON of a rule set. Returns the event for the controller: the rule set, and the fields
 /// of its spec that this server does not know.
-pub(in crate::app) fn decode(json: Value) -> Result<RuleSetEvent, serde_json::Error> {
+fn decode(json: Value) -> Result<RuleSetEvent, serde_json::Error> {
     let mut unknown_fields = Vec::new();
     let note = |path: serde_ignored::Path<'_>| {
         // The path has a `?` for each optional value.
@@ -137,16 +135,15 @@ fn watch_failure(error: &watcher::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn unknown_fields_of_the_spec_are_reported_with_their_paths() {
-        let object = |spec: serde_json::Value| -> DynamicObject {
-            serde_json::from_value(json!({
+        let event = |spec: Value| {
+            let object = json!({
                 "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "OperationRuleSet",
                 "metadata": {"name": "a", "newer": 1}, "spec": spec, "status": {"newer": 1},
-            }))
-            .expect("it is an object")
+            });
+            applied("a".to_owned(), object)
         };
         let target = json!({"group": "", "version": "v1", "resource": "pods"});
         let spec = json!({
@@ -160,7 +157,7 @@ mod tests {
         let RuleSetEvent::Applied {
             rule_set,
             unknown_fields,
-        } = applied(&object(spec))
+        } = event(spec)
         else {
             panic!("the rule set is valid");
         };
@@ -174,7 +171,7 @@ mod tests {
 
         // This object lacks required fields, so this server cannot decode it. Then the only event
         // is `Unreadable`, and no unknown fields are reported.
-        let event = applied(&object(json!({"target": target})));
+        let event = event(json!({"target": target}));
         assert!(matches!(event, RuleSetEvent::Unreadable(name) if name == "a"));
     }
 }

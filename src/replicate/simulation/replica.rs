@@ -196,8 +196,9 @@ fn router(reader: &IndexReader, status: &ReplicaStatus, readiness: &Arc<Readines
     let replica = DemoUser {
         name: "replica",
         namespace: None,
+        token: TOKEN.to_owned(),
     };
-    let users = Arc::new(DemoUsers::new([(TOKEN, replica)]));
+    let users = Arc::new(DemoUsers(vec![replica]));
     let hooks = Arc::new(OperationHooks {
         reader: reader.clone(),
         replica_status: status.clone(),

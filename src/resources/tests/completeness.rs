@@ -124,9 +124,9 @@ async fn list_warns_while_rule_sets_are_unknown_or_absent() {
         let shown = warning(&fixture, LIST, &[("x-user", "tenant")]).await;
         assert!(shown.unwrap().contains(expected), "{expected}");
     }
-    // A list of rule sets has no warning, because the warnings are about operations.
-    let rule_sets = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
-    assert_eq!(warning(&fixture, rule_sets, &[]).await, None);
+    // A list of records has no warning, because the warnings are about operations in flight.
+    let records = format!("{BASE}/operationrecords");
+    assert_eq!(warning(&fixture, &records, &[]).await, None);
 }
 
 /// Returns the header that states whether the list is complete, and the body of the answer.

@@ -1,6 +1,7 @@
 //! Tests of the HTTP API. The tests send requests to the router of a server with a real index.
 //! Authentication and authorization are simulated. This file has the fixture that all tests use.
 
+mod access;
 mod completeness;
 mod compression;
 mod connection_limit;
@@ -21,7 +22,7 @@ mod websockets;
 
 use super::{
     OperationHooks, SubjectVisibility, activities, gate_webhook, inflight_operations,
-    operation_records, operation_rule_sets,
+    operation_records,
 };
 use crate::demo::kinds;
 use crate::index::{
@@ -30,16 +31,14 @@ use crate::index::{
 use crate::replicate::peer_requests;
 use crate::replicate::{ReplicaRole, ReplicaStatus};
 use crate::telemetry::Metrics;
-use aggregated_apiserver::auth::{
-    AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
-    Undecided, User,
-};
+use access::{HeaderAuthenticator, RecordingAuthorizer};
+use aggregated_apiserver::auth::{AccessDecision, Attributes, Authorize, Undecided, User};
 use aggregated_apiserver::serve::{Limits, Readiness, ServerParameters, VersionInfo, router};
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
+use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use ifo_api::completeness::{Gaps, GapsObject};
 use serde_json::{Value, json};
@@ -52,48 +51,6 @@ use tower::ServiceExt as _;
 pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// A simulated authenticator:
-///
-/// - The header `x-user` contains the name of the user.
-/// - The header `x-group` contains a group of the user.
-/// - A client certificate that contains the text `front-proxy` belongs to the front proxy (the
-///   kube-apiserver that forwards requests).
-/// - The bearer token `bad` is invalid.
-/// - The verification of the bearer token `slow` never ends.
-struct HeaderAuthenticator;
-
-impl Authenticate for HeaderAuthenticator {
-    fn authenticate<'a>(
-        &'a self,
-        _: &'a PeerCertificates,
-        headers: &'a HeaderMap,
-    ) -> BoxFuture<'a, Result<User, Unauthenticated>> {
-        let text = |name| headers.get(name).map(|value| value.to_str().unwrap());
-        let answer = if text("authorization") == Some("Bearer bad") {
-            Err(Unauthenticated)
-        } else {
-            Ok(User {
-                name: text("x-user").unwrap_or("system:anonymous").to_owned(),
-                groups: text("x-group").map(str::to_owned).into_iter().collect(),
-                ..User::default()
-            })
-        };
-        let is_slow = text("authorization") == Some("Bearer slow");
-        Box::pin(async move {
-            if is_slow {
-                std::future::pending::<()>().await;
-            }
-            answer
-        })
-    }
-
-    fn is_front_proxy(&self, peer: &PeerCertificates) -> bool {
-        let name = b"front-proxy";
-        let names = |der: &[u8]| der.windows(name.len()).any(|part| part == name);
-        peer.0.iter().any(|certificate| names(certificate))
-    }
-}
-
 /// Returns the gaps if all three rule sets work.
 pub fn no_gaps() -> Gaps {
     Gaps {
@@ -101,58 +58,6 @@ pub fn no_gaps() -> Gaps {
         total: 3,
         ..Gaps::default()
     }
-}
-
-/// A simulated authorizer, which records the attributes of all requests. Its answer
-/// depends on the user:
-///
-/// - The user `nobody` is denied all access.
-/// - The user `tenant` is denied access to rule sets.
-/// - The answer for the user `unsure` is an error.
-/// - For the user `briefly`, the first request is allowed, the second answer is an error, and
-///   later requests are denied.
-///
-/// All other requests are allowed.
-#[derive(Default)]
-pub struct RecordingAuthorizer(Mutex<Vec<Attributes>>);
-
-impl RecordingAuthorizer {
-    pub fn last(&self) -> Attributes {
-        self.0.lock().unwrap().last().unwrap().clone()
-    }
-
-    pub fn count(&self) -> usize {
-        self.0.lock().unwrap().len()
-    }
-}
-
-impl Authorize for RecordingAuthorizer {
-    fn authorize<'a>(
-        &'a self,
-        user: &'a User,
-        attributes: &'a Attributes,
-    ) -> BoxFuture<'a, Result<AccessDecision, Undecided>> {
-        self.0.lock().unwrap().push(attributes.clone());
-        let answer = match user.name.as_str() {
-            "nobody" => Ok(AccessDecision::Deny {
-                reason: String::new(),
-            }),
-            "tenant" if is_for_rule_sets(attributes) => Ok(AccessDecision::Deny {
-                reason: String::new(),
-            }),
-            "briefly" if self.count() == 2 => Err(Undecided("no connection".to_owned())),
-            "briefly" if self.count() > 2 => Ok(AccessDecision::Deny {
-                reason: String::new(),
-            }),
-            "unsure" => Err(Undecided("no connection".to_owned())),
-            _ => Ok(AccessDecision::Allow),
-        };
-        Box::pin(async { answer })
-    }
-}
-
-fn is_for_rule_sets(attributes: &Attributes) -> bool {
-    matches!(attributes, Attributes::Resource(it) if it.resource == "operationrulesets")
 }
 
 /// A server with an index of operations. A server from [`Fixture::unsynced`] refuses get, list and
@@ -222,7 +127,6 @@ impl Fixture {
         commit_gaps(&mut live, no_gaps(), 100);
         let unwritten_gaps = Arc::new(Mutex::new(Gaps::default()));
         let newest_gaps = unwritten_gaps.clone();
-        let (_, rule_sets_reader) = index_from(bounds, Rv(100));
         let readiness = Arc::new(Readiness::new());
         readiness.set_has_joined();
         let authorizer = Arc::new(RecordingAuthorizer::default());
@@ -273,7 +177,6 @@ impl Fixture {
             SubjectVisibility::new(reader, context, "ifo-system".into(), rights)
                 .restrict(&mut resources);
         }
-        resources.push(operation_rule_sets(rule_sets_reader));
         let router = router(server, resources);
         Self {
             live,

@@ -2,7 +2,7 @@
 //! [`Listening`], the running listener that other tests use.
 
 use super::*;
-use aggregated_apiserver::auth::client_certificate_verifier;
+use aggregated_apiserver::auth::{PeerCertificates, client_certificate_verifier};
 use aggregated_apiserver::serve::Connections;
 use aggregated_apiserver::serve::listen;
 use axum::extract::Extension;
