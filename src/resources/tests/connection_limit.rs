@@ -5,8 +5,6 @@ use super::tls_listener::{Identity, Listening};
 use super::*;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use socket2::SockRef;
-use std::mem::MaybeUninit;
 use tokio::net::{TcpSocket, TcpStream};
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
@@ -64,13 +62,6 @@ async fn probe_succeeds(sender: &mut SendRequest<Body>) -> bool {
     }
 }
 
-/// Returns true if the server has not closed the connection.
-fn is_open(stream: &TcpStream) -> bool {
-    let mut byte = [MaybeUninit::uninit()];
-    let peeked = SockRef::from(stream).peek(&mut byte);
-    peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-}
-
 /// Opens a connection from 127.0.0.`last` and sends a watch request of this user.
 async fn open_watch(listening: &Listening, last: u8, user: &str) -> (StatusCode, Watching) {
     let mut sender = open_http2(listening, last).await;
@@ -98,32 +89,6 @@ async fn list(sender: &mut SendRequest<Body>, headers: &[(&str, &str)]) -> Optio
     let status = answer.status();
     answer.into_body().collect().await.ok()?;
     Some(status)
-}
-
-#[tokio::test]
-async fn silent_connections_and_probes_of_two_addresses_do_not_block_a_third() {
-    let fixture = Fixture::filled();
-    let listening = Listening::within(16, fixture.router.clone(), fixture.shutdown.clone()).await;
-    let mut silent = Vec::new();
-    let mut probes = Vec::new();
-    for _ in 0..10 {
-        for last in [2, 3] {
-            silent.push(connect(&listening, last).await);
-            let mut sender = open_http2(&listening, last).await;
-            assert!(probe_succeeds(&mut sender).await);
-            probes.push(sender);
-        }
-    }
-    let mut third = open_http2(&listening, 4).await;
-    assert!(probe_succeeds(&mut third).await);
-    // Four slots are for newcomers. The server evicted all other silent connections. It also closes
-    // connections that exceed a time limit. But the time limits are longer than this test.
-    let open = silent.iter().filter(|stream| is_open(stream)).count();
-    assert!(open <= 4, "{open}");
-    for _ in 0..100 {
-        silent.push(connect(&listening, 2).await);
-    }
-    assert!(probe_succeeds(&mut third).await);
 }
 
 #[tokio::test]

@@ -82,45 +82,6 @@ async fn an_unread_stream_is_reset_and_its_connection_continues() {
 }
 
 #[tokio::test]
-async fn an_unread_watch_is_aborted_without_affecting_others() {
-    let mut fixture = server_with_large_list();
-    let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
-    let mut sender = listening.http2().await;
-    let mut watch = async |version: &str| {
-        let path = format!("https://localhost{ALL}?watch=1&resourceVersion={version}");
-        let asked = request("GET", &path, &[]);
-        sender.send_request(asked).await.unwrap().into_body()
-    };
-    let stalled = watch("0").await;
-    let mut healthy = watch("160").await;
-    fixture.put(161, "n", "new", |_| {});
-    assert!(healthy.frame().await.unwrap().is_ok());
-    let watchers = |number| format!("ifo_watchers {number}\n");
-    assert!(fixture.metrics.render().contains(&watchers(2)));
-    advance(Duration::from_secs(121)).await;
-    let error = stalled.collect().await.unwrap_err();
-    assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
-    assert!(fixture.metrics.render().contains(&watchers(1)));
-    fixture.put(162, "n", "newer", |_| {});
-    assert!(healthy.frame().await.unwrap().is_ok());
-}
-
-#[tokio::test]
-async fn an_http1_connection_that_is_not_read_is_closed() {
-    let fixture = server_with_large_list();
-    let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
-    let io = TokioIo::new(listening.connect(b"http/1.1", false).await);
-    let (mut sender, connection) = http1::handshake(io).await.unwrap();
-    tokio::spawn(connection);
-    let asked = request("GET", ALL, &[("host", "localhost")]);
-    let stalled = sender.send_request(asked).await.unwrap().into_body();
-    wait_for_in_flight(&fixture, 1).await;
-    advance(Duration::from_secs(61)).await;
-    wait_for_in_flight(&fixture, 0).await;
-    assert!(stalled.collect().await.is_err());
-}
-
-#[tokio::test]
 async fn an_http2_connection_without_streams_is_closed_and_one_with_a_watch_stays_open() {
     let fixture = Fixture::filled();
     let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;

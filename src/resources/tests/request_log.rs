@@ -1,58 +1,31 @@
 //! Tests of the log lines of requests.
 
 use super::{BASE, Fixture};
+use crate::telemetry::testing::CapturedLog;
 use aggregated_apiserver::serve::{ACCESS_LOG, ClientAddress};
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
-use std::io;
-use std::sync::{Arc, Mutex};
 use tower::ServiceExt as _;
 use tracing::subscriber::DefaultGuard;
 
-/// A log in memory.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Starts to log the events of this thread. The log ends when the guard is dropped.
+///
+/// Before that, a request is answered. If another test answered the first request of the process
+/// while this log starts, `tracing` could regard the log lines of requests as disabled.
+async fn start_log(fixture: &Fixture) -> (CapturedLog, DefaultGuard) {
+    let first = fixture.router.clone().oneshot(request(BASE, &[])).await;
+    first.unwrap().into_body().collect().await.unwrap();
+    let log = CapturedLog::default();
+    let guard = log.begin();
+    (log, guard)
 }
 
-impl Log {
-    /// Starts to log the events of this thread in JSON. `filter` selects the events. The log ends
-    /// when the guard is dropped.
-    ///
-    /// Before that, a request is answered. If another test answered the first request of the process
-    /// while this log starts, `tracing` could regard the log lines of requests as disabled.
-    async fn start(filter: &str, fixture: &Fixture) -> (Self, DefaultGuard) {
-        let first = fixture.router.clone().oneshot(request(BASE, &[])).await;
-        first.unwrap().into_body().collect().await.unwrap();
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .json()
-            .flatten_event(true)
-            .with_writer(move || writer.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    /// Returns the log lines of requests so far.
-    fn lines(&self) -> Vec<Value> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-        lines
-            .filter(|line: &Value| line["target"] == ACCESS_LOG)
-            .collect()
-    }
+/// Returns the log lines of requests so far.
+fn lines(log: &CapturedLog) -> Vec<Value> {
+    let lines = log.lines().into_iter();
+    lines.filter(|line| line["target"] == ACCESS_LOG).collect()
 }
 
 fn request(uri: &str, headers: &[(&str, &str)]) -> Request<Body> {
@@ -67,7 +40,7 @@ fn request(uri: &str, headers: &[(&str, &str)]) -> Request<Body> {
 #[tokio::test]
 async fn each_request_is_one_log_line_with_user_request_and_response() {
     let fixture = Fixture::new();
-    let (log, _guard) = Log::start("access=debug", &fixture).await;
+    let (log, _guard) = start_log(&fixture).await;
     let cases = [
         (
             format!("{BASE}/namespaces/shop/inflightoperations?labelSelector=a%3Dsecret"),
@@ -98,12 +71,12 @@ async fn each_request_is_one_log_line_with_user_request_and_response() {
         let answer = answer.unwrap();
         assert_eq!(answer.status(), code, "{uri}");
         assert_eq!(
-            log.lines().len(),
+            lines(&log).len(),
             n,
             "{uri}: logged before the answer was read"
         );
         answer.into_body().collect().await.unwrap();
-        let lines = log.lines();
+        let lines = lines(&log);
         assert_eq!(lines.len(), n + 1, "{uri}");
         let line = &lines[n];
         let expected = [
@@ -129,14 +102,14 @@ async fn each_request_is_one_log_line_with_user_request_and_response() {
 #[tokio::test]
 async fn a_watch_is_logged_when_it_ends() {
     let fixture = Fixture::new();
-    let (log, _guard) = Log::start("access=debug", &fixture).await;
+    let (log, _guard) = start_log(&fixture).await;
     let uri = format!("{BASE}/inflightoperations?watch=1");
     let asked = request(&uri, &[("x-user", "jane")]);
     let answer = fixture.router.clone().oneshot(asked).await.unwrap();
-    assert!(log.lines().is_empty());
+    assert!(lines(&log).is_empty());
     fixture.shutdown.cancel();
     answer.into_body().collect().await.unwrap();
-    let lines = log.lines();
+    let lines = lines(&log);
     assert_eq!(lines.len(), 1);
     assert_eq!(
         (&lines[0]["verb"], &lines[0]["code"]),

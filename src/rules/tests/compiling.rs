@@ -12,14 +12,6 @@ fn large(name: &str, resource: &str) -> OperationRuleSet {
     )
 }
 
-/// Returns the rule sets that may miss operations, as in the warning on lists.
-fn gaps(fixture: &ControllerFixture) -> Vec<String> {
-    let gaps = fixture.report.borrow().gaps().rule_sets;
-    gaps.iter()
-        .map(|gap| format!("{}: {}", gap.rule_set, gap.reason))
-        .collect()
-}
-
 /// Starts a controller with the rule set `a` for `cars`, which is watched, and with the large rule
 /// set `b`, which is being compiled.
 async fn compiling(target: &str) -> ControllerFixture {
@@ -44,7 +36,7 @@ async fn other_rule_sets_are_published_while_a_rule_set_is_compiled() {
     fixture.compiler.hold(&[]);
     moment().await;
     fixture.catches_up_with(&[("boats", Some(vec!["b"]))]).await;
-    assert_eq!(gaps(&fixture), [""; 0]);
+    assert_eq!(fixture.gaps(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +48,7 @@ async fn the_start_waits_for_the_compiler_for_a_limited_time() {
     let without_book = fixture.without_book();
     let undecided = without_book.expect("the start is done").undecided.clone();
     assert_eq!(undecided, BTreeSet::from(["b".to_owned()]));
-    assert_eq!(gaps(&fixture), ["b: is being compiled"]);
+    assert_eq!(fixture.gaps(), ["b: is being compiled"]);
     assert_eq!(fixture.unsynced(), "b");
     let status = fixture.status("b");
     assert_eq!(condition(&status, "Ready").unwrap(), "False/Compiling");
@@ -68,7 +60,7 @@ async fn the_start_waits_for_the_compiler_for_a_limited_time() {
     fixture.compiler.hold(&[]);
     moment().await;
     assert_eq!(fixture.unsynced(), "b", "its target is not read yet");
-    assert_eq!(gaps(&fixture), ["b: target is being listed"]);
+    assert_eq!(fixture.gaps(), ["b: target is being listed"]);
 }
 
 /// If the new leader said that it knows the rules of `b`, the tracker would end the operations that
@@ -85,7 +77,7 @@ async fn a_rule_set_is_undecided_until_its_rule_book_is_published() {
     assert_eq!(undecided(&fixture), only_b);
     fixture.compiler.hold(&[]);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(gaps(&fixture).last().unwrap(), "b: target is being listed");
+    assert_eq!(fixture.gaps().last().unwrap(), "b: target is being listed");
     assert_eq!(undecided(&fixture), only_b);
     moment().await;
     fixture
@@ -98,7 +90,7 @@ async fn a_rule_set_is_undecided_until_its_rule_book_is_published() {
 async fn a_lost_watch_is_reported_while_a_rule_set_is_compiled() {
     let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
     let published = fixture.catch_up().await;
-    assert_eq!(gaps(&fixture), [""; 0]);
+    assert_eq!(fixture.gaps(), [""; 0]);
     fixture.compiler.hold(&["b"]);
     fixture.apply(&large("b", "boats"));
     moment().await;
@@ -106,7 +98,7 @@ async fn a_lost_watch_is_reported_while_a_rule_set_is_compiled() {
     fixture.report(&published[0], Some("connection lost")).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(
-        gaps(&fixture),
+        fixture.gaps(),
         ["a: target cannot be watched", "b: is being compiled"]
     );
     assert_eq!(fixture.unsynced(), "ab");
@@ -122,7 +114,7 @@ async fn a_changed_rule_set_keeps_its_rules_until_the_new_ones_are_compiled() {
     fixture.apply(&changed);
     moment().await;
     assert_eq!(fixture.published().len(), 0, "the rule book must stay");
-    assert_eq!(gaps(&fixture), ["a: is being compiled"]);
+    assert_eq!(fixture.gaps(), ["a: is being compiled"]);
     let status = fixture.status("a");
     assert_eq!(condition(&status, "Ready").unwrap(), "False/Compiling");
     assert!(message(&status, "Ready").contains("stays in use"));
@@ -291,6 +283,6 @@ async fn after_a_restart_the_old_status_stays_while_a_rule_set_is_compiled() {
     fixture.compiler.hold(&["b"]);
     fixture.list(&[watched]);
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(gaps(&fixture), ["b: is being compiled"]);
+    assert_eq!(fixture.gaps(), ["b: is being compiled"]);
     assert_eq!(fixture.writes().len(), 0);
 }

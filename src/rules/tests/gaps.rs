@@ -2,16 +2,7 @@
 
 use super::*;
 use crate::clock;
-use ifo_api::completeness::Gap;
 use ifo_engine::rules::{RegisteredLag, WorkWaitingSince};
-
-/// Returns the rule sets that may miss operations, each with the reason.
-fn gaps(fixture: &ControllerFixture) -> Vec<(String, String)> {
-    let gaps = fixture.report.borrow().gaps();
-    assert!(gaps.rule_sets_are_read);
-    let gap = |gap: Gap| (gap.rule_set.to_string(), gap.reason);
-    gaps.rule_sets.into_iter().map(gap).collect()
-}
 
 #[tokio::test(start_paused = true)]
 async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
@@ -36,55 +27,47 @@ async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
     ]);
     moment().await;
     let mut fixture = fixture;
-    let reasons = |fixture: &ControllerFixture| {
-        let gaps = gaps(fixture);
-        let lines = gaps.into_iter().map(|(name, why)| format!("{name}: {why}"));
-        lines.collect::<Vec<_>>()
-    };
     let always = [
         "broken: does not compile",
         "doubtful: discovery of the target failed",
         "secrets: target is refused",
         "typo: target is not served",
     ];
-    assert_eq!(reasons(&fixture)[..4], always);
-    assert_eq!(reasons(&fixture)[4..], ["works: target is being listed"]);
+    assert_eq!(fixture.gaps()[..4], always);
+    assert_eq!(fixture.gaps()[4..], ["works: target is being listed"]);
     let published = fixture.catch_up().await;
-    assert_eq!(reasons(&fixture), always);
+    assert_eq!(fixture.gaps(), always);
     fixture.report(&published[0], Some("forbidden")).await;
     moment().await;
-    assert_eq!(reasons(&fixture)[4..], ["works: target cannot be watched"]);
+    assert_eq!(fixture.gaps()[4..], ["works: target cannot be watched"]);
     fixture.report(&published[0], None).await;
     moment().await;
     let book = published[0].book.clone().unwrap();
     let activity = &book.rule_sets[0].activity;
     activity.add_unknown(Some(&"ns".into()), &["Working".into()]);
-    assert_eq!(
-        reasons(&fixture)[4..],
-        ["works: evaluation fails on 1 object"]
-    );
+    assert_eq!(fixture.gaps()[4..], ["works: evaluation fails on 1 object"]);
     activity.throttle();
-    assert_eq!(reasons(&fixture)[4..], ["works: throttled"]);
+    assert_eq!(fixture.gaps()[4..], ["works: throttled"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn malformed_rule_set_is_reported_until_it_is_repaired_or_deleted() {
     let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
     fixture.catch_up().await;
-    let unreadable = ("a".to_owned(), "is not a valid object".to_owned());
+    let unreadable = "a: is not a valid object";
     fixture.send(RuleSetEvent::Unreadable("a".into()));
     moment().await;
-    assert_eq!(gaps(&fixture), [unreadable]);
+    assert_eq!(fixture.gaps(), [unreadable]);
     fixture.apply(&rule_set("a", "cars", "true"));
     moment().await;
     fixture.catch_up().await;
-    assert_eq!(gaps(&fixture), []);
+    assert_eq!(fixture.gaps(), [""; 0]);
     fixture.send(RuleSetEvent::Unreadable("b".into()));
     fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
     assert_eq!(
-        gaps(&fixture),
-        [],
+        fixture.gaps(),
+        [""; 0],
         "an object that is missing in the list must not be reported"
     );
 }
@@ -94,19 +77,19 @@ async fn rule_set_that_changed_is_reported_until_its_target_has_been_listed_agai
     let first = rule_set("a", "cars", "true");
     let mut fixture = started(std::slice::from_ref(&first)).await;
     fixture.catch_up().await;
-    assert_eq!(gaps(&fixture), []);
+    assert_eq!(fixture.gaps(), [""; 0]);
     fixture.apply(&edited(first, "false"));
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let listing = [("a".to_owned(), "target is being listed".to_owned())];
+    let listing = ["a: target is being listed"];
     assert_eq!(
-        gaps(&fixture),
+        fixture.gaps(),
         listing,
         "the rule set must be reported before its change is published"
     );
     moment().await;
-    assert_eq!(gaps(&fixture), listing);
+    assert_eq!(fixture.gaps(), listing);
     fixture.catch_up().await;
-    assert_eq!(gaps(&fixture), []);
+    assert_eq!(fixture.gaps(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,11 +140,11 @@ async fn a_rule_set_is_behind_while_changes_of_its_target_wait() {
     let thread = Arc::new(WorkWaitingSince::default());
     let lag = RegisteredLag::new(&book, None, thread);
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(gaps(&fixture), [], "no change waits");
+    assert_eq!(fixture.gaps(), [""; 0], "no change waits");
     lag.changes.begin(clock::steady());
     tokio::time::sleep(Duration::from_secs(6)).await;
-    let behind = ("a".to_owned(), "is behind by more than 5 s".to_owned());
-    assert_eq!(gaps(&fixture), [behind]);
+    let behind = "a: is behind by more than 5 s";
+    assert_eq!(fixture.gaps(), [behind]);
     tokio::time::sleep(Duration::from_mins(1)).await;
     let status = fixture.status("a");
     has(&status, "Ready", "False/Behind");
@@ -169,7 +152,7 @@ async fn a_rule_set_is_behind_while_changes_of_its_target_wait() {
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(fixture.writes().is_empty(), "the status stays the same");
     lag.changes.end();
-    assert_eq!(gaps(&fixture), []);
+    assert_eq!(fixture.gaps(), [""; 0]);
     tokio::time::sleep(Duration::from_mins(1)).await;
     let status = fixture.status("a");
     has(&status, "Ready", "True/Watching");

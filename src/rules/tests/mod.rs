@@ -141,6 +141,13 @@ impl ControllerFixture {
         self.sync.borrow().without_book.clone()
     }
 
+    /// Returns the rule sets that may miss operations, as in the warning on lists.
+    fn gaps(&self) -> Vec<String> {
+        let gaps = self.report.borrow().gaps().rule_sets.into_iter();
+        gaps.map(|gap| format!("{}: {}", gap.rule_set, gap.reason))
+            .collect()
+    }
+
     /// Returns the names of the rule sets that are unsynced.
     fn unsynced(&self) -> String {
         self.sync

@@ -5,22 +5,6 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn rule_sets_of_one_target_share_a_rule_book() {
-    let mut fixture = started(&[
-        rule_set("b", "cars", "true"),
-        rule_set("a", "cars", "true"),
-        rule_set("c", "boats", "true"),
-    ])
-    .await;
-    fixture.publishes(&[("boats", Some(vec!["c"])), ("cars", Some(vec!["a", "b"]))]);
-    assert_eq!(
-        fixture.looked_up(),
-        ["boats", "cars"],
-        "each target must be looked up once"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn changes_within_half_a_second_are_published_together() {
     let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
     fixture.published();

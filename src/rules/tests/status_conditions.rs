@@ -22,46 +22,6 @@ async fn final_status(
     fixture.status("a")
 }
 
-#[tokio::test(start_paused = true)]
-async fn watched_rule_set_has_only_the_conditions_ready_and_validated() {
-    let status = final_status(rule_set("a", "cars", "true"), served()).await;
-    assert_eq!(types(&status), ["Ready", "Validated"]);
-    has(&status, "Ready", "True/Watching");
-    has(&status, "Validated", "True/RulesCompiled");
-    assert!(status.watch_active);
-    assert_eq!(status.observed_generation, Some(1));
-    assert!(
-        status
-            .conditions
-            .iter()
-            .all(|it| it.observed_generation == Some(1))
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn all_invalid_rules_are_reported_with_their_position() {
-    let mut object = rule_set("a", "cars", "object.spec ==\n  1 +");
-    let moving = json!({"operation": "Moving", "expression": "size(1)"});
-    object.spec.rules.push(from(moving));
-    let color = json!({"key": "color", "expression": "1"});
-    object.spec.label_expressions.push(from(color));
-    let status = final_status(object, served()).await;
-    assert_eq!(types(&status), ["Ready", "InvalidRule", "Validated"]);
-    has(&status, "Ready", "False/InvalidRule");
-    has(&status, "Validated", "False/InvalidRule");
-    let text = message(&status, "InvalidRule");
-    assert!(
-        text.starts_with("rules[Working].expression: 2:6: Syntax error"),
-        "{text}"
-    );
-    assert!(text.contains("; rules[Moving].expression: 1:5: "), "{text}");
-    assert!(
-        text.contains("; labelExpressions[color].expression: 1:1: "),
-        "{text}"
-    );
-    assert!(!status.watch_active);
-}
-
 fn without_group(similar_group: Option<&str>) -> Resolution {
     Resolution::NotServed {
         message: "the cluster does not serve the API group example.com".into(),
@@ -150,28 +110,6 @@ async fn failing_feed_is_reported_with_its_error_while_it_fails() {
     fixture.report(&published[0], None).await;
     moment().await;
     assert_eq!(types(&fixture.status("a")), ["Ready", "Validated"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn failing_namespace_affects_only_rule_sets_that_watch_it() {
-    let a = in_namespaces(rule_set("a", "cars", "true"), &["x"]);
-    let b = in_namespaces(rule_set("b", "cars", "true"), &["x", "y"]);
-    let mut fixture = started(&[a, b]).await;
-    let published = fixture.catch_up().await;
-    let book = published[0].book.clone().unwrap();
-    let y = book.sources(&published[0].target)[1].clone();
-    fixture.writes();
-    fixture
-        .report_of(y, book.generation, Some("forbidden"))
-        .await;
-    moment().await;
-    let writes = fixture.writes();
-    assert_eq!(writes.len(), 1);
-    assert_eq!(writes[0].name, "b");
-    assert_eq!(
-        condition(&writes[0].status, "Ready").as_deref(),
-        Some("False/WatchFailed")
-    );
 }
 
 /// Returns a time of the 1st of January 2026.
