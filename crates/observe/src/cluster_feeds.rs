@@ -1,6 +1,6 @@
 //! The feeds of a cluster. Each feed lists and watches one source: a resource, in all namespaces or
-//! in one. All feeds share one [`Connection`], and one [`ReadBudget`], which limits concurrent
-//! lists and large objects in memory.
+//! in one. All feeds share one [`Connection`], and one [`ReadBudget`], which limits large objects in
+//! memory.
 
 use super::requests::{self, Refusal};
 use super::{
