@@ -67,7 +67,7 @@ async fn expect(feed: &mut BoxStream<'static, Raw>, expected: &[&str]) {
                 Raw::Synced => "synced".into(),
                 Raw::Applied(json) => describe('+', &json),
                 Raw::Deleted(json) => describe('-', &json),
-                other => panic!("{other:?}"),
+                Raw::Lost(lost) => panic!("{lost:?}"),
             },
         );
     }

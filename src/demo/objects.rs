@@ -259,7 +259,7 @@ mod tests {
                 assert!(object["metadata"]["resourceVersion"].is_string());
                 format!("{} {}", object["metadata"]["name"], object["spec"])
             }
-            other => panic!("{other:?}"),
+            Raw::Lost(lost) => panic!("{lost:?}"),
         };
         feed.take(count).map(brief).collect().await
     }
