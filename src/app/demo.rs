@@ -8,7 +8,9 @@ use super::listener::bind;
 use super::{Access, App, Signals, Started};
 use crate::config::{Common, Demo};
 use crate::demo::users::{DemoUser, DemoUsers};
-use crate::demo::{self, ObjectStore, Scenes, folder, kinds, kubeconfig, object_server, rule_sets};
+use crate::demo::{
+    self, ObjectStore, Scenes, folder, kinds, kubeconfig, object_server, shipped_rules,
+};
 use crate::rules::RuleSetEvent;
 use aggregated_apiserver::auth::client_certificate_verifier;
 use aggregated_apiserver::certs::{self, Authority, ServingCertificate, TlsSettings};
@@ -144,7 +146,7 @@ async fn open_objects(
 async fn open_rule_sets(app: &mut App, config: &Demo) -> anyhow::Result<ObjectStore> {
     match &config.rules {
         // A folder (`--objects`) can contain objects of any kind, so all shipped rule sets are used.
-        None => Ok(rule_sets::shipped(|target| {
+        None => Ok(shipped_rules::store(|target| {
             config.objects.is_some() || kinds::of_resource(target).is_some()
         })),
         Some(folder) => open(app, folder, &[]).await,

@@ -7,6 +7,7 @@
 //!
 //! The code that detects and serves operations is in other modules. It is the same as in a cluster.
 
+mod columns;
 mod evictions;
 pub mod folder;
 mod folder_scan;
@@ -15,7 +16,6 @@ pub mod kubeconfig;
 mod model;
 pub mod object_server;
 mod objects;
-pub mod rule_sets;
 mod scene;
 pub mod shipped_rules;
 pub mod users;

@@ -83,3 +83,18 @@ pub(super) fn now_in_seconds() -> Timestamp {
     let now = clock::now();
     now.round(floor).unwrap_or(now)
 }
+
+/// Completes a rule set as a kube-apiserver does: the generation increases when the spec changes, and
+/// a file does not change the status. `before` is the stored rule set.
+pub(super) fn complete_rule_set(rule_set: &mut Value, before: Option<&Value>) {
+    let before = before.unwrap_or(&Value::Null);
+    let generation = before["metadata"]["generation"].as_i64().unwrap_or(0);
+    let is_changed = before["spec"] != rule_set["spec"];
+    let created = match &before["metadata"]["creationTimestamp"] {
+        Value::Null => json!(now_in_seconds()),
+        created => created.clone(),
+    };
+    rule_set["metadata"]["generation"] = json!(generation + i64::from(is_changed));
+    rule_set["metadata"]["creationTimestamp"] = created;
+    rule_set["status"] = before["status"].clone();
+}

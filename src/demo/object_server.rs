@@ -2,14 +2,13 @@
 //! `kubectl get vm -A` works, and the plugin can check if a namespace exists. The server also answers
 //! the dry run of an eviction, so `kubectl ifo impact` works.
 
+use super::columns::{COLUMNS, RULE_SET_COLUMNS};
 use super::evictions;
 use super::kinds::RULE_SETS;
 use super::model::{DemoModel, collection};
 use super::objects::ObjectStore;
-use super::rule_sets::COLUMNS as RULE_SET_COLUMNS;
 use aggregated_apiserver::serve::{
-    self, CellContext, CellValue, Column, ErrorStatus, Resource, ResourceInfo, SelectableField,
-    ServerParameters,
+    self, ErrorStatus, Resource, ResourceInfo, SelectableField, ServerParameters,
 };
 use axum::Router;
 use axum::extract::{Path, State};
@@ -17,8 +16,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use http::header::CONTENT_TYPE;
 use http::{StatusCode, Uri};
-use ifo_api::duration;
-use jiff::Timestamp;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -26,26 +23,6 @@ use std::sync::Arc;
 
 /// The only subresource that the demo serves, and only as a dry run.
 const EVICTION: &str = "/api/v1/namespaces/{namespace}/pods/{name}/eviction";
-
-/// The column with the name of an object.
-pub(super) const NAME_COLUMN: Column<DemoModel> = Column {
-    format: "name",
-    ..Column::text("Name", |it: &Arc<Value>, _| {
-        it["metadata"]["name"].as_str().into()
-    })
-};
-
-/// The columns of the objects of the scenes.
-static COLUMNS: &[Column<DemoModel>] = &[NAME_COLUMN, Column::text("Age", age)];
-
-/// Returns the time since the creation of an object, as kubectl prints it.
-pub(super) fn age<'a>(object: &'a Arc<Value>, context: &CellContext<'_, ()>) -> CellValue<'a> {
-    let created = object["metadata"]["creationTimestamp"].as_str();
-    let created: Option<Timestamp> = created.and_then(|it| it.parse().ok());
-    let seconds = |then: Timestamp| context.now.as_second() - then.as_second();
-    let age = created.map(|then| duration::human(seconds(then)));
-    age.or_else(|| Some("<unknown>".to_owned())).into()
-}
 
 /// Returns a router that serves the objects of these kinds, and passes all other requests to `router`.
 pub fn in_front_of(

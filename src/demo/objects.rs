@@ -3,8 +3,8 @@
 //! [`object_server`](super::object_server) serves them to kubectl.
 
 use super::kinds::RULE_SETS;
-use super::model::{DemoModel, prefix};
-use super::rule_sets;
+use super::model::{DemoModel, complete_rule_set, prefix};
+use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
 use aggregated_apiserver::store::{
     self, Bounds, Change, Cursor, Entry, Key, ReadVersion, Reader, Scope, VersionAssignment, Write,
     Writer,
@@ -14,7 +14,7 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_observe::{Feed, Raw, Resolve};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl ObjectStore {
         writes.extend(objects.into_iter().map(|(key, mut object)| {
             if object["kind"] == RULE_SETS.kind {
                 let before = writer.get(&key).map(|entry| entry.object().clone());
-                rule_sets::complete(&mut object, before.as_deref());
+                complete_rule_set(&mut object, before.as_deref());
             }
             put(key, object)
         }));
@@ -132,6 +132,19 @@ fn put(key: Key, object: Value) -> Write<DemoModel> {
 fn commit(writer: &mut Writer<DemoModel>, writes: Vec<Write<DemoModel>>) {
     if let Err(error) = writer.commit(writes, VersionAssignment::Mint) {
         tracing::error!(%error, "objects of the demo could not be stored");
+    }
+}
+
+impl StatusSink for ObjectStore {
+    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
+        let key = Key::new(
+            prefix(&RULE_SETS.api_version(), RULE_SETS.kind),
+            &*write.name,
+        );
+        self.patch(&key, &json!({"status": write.status}));
+        // The result contains no resourceVersion. A resourceVersion would be needed only to detect
+        // conflicts, and there are no conflicts because only this server writes the status.
+        future::ready(StatusAnswer::Written(None)).boxed()
     }
 }
 
@@ -228,7 +241,6 @@ mod tests {
     use super::*;
     use crate::demo::kinds;
     use crate::demo::model::key;
-    use serde_json::json;
 
     fn node(uid: &str, created: &str) -> Value {
         json!({

@@ -1,7 +1,14 @@
 //! The rule sets in `rules/`, which are part of the binary. The demo starts with them.
 
 use super::embedded;
+use super::kinds;
+use super::model::key;
+use super::objects::ObjectStore;
+use ifo_api::Gvr;
 use ifo_api::ruleset::OperationRuleSet;
+use serde_json::json;
+use std::sync::Arc;
+use uuid::Uuid;
 
 /// The files with rule sets that `kubectl apply -k rules` installs.
 const SHIPPED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rules.lz4"));
@@ -21,6 +28,22 @@ pub fn shipped() -> Vec<OperationRuleSet> {
         .collect()
 }
 
+/// Returns a store with the shipped rule sets for the wanted targets.
+pub fn store(wanted: impl Fn(&Gvr) -> bool) -> ObjectStore {
+    let rule_sets = shipped().into_iter();
+    let rule_sets = rule_sets.filter(|it| wanted(&it.spec.target.gvr()));
+    let objects = rule_sets.filter_map(|rule_set| {
+        let mut object = json!(rule_set);
+        let key = key(&object)?;
+        let uid = Uuid::new_v5(&Uuid::NAMESPACE_OID, key.name.as_bytes());
+        object["metadata"]["uid"] = uid.to_string().into();
+        Some((key, object))
+    });
+    let store = ObjectStore::new(Arc::new(kinds::resolve));
+    store.replace(objects.collect(), Arc::new(kinds::resolve));
+    store
+}
+
 /// Parses a rule set. The function first converts the YAML to a JSON value, and then the JSON value
 /// to an [`OperationRuleSet`]. A direct conversion from YAML would add 300 KB to the binary. The
 /// conversion from JSON is needed in any case.
@@ -35,7 +58,6 @@ mod tests {
     use super::*;
     use ifo_cel::Projection;
     use ifo_engine::rules::{RuleBook, compile};
-    use std::sync::Arc;
 
     /// The compiler limits the number of fields that a rule set needs. Beyond the limit, the server
     /// decodes whole objects. No shipped rule set may reach this limit.
