@@ -13,7 +13,7 @@ use aggregated_apiserver::serve::{
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::post;
+use axum::routing::{any_service, post};
 use http::header::CONTENT_TYPE;
 use http::{StatusCode, Uri};
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -51,7 +51,7 @@ pub fn in_front_of(
     let paths: BTreeSet<String> = kinds.iter().map(paths).collect();
     let paths = paths.iter();
     paths.fold(router, |router, path| {
-        router.route_service(path, own.clone())
+        router.route(path, any_service(own.clone()))
     })
 }
 
