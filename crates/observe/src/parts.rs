@@ -101,7 +101,7 @@ where
             };
             let mut line = self.frame.split_to(end);
             self.frame.advance(1);
-            if !self.begun.is_empty() {
+            if !self.begun.is_empty() || line.len() > self.max {
                 self.add(&line)?;
                 line = self.finish();
             }
