@@ -1,18 +1,25 @@
-//! A cluster with several replicas of the server. The functions start and stop replicas, and edit
-//! the Lease with which the replicas elect their leader.
+//! A cluster with several replicas of the server. The functions start and stop replicas, and wait
+//! until they serve operations.
 
 use crate::harness::relay::Relay;
 use crate::harness::{
-    API_SERVICE, Caller, Cluster, OPERATION, ServerProcess, eventually, is, ok_if, text,
+    API_SERVICE, Caller, Cluster, OPERATION, ServerProcess, eventually, is, text,
 };
 use crate::load_balancer::{self, Endpoint, Endpoints};
-use http::Method;
-use kube::Config;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// The folders of manifests of persistence mode.
+const FOLDERS: [&str; 5] = [
+    "deploy/crd",
+    "deploy/crd-persistence",
+    "deploy/persistence",
+    "deploy/targets-default",
+    "apiservice",
+];
+
 /// API path of the Lease. The replica that holds the Lease is the leader.
-pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
 
 /// All replicas, behind the address of a load balancer.
 pub struct Replicas<'a> {
@@ -47,15 +54,15 @@ impl Replica {
 }
 
 impl<'a> Replicas<'a> {
-    /// Installs the folders of manifests, and starts `count` replicas. `settings` are flags and
-    /// environment variables of the replicas.
-    pub async fn start(
-        cluster: &'a Cluster,
-        folders: &[&str],
-        settings: &[&str],
-        count: usize,
-    ) -> Self {
-        let installed = cluster.install(folders).await;
+    /// Installs the manifests of persistence mode, and starts `count` replicas. They delete the custom
+    /// resource of an operation when the operation has ended.
+    pub async fn start(cluster: &'a Cluster, count: usize) -> Self {
+        let mut installed = cluster.install(&FOLDERS).await;
+        let container = &mut installed.deployment["spec"]["template"]["spec"]["containers"][0];
+        let env = container["env"].as_array_mut();
+        let env = env.expect("the container must have a list of variables");
+        env.retain(|it| it["name"] != "RETAIN_COMPLETED_IFOS");
+        env.push(json!({"name": "RETAIN_COMPLETED_IFOS", "value": "false"}));
         let endpoints = Endpoints::default();
         let port = load_balancer::start(&endpoints).await;
         cluster.register(installed.registration, port).await;
@@ -64,7 +71,7 @@ impl<'a> Replicas<'a> {
             admin: cluster.admin.clone(),
             endpoints,
             all: Vec::new(),
-            deployment: with_settings(installed.deployment, settings),
+            deployment: installed.deployment,
             started: 0,
         };
         for _ in 0..count {
@@ -86,8 +93,18 @@ impl<'a> Replicas<'a> {
             .start_behind(&relay.url, &name, deployment)
             .await;
         server.until_ready().await;
-        let caller = as_user(server.stranger(), "test", "system:masters");
-        let caller = self.cluster.front_proxy_of(caller);
+        // The kube-apiserver sends such headers with each forwarded request.
+        let mut config = server.stranger();
+        for (name, value) in [
+            ("x-remote-user", "test"),
+            ("x-remote-group", "system:masters"),
+        ] {
+            let name = http::HeaderName::from_static(name);
+            config
+                .headers
+                .push((name, http::HeaderValue::from_static(value)));
+        }
+        let caller = self.cluster.front_proxy_of(config);
         let endpoint = Endpoint::new(number, server.port(), caller, server.stranger());
         let endpoint = Arc::new(endpoint);
         self.endpoints.add(endpoint.clone());
@@ -126,11 +143,6 @@ impl<'a> Replicas<'a> {
     /// operations.
     pub async fn wait_until_recovered(&self) {
         self.leader().await;
-        self.wait_until_served().await;
-    }
-
-    /// Waits until all replicas are ready, and the kube-apiserver serves operations.
-    pub async fn wait_until_served(&self) {
         load_balancer::wait_until_all_ready(&self.endpoints).await;
         for replica in &self.all {
             replica.endpoint.recover();
@@ -146,24 +158,6 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    pub async fn delete_lease(&self) {
-        self.admin.delete(LEASE).await.ok();
-    }
-
-    /// Changes the Lease. If another client writes the Lease at the same time, reads the Lease
-    /// again and repeats the change.
-    pub async fn edit_lease(&self, edit: impl Fn(&mut Value)) {
-        eventually("the Lease is edited", async || {
-            let mut lease = self.admin.get(LEASE).await.ok();
-            edit(&mut lease);
-            let body = lease.to_string();
-            let kind = "application/json";
-            let answer = self.admin.send(Method::PUT, LEASE, kind, body).await;
-            ok_if(answer.code == 200, answer)
-        })
-        .await;
-    }
-
     /// Returns the last log lines of each replica, including stopped replicas.
     pub fn logs(&self) -> String {
         let logs = (0..self.started).map(|number| {
@@ -173,45 +167,4 @@ impl<'a> Replicas<'a> {
         });
         logs.collect()
     }
-}
-
-/// Adds settings to the container of a Deployment: flags, which begin with `--`, and environment variables.
-fn with_settings(mut deployment: Value, settings: &[&str]) -> Value {
-    let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
-    for setting in settings {
-        let (list, item) = match setting.split_once('=') {
-            Some((name, value)) if !name.starts_with("--") => {
-                let env = container["env"].as_array_mut();
-                let env = env.expect("the container must have a list of variables");
-                env.retain(|it| it["name"] != name);
-                (env, json!({"name": name, "value": value}))
-            }
-            _ => {
-                let args = container["args"].as_array_mut();
-                (args.expect("the container must have flags"), json!(setting))
-            }
-        };
-        list.push(item);
-    }
-    deployment
-}
-
-/// Replaces the value of each annotation by a value that no replica would write.
-pub fn garble(lease: &mut Value) {
-    let annotations = lease["metadata"]["annotations"].as_object_mut();
-    for (_, value) in annotations.into_iter().flatten() {
-        *value = json!("not what a replica writes");
-    }
-}
-
-/// Adds the headers of the front proxy for a user. The kube-apiserver sends such headers with each
-/// forwarded request.
-pub fn as_user(mut config: Config, user: &str, group: &str) -> Config {
-    for (name, value) in [("x-remote-user", user), ("x-remote-group", group)] {
-        let name = http::HeaderName::from_static(name);
-        let value = http::HeaderValue::from_str(value);
-        let value = value.expect("the name is a valid header");
-        config.headers.push((name, value));
-    }
-    config
 }

@@ -1,9 +1,8 @@
 //! The disturbances in the tests under load, such as a SIGKILL of the leader (the replica that
 //! detects operations). Each disturbance also defines which requests of clients may fail.
 
-use crate::cluster::{Replicas, garble};
+use crate::cluster::Replicas;
 use crate::harness::relay::Link;
-use serde_json::json;
 use std::time::Duration;
 
 /// Pause before and after each disturbance.
@@ -34,76 +33,28 @@ pub enum Disturbance {
     Cut(Role, Link),
     /// The test replaces all replicas by new ones, one after the other.
     Update,
-    DeleteLease,
-    /// Another client overwrites all annotations of the Lease with invalid values.
-    GarbleLease,
-    /// Another client writes a nonexistent holder into the Lease.
-    StealLease,
-    RestartApiServer,
 }
 
-use Disturbance::{
-    Cut, DeleteLease, GarbleLease, Kill, Pause, RestartApiServer, StealLease, Terminate, Update,
-};
+use Disturbance::{Cut, Kill, Pause, Terminate, Update};
 use Role::{Follower, Leader};
 
-/// The disturbances of the test in persistence mode.
-pub const PERSISTENCE_PLAN: [Disturbance; 3] = [Kill(Leader), Pause(Leader), Update];
-
-/// The disturbances with which every plan begins. A plan is a list of disturbances. Without the
-/// variable `IFO_DISTURBANCES`, the plan contains exactly these six.
-const FIRST: [Disturbance; 6] = [
+/// The disturbances, in the order in which the test applies them. A longer test begins again after the
+/// last one.
+const ALL: [Disturbance; 9] = [
     Terminate(Leader),
     Kill(Leader),
     Pause(Leader),
     Cut(Leader, Link::Silent),
     Update,
-    StealLease,
-];
-
-/// All disturbances.
-const ALL: [Disturbance; 15] = [
-    Terminate(Leader),
-    Terminate(Follower),
-    Kill(Leader),
     Kill(Follower),
-    Pause(Leader),
     Pause(Follower),
-    Cut(Leader, Link::Silent),
-    Cut(Leader, Link::Refused),
     Cut(Follower, Link::Silent),
-    Cut(Follower, Link::Refused),
-    Update,
-    DeleteLease,
-    GarbleLease,
-    StealLease,
-    RestartApiServer,
+    Cut(Leader, Link::Refused),
 ];
 
-/// Returns the disturbances with these names. `names` is the value of the environment variable
-/// `IFO_PLAN`, such as `Kill(Leader);Update`. Panics if a name is unknown.
-pub fn parse_plan(names: &str) -> Vec<Disturbance> {
-    let find = |name: &str| {
-        let mut all = ALL.into_iter();
-        let found = all.find(|disturbance| format!("{disturbance:?}") == name);
-        found.unwrap_or_else(|| panic!("unknown disturbance {name}; the disturbances are {ALL:?}"))
-    };
-    names.split(';').map(find).collect()
-}
-
-/// Returns a plan of `count` disturbances: first [`FIRST`], then all disturbances in random order.
-/// If the plan is still too short, adds all disturbances again, in another order. The seed
-/// determines the order.
-pub fn plan(count: usize, seed: u64) -> Vec<Disturbance> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut plan = FIRST.to_vec();
-    while plan.len() < count {
-        let mut round = ALL;
-        random.shuffle(&mut round);
-        plan.extend(round);
-    }
-    plan.truncate(count);
-    plan
+/// Returns a plan of `count` disturbances.
+pub fn plan(count: usize) -> Vec<Disturbance> {
+    ALL.into_iter().cycle().take(count).collect()
 }
 
 impl Disturbance {
@@ -111,14 +62,13 @@ impl Disturbance {
     /// `retried` is true if a second attempt of the read succeeded.
     pub fn allows(self, retried: bool) -> bool {
         match self {
-            Terminate(_) | Update | DeleteLease | GarbleLease | StealLease => false,
+            Terminate(_) | Update => false,
             // A request fails if the killed replica had not finished its answer. A second attempt
             // must succeed.
             Kill(_) => retried,
             // During `Pause` and `Cut`, the kube-apiserver may have connections to the disturbed
-            // replica. It notices the disturbance only after up to 45 s. During `RestartApiServer`,
-            // the kube-apiserver itself is stopped.
-            Pause(_) | Cut(..) | RestartApiServer => true,
+            // replica. It notices the disturbance only after up to 45 s.
+            Pause(_) | Cut(..) => true,
         }
     }
 
@@ -126,7 +76,7 @@ impl Disturbance {
     /// them. The function does not distinguish the roles. So it also returns true for most
     /// disturbances of a follower.
     pub fn may_lose_changes(self) -> bool {
-        !matches!(self, Terminate(_) | Update | GarbleLease)
+        !matches!(self, Terminate(_) | Update)
     }
 
     /// Disturbs the replicas, and ends the disturbance.
@@ -160,21 +110,6 @@ impl Disturbance {
                     replicas.add().await;
                     replicas.remove_oldest().await;
                 }
-            }
-            DeleteLease => replicas.delete_lease().await,
-            GarbleLease => replicas.edit_lease(garble).await,
-            StealLease => {
-                let steal = |lease: &mut serde_json::Value| {
-                    lease["spec"]["holderIdentity"] = json!("somebody-else");
-                };
-                replicas.edit_lease(steal).await;
-            }
-            RestartApiServer => {
-                let restarted = replicas
-                    .cluster
-                    .control_plane
-                    .command("restart kube-apiserver");
-                restarted.await.expect("the kube-apiserver must restart");
             }
         }
     }

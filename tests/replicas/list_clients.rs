@@ -97,7 +97,7 @@ pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     loop {
         let begun = report.phase();
         if let Some(chosen) = endpoints.any_undisturbed() {
-            let read = read(&chosen.endpoint.caller.0, &OPERATION.path(None)).await;
+            let read = read(&chosen.endpoint.caller, &OPERATION.path(None)).await;
             if let Some(list) = unless_disturbed(&chosen, &report, read) {
                 report.count(DIRECT);
                 last_list.check_and_remember(&report, begun, version(&list));

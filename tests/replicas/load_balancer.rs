@@ -21,24 +21,21 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROBE_PATH: &str = "/readyz?exclude=informer-sync";
 
 /// The address and the state of one replica.
-#[derive(Debug)]
 pub struct Endpoint {
     /// The number of the replica in this test. A replica keeps its number when it restarts.
     pub number: usize,
     pub port: u16,
     /// A client that connects to the replica directly. It has the client certificate of the
     /// kube-apiserver.
-    pub caller: DebugCaller,
+    pub caller: Caller,
     probe: Config,
     ready: AtomicBool,
-    /// True while the test disturbs the replica, for example by a SIGKILL.
-    disturbed: AtomicBool,
-    /// Number of disturbances of the replica that have begun so far.
+    /// Number of disturbances of the replica, for example by a SIGKILL, that have begun or ended so
+    /// far. Odd while the test disturbs the replica.
     disturbances: AtomicUsize,
 }
 
 /// A replica that was ready and not disturbed when a client chose it.
-#[derive(Debug)]
 pub struct Chosen {
     pub endpoint: Arc<Endpoint>,
     disturbances: usize,
@@ -51,25 +48,14 @@ impl Chosen {
     }
 }
 
-/// A client. This wrapper exists because [`Caller`] does not implement `Debug`.
-#[derive(Clone)]
-pub struct DebugCaller(pub Caller);
-
-impl std::fmt::Debug for DebugCaller {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("DebugCaller")
-    }
-}
-
 impl Endpoint {
     pub fn new(number: usize, port: u16, caller: Caller, probe: Config) -> Self {
         Self {
             number,
             port,
-            caller: DebugCaller(caller),
+            caller,
             probe,
             ready: AtomicBool::new(true),
-            disturbed: AtomicBool::new(false),
             disturbances: AtomicUsize::new(0),
         }
     }
@@ -83,23 +69,20 @@ impl Endpoint {
 
     /// Records that a disturbance of the replica begins.
     pub fn disturb(&self) {
-        // The flag comes first, so that no client counts this disturbance and still chooses the
-        // replica.
-        self.disturbed.store(true, Ordering::Release);
-        self.disturbances.fetch_add(1, Ordering::AcqRel);
+        self.disturbances.fetch_or(1, Ordering::AcqRel);
     }
 
     /// Records that the replica has recovered from its disturbance.
     pub fn recover(&self) {
-        self.disturbed.store(false, Ordering::Release);
+        let count = self.disturbances.load(Ordering::Acquire);
+        let even = count.next_multiple_of(2);
+        self.disturbances.store(even, Ordering::Release);
     }
 
     /// Chooses this replica for a client. Returns None if the replica is not ready or is disturbed.
     fn choose(self: &Arc<Self>) -> Option<Chosen> {
-        // This function reads the count before the flag. A disturbance that begins after the first
-        // read changes the count. `is_undisturbed` then returns false.
         let disturbances = self.disturbances.load(Ordering::Acquire);
-        let free = self.is_ready() && !self.disturbed.load(Ordering::Acquire);
+        let free = self.is_ready() && disturbances.is_multiple_of(2);
         free.then(|| Chosen {
             endpoint: self.clone(),
             disturbances,
@@ -116,7 +99,7 @@ impl Endpoint {
 }
 
 /// The endpoints of all running replicas.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Endpoints {
     all: Arc<Mutex<Vec<Arc<Endpoint>>>>,
     turn: Arc<AtomicUsize>,
@@ -207,9 +190,7 @@ pub async fn wait_until_all_ready(endpoints: &Endpoints) {
         }
     };
     let waited = tokio::time::timeout(DEADLINE, ready).await;
-    assert!(
-        waited.is_ok(),
-        "not all replicas became ready: {:?}",
-        endpoints.all()
-    );
+    let unready = endpoints.all().into_iter().filter(|it| !it.is_ready());
+    let unready: Vec<_> = unready.map(|it| it.number).collect();
+    assert!(waited.is_ok(), "these replicas are not ready: {unready:?}");
 }

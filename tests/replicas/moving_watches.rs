@@ -1,7 +1,7 @@
 //! Watches that move between replicas (processes of the server). A roaming client lists the
 //! operations, and then starts one watch after the other. Each watch goes to a random replica, and
-//! continues from the resourceVersion at which the previous watch ended. All replicas must send the
-//! same events.
+//! continues from the resourceVersion at which the previous watch ended. Each event must fit the
+//! objects of the client, and at the end the client must have the listed operations.
 
 use crate::harness::{Caller, OPERATION, eventually, text};
 use crate::informers::{Objects, compare, key, list_operations};
@@ -13,17 +13,13 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Number of bytes that a failure prints before and after the first difference of two texts.
-const PRINTED_AROUND: usize = 300;
-
-/// The name of a count in the report: the number of pairs of watches that were compared.
-pub const COMPARED_WATCH_PAIRS: &str = "pairs of watches that were compared";
+/// The name of a count in the report: the number of events that the roaming clients have received.
+pub const EVENTS: &str = "events of watches";
 
 /// Number of roaming clients.
 const CLIENTS: usize = 3;
@@ -60,108 +56,17 @@ fn locked(objects: &Mutex<Objects>) -> MutexGuard<'_, Objects> {
     objects.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All events that the roaming clients have received.
-#[derive(Default)]
-pub struct Events(Mutex<ReceivedEvents>);
-
-#[derive(Default)]
-struct ReceivedEvents {
-    /// For each resourceVersion: the first event that any client received with this version, and
-    /// the number of the replica that sent this event.
-    lines: BTreeMap<u64, (usize, String)>,
-    watches: Vec<Watch>,
-}
-
-/// A watch: the replica that served it, the resourceVersion from which it started, and the
-/// resourceVersions of its events.
-struct Watch {
-    replica: usize,
-    from: u64,
-    versions: BTreeSet<u64>,
-}
-
-impl Events {
-    fn seen(&self) -> MutexGuard<'_, ReceivedEvents> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(&self, replica: usize, from: u64) -> usize {
-        let mut seen = self.seen();
-        seen.watches.push(Watch {
-            replica,
-            from,
-            versions: BTreeSet::new(),
-        });
-        seen.watches.len() - 1
-    }
-
-    /// Records an event of the watch with the index `watch`. Returns an error if the event differs
-    /// from the first recorded event with the same resourceVersion.
-    fn add(&self, watch: usize, version: u64, line: &str) -> Result<(), String> {
-        let mut seen = self.seen();
-        let replica = seen.watches[watch].replica;
-        seen.watches[watch].versions.insert(version);
-        let first = seen.lines.entry(version);
-        let (other, first) = first.or_insert_with(|| (replica, line.to_owned()));
-        if first == line {
-            Ok(())
-        } else {
-            let difference = difference(first, line);
-            Err(format!(
-                "events of replicas {other} and {replica} differ at {version}: {difference}"
-            ))
-        }
-    }
-
-    /// Compares each pair of watches. Both watches must have received the same resourceVersions in
-    /// the range that both cover:
-    ///
-    /// - The range begins at the start of the watch that started at the higher resourceVersion.
-    /// - The range ends at the last resourceVersion that both watches received. Later events can
-    ///   differ for two reasons: one watch has ended, or only one watch has received the changes
-    ///   that were lost when the test killed the leader.
-    pub fn check(&self, report: &Report) {
-        let seen = self.seen();
-        for (index, one) in seen.watches.iter().enumerate() {
-            for other in &seen.watches[index + 1..] {
-                let from = one.from.max(other.from) + 1;
-                let common = one.versions.range(from..).rev();
-                let Some(last) = common.into_iter().find(|it| other.versions.contains(it)) else {
-                    continue;
-                };
-                report.count(COMPARED_WATCH_PAIRS);
-                let compared = |watch: &Watch| -> Vec<u64> {
-                    watch.versions.range(from..=*last).copied().collect()
-                };
-                if compared(one) != compared(other) {
-                    report.violation(&format!(
-                        "watches of replicas {} and {} differ after {}: {:?} and {:?}",
-                        one.replica,
-                        other.replica,
-                        from - 1,
-                        compared(one),
-                        compared(other)
-                    ));
-                }
-            }
-        }
-    }
-}
-
 /// Starts the roaming clients as tasks.
 pub fn start(
     endpoints: &Endpoints,
     report: &Arc<Report>,
-    events: &Arc<Events>,
     tasks: &mut JoinSet<()>,
 ) -> Vec<RoamingClient> {
     let start = |number| {
         let objects = Arc::new(Mutex::new(Objects::new()));
-        let (endpoints, report, events) = (endpoints.clone(), report.clone(), events.clone());
         let roam = Roaming {
-            endpoints,
-            report,
-            events,
+            endpoints: endpoints.clone(),
+            report: report.clone(),
             objects: objects.clone(),
         };
         tasks.spawn(roam.run());
@@ -173,7 +78,6 @@ pub fn start(
 struct Roaming {
     endpoints: Endpoints,
     report: Arc<Report>,
-    events: Arc<Events>,
     objects: Arc<Mutex<Objects>>,
 }
 
@@ -202,7 +106,7 @@ impl Roaming {
 
     async fn list(&self) -> Option<u64> {
         let chosen = self.endpoints.any_undisturbed()?;
-        let list = read(&chosen.endpoint.caller.0, &OPERATION.path(None)).await;
+        let list = read(&chosen.endpoint.caller, &OPERATION.path(None)).await;
         let list = unless_disturbed(&chosen, &self.report, list)?;
         let items = list.body["items"].as_array().cloned().unwrap_or_default();
         *locked(&self.objects) = items.into_iter().map(|it| (key(&it), it)).collect();
@@ -243,7 +147,7 @@ impl Roaming {
         );
         let request = Request::get(path).body(Body::empty());
         let request = request.expect("the path is valid");
-        let answer = tokio::time::timeout(SILENCE, endpoint.caller.0.client.send(request)).await;
+        let answer = tokio::time::timeout(SILENCE, endpoint.caller.client.send(request)).await;
         let answer = answer.map_err(|_| "a watch got no answer")?;
         let answer = answer.map_err(|error| format!("connection: {error}"))?;
         let code = answer.status().as_u16();
@@ -253,7 +157,6 @@ impl Roaming {
             let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
             return Err(format!("{code} {text}"));
         }
-        let watch = self.events.begin(endpoint.number, *at);
         let bytes = body.into_data_stream().map_err(io::Error::other);
         let mut lines = bytes.into_async_read().lines();
         loop {
@@ -268,13 +171,13 @@ impl Roaming {
             if event["type"] == "ERROR" {
                 return Err(format!("{} {line}", event["object"]["code"]));
             }
-            *at = self.apply(watch, *at, &event, &line);
+            *at = self.apply(*at, &event, &line);
         }
     }
 
     /// Applies an event to the objects of the client. Returns the resourceVersion of the event.
-    fn apply(&self, watch: usize, before: u64, event: &Value, line: &str) -> u64 {
-        self.report.count("events of watches");
+    fn apply(&self, before: u64, event: &Value, line: &str) -> u64 {
+        self.report.count(EVENTS);
         let object = &event["object"];
         let version: u64 = text(object, "/metadata/resourceVersion")
             .parse()
@@ -285,9 +188,6 @@ impl Roaming {
         };
         if version <= before {
             violation("the version of an event is not higher than the version before it");
-        }
-        if let Err(difference) = self.events.add(watch, version, line) {
-            self.report.violation(&difference);
         }
         let mut objects = locked(&self.objects);
         let known = match text(event, "/type") {
@@ -300,17 +200,4 @@ impl Roaming {
         }
         version
     }
-}
-
-/// Returns the first position at which two texts differ, and the text around this position.
-fn difference(one: &str, other: &str) -> String {
-    let pairs = one.bytes().zip(other.bytes());
-    let same = pairs.take_while(|(one, other)| one == other).count();
-    let around = |text: &str| {
-        let bytes = text.as_bytes();
-        let from = same.saturating_sub(PRINTED_AROUND).min(bytes.len());
-        let to = (same + PRINTED_AROUND).min(bytes.len());
-        String::from_utf8_lossy(&bytes[from..to]).into_owned()
-    };
-    format!("at byte {same}:\n  {}\n  {}", around(one), around(other))
 }
