@@ -19,8 +19,9 @@
 //! - **The leader has crashed.** The Lease does not change any more. After one lease duration, a
 //!   follower that has copied the leader's index completely acquires the Lease. Every other
 //!   follower also waits for the additional time.
-//! - **No replica has led yet.** The first replica creates a Lease without a holder. A replica
-//!   acquires this Lease one lease duration after this replica first read the Lease.
+//! - **There is no Lease**, because no replica has led yet, or because a user has deleted it. A
+//!   replica creates the Lease, and thus acquires it, one lease duration after this replica first
+//!   noticed that there is no Lease. A leader creates a deleted Lease again with its next renewal.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
 //! Lease first. The leader records in the Lease whether a follower is copying its index. If so, the
@@ -51,7 +52,7 @@ use self::decision::ElectionDecision;
 use self::lease_requests::{RESERVED_AHEAD, SeenLease, clock_version, micros};
 use super::lease::Timing;
 use super::leases::Leases;
-use super::{Leader, Leadership, ReplicaStatus, Term};
+use super::{Leadership, ReplicaStatus, Term};
 use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
@@ -94,12 +95,8 @@ pub struct Election {
     /// The first part of the names of this replica's terms: the UID of its Pod and `_`. Outside a
     /// Pod, a random number replaces the UID.
     prefix: String,
-    /// The Lease as it was last read or written. None if the Lease does not exist.
+    /// The Lease as it was last read or written. None before the first successful read.
     seen: Option<SeenLease>,
-    /// True if a read of the Lease has succeeded, or has shown that no Lease exists.
-    has_read: bool,
-    /// The last known leader. None if this process has never seen a leader in the Lease.
-    last_leader: Option<Leader>,
     /// A reserved resourceVersion from the Lease, and the time at which this process sent the
     /// request that returned the Lease. The election keeps the pair with the highest
     /// [`Election::reservation_floor`]. None if this process has seen no reservation.
@@ -141,8 +138,6 @@ impl Election {
             inputs,
             prefix: format!("{pod}_"),
             seen: None,
-            has_read: false,
-            last_leader: None,
             seen_reservation: None,
             leading: None,
             last_own_term: None,
@@ -162,10 +157,7 @@ impl Election {
         loop {
             let pause = self.turn().await;
             self.publish();
-            if self.wait(pause, &mut stops).await {
-                self.end_leadership("it releases the Lease");
-                self.publish();
-            }
+            self.wait(pause, &mut stops).await;
         }
     }
 
@@ -195,15 +187,13 @@ impl Election {
         // The leader knows the Lease from its last write. So its first attempt writes without a
         // read.
         let mut is_known = self.leading.is_some();
-        let mut conflict = None;
-        for _ in 0..MAX_FAST_CONFLICTS {
+        for attempt in 1..=MAX_FAST_CONFLICTS {
             if !std::mem::take(&mut is_known) {
                 let read = self.read().await;
                 read.map_err(|error| format!("cannot read the Lease: {}", chain(&error)))?;
             }
             let written = match self.decide(clock::boot()) {
                 ElectionDecision::Renew => self.renew().await,
-                ElectionDecision::Create => self.create().await,
                 ElectionDecision::Acquire => self.acquire().await,
                 ElectionDecision::Release(version) => self.release(version).await,
                 ElectionDecision::StopLeading(reason) => {
@@ -217,7 +207,8 @@ impl Election {
                     let took = clock::boot().since(begun);
                     return Ok(self.inputs.timing.retry_period.saturating_sub(took));
                 }
-                Err(error) if !is_conflict(&error) => {
+                // If each write conflicts, the cause may be another one, such as a missing namespace.
+                Err(error) if !is_conflict(&error) || attempt == MAX_FAST_CONFLICTS => {
                     return Err(format!("cannot write the Lease: {}", chain(&error)));
                 }
                 // In two cases, the loop reads the Lease again:
@@ -225,14 +216,10 @@ impl Election {
                 //   Lease.
                 // - The write succeeded, but this replica does not lead. For example, it has
                 //   released the Lease.
-                written => conflict = written.err(),
+                Err(_) | Ok(()) => {}
             }
         }
-        // If each write conflicts, the cause may be another one, such as a missing namespace.
-        match conflict {
-            Some(conflict) => Err(format!("cannot write the Lease: {}", chain(&conflict))),
-            None => Ok(self.inputs.timing.retry_period),
-        }
+        Ok(self.inputs.timing.retry_period)
     }
 
     /// Returns the time until this replica, which does not lead, reads the Lease again. `until` is
@@ -270,15 +257,10 @@ impl Election {
 
     /// Ends the leadership of this replica.
     fn end_leadership(&mut self, reason: &str) {
-        let Some(OwnLeadership { leadership, .. }) = self.leading.take() else {
-            return;
-        };
-        leadership.end();
-        tracing::info!(term = %leadership.term, "this replica does not lead any more: {reason}");
-        self.last_leader = Some(Leader {
-            term: leadership.term,
-            address: self.inputs.address.clone(),
-        });
+        if let Some(OwnLeadership { leadership, .. }) = self.leading.take() {
+            leadership.end();
+            tracing::info!(term = %leadership.term, "this replica does not lead any more: {reason}");
+        }
     }
 
     /// Acquires the Lease for a new term.

@@ -70,9 +70,6 @@ struct LeadershipGrant {
     reserved: Rv,
     /// The time at which the leadership ends if the Lease is not renewed again.
     until: BootTime,
-    /// True if the election has ended the leadership, for example because the Lease has another
-    /// holder. The leadership is then over even if `until` is in the future.
-    lost: bool,
 }
 
 impl LeadershipGrant {
@@ -92,11 +89,7 @@ impl Leadership {
     /// Creates the leadership of a replica that acquires the Lease. The replica may issue
     /// resourceVersions up to `reserved`, and leads until the time `until`.
     pub(super) fn new(term: Term, start: Rv, reserved: Rv, until: BootTime) -> Self {
-        let granted = LeadershipGrant {
-            reserved,
-            until,
-            lost: false,
-        };
+        let granted = LeadershipGrant { reserved, until };
         let grant = watch::Sender::new(granted);
         Self { term, start, grant }
     }
@@ -113,7 +106,7 @@ impl Leadership {
 
     /// Ends the leadership at once.
     pub(super) fn end(&self) {
-        self.grant.send_modify(|grant| grant.lost = true);
+        self.grant.send_modify(|grant| grant.until = clock::boot());
     }
 
     /// Returns the time at which the leadership ends if the Lease is not renewed again.
@@ -139,7 +132,7 @@ impl Leadership {
     /// yet. The leader waits until a renewal of the Lease has reserved it.
     pub fn reserved(&self) -> Rv {
         let grant = *self.grant.borrow();
-        if grant.lost || grant.has_expired() {
+        if grant.has_expired() {
             Rv(0)
         } else {
             grant.reserved

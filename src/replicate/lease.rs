@@ -89,10 +89,6 @@ pub(super) struct ElectionNote {
     /// True if another replica was copying the index of the last holder at the time of the holder's
     /// last write to the Lease.
     pub mirrored: bool,
-    /// True if the annotation has invalid values, because a user has edited it. Its values are then
-    /// ignored.
-    #[serde(skip)]
-    pub is_invalid: bool,
 }
 
 /// The values of the Lease that the election uses. Each renewal changes the record. If the record
@@ -114,16 +110,11 @@ impl LeaseRecord {
     pub fn read(lease: &Lease) -> Self {
         let annotations = lease.metadata.annotations.as_ref();
         let note = annotations.and_then(|annotations| annotations.get(NOTE));
-        let note = note.map(|text| serde_json::from_str(text));
+        let note = note.and_then(|text| serde_json::from_str(text).ok());
         Self {
             uid: lease.metadata.uid.clone(),
             spec: lease.spec.clone().unwrap_or_default(),
-            note: note
-                .unwrap_or_else(|| Ok(ElectionNote::default()))
-                .unwrap_or_else(|_| ElectionNote {
-                    is_invalid: true,
-                    ..ElectionNote::default()
-                }),
+            note: note.unwrap_or_default(),
         }
     }
 

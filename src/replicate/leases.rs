@@ -4,7 +4,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 
 /// The name of the `ClusterRole` that owns the Lease and the `APIService`. This `ClusterRole` is
 /// defined in `deploy/rbac/server.yaml`. If an administrator deletes the `ClusterRole`, the garbage
@@ -34,11 +34,7 @@ impl Leases {
 
     /// Reads the Lease. Returns None if it does not exist.
     pub(super) async fn get(&self) -> kube::Result<Option<Lease>> {
-        match self.api.get(&self.name).await {
-            Ok(lease) => Ok(Some(lease)),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.api.get_opt(&self.name).await
     }
 
     /// Writes the Lease, and returns the stored Lease. If `lease` has a resourceVersion, replaces the
@@ -49,25 +45,18 @@ impl Leases {
             return self.api.replace(&self.name, &params, &lease).await;
         }
         lease.metadata.name = Some(self.name.clone());
-        lease.metadata.owner_references = self.owner().await?.map(|owner| vec![owner]);
-        self.api.create(&params, &lease).await
-    }
-
-    /// Returns the owner of a new Lease. Returns None if the kube-apiserver answers with an error,
-    /// for example because a right is missing. Then the new Lease has no owner, so the garbage
-    /// collector does not delete it.
-    async fn owner(&self) -> kube::Result<Option<OwnerReference>> {
-        let role = match self.roles.get_metadata(OWNER).await {
-            Ok(role) => role,
-            Err(kube::Error::Api(_)) => return Ok(None),
+        lease.metadata.owner_references = match owner(&self.roles).await {
+            Ok(owner) => owner.map(|owner| vec![owner]),
+            // For example, a right is missing. Then the new Lease has no owner, so the garbage
+            // collector does not delete it.
+            Err(kube::Error::Api(_)) => None,
             Err(error) => return Err(error),
         };
-        Ok(role.metadata.uid.map(|uid| OwnerReference {
-            api_version: "rbac.authorization.k8s.io/v1".to_owned(),
-            kind: "ClusterRole".to_owned(),
-            name: OWNER.to_owned(),
-            uid,
-            ..OwnerReference::default()
-        }))
+        self.api.create(&params, &lease).await
     }
+}
+
+/// Reads the owner of the Lease and of the `APIService`.
+pub async fn owner(roles: &Api<ClusterRole>) -> kube::Result<Option<OwnerReference>> {
+    Ok(roles.get_metadata(OWNER).await?.owner_ref(&()))
 }

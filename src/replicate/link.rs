@@ -55,26 +55,13 @@ pub const PEER_PATH: &str = "/peer";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PeerAnswer {
-    /// The leadership term that the query named.
-    pub term: String,
     /// True if the answering replica leads and its Lease is valid.
     pub leading: bool,
     /// The newest resourceVersion of the answering replica's index.
-    #[serde(with = "VersionNumber")]
-    pub head: Rv,
+    pub head: u64,
     /// The oldest resourceVersion at which the answering replica can serve lists and watches.
-    #[serde(with = "VersionNumber")]
-    pub oldest: Rv,
-    /// Milliseconds since the kube-apiserver last answered a Lease request of the answering
-    /// replica. None if the kube-apiserver never answered such a request.
-    #[serde(default)]
-    pub cluster_answered: Option<u64>,
+    pub oldest: u64,
 }
-
-/// The JSON of a resourceVersion: a number.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Rv")]
-struct VersionNumber(u64);
 
 /// The reason why a request to the leader failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -122,13 +109,6 @@ pub type LeaderObject = (Key, Rv, Object);
 /// A change of the leader's index: its resourceVersion, and the write. None instead of a write
 /// means that all changes up to this resourceVersion have been sent.
 pub type LeaderChange = (Rv, Option<Write>);
-
-impl PeerAnswer {
-    /// Returns true if the answer comes from the leader of `term`.
-    pub fn is_of(&self, term: &Term) -> bool {
-        self.leading && *term == self.term
-    }
-}
 
 /// Sends requests to the leader of one leadership term.
 pub struct Link {

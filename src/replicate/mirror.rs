@@ -99,20 +99,20 @@ impl Mirror {
         let client = (self.connect)(leader.address.clone()).await?;
         let link = Link::new(client, &leader.term)?;
         let status = self.status.clone();
-        let first = status.first_answer(&link, &leader.term).await?;
+        let first = status.first_answer(&link).await?;
         let start = self.next_start;
         let at = match start {
             // The index was filled before, so only the later changes are needed. An index that was
             // never filled has the resourceVersion 0.
             CopyStart::Resume if writer.head() > Rv(0) => None,
-            CopyStart::Resume | CopyStart::Oldest => Some(first.oldest),
-            CopyStart::Newest => Some(first.head),
+            CopyStart::Resume | CopyStart::Oldest => Some(Rv(first.oldest)),
+            CopyStart::Newest => Some(Rv(first.head)),
         };
-        let copying = self.copy_from(at, first.head, writer, &link, &leader.term);
+        let copying = self.copy_from(at, Rv(first.head), writer, &link, &leader.term);
         let copied = tokio::select! {
             biased;
             copied = copying => copied,
-            error = status.send_queries(&link, &leader.term) => Err(error),
+            error = status.send_queries(&link) => Err(error),
         };
         match (&copied, start) {
             (Err(LinkError::Gone), CopyStart::Resume) | (Err(LinkError::Diverged(_)), _) => {

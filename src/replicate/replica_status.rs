@@ -51,14 +51,13 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 /// this replica becomes unready. Clients then use another replica.
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
-/// If the kube-apiserver answers the leader, but not this replica, this replica becomes unready.
-/// Without the kube-apiserver, a replica cannot authenticate and authorize new clients. If the
-/// kube-apiserver does not answer the leader either, this replica stays ready, because no other
-/// replica serves clients better.
+/// If the kube-apiserver has not answered this replica for this time, but the leader still leads, this
+/// replica becomes unready. Without the kube-apiserver, a replica cannot authenticate and authorize new
+/// clients.
 ///
-/// The leader reports the time of the kube-apiserver's last answer to the leader. This replica
-/// becomes unready if this answer came more than 2 s after its own first unanswered request.
-const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
+/// A leader that the kube-apiserver does not answer stops leading after the renew deadline (5 s by
+/// default). Then this replica stays ready, because no other replica serves clients better.
+const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(10);
 
 /// The state of one replica that its tasks share: the role of the replica, and how current its index
 /// is. Clones share one state.
@@ -105,15 +104,10 @@ struct TimedState {
     /// An answer whose resourceVersion this replica's index has not reached. Until then, later
     /// answers do not replace it.
     unreached: Option<LastAnswer>,
-    /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
-    /// None if the leader has reported no answer.
-    cluster_answered_leader_at: Option<Instant>,
     /// The time of the last state query that this replica received from another replica. None if
     /// this replica has received no state query.
     last_peer_query: Option<Instant>,
-    /// The time at which the kube-apiserver last answered a Lease request of this replica.
-    cluster_answered_at: Option<Instant>,
-    /// The time of the first Lease request after this answer.
+    /// The time of the first Lease request since the kube-apiserver last answered one.
     unanswered_since: Option<Instant>,
     /// The last leadership term in which this replica led. A leadership term is the time for which
     /// one leader holds the Lease. This replica sends the changes of this term to followers. The
@@ -148,9 +142,7 @@ impl ReplicaStatus {
                 leader_reached_at: now,
                 interruption: None,
                 unreached: None,
-                cluster_answered_leader_at: None,
                 last_peer_query: None,
-                cluster_answered_at: None,
                 unanswered_since: None,
                 served: None,
             }),
@@ -286,8 +278,7 @@ impl ReplicaStatus {
         // This replica sends a state query about every 2 s, and a leader with a valid Lease answers
         // within 1 s. If the last answer is older than 3 s, the leader may have stopped leading.
         let is_led = since_leader_reached < QUERY_INTERVAL + QUERY_TIMEOUT;
-        let since = state.unanswered_since?;
-        let is_lost = state.cluster_answered_leader_at? > since + UNREADY_WITHOUT_ANSWER;
+        let is_lost = state.unanswered_since?.elapsed() > UNREADY_WITHOUT_ANSWER;
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
 
@@ -326,9 +317,7 @@ impl ReplicaStatus {
 
     /// Records that the kube-apiserver has answered a request of the election.
     pub(super) fn cluster_answered(&self) {
-        let mut state = self.state();
-        state.cluster_answered_at = Some(Instant::now());
-        state.unanswered_since = None;
+        self.state().unanswered_since = None;
     }
 
     /// Returns true if this replica leads.
@@ -344,8 +333,8 @@ impl ReplicaStatus {
     /// | it leads | true while its leadership is valid |
     /// | another replica leads | false |
     /// | the Lease has not been read yet | false |
-    /// | no replica leads, and none has led before | true |
-    /// | no replica leads, but one has led before | true if this replica's index was ever filled |
+    /// | no replica leads, and the Lease names no earlier leader | true |
+    /// | no replica leads, but the Lease names an earlier leader | true if this replica's index was ever filled |
     ///
     /// The index of a restarted container was never filled. If such a replica were ready without a
     /// leader, it would serve an empty list, although another replica may have the operations.

@@ -15,12 +15,11 @@
 //! ([`CaBundleUpdater`](aggregated_apiserver::certs::CaBundleUpdater)).
 
 use crate::config::Serve;
-use crate::replicate::OWNER;
+use crate::replicate::{OWNER, owner};
 use aggregated_apiserver::serve::Readiness;
 use futures::StreamExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -148,14 +147,7 @@ impl Registration {
         let Some(mut object) = (self.desired.clone()).or(found.is_some().then(|| json!({}))) else {
             return Ok(false);
         };
-        let role = self.roles.get_metadata(OWNER).await?;
-        let mut owners = vec![OwnerReference {
-            api_version: "rbac.authorization.k8s.io/v1".to_owned(),
-            kind: "ClusterRole".to_owned(),
-            name: OWNER.to_owned(),
-            uid: role.metadata.uid.unwrap_or_default(),
-            ..OwnerReference::default()
-        }];
+        let mut owners: Vec<_> = owner(&self.roles).await?.into_iter().collect();
         let written = if let Some(found) = found {
             let others = found.metadata.owner_references.iter().flatten();
             owners.extend(others.filter(|it| it.name != OWNER).cloned());

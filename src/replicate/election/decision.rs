@@ -27,7 +27,6 @@ const SHORT_ADDITIONAL_WAIT_PERIODS: u32 = 3;
 /// The next step of this replica in the election.
 pub(super) enum ElectionDecision {
     Renew,
-    Create,
     Acquire,
     /// Release the Lease, with this final version.
     Release(Rv),
@@ -46,48 +45,37 @@ impl Election {
             return Some("the Lease could not be renewed in time");
         }
         // If the Lease has no holder, the leadership continues, and the next renewal writes the
-        // holder again. The Lease can lose its holder in two ways: a user removes the holder, or a
-        // user deletes the Lease and another replica creates a new one.
+        // holder again. The Lease loses its holder if a user removes the holder, or deletes the Lease.
         let holder = self.seen.as_ref()?.record.holder()?;
         (holder != leading.leadership.term).then_some("the Lease has another holder")
     }
 
     /// Returns the next step of this replica.
     pub(super) fn decide(&self, now: BootTime) -> ElectionDecision {
-        if let Some(leading) = &self.leading {
-            return self
-                .loss_reason(leading)
-                .map_or(ElectionDecision::Renew, ElectionDecision::StopLeading);
-        }
         let Some(seen) = &self.seen else {
-            return match self.final_version_at_stop() {
-                None => ElectionDecision::Create,
-                // This replica stops.
-                Some(_) => ElectionDecision::Wait(None),
-            };
+            return ElectionDecision::Wait(None);
         };
         let record = &seen.record;
         let holder = record.holder();
         if let Some(version) = self.final_version_at_stop() {
             return if holder.is_some() && holder == self.last_own_term {
                 ElectionDecision::Release(version)
+            } else if self.leading.is_some() {
+                ElectionDecision::StopLeading("it stops, and the Lease has no holder")
             } else {
                 ElectionDecision::Wait(None)
             };
         }
-        let recorded = record.last().map(|leader| leader.term);
-        let last = self.last_leader.as_ref().map(|leader| &leader.term);
-        let last = recorded.as_ref().or(last);
+        if let Some(leading) = &self.leading {
+            return self
+                .loss_reason(leading)
+                .map_or(ElectionDecision::Renew, ElectionDecision::StopLeading);
+        }
+        let last = record.last().map(|leader| leader.term);
         // A restarted container has an empty index. If another replica has a copy of the last
         // leader's index, the other replica should lead, so that no change is lost.
         let could_lose_changes = record.note.mirrored && self.head() == Rv(0);
-        // If a user deletes the Lease, a replica creates a new Lease without a holder and without a
-        // final version. The new Lease names the last leader that the creating replica remembers.
-        // But a later leader may have held the deleted Lease, and may still lead. So a new Lease
-        // does not count as this Pod's own, even if it names this Pod as the last leader.
-        let is_held_or_released = holder.is_some() || record.final_version().is_some();
-        let is_own =
-            is_held_or_released && recorded.as_ref().is_some_and(|it| self.is_own_term(it));
+        let is_own = last.as_ref().is_some_and(|it| self.is_own_term(it));
         // If the last renewal is older than the lease duration, the Lease may come from a backup.
         // The age is used only if the term is this Pod's own. Then a container of this Pod wrote
         // the renewal time. A Pod never moves to another node, so the renewal time and the current
@@ -110,9 +98,9 @@ impl Election {
             }
             // The leader has released the Lease, and this replica lacks changes.
             (Some(_), _) => additional_wait,
-            // No replica has led yet.
+            // There is no Lease.
             (None, None) => self.expiry_period(record),
-            (None, Some(last)) if self.has_all_changes_of(last) => self.expiry_period(record),
+            (None, Some(last)) if self.has_all_changes_of(&last) => self.expiry_period(record),
             // This replica is not in sync with the leader.
             (None, Some(_)) => self.expiry_period(record) + additional_wait,
         };

@@ -40,7 +40,8 @@ const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 /// ahead of the clock.
 const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 
-/// The Lease as this process has last seen it.
+/// The Lease as this process has last seen it. If there is no Lease, all fields of `lease` and `record`
+/// are empty.
 pub(super) struct SeenLease {
     pub(super) lease: Lease,
     pub(super) record: LeaseRecord,
@@ -84,11 +85,8 @@ impl Election {
     pub(super) async fn read(&mut self) -> kube::Result<()> {
         let sent = clock::boot();
         let read = self.inputs.leases.get();
-        match self.within(self.request_timeout(), read).await? {
-            Some(lease) => self.record_lease(lease, sent),
-            None => self.seen = None,
-        }
-        self.has_read = true;
+        let lease = self.within(self.request_timeout(), read).await?;
+        self.record_lease(lease.unwrap_or_default(), sent);
         Ok(())
     }
 
@@ -109,30 +107,10 @@ impl Election {
         answer
     }
 
-    /// Creates a Lease without a holder. The Lease contains the highest resourceVersion that any
-    /// leader can have reserved, as far as this process knows. This matters if a user has deleted
-    /// the Lease: the next leader may be a replica that does not know this resourceVersion.
-    pub(super) async fn create(&mut self) -> kube::Result<()> {
-        let last = self.last_leader.clone();
-        let record = LeaseRecord {
-            spec: LeaseSpec {
-                lease_duration_seconds: Some(whole_seconds(self.inputs.timing.lease_duration)),
-                lease_transitions: Some(0),
-                ..LeaseSpec::default()
-            },
-            note: ElectionNote {
-                leader_address: last.as_ref().map_or(String::new(), |it| it.address.clone()),
-                last_holder: last.map(|it| it.term).unwrap_or_default(),
-                reserved_version: self.reservation_floor().map(|rv| rv.0),
-                ..ElectionNote::default()
-            },
-            uid: None,
-        };
-        self.write(&record, self.request_timeout()).await
-    }
-
     /// Removes the holder from the Lease. Writes `version` into the Lease as the final version.
     pub(super) async fn release(&mut self, version: Rv) -> kube::Result<()> {
+        self.end_leadership("it releases the Lease");
+        self.publish();
         let Some(seen) = &self.seen else {
             return Ok(());
         };
@@ -179,7 +157,7 @@ impl Election {
     }
 
     /// Writes `record` with the time limit `limit`. Replaces the Lease that this process last read
-    /// or wrote. If the Lease did not exist at the last read, creates it.
+    /// or wrote. If there was no Lease at the last read, creates it.
     async fn write(&mut self, record: &LeaseRecord, limit: Duration) -> kube::Result<()> {
         let sent = clock::boot();
         let before = self.seen.as_ref().map(|seen| seen.lease.clone());
@@ -193,10 +171,6 @@ impl Election {
     fn record_lease(&mut self, lease: Lease, sent: BootTime) {
         let record = LeaseRecord::read(&lease);
         let before = self.seen.take();
-        let was_invalid = before.as_ref().is_some_and(|it| it.record.note.is_invalid);
-        if record.note.is_invalid && !was_invalid {
-            tracing::warn!("the Lease has an annotation with invalid values, which are ignored");
-        }
         if let Some(reserved) = record.note.reserved_version {
             let known = before
                 .as_ref()
@@ -209,7 +183,6 @@ impl Election {
             _ => {
                 if let Some(last) = record.last() {
                     self.no_other_holder_seen &= self.is_own_term(&last.term);
-                    self.last_leader = Some(last);
                 }
                 now
             }

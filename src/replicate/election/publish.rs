@@ -3,8 +3,8 @@
 //! neither leader nor follower. This module also logs problems with the Lease.
 
 use super::super::ReplicaRole;
-use super::super::lease::LeaseRecord;
 use super::Election;
+use super::lease_requests::SeenLease;
 use crate::index::Rv;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -20,29 +20,28 @@ impl Election {
         if let Some(leading) = &self.leading {
             return ReplicaRole::Leading(leading.leadership.clone());
         }
-        if !self.has_read {
+        let Some(SeenLease {
+            record,
+            has_expired,
+            ..
+        }) = &self.seen
+        else {
             return ReplicaRole::Unknown;
-        }
-        let record = self.seen.as_ref().map(|seen| &seen.record);
-        let holder = record.and_then(LeaseRecord::holder);
-        let has_expired = self.seen.as_ref().is_some_and(|seen| seen.has_expired);
-        match &self.last_leader {
-            Some(last)
-                if holder.as_ref() == Some(&last.term)
-                    && !has_expired
-                    && !self.is_own_term(&last.term) =>
-            {
-                ReplicaRole::Following(last.clone())
+        };
+        let holder = record.holder();
+        match record.last() {
+            Some(last) if holder.is_some() && !has_expired && !self.is_own_term(&last.term) => {
+                ReplicaRole::Following(last)
             }
             last => ReplicaRole::Vacant {
-                last: last.clone(),
+                last,
                 // If the Lease still names this replica's last term as the holder, the Lease has no
                 // final version. If this replica has already been asked to release the Lease, it
                 // knows the final version itself.
                 final_version: if holder.is_some() && holder == self.last_own_term {
                     self.final_version_at_stop()
                 } else {
-                    record.and_then(LeaseRecord::final_version)
+                    record.final_version()
                 },
             },
         }
@@ -78,13 +77,9 @@ impl Election {
         }
     }
 
-    /// Waits until the next turn of the election is due, at most for `pause`. Returns true if this
-    /// replica must release the Lease, because `stops` has received a final version.
-    pub(super) async fn wait(
-        &self,
-        pause: Duration,
-        stops: &mut watch::Receiver<Option<Rv>>,
-    ) -> bool {
+    /// Waits until the next turn of the election is due, at most for `pause`. When `stops` receives a
+    /// final version, the turn is due, because this replica must release the Lease.
+    pub(super) async fn wait(&self, pause: Duration, stops: &mut watch::Receiver<Option<Rv>>) {
         // The Lease will probably change soon. For example, the stream of changes from the leader has
         // ended.
         let woken = async {
@@ -93,9 +88,9 @@ impl Election {
         };
         tokio::select! {
             biased;
-            Ok(()) = stops.changed() => true,
-            () = woken, if self.leading.is_none() => false,
-            () = sleep(pause) => false,
+            Ok(()) = stops.changed() => {}
+            () = woken, if self.leading.is_none() => {}
+            () = sleep(pause) => {}
         }
     }
 }

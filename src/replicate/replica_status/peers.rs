@@ -11,18 +11,11 @@ impl ReplicaStatus {
     /// this replica does not serve the changes of `term`.
     pub fn answer(&self, term: &str) -> Option<PeerAnswer> {
         self.end_of_streams(term)?;
-        let leading = self.leads();
-        let mut state = self.state();
-        state.last_peer_query = Some(Instant::now());
+        self.state().last_peer_query = Some(Instant::now());
         Some(PeerAnswer {
-            term: term.to_owned(),
-            leading,
-            head: self.0.reader.head(),
-            oldest: self.0.reader.oldest(),
-            cluster_answered: state.cluster_answered_at.map(|last| {
-                let milliseconds = last.elapsed().as_millis();
-                u64::try_from(milliseconds).unwrap_or(u64::MAX)
-            }),
+            leading: self.leads(),
+            head: self.0.reader.head().0,
+            oldest: self.0.reader.oldest().0,
         })
     }
 

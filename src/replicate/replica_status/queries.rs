@@ -3,7 +3,6 @@
 
 use super::{LastAnswer, MAX_UNANSWERED_QUERIES, QUERY_INTERVAL, QUERY_TIMEOUT, ReplicaStatus};
 use crate::index::Rv;
-use crate::replicate::Term;
 use crate::replicate::link::{Link, LinkError, PeerAnswer};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -59,13 +58,9 @@ impl ReplicaStatus {
     pub(in crate::replicate) async fn first_answer(
         &self,
         link: &Link,
-        term: &Term,
     ) -> Result<PeerAnswer, LinkError> {
         let asked = Instant::now();
         let answer = self.ask(link).await?;
-        if *term != answer.term {
-            return Err(LinkError::AnotherTerm);
-        }
         self.record_answer(&answer, asked);
         self.set_interruption(None);
         Ok(answer)
@@ -74,7 +69,7 @@ impl ReplicaStatus {
     /// Sends state queries to the leader until the connection must be closed, and returns the
     /// reason. If reads are waiting, sends a query at once. One query serves all waiting reads. If
     /// no read arrives, sends the next query after [`QUERY_INTERVAL`].
-    pub(in crate::replicate) async fn send_queries(&self, link: &Link, term: &Term) -> LinkError {
+    pub(in crate::replicate) async fn send_queries(&self, link: &Link) -> LinkError {
         let mut unanswered = 0;
         // The time at which the next query is sent even if no read is waiting.
         let mut next_query = Instant::now() + QUERY_INTERVAL;
@@ -88,7 +83,7 @@ impl ReplicaStatus {
                 return LinkError::Failed("the leader's watch delivers no changes".to_owned());
             }
             match self.ask(link).await {
-                Ok(answer) if answer.is_of(term) => {
+                Ok(answer) if answer.leading => {
                     unanswered = 0;
                     next_query = asked + QUERY_INTERVAL;
                     let answer = self.record_answer(&answer, asked);
@@ -121,14 +116,12 @@ impl ReplicaStatus {
 
     /// Records the leader's answer to the last state query, which was sent at the time `asked`.
     fn record_answer(&self, answer: &PeerAnswer, asked: Instant) -> LastAnswer {
-        let ago = answer.cluster_answered.map(Duration::from_millis);
         let mut state = self.state();
         state.leader_reached_at = Instant::now();
-        state.cluster_answered_leader_at = ago.and_then(|ago| asked.checked_sub(ago));
         let answer = LastAnswer {
             query: state.queries,
             asked,
-            head: answer.head,
+            head: Rv(answer.head),
         };
         self.0.answer.send_replace(Some(answer));
         answer

@@ -223,7 +223,10 @@ fn response(answer: Result<Lease, u16>) -> Result<Response<Body>, BoxError> {
         Ok(lease) => (200, serde_json::to_value(lease)?),
         Err(code) => (
             code,
-            json!({"kind": "Status", "status": "Failure", "code": code}),
+            json!({
+                "kind": "Status", "status": "Failure", "code": code,
+                "reason": if code == 404 { "NotFound" } else { "Other" },
+            }),
         ),
     };
     let body = Body::from(body.to_string().into_bytes());

@@ -8,6 +8,7 @@
 //! All random choices come from a seed, so the same seed gives the same run.
 
 mod client;
+mod cluster;
 mod invariants;
 mod lease_server;
 mod network;
@@ -16,6 +17,7 @@ mod replica;
 mod simulated_pipeline;
 
 pub use client::{Client, ClientCopy};
+pub use cluster::SimulatedCluster;
 pub use invariants::{Invariants, ObjectHashes};
 pub use lease_server::{Faults, LeaseClient, SimulatedLeases};
 pub use network::{Network, NetworkFaults};

@@ -2,10 +2,9 @@
 //! simulation in `random_replicas` proves that at most one replica leads and that all replicas
 //! converge, but not how long this takes.
 
-use super::random_replicas::SimulatedCluster;
 use crate::clock::simulated::{Simulated, begin};
 use crate::index::Rv;
-use crate::replicate::simulation::{Faults, WholeReplica};
+use crate::replicate::simulation::{Faults, SimulatedCluster, WholeReplica};
 use k8s_openapi::api::coordination::v1::Lease;
 use std::ops::Range;
 use std::time::Duration;
