@@ -309,6 +309,3 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
