@@ -20,12 +20,14 @@ use crate::replicate::{Leadership, Mirror, ReplicaRole, ReplicaStatus, ReplicaTa
 use crate::resources::{self, OperationHooks, SharedShortNames, SubjectVisibility, gate_webhook};
 use crate::rules::Report;
 use crate::telemetry::{IndexSample, Metrics};
+use crate::tracker_task::ReadGaps;
 use aggregated_apiserver::serve::{
     self, Connections, Readiness, ResourceInfo, ServerParameters, VersionInfo,
 };
 use anyhow::bail;
 use axum::Router;
 use futures::future::BoxFuture;
+use ifo_api::Text;
 use ifo_engine::track::SharedBaselines;
 use server_pipeline::{BeginTerm, PipelineThread, ServerPipeline};
 use std::sync::Arc;
@@ -69,88 +71,108 @@ struct Started {
     listening: BoxFuture<'static, ()>,
 }
 
-/// The components of the server that cluster mode and demo mode share.
-struct App {
+/// The settings and the state that the server shares with its pipeline, in each role of this replica.
+#[derive(Clone)]
+struct Components {
     common: Common,
-    /// Tasks that must not end before the shutdown. While a task finishes its work in the shutdown,
-    /// another signal makes the process abort it.
-    tasks: Tasks,
     metrics: Arc<Metrics>,
     readiness: Arc<Readiness>,
-    shutdown: CancellationToken,
-    /// True if a Service may route clients to this server.
-    behind_service: bool,
-    connections: Arc<Connections>,
-    operations: IndexReader,
-    /// The thread that fills the index: the operations in memory, and the records of completed
-    /// operations. While this replica leads, the thread detects operations. While this replica
-    /// follows another replica, the thread copies the index of the leader.
-    pipeline: PipelineThread,
-    /// The writer of the index. `None` after [`App::lead`] or `App::elect` has started the task that
-    /// leads or follows.
-    writer: Option<Writer>,
+    /// The role of this replica, and the reader of its index.
     replica_status: ReplicaStatus,
-    /// Cancelled when this replica must give up the leadership. A server without an election
-    /// ignores this token.
-    retire: CancellationToken,
     /// Sends the newest report. The report says which rule sets work.
     report: watch::Sender<Arc<Report>>,
     /// The durations of earlier runs of operations. Empty while this replica does not lead.
     baselines: SharedBaselines,
+}
+
+impl Components {
+    /// Returns the reader of the index.
+    fn operations(&self) -> IndexReader {
+        self.replica_status.reader().clone()
+    }
+
+    /// Returns the namespace in which the server shows operations on cluster-scoped objects.
+    fn cluster_namespace(&self) -> Text {
+        self.common.cluster_operations_namespace.as_str().into()
+    }
+
+    /// Returns a function that reads which rule sets may miss operations.
+    fn read_gaps(&self) -> ReadGaps {
+        let report = self.report.subscribe();
+        Arc::new(move || report.borrow().gaps())
+    }
+}
+
+/// The components of the server that cluster mode and demo mode share.
+struct App {
+    /// Tasks that must not end before the shutdown. While a task finishes its work in the shutdown,
+    /// another signal makes the process abort it.
+    tasks: Tasks,
+    shutdown: CancellationToken,
+    /// True if a Service may route clients to this server.
+    behind_service: bool,
+    connections: Arc<Connections>,
+    shared: Components,
+    /// The thread that fills the index: the operations in memory, and the records of completed
+    /// operations. While this replica leads, the thread detects operations. While this replica
+    /// follows another replica, the thread copies the index of the leader.
+    pipeline: PipelineThread,
+    /// Cancelled when this replica must give up the leadership. A server without an election
+    /// ignores this token.
+    retire: CancellationToken,
     /// The short names of kinds, for tables.
     short_names_of_kinds: SharedShortNames,
 }
 
 impl App {
-    /// Creates the components. The index is empty.
-    fn start(common: &Common, behind_service: bool) -> anyhow::Result<Self> {
+    /// Creates the components, and the writer of the index. The index is empty.
+    fn start(common: &Common, behind_service: bool) -> anyhow::Result<(Self, Writer)> {
         let metrics = Arc::new(Metrics::of_version(&common.version));
         // A new index has the resourceVersion 0, which no leader issues. A follower resumes a watch
         // of its leader only from a resourceVersion above 0. So a follower with an empty index
         // first lists the leader's operations.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
-        let replica_status = ReplicaStatus::new(operations.clone());
+        let replica_status = ReplicaStatus::new(operations);
         let report = watch::Sender::<Arc<Report>>::default();
         let baselines = SharedBaselines::default();
-        let index = (operations.clone(), replica_status.clone());
-        let rule_sets = (report.subscribe(), baselines.clone());
-        metrics.read_index_with(move || {
-            let (report, baselines) = &rule_sets;
-            IndexSample {
-                rule_sets: report.borrow().states(),
-                baselines: baselines.of_all_namespaces(),
-                ..sample(&index.0, &index.1)
-            }
+        let (status, reports, durations) = (
+            replica_status.clone(),
+            report.subscribe(),
+            baselines.clone(),
+        );
+        metrics.read_index_with(move || IndexSample {
+            rule_sets: reports.borrow().states(),
+            baselines: durations.of_all_namespaces(),
+            ..sample(&status)
         });
-        Ok(Self {
-            common: common.clone(),
+        let app = Self {
+            shared: Components {
+                common: common.clone(),
+                metrics,
+                readiness: Arc::new(Readiness::new()),
+                replica_status,
+                report,
+                baselines,
+            },
             tasks: Tasks::default(),
-            metrics,
-            readiness: Arc::new(Readiness::new()),
             shutdown: CancellationToken::new(),
             behind_service,
             connections: Connections::new(common.max_connections),
-            operations,
             pipeline: PipelineThread::start()?,
-            writer: Some(writer),
-            replica_status,
             retire: CancellationToken::new(),
-            report,
-            baselines,
             short_names_of_kinds: SharedShortNames::default(),
-        })
+        };
+        Ok((app, writer))
     }
 
     /// Makes this replica the leader without an election.
-    fn lead(&mut self, begin_term: BeginTerm) {
-        self.readiness.set_has_joined();
+    fn lead(&mut self, writer: Writer, begin_term: BeginTerm) {
+        self.shared.readiness.set_has_joined();
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
-        let role = self.replica_status.role();
+        let role = self.shared.replica_status.role();
         role.send_replace(ReplicaRole::Leading(alone));
-        self.metrics.series.leader.set(1);
-        if let Some(writer) = self.writer.take() {
-            self.start_replica_task(writer, None, begin_term);
-        }
+        self.shared.metrics.series.leader.set(1);
+        self.start_replica_task(writer, None, begin_term);
     }
 
     /// Starts the task that leads or follows, depending on the role of this replica.
@@ -161,19 +183,14 @@ impl App {
         begin_term: BeginTerm,
     ) {
         let pipeline = ServerPipeline {
-            operations: self.operations.clone(),
-            common: self.common.clone(),
-            metrics: self.metrics.clone(),
-            readiness: self.readiness.clone(),
-            report: self.report.clone(),
-            baselines: self.baselines.clone(),
+            shared: self.shared.clone(),
             begin_term,
             running: None,
         };
         let replica = ReplicaTask {
             writer,
             mirror,
-            replica_status: self.replica_status.clone(),
+            replica_status: self.shared.replica_status.clone(),
             pipeline,
             retire: self.retire.clone(),
             shutdown: self.shutdown.clone(),
@@ -195,31 +212,37 @@ impl App {
         served_by_other_router: Option<&'static [ResourceInfo]>,
         gate_webhook: bool,
     ) -> Router {
-        let report = self.report.subscribe();
+        let Components {
+            common,
+            metrics,
+            readiness,
+            replica_status,
+            ..
+        } = self.shared.clone();
+        let reader = self.shared.operations();
+        let cluster_namespace = self.shared.cluster_namespace();
         let mut served = vec![
             Resource {
                 context: self.short_names_of_kinds.clone(),
-                ..resources::inflight_operations(self.operations.clone())
+                ..resources::inflight_operations(reader.clone())
             },
-            resources::operation_records(self.operations.clone()),
-            resources::activities(self.operations.clone()),
+            resources::operation_records(reader.clone()),
+            resources::activities(reader.clone()),
         ];
         if let Some(authorize) = access.authorize_subjects {
             let kinds = self.short_names_of_kinds.clone();
-            let cluster_namespace = self.common.cluster_operations_namespace.as_str().into();
-            let reader = self.operations.clone();
-            SubjectVisibility::new(reader, kinds, cluster_namespace, authorize)
+            let namespace = cluster_namespace.clone();
+            SubjectVisibility::new(reader.clone(), kinds, namespace, authorize)
                 .restrict(&mut served);
         }
         let hooks = Arc::new(OperationHooks {
-            reader: self.operations.clone(),
-            replica_status: self.replica_status.clone(),
-            read_gaps: Arc::new(move || report.borrow().gaps()),
-            cluster_namespace: self.common.cluster_operations_namespace.as_str().into(),
-            readiness: self.readiness.clone(),
+            reader,
+            replica_status: replica_status.clone(),
+            read_gaps: self.shared.read_gaps(),
+            cluster_namespace,
+            readiness: readiness.clone(),
             authorize: access.authorize.clone(),
         });
-        let metrics = self.metrics.clone();
         let server = ServerParameters {
             title: "ifo",
             authenticate: access.authenticate,
@@ -229,17 +252,17 @@ impl App {
             } else {
                 Router::new()
             },
-            routes: peer_requests::routes(self.replica_status.clone()),
+            routes: peer_requests::routes(replica_status),
             hooks,
-            readiness: self.readiness.clone(),
+            readiness,
             metrics: metrics.api(),
             render_metrics: Arc::new(move || metrics.render()),
             version: VersionInfo {
-                version: self.common.version.clone(),
+                version: common.version.clone(),
                 ..VersionInfo::default()
             },
             served_by_other_router,
-            limits: self.common.limits(),
+            limits: common.limits(),
             shutdown: self.shutdown.clone(),
         };
         serve::router(server, served)
@@ -256,7 +279,7 @@ impl App {
         let mut listening = tokio::spawn(listening);
         let early = tokio::select! {
             signal = signals.next() => {
-                self.readiness.drain();
+                self.shared.readiness.drain();
                 // If this replica was elected as the leader, it releases the Lease, so that another
                 // replica leads at once. This replica then follows the new leader until the process
                 // ends.
@@ -272,9 +295,9 @@ impl App {
             ended = self.tasks.next_ended() => Some(ended),
             _ = &mut listening => Some("listener"),
         };
-        self.readiness.drain();
+        self.shared.readiness.drain();
         self.shutdown.cancel();
-        self.replica_status.end_streams(false);
+        self.shared.replica_status.end_streams(false);
         let drained = async {
             let _ = (&mut listening).await;
             self.tasks.finish().await;
@@ -294,7 +317,8 @@ impl App {
     /// succeeded, or the index has been complete. Before that, this replica serves no operations,
     /// so a shutdown interrupts no client.
     fn may_be_routed_to(&self) -> bool {
-        self.behind_service && (self.readiness.was_ready() || self.readiness.synced())
+        let readiness = &self.shared.readiness;
+        self.behind_service && (readiness.was_ready() || readiness.synced())
     }
 }
 
@@ -320,7 +344,8 @@ struct Access {
 }
 
 /// Reads the state of the index that the metrics show.
-fn sample(operations: &IndexReader, replica_status: &ReplicaStatus) -> IndexSample {
+fn sample(replica_status: &ReplicaStatus) -> IndexSample {
+    let operations = replica_status.reader();
     let list = |scope| {
         let listed = operations.list(&scope, index::ReadVersion::Latest);
         listed.map(|(_, entries)| entries).unwrap_or_default()

@@ -15,6 +15,7 @@ use super::listener::bind;
 use super::server_pipeline::BeginTerm;
 use super::{Access, App, Signals, Started};
 use crate::config::{Common, Serve, Visibility};
+use crate::index::Writer;
 use crate::replicate::link::{AUDIENCE, TERM_HEADER};
 use crate::replicate::{self, Connect, Election, ElectionInputs, LeaderAccess, Leases, Mirror};
 use crate::resources::SharedShortNames;
@@ -59,7 +60,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let connection = connect(&options).await?;
     let peer_credentials = peer_credentials(&serve, &connection)?;
     let client = connection.client.clone();
-    let mut app = App::start(&common, true)?;
+    let (mut app, writer) = App::start(&common, true)?;
     let (listener, address) = bind(serve.bind_address, serve.secure_port).await?;
 
     let access = access(&mut app, &client, serve.visibility).await?;
@@ -80,20 +81,17 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     tracing::info!(%address, version = %common.version, "serving");
 
     let leading = LeaderSetup {
-        metrics: app.metrics.clone(),
-        common: common.clone(),
         serve: serve.clone(),
         connection: connection.clone(),
-        readiness: app.readiness.clone(),
         ca_bundle,
     };
-    let begin_term: BeginTerm = Box::new(move |term| leading.begin(term));
+    let begin_term: BeginTerm = Box::new(move |shared, term| leading.begin(shared, term));
     match peer_credentials {
         Some(credentials) => {
             let peers = (&connection, credentials);
-            app.elect(&serve, peers, address.port(), begin_term);
+            app.elect(&serve, peers, address.port(), writer, begin_term);
         }
-        None => app.lead(begin_term),
+        None => app.lead(writer, begin_term),
     }
     Ok(Started {
         app,
@@ -139,11 +137,10 @@ impl App {
         serve: &Serve,
         (connection, credentials): (&Connection, AuthInfo),
         port: u16,
+        writer: Writer,
         begin_term: BeginTerm,
     ) {
-        let Some(writer) = self.writer.take() else {
-            return;
-        };
+        let status = &self.shared.replica_status;
         let pod_address = serve.pod_ip.map(|ip| SocketAddr::new(ip, port).to_string());
         let own_address = serve.advertise_address.clone().or(pod_address);
         let client = connection.without_retries();
@@ -152,8 +149,8 @@ impl App {
             timing: serve.timing(),
             pod: serve.pod_uid.clone(),
             address: own_address.unwrap_or_default(),
-            status: self.replica_status.clone(),
-            metrics: self.metrics.clone(),
+            status: status.clone(),
+            metrics: self.shared.metrics.clone(),
             random: fastrand::Rng::new(),
         });
         self.tasks.start("election", election.run());
@@ -164,12 +161,8 @@ impl App {
             credentials,
         };
         let connect: Connect = Box::new(move |address| access.clone().connect(address).boxed());
-        let mirror = Mirror::new(connect, self.replica_status.clone());
-        let keep_readiness = keep_readiness(
-            self.replica_status.clone(),
-            self.readiness.clone(),
-            self.connections.clone(),
-        );
+        let mirror = Mirror::new(connect, status.clone());
+        let keep_readiness = keep_readiness(self.shared.clone(), self.connections.clone());
         self.tasks.start("readiness", keep_readiness);
         self.start_replica_task(writer, Some(mirror), begin_term);
     }
@@ -192,11 +185,14 @@ async fn access(app: &mut App, client: &Client, visibility: Visibility) -> anyho
                 header: TERM_HEADER,
                 audience: AUDIENCE,
             }),
-            app.metrics.api(),
+            app.shared.metrics.api(),
         )),
-        authorize: Arc::new(ClusterAuthorizer::new(client.clone(), app.metrics.api())),
+        authorize: Arc::new(ClusterAuthorizer::new(
+            client.clone(),
+            app.shared.metrics.api(),
+        )),
         authorize_subjects: (visibility == Visibility::Subject).then(|| {
-            let metrics = app.metrics.api();
+            let metrics = app.shared.metrics.api();
             let authorize = ClusterAuthorizer::without_cache(client.clone(), metrics);
             Arc::new(authorize) as Arc<dyn Authorize>
         }),

@@ -5,7 +5,7 @@
 use super::cluster::rule_sets::applied;
 use super::leader_term::{LeaderTerm, PipelineInput};
 use super::listener::bind;
-use super::{Access, App, Signals, Started};
+use super::{Access, App, Components, Signals, Started};
 use crate::config::{Common, Demo};
 use crate::demo::users::{DemoUser, DemoUsers};
 use crate::demo::{
@@ -53,12 +53,12 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
 /// Binds the listener and starts all tasks. The listener accepts connections only when the returned
 /// future `listening` is polled. Also returns the content of the kubeconfig.
 async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)> {
-    let mut app = App::start(&common, false)?;
+    let (mut app, index_writer) = App::start(&common, false)?;
     let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port).await?;
 
     let authority = Authority::create()?;
     let issued = authority.issue(&["localhost".to_owned()], &[address.ip()])?;
-    let serving = ServingCertificate::new(&issued.chain, &issued.key, app.metrics.api())?;
+    let serving = ServingCertificate::new(&issued.chain, &issued.key, app.shared.metrics.api())?;
     let tls = certs::server_config(
         Arc::new(serving),
         client_certificate_verifier(),
@@ -85,7 +85,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
     app.short_names_of_kinds.store(Arc::new(short_names));
     let router = app.router(access, Some(kinds), false);
     let server = ServerParameters {
-        metrics: app.metrics.api(),
+        metrics: app.shared.metrics.api(),
         shutdown: app.shutdown.clone(),
         limits: common.limits(),
         ..ServerParameters::new("ifo", users.clone(), users)
@@ -110,12 +110,12 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
     });
     // The demo has no other replicas. It is the leader until the process ends, in one leadership
     // term.
-    let begin_term = move |_: &mut LeaderTerm| {
+    let begin_term = move |_: &Components, _: &mut LeaderTerm| {
         input
             .take()
             .expect("a server without an election begins one leadership term")
     };
-    app.lead(Box::new(begin_term));
+    app.lead(index_writer, Box::new(begin_term));
     let started = Started {
         app,
         listening: listening.boxed(),

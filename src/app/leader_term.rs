@@ -1,16 +1,14 @@
 //! One leadership term, which is the time for which this replica leads. This module also updates the
 //! readiness of this replica.
 
+use super::Components;
 use super::tasks::Tasks;
-use crate::index::IndexReader;
 use crate::persist::UnsyncedRuleSets;
-use crate::replicate::ReplicaStatus;
 use crate::rules::{RuleSetEvent, StatusSink};
 use crate::tracker_task;
-use aggregated_apiserver::serve::{Connections, Readiness};
+use aggregated_apiserver::serve::Connections;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use ifo_engine::track::SharedBaselines;
 use ifo_observe::{Feed, Resolve};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +28,6 @@ pub(super) struct LeaderTerm {
     /// the tasks that have work to do finish it. If another replica has taken the Lease, or
     /// if this replica could not renew it, the end is not orderly. Then all tasks are aborted.
     pub(super) ending: CancellationToken,
-    /// The reader of the index.
-    pub(super) operations: IndexReader,
-    /// The durations of earlier runs of operations.
-    pub(super) baselines: SharedBaselines,
 }
 
 /// The sources that the pipeline (the tasks that detect operations) reads, and the receivers of its
@@ -56,11 +50,12 @@ pub(super) struct PipelineInput {
 }
 
 /// Keeps the result of the readiness probe up to date. Never ends.
-pub(super) async fn keep_readiness(
-    replica_status: ReplicaStatus,
-    readiness: Arc<Readiness>,
-    connections: Arc<Connections>,
-) {
+pub(super) async fn keep_readiness(shared: Components, connections: Arc<Connections>) {
+    let Components {
+        replica_status,
+        readiness,
+        ..
+    } = shared;
     let mut in_sync = replica_status.in_sync().subscribe();
     let mut impaired = None;
     loop {

@@ -12,22 +12,18 @@
 //! processor time than the evaluation of the rules. The task of a feed lets the other tasks run after
 //! it has evaluated rules for a millisecond.
 
+use super::Components;
 use super::leader_term::{LeaderTerm, PipelineInput};
 use super::tasks::Tasks;
-use crate::config::Common;
-use crate::index::{IndexReader, Writer};
+use crate::index::Writer;
 use crate::replicate::{Leadership, Pipeline};
-use crate::rules::Report;
-use crate::telemetry::Metrics;
 use crate::tracker_task;
-use aggregated_apiserver::serve::Readiness;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use ifo_engine::track::SharedBaselines;
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// The handle of the running thread. When this handle is dropped, the thread ends and drops its
@@ -72,18 +68,11 @@ impl PipelineThread {
 
 /// The function that [`ServerPipeline`] calls at the beginning of a leadership term. It starts the
 /// tasks of the leader that are not part of the pipeline, and returns the inputs of the pipeline.
-pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Send>;
+pub(super) type BeginTerm = Box<dyn FnMut(&Components, &mut LeaderTerm) -> PipelineInput + Send>;
 
 /// The pipeline that this server runs while it leads.
 pub(super) struct ServerPipeline {
-    pub(super) operations: IndexReader,
-    pub(super) common: Common,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) readiness: Arc<Readiness>,
-    /// Sends the newest report. The report says which rule sets work.
-    pub(super) report: watch::Sender<Arc<Report>>,
-    /// The durations of earlier runs of operations. Empty while this replica does not lead.
-    pub(super) baselines: SharedBaselines,
+    pub(super) shared: Components,
     pub(super) begin_term: BeginTerm,
     /// The tasks of the current term, and the token that is cancelled at its orderly end. `None`
     /// while this replica does not lead.
@@ -101,12 +90,10 @@ impl Pipeline for ServerPipeline {
             tasks: Tasks::default(),
             tracker,
             ending: CancellationToken::new(),
-            operations: self.operations.clone(),
-            baselines: self.baselines.clone(),
         };
-        let input = (self.begin_term)(&mut term);
+        let input = (self.begin_term)(&self.shared, &mut term);
         self.start_detection(&mut term, input);
-        let metrics = self.metrics.clone();
+        let metrics = self.shared.metrics.clone();
         let tracker = self.tracker();
         let activity = self.activity_writer();
         let (tasks, _) = self.running.insert((term.tasks, term.ending));
@@ -131,8 +118,8 @@ impl Pipeline for ServerPipeline {
             }
             // Both were valid only in the leadership term that has ended. The next leader reads the
             // durations again.
-            self.report.send_replace(Arc::default());
-            self.baselines.clear();
+            self.shared.report.send_replace(Arc::default());
+            self.shared.baselines.clear();
         }
         .boxed()
     }
@@ -141,14 +128,15 @@ impl Pipeline for ServerPipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::App;
     use crate::config::Config;
-    use crate::index::{Bounds, index};
     use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
     use futures::stream::{self, BoxStream};
     use futures::{StreamExt as _, future};
     use ifo_api::{Gvr, Resolution, Source};
     use ifo_observe::{Feed, Raw, Resolve};
     use std::time::Duration;
+    use tokio::sync::watch;
 
     /// A cluster that never answers.
     struct SilentCluster;
@@ -189,22 +177,12 @@ mod tests {
     /// Runs one leadership term, whose tasks `begin` starts. Returns the name of the task that ended
     /// the term, or None if no task ended within an hour.
     async fn ended_task(begin: fn(&mut LeaderTerm)) -> Option<&'static str> {
-        let bounds = Bounds {
-            bytes: 1 << 20,
-            age: Duration::from_mins(1),
-        };
-        let (mut writer, operations) = index(bounds);
         let config = Config::from(["ifo-apiserver".to_owned()], |_| None);
-        let common = config.unwrap().common;
+        let (app, mut writer) = App::start(&config.unwrap().common, false).unwrap();
         let leadership = Leadership::alone(writer.head());
         let mut pipeline = ServerPipeline {
-            operations,
-            common,
-            metrics: Arc::new(Metrics::new()),
-            readiness: Arc::new(Readiness::new()),
-            report: watch::Sender::default(),
-            baselines: SharedBaselines::default(),
-            begin_term: Box::new(move |term| {
+            shared: app.shared,
+            begin_term: Box::new(move |_, term| {
                 begin(term);
                 silent_input()
             }),

@@ -5,6 +5,7 @@
 //!
 //! This module also decides when a new leader has detected enough operations to serve them.
 
+use super::Components;
 use super::leader_term::{LeaderTerm, PipelineInput};
 use super::server_pipeline::ServerPipeline;
 use crate::clock;
@@ -31,7 +32,9 @@ const BOOKS_CAPACITY: usize = 64;
 impl ServerPipeline {
     /// Creates a tracker without operations.
     pub(super) fn tracker(&self) -> Tracker {
-        let common = &self.common;
+        let Components {
+            common, metrics, ..
+        } = &self.shared;
         let settings = TrackerSettings {
             debounce: common.debounce,
             retain: common.retain.then_some(Retention {
@@ -39,22 +42,21 @@ impl ServerPipeline {
                 max_count: common.retain_max,
             }),
             max_records: common.history_max,
-            cluster_namespace: common.cluster_operations_namespace.as_str().into(),
+            cluster_namespace: self.shared.cluster_namespace(),
         };
-        Tracker::with_baselines(settings, self.metrics.clone(), self.baselines.clone())
+        Tracker::with_baselines(settings, metrics.clone(), self.shared.baselines.clone())
     }
 
     /// Creates the writer of activities.
     pub(super) fn activity_writer(&self) -> ActivityWriter {
-        let namespace = self.common.cluster_operations_namespace.as_str().into();
-        let report = self.report.subscribe();
-        let read_gaps = Arc::new(move || report.borrow().gaps());
-        ActivityWriter::new(namespace, &self.operations, read_gaps)
+        let shared = &self.shared;
+        let reader = shared.replica_status.reader();
+        ActivityWriter::new(shared.cluster_namespace(), reader, shared.read_gaps())
     }
 
     /// Starts the supervisor, the rule-set controller and [`watch_sync_state`].
     pub(super) fn start_detection(&self, term: &mut LeaderTerm, input: PipelineInput) {
-        let common = &self.common;
+        let common = &self.shared.common;
         let (publications, published) = mpsc::channel(BOOKS_CAPACITY);
         let (feedback, reported) = mpsc::channel(FEEDBACK_CAPACITY);
         let (sync, sync_reader) = watch::channel(SyncState::default());
@@ -62,7 +64,7 @@ impl ServerPipeline {
             feed: input.feed,
             tracker: term.tracker.clone(),
             feedback,
-            metrics: self.metrics.clone(),
+            metrics: self.shared.metrics.clone(),
             resync: common.resync,
             stored_bytes: Arc::default(),
             time: Arc::new(
@@ -92,7 +94,7 @@ impl ServerPipeline {
         let outputs = Outputs {
             publications,
             sync,
-            report: self.report.clone(),
+            report: self.shared.report.clone(),
             status: input.status,
         };
         term.tasks.start("rules", controller.run(inputs, outputs));
@@ -100,7 +102,7 @@ impl ServerPipeline {
             restored_reader,
             sync_reader,
             term.tracker.clone(),
-            self.readiness.clone(),
+            self.shared.readiness.clone(),
             input.unsynced_rule_sets,
             common.sync_timeout,
         );

@@ -13,8 +13,8 @@
 //!
 //! [`Persist`] works in rounds of at least one second. In each round, it passes the operations of the
 //! index to the table, and sends the writes that are due, at most 50. So the number of writes for
-//! each second is limited, and several changes of one operation need one write. After a failure that
-//! concerns all objects, the next round starts later.
+//! each second is limited, and several changes of one operation need one write. A failure that concerns
+//! all objects ends the round.
 //!
 //! Requests of API clients never wait for persistence. The table has one small row for each
 //! operation, so it does not grow while the kube-apiserver is slow or unavailable.
@@ -36,7 +36,7 @@ pub use condition::{PersistVerdict, keep_condition};
 pub use conversion::{from_cr, to_cr};
 pub use failure::StoreFailure;
 pub use row::PersistSettings;
-pub use table::{ListedNamespaces, UnsyncedRuleSets};
+pub use table::UnsyncedRuleSets;
 
 use crate::index::{self, IndexEntry, IndexReader, ReadVersion, Rv};
 use crate::telemetry::{Metrics, count};
@@ -78,8 +78,10 @@ pub struct Persist {
     /// because the list failed or the watch is broken. If an operation of any other rule set is
     /// missing in the index, the operation has ended.
     pub unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
-    /// The namespaces that exist. None until they have been listed.
-    pub namespaces: watch::Receiver<Option<ListedNamespaces>>,
+    /// True if the index contains the operations of all custom resources that existed at the beginning
+    /// of the leadership term, and that must stay. Until then, no custom resource of a completed
+    /// operation is deleted whose operation is not in the index.
+    pub is_restored: watch::Receiver<bool>,
     /// Stops the task.
     pub stop: CancellationToken,
     /// The channel on which the task publishes its verdict: operations are written, or writes fail.
@@ -157,12 +159,7 @@ impl Persist {
     async fn write(&self, table: &mut Table, is_stopping: bool) {
         let now = Instant::now();
         let unsynced = self.unsynced_rule_sets.borrow().clone().unwrap_or_default();
-        let jobs = table.due_jobs(
-            &unsynced,
-            self.namespaces.borrow().as_ref(),
-            is_stopping,
-            now,
-        );
+        let jobs = table.due_jobs(&unsynced, *self.is_restored.borrow(), is_stopping, now);
         let (length, oldest) = table.backlog(now);
         self.metrics.persistence_backlog(length, oldest);
         let is_failing = AtomicBool::new(false);

@@ -2,7 +2,7 @@
 //! state in which it is stored, and the due time of its next write.
 
 use super::client::Revision;
-use super::conversion::{content_hash, write_hash};
+use super::conversion::has_same_content;
 use super::failure::StoreFailure;
 use ifo_api::live::{InFlightOperation, Phase, State};
 use std::sync::Arc;
@@ -26,15 +26,10 @@ pub struct PersistSettings {
     /// The delay before the state `Settling` is written. Usually the operation ends before this delay
     /// has passed, and only the end is written.
     pub settling: Duration,
-    /// The pause after a write that fails because the CRD is missing, and the longest back-off after
-    /// failures of a single object.
+    /// The longest back-off after failures of an object.
     pub requeue: Duration,
-    /// True if the custom resources of completed operations are kept.
+    /// True if the index retains completed operations.
     pub retain: bool,
-    /// The time for which completed operations are kept after their end.
-    pub retain_for: Duration,
-    /// The largest number of completed operations that are kept.
-    pub retain_max: usize,
 }
 
 /// Returns the delay between a failure and the next attempt: 500 ms, doubled for each of the earlier
@@ -48,8 +43,9 @@ pub(super) fn delay(failures: u32, most: Duration) -> Duration {
 #[derive(Debug)]
 struct Stored {
     revision: Revision,
-    /// The [`write_hash`] of the stored operation. None if it is not known.
-    hash: Option<u64>,
+    /// The operation in the custom resource. If the custom resource contains the wanted operation,
+    /// this is the wanted operation, without the labels of other clients.
+    operation: Arc<InFlightOperation>,
 }
 
 /// The row of one operation in the index, or of one custom resource without such an operation.
@@ -57,11 +53,11 @@ struct Stored {
 pub(super) struct Row {
     /// The operation in the index. None if the custom resource must not exist, or is an orphan.
     pub wanted: Option<Arc<InFlightOperation>>,
-    /// The operation of an orphan. This leader has never had it in the index while it knew the custom
-    /// resource.
-    pub orphan: Option<Box<InFlightOperation>>,
-    /// The [`write_hash`] of the wanted operation, and the time since which it has been the same.
-    hash: Option<(u64, Instant)>,
+    /// True for an orphan: this leader has never had the operation in the index while it knew the
+    /// custom resource.
+    is_orphan: bool,
+    /// The time since which the wanted operation has been the same.
+    unchanged_since: Option<Instant>,
     stored: Option<Stored>,
     /// The time at which this leader last applied the operation. None if it has not applied it.
     pub written: Option<Instant>,
@@ -94,10 +90,16 @@ impl Row {
         self.stored.as_ref().map(|stored| &stored.revision)
     }
 
+    /// Returns the operation of an orphan. None if this row is no orphan.
+    pub fn orphan(&self) -> Option<&InFlightOperation> {
+        let stored = self.stored.as_ref().filter(|_| self.is_orphan);
+        stored.map(|stored| &*stored.operation)
+    }
+
     /// Returns true if the custom resource contains the wanted operation.
     fn is_written(&self) -> bool {
-        let stored = self.stored.as_ref().and_then(|stored| stored.hash);
-        stored.is_some() && stored == self.hash.map(|(hash, _)| hash)
+        let both = self.stored.as_ref().zip(self.wanted.as_ref());
+        both.is_some_and(|(stored, wanted)| is_same(&stored.operation, wanted))
     }
 
     /// Replaces the operation in the index.
@@ -105,16 +107,17 @@ impl Row {
         if (self.wanted.as_ref()).is_some_and(|wanted| Arc::ptr_eq(wanted, operation)) {
             return;
         }
-        let hash = write_hash(operation);
-        if let Some(orphan) = self.orphan.take() {
-            self.due = None;
-            if let Some(stored) = &mut self.stored {
-                stored.hash = contains(&orphan, operation).then_some(hash);
-            }
+        let before = self.wanted.replace(operation.clone());
+        if before.is_none_or(|before| !is_same(&before, operation)) {
+            self.unchanged_since = Some(now);
         }
-        self.wanted = Some(operation.clone());
-        if self.hash.is_none_or(|(before, _)| before != hash) {
-            self.hash = Some((hash, now));
+        if std::mem::take(&mut self.is_orphan) {
+            self.due = None;
+            if let Some(stored) = &mut self.stored
+                && contains(&stored.operation, operation)
+            {
+                stored.operation = operation.clone();
+            }
         }
     }
 
@@ -137,7 +140,7 @@ impl Row {
             self.failures = 0;
         }
         let not_before = self.not_before.filter(|_| !is_stopping);
-        let orphaned = self.due.filter(|_| self.orphan.is_some());
+        let orphaned = self.due.filter(|_| self.is_orphan);
         let orphaned = orphaned.map(|since| since + ORPHAN_DELAY);
         self.due
             .max(not_before)
@@ -169,8 +172,8 @@ impl Row {
             stored if !is_completed && !is_stopping => {
                 let resync_at = self.written.map_or(now, |at| at + settings.resync);
                 let is_settling = stored.is_some() && wanted.status.state == State::Settling;
-                let settling_since = self.hash.filter(|_| is_settling);
-                let settling_at = settling_since.map(|(_, since)| since + settings.settling);
+                let settling_since = self.unchanged_since.filter(|_| is_settling);
+                let settling_at = settling_since.map(|since| since + settings.settling);
                 Some(settling_at.map_or(resync_at, |at| at.max(resync_at)))
             }
             _ => Some(now),
@@ -181,7 +184,7 @@ impl Row {
     /// `most` is the longest back-off after a failure.
     pub fn record_result(
         &mut self,
-        written: Option<&InFlightOperation>,
+        written: Option<&Arc<InFlightOperation>>,
         result: Result<Option<Revision>, StoreFailure>,
         most: Duration,
         now: Instant,
@@ -192,7 +195,7 @@ impl Row {
             return;
         };
         (self.failures, self.due, self.not_before) = (0, None, None);
-        self.orphan = None;
+        self.is_orphan = false;
         // A list that began before this write may not contain it.
         self.is_listed = true;
         let newer = self.stored.take().filter(|stored| {
@@ -203,7 +206,7 @@ impl Row {
         self.stored = newer.or_else(|| {
             Some(Stored {
                 revision: revision?,
-                hash: written.map(write_hash),
+                operation: written?.clone(),
             })
         });
     }
@@ -220,16 +223,15 @@ impl Row {
             // The write that seemed due may not be needed, or not yet.
             self.due = None;
         }
-        let is_orphan = self.wanted.is_none() && (before.is_none() || self.orphan.is_some());
-        (self.stored, self.orphan) = (None, None);
-        let Some(operation) = operation else { return };
-        let wanted = self.wanted.as_ref();
-        let is_same = wanted.is_some_and(|wanted| contains(&operation, wanted));
-        self.stored = Some(Stored {
-            revision,
-            hash: self.hash.map(|(hash, _)| hash).filter(|_| is_same),
+        self.is_orphan = self.wanted.is_none() && (before.is_none() || self.is_orphan);
+        self.stored = operation.map(|operation| {
+            let wanted = self.wanted.as_ref();
+            let wanted = wanted.filter(|wanted| contains(&operation, wanted));
+            Stored {
+                revision,
+                operation: wanted.cloned().unwrap_or_else(|| Arc::new(operation)),
+            }
         });
-        self.orphan = is_orphan.then(|| Box::new(operation));
     }
 
     /// Records that the custom resource does not exist any more.
@@ -237,8 +239,16 @@ impl Row {
         // A user or the garbage collector has deleted the custom resource of a completed operation,
         // so it is not created again.
         self.is_abandoned |= self.is_completed() && self.is_written();
-        (self.stored, self.orphan) = (None, None);
+        self.stored = None;
+        self.is_orphan = false;
     }
+}
+
+/// Returns true if both operations have the same content and the same labels, so that one of them
+/// need not be written after the other.
+fn is_same(one: &Arc<InFlightOperation>, other: &Arc<InFlightOperation>) -> bool {
+    Arc::ptr_eq(one, other)
+        || one.metadata.labels == other.metadata.labels && has_same_content(one, other)
 }
 
 /// Returns true if the stored operation has the content of `wanted`. The labels of other clients do
@@ -246,5 +256,5 @@ impl Row {
 fn contains(stored: &InFlightOperation, wanted: &InFlightOperation) -> bool {
     let mut labels = wanted.metadata.labels.iter();
     labels.all(|(key, value)| stored.metadata.labels.get(key) == Some(value))
-        && content_hash(stored) == content_hash(wanted)
+        && has_same_content(stored, wanted)
 }

@@ -9,8 +9,8 @@
 //! So the table learns what other clients, and late writes of previous leaders, have changed.
 //!
 //! If a write fails, its row backs off: the time until the next attempt grows with each failure, up
-//! to a limit. If a failure concerns all objects, the next round starts later. While the watch fails,
-//! nothing is written.
+//! to a limit. If a failure concerns all objects, the round ends. While the watch fails, nothing is
+//! written.
 //!
 //! An orphan is a custom resource whose operation is not in the index. [`Table`] keeps or deletes it.
 
@@ -18,7 +18,7 @@ use super::client::Revision;
 use super::condition::PersistVerdict;
 use super::conversion;
 use super::failure::StoreFailure;
-use super::row::{PersistSettings, Row, delay};
+use super::row::{PersistSettings, Row};
 use crate::clock;
 use ifo_api::Text;
 use ifo_api::live::{InFlightOperation, Phase};
@@ -26,7 +26,7 @@ use ifo_api::persisted;
 use ifo_observe::Raw;
 use jiff::Timestamp;
 use kube::core::PartialObjectMeta;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -37,9 +37,6 @@ const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 /// The largest number of writes in a round, so at most 50 each second. If 1,000 operations start
 /// together, their writes take 20 s or longer. This is a small load for a kube-apiserver.
 pub(super) const WRITES_PER_ROUND: usize = 50;
-
-/// The longest back-off while writes of all objects fail.
-const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// The longest pause that a kube-apiserver can request.
 const MAX_PAUSE: Duration = Duration::from_mins(10);
@@ -57,9 +54,6 @@ const FAILING_PERIOD: Duration = Duration::from_secs(10);
 /// The names of the rule sets whose target (the resource that the rule set names) is unsynced. A
 /// target is unsynced if it has not been listed yet, or if its watch is interrupted.
 pub type UnsyncedRuleSets = BTreeSet<String>;
-
-/// The namespaces that exist, each with its creation time.
-pub type ListedNamespaces = HashMap<String, Timestamp>;
 
 /// The request that brings one custom resource to its wanted state.
 #[derive(Clone, Debug)]
@@ -83,11 +77,8 @@ pub(super) struct Table {
     is_synced: bool,
     /// True if a request has succeeded.
     has_succeeded: bool,
-    /// The longest pause that a failure in this round requires. None if no failure concerned all
-    /// objects.
-    pause: Option<Duration>,
-    /// The number of consecutive rounds with a failure that concerned all objects.
-    failed_rounds: u32,
+    /// The longest pause that a failure in this round requires.
+    pause: Duration,
     /// The time of the first failure since all writes last worked, and the latest failure.
     failing: Option<(Instant, StoreFailure)>,
 }
@@ -100,8 +91,7 @@ impl Table {
             created: clock::now(),
             is_synced: false,
             has_succeeded: false,
-            pause: None,
-            failed_rounds: 0,
+            pause: Duration::ZERO,
             failing: None,
         }
     }
@@ -170,20 +160,32 @@ impl Table {
     }
 
     /// Returns the writes of this round: those that are due, the longest waiting first. If
-    /// `is_stopping` is true, also those that are delayed. An orphan stays if a rule set in `unsynced`
-    /// can still detect its operation.
+    /// `is_stopping` is true, also those that are delayed. Orphans stay in these cases:
+    ///
+    /// - A rule set in `unsynced` can still detect the operation in flight.
+    /// - The operation has completed, and `is_restored` is false. Then the leader could not read all
+    ///   custom resources, and the orphan can be one that it did not read.
     pub fn due_jobs(
         &mut self,
         unsynced: &UnsyncedRuleSets,
-        namespaces: Option<&ListedNamespaces>,
+        is_restored: bool,
         is_stopping: bool,
         now: Instant,
     ) -> Vec<Job> {
-        let kept = self.kept_orphans(unsynced, namespaces);
+        let stays = |orphan: &InFlightOperation| {
+            let status = &orphan.status;
+            let mut rule_sets = status.detected_by.iter().chain([&orphan.spec.rule_set]);
+            match status.phase {
+                Phase::Completed => !is_restored,
+                Phase::Active | Phase::Unknown(_) => {
+                    rule_sets.any(|name| unsynced.contains(&**name))
+                }
+            }
+        };
         let mut due = Vec::new();
         let settings = &self.settings;
         self.rows.retain(|name, row| {
-            let start = row.plan(settings, kept.contains(name), is_stopping, now);
+            let start = row.plan(settings, row.orphan().is_some_and(stays), is_stopping, now);
             due.extend(
                 start
                     .filter(|start| *start <= now)
@@ -204,46 +206,6 @@ impl Table {
         due.into_iter().map(job).collect()
     }
 
-    /// Returns the names of the orphans that stay:
-    ///
-    /// - The newest completed ones, up to the age of [`PersistSettings::retain_for`]. Together with the
-    ///   completed operations in the index, they are at most [`PersistSettings::retain_max`].
-    /// - Active ones that a rule set can still detect when its target is read.
-    ///
-    /// Orphans whose namespace was deleted do not stay.
-    fn kept_orphans(
-        &self,
-        unsynced: &UnsyncedRuleSets,
-        namespaces: Option<&ListedNamespaces>,
-    ) -> HashSet<Text> {
-        let orphans = self.rows.iter();
-        let orphans = orphans.filter_map(|(name, row)| Some((name, row.orphan.as_deref()?)));
-        let orphans = orphans.filter(|(_, it)| !is_namespace_deleted(it, namespaces));
-        let (completed, active): (Vec<_>, Vec<_>) =
-            orphans.partition(|(_, it)| it.status.phase == Phase::Completed);
-        let may_be_detected = |operation: &InFlightOperation| {
-            let also = operation.status.detected_by.iter();
-            also.chain([&operation.spec.rule_set])
-                .any(|name| unsynced.contains(&**name))
-        };
-        let active = active.into_iter().filter(|(_, it)| may_be_detected(it));
-        let oldest = clock::now().checked_sub(self.settings.retain_for);
-        let oldest = oldest.unwrap_or(Timestamp::MIN);
-        let mut completed: Vec<(Timestamp, &Text)> = (completed.into_iter())
-            .filter_map(|(name, it)| Some((it.status.completed?.0, name)))
-            .filter(|(time, _)| self.settings.retain && *time > oldest)
-            .collect();
-        completed.sort_unstable_by(|a, b| b.cmp(a));
-        let in_index = self.rows.values().filter(|row| row.is_completed()).count();
-        completed.truncate(self.settings.retain_max.saturating_sub(in_index));
-        let completed = completed.into_iter().map(|(_, name)| name);
-        active
-            .map(|(name, _)| name)
-            .chain(completed)
-            .cloned()
-            .collect()
-    }
-
     /// Processes the result of a job: the new revision of the custom resource, or None if the job
     /// has deleted it.
     pub fn process_result(
@@ -255,20 +217,15 @@ impl Table {
         match &result {
             Ok(_) => self.has_succeeded = true,
             Err(failure) => {
-                if !failure.is_of_one_object() {
-                    let pause = match failure {
-                        StoreFailure::CrdMissing => self.settings.requeue,
-                        StoreFailure::Throttled(after) => *after,
-                        _ => Duration::ZERO,
-                    };
-                    self.pause = self.pause.max(Some(pause));
+                if let StoreFailure::Throttled(after) = failure {
+                    self.pause = self.pause.max(*after).min(MAX_PAUSE);
                 }
                 self.process_failure(failure, now);
             }
         }
         let most = self.settings.requeue;
         if let Some(row) = self.rows.get_mut(&job.name) {
-            row.record_result(job.wanted.as_deref(), result, most, now);
+            row.record_result(job.wanted.as_ref(), result, most, now);
         }
     }
 
@@ -291,13 +248,7 @@ impl Table {
         if self.is_synced && self.rows.values().all(|row| row.failures == 0) {
             self.failing = None;
         }
-        let Some(pause) = self.pause.take() else {
-            self.failed_rounds = 0;
-            return now + ROUND_INTERVAL;
-        };
-        let own = delay(self.failed_rounds, MAX_DELAY).max(ROUND_INTERVAL);
-        self.failed_rounds = self.failed_rounds.saturating_add(1);
-        now + pause.min(MAX_PAUSE).max(own)
+        now + std::mem::take(&mut self.pause).max(ROUND_INTERVAL)
     }
 
     /// Returns the verdict of the recent requests. Returns None if no request has succeeded yet, or if
@@ -331,20 +282,6 @@ fn identity(json: &[u8]) -> Option<(Text, Revision)> {
     Some((object.metadata.name?.into(), revision))
 }
 
-/// Returns true if the namespace of the subject was deleted, even if a new one has the same name.
-/// Before the namespaces are known, none counts as deleted.
-fn is_namespace_deleted(
-    operation: &InFlightOperation,
-    namespaces: Option<&ListedNamespaces>,
-) -> bool {
-    let namespace = operation.spec.subject.namespace.as_deref();
-    let last_seen = conversion::subject_last_seen(operation);
-    let known = namespaces.zip(namespace.zip(last_seen));
-    known.is_some_and(|(created, (name, seen))| {
-        created.get(name).is_none_or(|created| *created > seen)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,8 +295,6 @@ mod tests {
             settling: Duration::from_mins(1),
             requeue: Duration::from_mins(1),
             retain: true,
-            retain_for: Duration::from_hours(24),
-            retain_max: 3,
         });
         let object = testing::object(&json!({}));
         let operation = object.operation().unwrap().clone();
@@ -367,7 +302,7 @@ mod tests {
         let now = Instant::now();
         for (wanted, waiting) in [(wanted, 1), (BTreeMap::new(), 0)] {
             table.update(&wanted, true, now);
-            let due = table.due_jobs(&UnsyncedRuleSets::new(), None, false, now);
+            let due = table.due_jobs(&UnsyncedRuleSets::new(), true, false, now);
             assert!(due.is_empty());
             assert_eq!(table.backlog(now).0, waiting);
             assert_eq!(table.rows.len(), waiting);

@@ -4,9 +4,8 @@
 //! The operations come from the replica's own index (the operations in memory). In persistence
 //! mode, they also come from the custom resources.
 //!
-//! This module also waits for the list of the namespaces in two cases: in persistence mode, and if the
-//! server retains completed operations. The tracker uses the namespaces to skip completed operations
-//! and custom resources of deleted namespaces.
+//! This module also waits for the list of the namespaces. The tracker uses the namespaces to skip
+//! completed operations and custom resources of deleted namespaces.
 //!
 //! In persistence mode, the time limits are 1 minute for the namespaces and 1 minute for the custom
 //! resources. Without persistence mode, the time limit for the namespaces is 2 s. So all waits end
@@ -16,13 +15,14 @@
 
 use crate::clock;
 use crate::index::{IndexReader, ReadVersion, Scope, engine_key};
-use crate::persist::{self, ListedNamespaces, Store};
+use crate::persist::{self, Store};
 use futures::StreamExt as _;
 use ifo_api::Text;
 use ifo_api::persisted::InFlightOperation;
 use ifo_engine::track::{InitialState, MAX_RESTORED};
 use ifo_observe::{GapReason, Raw};
-use std::collections::HashSet;
+use jiff::Timestamp;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -37,89 +37,75 @@ const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(2);
 /// the rule sets either.
 const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The number of index entries that are decoded before other tasks run. Decoding 256 entries takes
-/// about 5 ms.
-const BATCH: usize = 256;
-
 /// The time for which the watch of the custom resources is retried if the answer is 403. A kube-apiserver that has just
 /// started answers clients with 403, until it has read the RBAC objects.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
-/// The leader's own index, and the settings that decide what else the leader reads.
+/// The namespaces that exist, each with its creation time.
+pub type ListedNamespaces = HashMap<String, Timestamp>;
+
+/// What a leader takes over.
 #[derive(Debug)]
-pub struct TakeoverSources {
-    /// The reader of the leader's index. If an entry that was deleted recently is a completed
-    /// operation, the tracker remembers its start and end. The name of an operation depends on the
-    /// second of its start. If a new run starts in the same second as the previous run, the tracker
-    /// uses the next second for the new run.
-    pub reader: IndexReader,
-    /// True if completed operations are retained.
-    pub retain: bool,
-    /// The namespace in which the server shows operations on cluster-scoped objects.
-    pub cluster_namespace: Text,
+pub struct Takeover {
+    /// The initial state of the tracker.
+    pub state: InitialState,
+    /// True if all custom resources were restored. Custom resources of deleted namespaces and invalid
+    /// ones are not restored. False if persistence mode is off.
+    pub is_complete: bool,
+    /// If the namespaces were not read, or not in time, the namespaces of the operations in the index.
+    pub unlisted: HashSet<Text>,
 }
 
-/// Returns the initial state of the tracker. If custom resources cannot be read, the initial state lacks
-/// their operations. If such an operation is still in flight, the leader detects it again later.
-/// `store` has the custom resources. It is None if persistence mode is off.
+/// Reads what the leader takes over. If custom resources cannot be read, the initial state lacks their
+/// operations. If such an operation is still in flight, the leader detects it again later. `store` has
+/// the custom resources. It is None if persistence mode is off. `namespaces` receives the namespaces.
 ///
-/// `namespaces` receives the namespaces. If this function did not wait for them, or if they did not
-/// arrive in time, it also returns the namespaces of the operations in the index.
-pub async fn initial_state(
+/// `reader` reads the leader's own index. If an entry that was deleted recently is a completed
+/// operation, the tracker remembers its start and end. The name of an operation depends on the second of
+/// its start. If a new run starts in the same second as the previous run, the tracker uses the next
+/// second for the new run.
+pub async fn take_over(
     store: Option<&dyn Store>,
-    sources: TakeoverSources,
+    reader: &IndexReader,
+    cluster_namespace: Text,
     mut namespaces: watch::Receiver<Option<ListedNamespaces>>,
-) -> (InitialState, HashSet<Text>) {
+) -> Takeover {
     // The entries are still up to date when the tracker receives them. In this term, only the tracker
     // changes the operations in the index, and it receives the entries before its first change.
-    let listed = sources.reader.list(&Scope::Everything, ReadVersion::Latest);
+    let listed = reader.list(&Scope::Everything, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
-    let deleted = sources.reader.deleted();
-    let mut known = None;
-    if sources.retain || store.is_some() {
-        let limit = match store {
-            Some(_) => CUSTOM_RESOURCES_TIMEOUT,
-            None => NAMESPACES_TIMEOUT,
-        };
-        let received = timeout(limit, namespaces.wait_for(Option::is_some)).await;
-        known = received.ok().and_then(|received| received.ok()?.clone());
-        if known.is_none() {
-            tracing::warn!(
-                "the namespaces cannot be listed; in persistence mode, the leader does not restore \
-                 completed custom resources"
-            );
-        }
-    }
+    let deleted = reader.deleted();
+    let limit = match store {
+        Some(_) => CUSTOM_RESOURCES_TIMEOUT,
+        None => NAMESPACES_TIMEOUT,
+    };
+    let received = timeout(limit, namespaces.wait_for(Option::is_some)).await;
+    let known = received.ok().and_then(|received| received.ok()?.clone());
     let mut unlisted = HashSet::new();
     if known.is_none() {
-        let entries = listed.iter();
-        unlisted = entries
-            .map(|it| it.key().object_namespace().into())
-            .collect();
-        unlisted.remove(&sources.cluster_namespace);
+        tracing::warn!(
+            "the namespaces cannot be listed; in persistence mode, the leader does not restore \
+             completed custom resources"
+        );
+        let namespaces = listed.iter().map(|it| it.key().object_namespace().into());
+        unlisted = namespaces.collect();
+        unlisted.remove(&cluster_namespace);
     }
-    let mut state = InitialState::new(sources.cluster_namespace, known);
-    for batch in listed.chunks(BATCH) {
-        for entry in batch {
-            state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
-        }
-        tokio::task::yield_now().await;
+    let mut is_complete = known.is_some() && store.is_some();
+    let mut state = InitialState::new(cluster_namespace, known);
+    for entry in listed {
+        state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
     }
     let indexed = state.count();
-    for batch in deleted.chunks(BATCH) {
-        for entry in batch {
-            state.add_deleted_object(entry.object(), clock::reading());
-        }
-        tokio::task::yield_now().await;
+    for entry in deleted {
+        state.add_deleted_object(entry.object(), clock::reading());
     }
     let count_before_custom_resources = state.count();
     if let Some(store) = store {
         let reading = custom_resources(store, &mut state);
-        let error = match timeout(CUSTOM_RESOURCES_TIMEOUT, reading).await {
-            Ok(read) => read.err().map(|reason| reason.to_string()),
-            Err(late) => Some(late.to_string()),
-        };
-        if let Some(error) = error {
+        let read = timeout(CUSTOM_RESOURCES_TIMEOUT, reading).await;
+        if let Err(error) = read.unwrap_or_else(|late| Err(late.to_string())) {
+            is_complete = false;
             tracing::warn!(
                 error,
                 "not all custom resources were read; operations that are still in flight are detected again"
@@ -132,14 +118,17 @@ pub async fn initial_state(
         restored,
         "the leader continues from these operations"
     );
-    (state, unlisted)
+    Takeover {
+        state,
+        is_complete,
+        unlisted,
+    }
 }
 
-/// Reads all custom resources and adds their operations to `state`. If `state` has [`MAX_RESTORED`]
-/// operations from custom resources, logs a warning, stops reading and returns `Ok`. The watch retries
-/// failures. Returns the failure if it is permanent, or if all answers during [`REFUSAL_PERIOD`] were
-/// 403.
-async fn custom_resources(store: &dyn Store, state: &mut InitialState) -> Result<(), GapReason> {
+/// Reads all custom resources and adds their operations to `state`. The watch retries failures. Returns
+/// the failure if it is permanent, or if all answers during [`REFUSAL_PERIOD`] were 403. Also fails if
+/// `state` has [`MAX_RESTORED`] operations from custom resources.
+async fn custom_resources(store: &dyn Store, state: &mut InitialState) -> Result<(), String> {
     let mut refused_since = None;
     let mut events = store.follow();
     while let Some(event) = events.next().await {
@@ -150,20 +139,18 @@ async fn custom_resources(store: &dyn Store, state: &mut InitialState) -> Result
                 let is_added =
                     operation.is_none_or(|it| state.add_custom_resource(it, clock::reading()));
                 if !is_added {
-                    tracing::warn!(
-                        MAX_RESTORED,
-                        "there are too many custom resources; the remaining custom resources are not restored"
-                    );
-                    return Ok(());
+                    return Err(format!(
+                        "there are more than {MAX_RESTORED} custom resources"
+                    ));
                 }
             }
             Raw::Synced => return Ok(()),
             Raw::Lost(reason) => match reason {
-                GapReason::Refused { code: 404, .. } => return Err(reason),
+                GapReason::Refused { code: 404, .. } => return Err(reason.to_string()),
                 GapReason::Refused { code: 403, .. } => {
                     let since = *refused_since.get_or_insert_with(Instant::now);
                     if since.elapsed() >= REFUSAL_PERIOD {
-                        return Err(reason);
+                        return Err(reason.to_string());
                     }
                 }
                 _ => refused_since = None,

@@ -190,12 +190,13 @@ fn refused(code: u16) -> Raw {
     })
 }
 
-fn sources(writes: Vec<Write>) -> TakeoverSources {
-    TakeoverSources {
-        reader: index_with(writes),
-        retain: true,
-        cluster_namespace: "ifo-system".into(),
-    }
+/// Takes over the operations of an index to which `writes` were applied.
+async fn take_over(
+    store: Option<&dyn Store>,
+    writes: Vec<Write>,
+    namespaces: watch::Receiver<Option<ListedNamespaces>>,
+) -> Takeover {
+    super::take_over(store, &index_with(writes), "ifo-system".into(), namespaces).await
 }
 
 /// Returns the list of the namespaces, which contains one namespace.
@@ -209,7 +210,7 @@ async fn restored(events: Vec<Raw>) -> (Vec<String>, u64) {
     let begun = tokio::time::Instant::now();
     let namespaces = listed("ns", Timestamp::UNIX_EPOCH);
     let script = Script(events);
-    let (state, _) = initial_state(Some(&script), sources(Vec::new()), namespaces).await;
+    let state = take_over(Some(&script), Vec::new(), namespaces).await.state;
     (writes_after_takeover(state), begun.elapsed().as_secs())
 }
 
@@ -268,19 +269,21 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
         Raw::Synced,
     ]);
     let restore_with = async |namespaces: watch::Receiver<Option<ListedNamespaces>>| {
-        let (state, _) = initial_state(Some(&script), sources(Vec::new()), namespaces).await;
-        writes_after_takeover(state)
+        let takeover = take_over(Some(&script), Vec::new(), namespaces).await;
+        (writes_after_takeover(takeover.state), takeover.is_complete)
     };
     let early = start() - Duration::from_mins(1);
     let late = start() + Duration::from_secs(30);
-    let none = [""; 0];
-    assert_eq!(restore_with(listed("ns", early)).await, ["active", "over!"]);
-    assert_eq!(restore_with(listed("ns", late)).await, none);
-    assert_eq!(restore_with(listed("other", early)).await, none);
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let both = (names(&["active", "over!"]), true);
+    assert_eq!(restore_with(listed("ns", early)).await, both);
+    for namespaces in [listed("ns", late), listed("other", early)] {
+        assert_eq!(restore_with(namespaces).await, (Vec::new(), true));
+    }
     // If the namespaces are not listed in time, completed custom resources are not restored.
     let (_never, unlisted) = watch::channel(None);
     let begun = tokio::time::Instant::now();
-    assert_eq!(restore_with(unlisted).await, ["active"]);
+    assert_eq!(restore_with(unlisted).await, (names(&["active"]), false));
     assert_eq!(begun.elapsed().as_secs(), 63);
 }
 
@@ -289,7 +292,9 @@ async fn operations_of_the_index_win_over_custom_resources() {
     let both = [writes("a", false), writes("b", true)].concat();
     let script = Script(vec![active("a"), active("c"), Raw::Synced]);
     let namespaces = listed("ns", Timestamp::UNIX_EPOCH);
-    let (state, unlisted) = initial_state(Some(&script), sources(both.clone()), namespaces).await;
+    let Takeover {
+        state, unlisted, ..
+    } = take_over(Some(&script), both.clone(), namespaces).await;
     assert_eq!(state.count(), 3);
     // The index ignores the writes of `a` and `b`, because it contains the same objects.
     assert_eq!(writes_after_takeover(state), ["a", "b!", "c"]);
@@ -301,19 +306,14 @@ async fn operations_of_the_index_win_over_custom_resources() {
     });
     let delete = Write::Delete { key: key.unwrap() };
     let changes = [both, vec![delete]].concat();
-    // Without persistence mode, the leader waits for the namespaces for 2 s, if it retains completed
-    // operations.
-    for (retain, seconds) in [(true, 2), (false, 0)] {
-        let sources = TakeoverSources {
-            retain,
-            ..sources(changes.clone())
-        };
-        let (_never, namespaces) = watch::channel(None);
-        let begun = tokio::time::Instant::now();
-        let (state, unlisted) = initial_state(None, sources, namespaces).await;
-        assert_eq!(begun.elapsed().as_secs(), seconds);
-        assert_eq!(state.count(), 2);
-        assert_eq!(writes_after_takeover(state), ["a"]);
-        assert_eq!(unlisted, [Text::from("ns")].into());
-    }
+    // Without persistence mode, the leader waits for the namespaces for 2 s.
+    let (_never, namespaces) = watch::channel(None);
+    let begun = tokio::time::Instant::now();
+    let Takeover {
+        state, unlisted, ..
+    } = take_over(None, changes, namespaces).await;
+    assert_eq!(begun.elapsed().as_secs(), 2);
+    assert_eq!(state.count(), 2);
+    assert_eq!(writes_after_takeover(state), ["a"]);
+    assert_eq!(unlisted, [Text::from("ns")].into());
 }

@@ -254,12 +254,10 @@ impl Activities {
                 let is_namespace = |scope: &Scope| matches!(scope, Scope::Namespace(_));
                 self.replace_existing(is_namespace, names.into_iter().map(Scope::Namespace));
             }
-            Existing::Namespace(name, exists) => self.set_exists(Scope::Namespace(name), exists),
             Existing::Nodes(names) => {
                 let is_node = |scope: &Scope| matches!(scope, Scope::Node(_));
                 self.replace_existing(is_node, names.into_iter().map(Scope::Node));
             }
-            Existing::Node(name, exists) => self.set_exists(Scope::Node(name), exists),
         }
         self.recount_nodes();
     }
@@ -270,14 +268,12 @@ impl Activities {
         is_of_sort: fn(&Scope) -> bool,
         existing: impl Iterator<Item = Scope>,
     ) {
-        for (scope, state) in &mut self.scopes {
-            if is_of_sort(scope) {
-                state.exists = false;
-                self.changed.insert(scope.clone());
-            }
-        }
-        for scope in existing {
-            self.set_exists(scope, true);
+        let existing: BTreeSet<Scope> = existing.collect();
+        let known = self.scopes.iter();
+        let known = known.filter(|(scope, state)| is_of_sort(scope) && state.exists);
+        let known: BTreeSet<Scope> = known.map(|(scope, _)| scope.clone()).collect();
+        for scope in known.symmetric_difference(&existing) {
+            self.set_exists(scope.clone(), existing.contains(scope));
         }
     }
 

@@ -5,10 +5,11 @@
 //! - The tracker deletes the completed operations in deleted namespaces. If a namespace is deleted and
 //!   created again while the watch does not run, this module also reports the namespace as deleted.
 
-use crate::persist::ListedNamespaces;
+use crate::takeover::ListedNamespaces;
 use futures::{Stream, StreamExt as _};
 use ifo_api::Text;
 use ifo_engine::track::{Existing, Message};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::watcher::Event;
@@ -19,6 +20,10 @@ use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use tokio::sync::{mpsc, oneshot, watch};
 
+/// The objects of one kind that exist: their names, their UIDs, and their creation times. The UID
+/// distinguishes an object from an earlier or later object with the same name.
+type Found = HashMap<Text, (String, Timestamp)>;
+
 /// Watches the namespaces until the leadership term ends. Publishes the namespaces that exist on
 /// `existing`, because the leader needs them to restore operations. Then waits for `unlisted`: the
 /// namespaces of the restored operations, if the leader has restored them without the list.
@@ -28,281 +33,218 @@ pub(super) async fn watch_namespaces(
     unlisted: oneshot::Receiver<HashSet<Text>>,
     tracker: mpsc::Sender<Message>,
 ) {
-    let mut changes = pin!(changes::<Namespace>(client));
-    let Some(mut change) = changes.next().await else {
-        return;
-    };
-    publish(&existing, &change);
-    let mut seen = SeenNamespaces::new(unlisted.await.unwrap_or_default());
-    loop {
-        for message in seen.messages(change) {
+    let found = found::<Namespace>(events(client));
+    report_namespaces(found, existing, unlisted, tracker).await;
+}
+
+async fn report_namespaces(
+    found: impl Stream<Item = Found>,
+    existing: watch::Sender<Option<ListedNamespaces>>,
+    unlisted: oneshot::Receiver<HashSet<Text>>,
+    tracker: mpsc::Sender<Message>,
+) {
+    let mut found = pin!(found);
+    let mut before = Found::new();
+    let mut unlisted = Some(unlisted);
+    while let Some(now) = found.next().await {
+        let created = now.iter().map(|(name, (_, at))| (name.to_string(), *at));
+        existing.send_replace(Some(created.collect()));
+        let mut messages = differences(&before, &now);
+        if let Some(unlisted) = unlisted.take() {
+            let restored = unlisted.await.unwrap_or_default().into_iter();
+            let deleted = restored.filter(|name| !now.contains_key(name));
+            messages.extend(deleted.map(|name| Message::NamespaceDeleted { name, again: None }));
+        }
+        let names = now.keys().cloned().collect();
+        messages.push(Message::Existing(Existing::Namespaces(names)));
+        for message in messages {
             if tracker.send(message).await.is_err() {
                 return;
             }
         }
-        let Some(next) = changes.next().await else {
-            return;
-        };
-        publish(&existing, &next);
-        change = next;
+        before = now;
     }
-}
-
-/// Publishes the namespaces that exist after a change.
-fn publish(existing: &watch::Sender<Option<ListedNamespaces>>, change: &Change) {
-    let created = |it: &ObjectMeta| Some((it.name.clone()?, it.creation_timestamp.as_ref()?.0));
-    existing.send_modify(|existing| match change {
-        Change::Listed(all) => *existing = Some(all.iter().filter_map(created).collect()),
-        Change::Applied(one) => existing.get_or_insert_default().extend(created(one)),
-        Change::Deleted(one) => {
-            let name = one.name.as_deref().unwrap_or_default();
-            existing.get_or_insert_default().remove(name);
-        }
-    });
 }
 
 /// Watches the nodes until the leadership term ends.
 pub(super) async fn watch_nodes(client: Client, tracker: mpsc::Sender<Message>) {
-    let mut changes = pin!(changes::<Node>(client));
-    while let Some(change) = changes.next().await {
-        let message = Message::Existing(match change {
-            Change::Listed(nodes) => Existing::Nodes(nodes.iter().map(name).collect()),
-            Change::Applied(node) => Existing::Node(name(&node), true),
-            Change::Deleted(node) => Existing::Node(name(&node), false),
-        });
-        if tracker.send(message).await.is_err() {
+    let mut found = pin!(found::<Node>(events(client)));
+    while let Some(nodes) = found.next().await {
+        let existing = Existing::Nodes(nodes.into_keys().collect());
+        if tracker.send(Message::Existing(existing)).await.is_err() {
             return;
         }
     }
 }
 
-/// A change of the watched objects.
-#[derive(Debug)]
-enum Change {
-    /// All objects.
-    Listed(Vec<ObjectMeta>),
-    Applied(ObjectMeta),
-    Deleted(ObjectMeta),
-}
+type WatchEvent<K> = Result<Event<PartialObjectMeta<K>>, watcher::Error>;
 
-fn name(object: &ObjectMeta) -> Text {
-    object.name.as_deref().unwrap_or_default().into()
-}
-
-/// Watches the objects of the kind `K`. The first change is a list. The stream never ends. If the server
-/// may not list the objects, the stream has no changes. Then a namespace or a node has an activity only
-/// while operations are in flight there.
-fn changes<K>(client: Client) -> impl Stream<Item = Change>
+/// Watches the objects of the kind `K`. The stream never ends. If the server may not list the objects,
+/// the stream has only errors. Then a namespace or a node has an activity only while operations are in
+/// flight there.
+fn events<K>(client: Client) -> impl Stream<Item = WatchEvent<K>>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
     let api: Api<PartialObjectMeta<K>> = Api::all(client);
-    let mut listed = Vec::new();
-    let events = watcher(api, watcher::Config::default()).default_backoff();
+    watcher(api, watcher::Config::default()).default_backoff()
+}
+
+/// Returns the objects that exist after each list, and after each creation or deletion.
+fn found<K>(events: impl Stream<Item = WatchEvent<K>>) -> impl Stream<Item = Found>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let (mut listed, mut found) = (Found::new(), Found::new());
     events.filter_map(move |event| {
-        let change = match event {
+        let has_changed = match event {
             Ok(Event::Init) => {
                 listed.clear();
-                None
+                false
             }
             Ok(Event::InitApply(object)) => {
-                listed.push(object.metadata);
-                None
+                listed.extend(entry(object.metadata));
+                false
             }
-            Ok(Event::InitDone) => Some(Change::Listed(std::mem::take(&mut listed))),
-            Ok(Event::Apply(object)) => Some(Change::Applied(object.metadata)),
-            Ok(Event::Delete(object)) => Some(Change::Deleted(object.metadata)),
+            Ok(Event::InitDone) => {
+                found = std::mem::take(&mut listed);
+                true
+            }
+            Ok(Event::Apply(object)) => entry(object.metadata).is_some_and(|(name, object)| {
+                let before = found.insert(name, object.clone());
+                before != Some(object)
+            }),
+            Ok(Event::Delete(object)) => {
+                let name = object.metadata.name.unwrap_or_default();
+                found.remove(&*name).is_some()
+            }
             Err(error) => {
                 tracing::warn!(kind = %K::kind(&()), %error, "objects cannot be watched");
-                None
+                false
             }
         };
-        std::future::ready(change)
+        std::future::ready(has_changed.then(|| found.clone()))
     })
 }
 
-/// The namespaces that exist according to the changes so far, with their UIDs. The UID distinguishes a
-/// namespace from an earlier or later namespace with the same name. It is None before the first list.
-#[derive(Debug)]
-struct SeenNamespaces(HashMap<Text, Option<String>>);
-
-impl SeenNamespaces {
-    /// Creates the state before the first list, in which these namespaces are known.
-    fn new(known: HashSet<Text>) -> Self {
-        Self(known.into_iter().map(|name| (name, None)).collect())
-    }
-
-    /// Records a change. Returns the resulting messages to the tracker: the deletions and creations,
-    /// and then the namespaces that exist.
-    fn messages(&mut self, change: Change) -> Vec<Message> {
-        match change {
-            Change::Listed(namespaces) => {
-                let listed: HashSet<Text> = namespaces.iter().map(name).collect();
-                let gone = self.0.extract_if(|name, _| !listed.contains(name));
-                let mut messages: Vec<_> = gone.map(|(name, _)| gone_for_good(name)).collect();
-                messages.extend(namespaces.iter().filter_map(|it| self.record(it)));
-                let listed = listed.into_iter().collect();
-                messages.push(Message::Existing(Existing::Namespaces(listed)));
-                messages
-            }
-            Change::Applied(namespace) => {
-                let existing = Existing::Namespace(name(&namespace), true);
-                let mut messages: Vec<_> = self.record(&namespace).into_iter().collect();
-                messages.push(Message::Existing(existing));
-                messages
-            }
-            Change::Deleted(namespace) => {
-                let name = name(&namespace);
-                self.0.remove(&name);
-                let existing = Existing::Namespace(name.clone(), false);
-                vec![gone_for_good(name), Message::Existing(existing)]
-            }
-        }
-    }
-
-    fn record(&mut self, namespace: &ObjectMeta) -> Option<Message> {
-        let name = name(namespace);
-        let created = namespace.creation_timestamp.as_ref().map(|time| time.0);
-        match self.0.insert(name.clone(), namespace.uid.clone()) {
-            None => created.map(|created| Message::NamespaceCreated { name, created }),
-            Some(before) if before.is_none() || before == namespace.uid => None,
-            Some(_) => Some(Message::NamespaceDeleted {
-                name,
-                again: created,
-            }),
-        }
-    }
+/// Returns the entry of an object in [`Found`]. A kube-apiserver always sends all parts of it.
+fn entry(object: ObjectMeta) -> Option<(Text, (String, Timestamp))> {
+    let created = object.creation_timestamp?.0;
+    Some((object.name?.into(), (object.uid?, created)))
 }
 
-fn gone_for_good(name: Text) -> Message {
-    Message::NamespaceDeleted { name, again: None }
+/// Returns the deletions and creations of namespaces between two states.
+fn differences(before: &Found, now: &Found) -> Vec<Message> {
+    let deleted = before.keys().filter(|name| !now.contains_key(*name));
+    let deleted = deleted.map(|name| Message::NamespaceDeleted {
+        name: name.clone(),
+        again: None,
+    });
+    let created = now.iter().filter_map(|(name, (uid, created))| {
+        let (name, created) = (name.clone(), *created);
+        match before.get(&name) {
+            None => Some(Message::NamespaceCreated { name, created }),
+            Some((old, _)) if old != uid => Some(Message::NamespaceDeleted {
+                name,
+                again: Some(created),
+            }),
+            Some(_) => None,
+        }
+    });
+    deleted.chain(created).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jiff::Timestamp;
 
-    /// Returns a namespace that was created `second` seconds after 1970. The UID of the namespace
-    /// consists of its name and `second`.
-    fn namespace(name: &str, second: i64) -> ObjectMeta {
-        let created =
-            Timestamp::from_second(second).expect("the test uses small numbers of seconds");
-        let metadata = serde_json::json!({
-            "name": name, "uid": format!("{name}-{second}"), "creationTimestamp": created,
-        });
-        serde_json::from_value(metadata).expect("the test builds valid metadata")
-    }
-
-    fn seen_at_takeover(all: &[&str]) -> SeenNamespaces {
-        SeenNamespaces::new(all.iter().map(|name| (*name).into()).collect())
-    }
-
-    /// Formats the deletions and creations as `-name` (deleted), `-name+second` (deleted and created again) or
-    /// `+name+second` (created). Returns the sorted texts.
-    fn as_texts(messages: Vec<Message>) -> Vec<String> {
-        let mut texts: Vec<String> = messages
-            .into_iter()
-            .filter(|message| !matches!(message, Message::Existing(_)))
-            .map(|message| match message {
-                Message::NamespaceDeleted { name, again: None } => format!("-{name}"),
-                Message::NamespaceDeleted {
-                    name,
-                    again: Some(again),
-                } => format!("-{name}+{}", again.as_second()),
-                Message::NamespaceCreated { name, created } => {
-                    format!("+{name}+{}", created.as_second())
-                }
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        texts.sort();
-        texts
-    }
-
-    fn take_list(seen: &mut SeenNamespaces, all: &[(&str, i64)]) -> Vec<String> {
-        let all = all.iter().map(|(name, second)| namespace(name, *second));
-        as_texts(seen.messages(Change::Listed(all.collect())))
-    }
-
-    #[test]
-    fn the_namespaces_that_exist_are_reported_after_a_list_and_with_each_change() {
-        let mut seen = seen_at_takeover(&[]);
-        let mut reported = Vec::new();
-        let mut last = |change| seen.messages(change).pop();
-        let listed = last(Change::Listed(vec![namespace("a", 1)]));
-        assert!(
-            matches!(listed, Some(Message::Existing(Existing::Namespaces(names))) if names == [Text::from("a")])
-        );
-        for change in [Change::Applied, Change::Deleted] {
-            let Some(Message::Existing(Existing::Namespace(name, exists))) =
-                last(change(namespace("b", 1)))
-            else {
-                panic!("each change of a namespace is reported");
-            };
-            reported.push((name.to_string(), exists));
+    /// Formats a deletion as `-name` or `-name+second` (created again), a creation as `+name+second`,
+    /// and the namespaces that exist as their names.
+    fn as_text(message: Message) -> String {
+        match message {
+            Message::NamespaceDeleted { name, again: None } => format!("-{name}"),
+            Message::NamespaceDeleted {
+                name,
+                again: Some(again),
+            } => format!("-{name}+{}", again.as_second()),
+            Message::NamespaceCreated { name, created } => {
+                format!("+{name}+{}", created.as_second())
+            }
+            Message::Existing(Existing::Namespaces(mut names)) => {
+                names.sort();
+                names.join(" ")
+            }
+            other => panic!("{other:?}"),
         }
-        let expected = [("b".to_owned(), true), ("b".to_owned(), false)];
-        assert_eq!(reported, expected);
     }
 
-    #[test]
-    fn the_first_list_shows_which_namespaces_were_deleted_before() {
-        let mut seen = seen_at_takeover(&["a", "b", "c"]);
-        let list = [("a", 1), ("b", 2), ("d", 2)];
-        assert_eq!(take_list(&mut seen, &list), ["+d+2", "-c"]);
-        assert!(
-            take_list(&mut seen, &list).is_empty(),
-            "an unchanged list must not yield messages"
-        );
-        let list = [("a", 2), ("b", 2), ("d", 2)];
-        assert_eq!(
-            take_list(&mut seen, &list),
-            ["-a+2"],
-            "the first list must record the UID"
-        );
+    /// Returns the namespaces with these names and creation times, in seconds after 1970.
+    fn namespaces<const N: usize>(all: [(&str, i64); N]) -> Found {
+        let entry = |(name, second): (&str, i64)| {
+            let created = Timestamp::from_second(second).unwrap();
+            (name.into(), (format!("{name}-{second}"), created))
+        };
+        all.map(entry).into()
     }
 
     #[test]
     fn a_namespace_recreated_while_the_watch_was_broken_counts_as_deleted() {
-        let mut seen = seen_at_takeover(&[]);
-        take_list(&mut seen, &[("a", 1), ("b", 1)]);
-        assert_eq!(take_list(&mut seen, &[("a", 7), ("b", 1)]), ["-a+7"]);
+        let before = namespaces([("a", 1), ("b", 1), ("c", 1)]);
+        let now = namespaces([("a", 7), ("b", 1), ("d", 2)]);
+        let mut texts: Vec<_> = differences(&before, &now)
+            .into_iter()
+            .map(as_text)
+            .collect();
+        texts.sort();
+        assert_eq!(texts, ["+d+2", "-a+7", "-c"]);
+        assert!(differences(&now, &now).is_empty());
+        // Both namespaces were created in the same second.
+        let mut twin = now.clone();
+        twin.get_mut("a").unwrap().0 = "other".to_owned();
+        let texts: Vec<_> = differences(&now, &twin).into_iter().map(as_text).collect();
+        assert_eq!(texts, ["-a+7"]);
     }
 
-    #[test]
-    fn a_namespace_recreated_within_a_second_is_recognized_by_its_uid() {
-        let mut seen = seen_at_takeover(&["a"]);
-        let mut twin = namespace("a", 1);
-        assert!(take_list(&mut seen, &[("a", 1)]).is_empty());
-        twin.uid = Some("another".to_owned());
-        assert_eq!(as_texts(seen.messages(Change::Applied(twin))), ["-a+1"]);
-    }
-
-    #[test]
-    fn the_watch_reports_each_deletion_once() {
-        let mut seen = seen_at_takeover(&["a"]);
-        take_list(&mut seen, &[("a", 1)]);
-        let mut apply = |second| as_texts(seen.messages(Change::Applied(namespace("a", second))));
-        assert!(
-            apply(1).is_empty(),
-            "a changed label must not yield a message"
-        );
-        assert_eq!(
-            apply(3),
-            ["-a+3"],
-            "a new namespace must be reported, even if the watch missed the deletion"
-        );
-        assert_eq!(
-            as_texts(seen.messages(Change::Deleted(namespace("a", 3)))),
-            ["-a"]
-        );
-        assert!(
-            take_list(&mut seen, &[]).is_empty(),
-            "a deletion must be reported once"
-        );
-        let mut apply = |second| as_texts(seen.messages(Change::Applied(namespace("a", second))));
-        assert_eq!(apply(5), ["+a+5"]);
-        assert!(apply(5).is_empty());
+    #[tokio::test(start_paused = true)]
+    async fn each_change_of_a_namespace_is_reported_once() {
+        let object = |name: &str, label: &str| {
+            let metadata = serde_json::json!({
+                "name": name, "uid": name, "creationTimestamp": "1970-01-01T00:00:01Z",
+                "labels": {"a": label},
+            });
+            let object: PartialObjectMeta<Namespace> =
+                serde_json::from_value(serde_json::json!({"metadata": metadata})).unwrap();
+            object
+        };
+        let (sender, received) = futures::channel::mpsc::unbounded();
+        let send = |event| sender.unbounded_send(Ok(event)).unwrap();
+        let (existing, listed) = watch::channel(None);
+        let (unlisted, receiver) = oneshot::channel();
+        let (tracker, mut messages) = mpsc::channel(16);
+        let found = found::<Namespace>(received);
+        tokio::spawn(report_namespaces(found, existing, receiver, tracker));
+        let mut next = async || {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            let mut texts = Vec::new();
+            while let Ok(message) = messages.try_recv() {
+                texts.push(as_text(message));
+            }
+            texts
+        };
+        send(Event::Init);
+        send(Event::InitApply(object("a", "1")));
+        send(Event::InitDone);
+        assert_eq!(next().await, [""; 0]);
+        assert!(listed.borrow().as_ref().unwrap().contains_key("a"));
+        // Operations of the deleted namespace `old` were restored without the list.
+        unlisted.send(["a".into(), "old".into()].into()).unwrap();
+        assert_eq!(next().await, ["+a+1", "-old", "a"]);
+        send(Event::Apply(object("b", "1")));
+        assert_eq!(next().await, ["+b+1", "a b"]);
+        send(Event::Apply(object("b", "2")));
+        assert_eq!(next().await, [""; 0], "the label does not matter");
+        send(Event::Delete(object("b", "2")));
+        assert_eq!(next().await, ["-b", "a"]);
+        assert!(!listed.borrow().as_ref().unwrap().contains_key("b"));
     }
 }

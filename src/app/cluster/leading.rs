@@ -5,15 +5,12 @@ use super::cluster_scope::{watch_namespaces, watch_nodes};
 use super::registration::{API_SERVICE, OwnCaBundle, Registration};
 use super::rule_sets;
 use super::status_writer::StatusWriter;
+use crate::app::Components;
 use crate::app::leader_term::{LeaderTerm, PipelineInput};
 use crate::baseline_store::BaselineStore;
-use crate::config::{Common, Persistence, Serve};
-use crate::persist::{
-    self, ClusterStore, ListedNamespaces, Persist, PersistSettings, Store, UnsyncedRuleSets,
-};
-use crate::takeover;
-use crate::telemetry::Metrics;
-use aggregated_apiserver::serve::Readiness;
+use crate::config::{Persistence, Serve};
+use crate::persist::{self, ClusterStore, Persist, PersistSettings, Store, UnsyncedRuleSets};
+use crate::takeover::{self, ListedNamespaces};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ifo_api::Text;
@@ -35,23 +32,17 @@ const SETTLING_PERIOD: Duration = Duration::from_secs(30);
 /// The values from which this replica starts its tasks when it becomes the leader. The values are
 /// the same in every leadership term (the time for which this replica leads).
 pub(super) struct LeaderSetup {
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) common: Common,
     pub(super) serve: Serve,
     pub(super) connection: Connection,
-    pub(super) readiness: Arc<Readiness>,
     pub(super) ca_bundle: OwnCaBundle,
 }
 
 impl LeaderSetup {
     /// Starts the tasks of the leader that are not part of the pipeline. Returns the inputs of the
     /// pipeline.
-    pub(super) fn begin(&self, term: &mut LeaderTerm) -> PipelineInput {
+    pub(super) fn begin(&self, shared: &Components, term: &mut LeaderTerm) -> PipelineInput {
         let Self {
-            common,
-            serve,
-            connection,
-            ..
+            serve, connection, ..
         } = self;
         let client = connection.client.clone();
         let registration = Registration::new(
@@ -61,7 +52,7 @@ impl LeaderSetup {
             self.ca_bundle.clone(),
         );
         term.tasks
-            .start("registration", registration.keep(self.readiness.clone()));
+            .start("registration", registration.keep(shared.readiness.clone()));
         let namespaces = watch::Sender::new(None);
         let listed = namespaces.subscribe();
         let (unlisted_sender, unlisted) = oneshot::channel();
@@ -73,14 +64,15 @@ impl LeaderSetup {
         let store = BaselineStore::new(
             client.clone(),
             &serve.namespace,
-            term.baselines.clone(),
+            shared.baselines.clone(),
             term.tracker.downgrade(),
-            self.metrics.clone(),
+            shared.metrics.clone(),
         );
         let store = store.run(term.ending.clone());
         term.tasks.start_finishing("baselines", store);
         let unsynced_rule_sets = watch::Sender::new(None);
-        let feed: Arc<dyn Feed> = Arc::new(ClusterFeed::new(connection.clone(), common.requeue));
+        let feed: Arc<dyn Feed> =
+            Arc::new(ClusterFeed::new(connection.clone(), shared.common.requeue));
         let store = (serve.persistence == Persistence::Crs).then(|| {
             // This client does not retry requests, because persistence mode retries failed writes.
             // The client has a separate connection, so that many writes do not delay the requests
@@ -88,11 +80,14 @@ impl LeaderSetup {
             let client = self.connection.without_retries();
             Arc::new(ClusterStore::new(client, feed.clone()))
         });
+        let is_restored = watch::Sender::new(false);
         if let Some(store) = store.clone() {
-            self.persist(term, store, listed.clone(), unsynced_rule_sets.subscribe());
+            let unsynced = unsynced_rule_sets.subscribe();
+            self.persist(shared, term, store, is_restored.subscribe(), unsynced);
         }
+        let reports = (is_restored, unlisted_sender);
         PipelineInput {
-            restored: self.restore_operations(term, store, listed, unlisted_sender),
+            restored: restore_operations(shared, term, store, listed, reports),
             resolve: Arc::new(Discovery::new(connection)),
             rule_sets: rule_sets::follow(client.clone()),
             status: Arc::new(StatusWriter::new(client)),
@@ -104,27 +99,26 @@ impl LeaderSetup {
     /// Starts the tasks that write operations as custom resources, until the leadership term ends.
     fn persist(
         &self,
+        shared: &Components,
         term: &mut LeaderTerm,
         store: Arc<ClusterStore>,
-        namespaces: watch::Receiver<Option<ListedNamespaces>>,
+        is_restored: watch::Receiver<bool>,
         unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
     ) {
-        let common = &self.common;
+        let common = &shared.common;
         let (verdict, verdicts) = watch::channel(None);
         let persist = Persist {
-            reader: term.operations.clone(),
+            reader: shared.operations(),
             store,
             settings: PersistSettings {
                 resync: common.resync,
                 settling: common.debounce + SETTLING_PERIOD,
                 requeue: common.requeue,
                 retain: common.retain,
-                retain_for: common.retain_for,
-                retain_max: common.retain_max,
             },
-            metrics: self.metrics.clone(),
+            metrics: shared.metrics.clone(),
             unsynced_rule_sets,
-            namespaces,
+            is_restored,
             stop: term.ending.clone(),
             verdict,
         };
@@ -134,32 +128,29 @@ impl LeaderSetup {
             persist::keep_condition(client, API_SERVICE, verdicts, every).await;
         });
     }
+}
 
-    /// Returns a future that sends the operations of earlier leaders to the tracker. The tracker turns
-    /// detections into operations. `store` has the custom resources, in persistence mode. `listed`
-    /// receives the namespaces that exist. If the leader restores
-    /// the operations without them, the future sends the namespaces of these operations to `unlisted`.
-    fn restore_operations(
-        &self,
-        term: &LeaderTerm,
-        store: Option<Arc<ClusterStore>>,
-        listed: watch::Receiver<Option<ListedNamespaces>>,
-        unlisted: oneshot::Sender<HashSet<Text>>,
-    ) -> BoxFuture<'static, ()> {
-        let common = &self.common;
-        let sources = takeover::TakeoverSources {
-            reader: term.operations.clone(),
-            retain: common.retain || common.history_max > 0,
-            cluster_namespace: common.cluster_operations_namespace.as_str().into(),
-        };
-        let tracker = term.tracker.clone();
-        async move {
-            let store = store.as_deref().map(|store| store as &dyn Store);
-            let (state, names) = takeover::initial_state(store, sources, listed).await;
-            // A send fails only if the term is ending. Then no task needs the messages any more.
-            let _ = tracker.send(Message::Resume(Box::new(state))).await;
-            let _ = unlisted.send(names);
-        }
-        .boxed()
+/// Returns a future that sends the operations of earlier leaders to the tracker. The tracker turns
+/// detections into operations. `store` has the custom resources, in persistence mode. `listed`
+/// receives the namespaces that exist. Afterwards, the future reports [`takeover::Takeover::is_complete`]
+/// and [`takeover::Takeover::unlisted`].
+fn restore_operations(
+    shared: &Components,
+    term: &LeaderTerm,
+    store: Option<Arc<ClusterStore>>,
+    listed: watch::Receiver<Option<ListedNamespaces>>,
+    (is_restored, unlisted): (watch::Sender<bool>, oneshot::Sender<HashSet<Text>>),
+) -> BoxFuture<'static, ()> {
+    let (reader, cluster_namespace) = (shared.operations(), shared.cluster_namespace());
+    let tracker = term.tracker.clone();
+    async move {
+        let store = store.as_deref().map(|store| store as &dyn Store);
+        let takeover = takeover::take_over(store, &reader, cluster_namespace, listed).await;
+        // A send fails only if the term is ending. Then no task needs the messages any more.
+        let state = Box::new(takeover.state);
+        let _ = tracker.send(Message::Resume(state)).await;
+        is_restored.send_replace(takeover.is_complete);
+        let _ = unlisted.send(takeover.unlisted);
     }
+    .boxed()
 }

@@ -39,7 +39,7 @@ pub(super) async fn server_config(
         (&serve.tls_cert_file, &serve.tls_private_key_file)
     {
         let serving =
-            Arc::new(ServingCertificate::load(certificate, key, app.metrics.api()).await?);
+            Arc::new(ServingCertificate::load(certificate, key, app.shared.metrics.api()).await?);
         let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
         app.tasks.start("certificate files", async move {
             follow.follow(certificate, key, FILES_INTERVAL).await;
@@ -61,7 +61,7 @@ pub(super) async fn server_config(
         let serving = Arc::new(ServingCertificate::new(
             &issued.chain,
             &issued.key,
-            app.metrics.api(),
+            app.shared.metrics.api(),
         )?);
         ca_bundle = Some(own.bundle());
         let webhooks = CaBundleHolder::Webhooks(GATE_WEBHOOKS);
@@ -70,7 +70,7 @@ pub(super) async fn server_config(
             .then_some(("caBundle of the webhook", webhooks));
         let api_service = ("caBundle", CaBundleHolder::ApiService(API_SERVICE));
         for (task, holder) in [api_service].into_iter().chain(webhooks) {
-            let (client, metrics) = (client.clone(), app.metrics.api());
+            let (client, metrics) = (client.clone(), app.shared.metrics.api());
             let updater =
                 CaBundleUpdater::new(client, holder, own.bundle(), FIELD_MANAGER, metrics);
             app.tasks.start(task, updater.keep_up_to_date());

@@ -22,26 +22,19 @@ impl PersistFixture {
     }
 }
 
-/// Returns an operation that has ended this number of hours ago.
-fn ended(name: &str, hours: i64) -> Write {
-    let completed = crate::clock::now() - jiff::SignedDuration::from_hours(hours);
-    with_status(
-        &operation(name, "Completed"),
-        &json!({"completed": completed}),
-    )
-}
-
 #[tokio::test(start_paused = true)]
-async fn the_newest_completed_orphans_stay_within_the_limits_of_retention() {
+async fn completed_orphans_stay_until_a_leader_has_restored_all_custom_resources() {
     let mut fixture = PersistFixture::new(true);
-    let hours = [1, 2, 3, 30].map(|hours| ended(&format!("vm-{hours}"), hours));
-    fixture.leave_orphans(&hours).await;
-    fixture.commit([ended("in-index", 0)]);
+    fixture.leave_orphans(&[operation("a", "Completed")]).await;
+    fixture.is_restored.send_replace(false);
     let next = fixture.start_leader();
-    fixture.sleep(30).await;
-    // The limit is 3, including the operation in the index.
-    assert_eq!(fixture.names(), ["in-index", "vm-1", "vm-2"]);
-    assert_eq!(next.counted_writes(), 3);
+    fixture.sleep(100).await;
+    assert_eq!(fixture.names(), ["a"]);
+    next.task.abort();
+    fixture.is_restored.send_replace(true);
+    let _next = fixture.start_leader();
+    fixture.sleep(10).await;
+    assert_eq!(fixture.names(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,26 +91,6 @@ async fn an_orphan_that_is_detected_after_its_deletion_is_created_again() {
     fixture.sleep(3).await;
     assert_eq!(fixture.names(), ["a"]);
     assert_eq!(fixture.verbs(), ["create", "delete", "create"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn orphans_of_a_deleted_or_recreated_namespace_are_deleted() {
-    let namespace = |created| vec![("default".to_owned(), created)];
-    let (early, late) = (Timestamp::UNIX_EPOCH, crate::clock::now());
-    for (namespaces, stays) in [
-        (namespace(early), true),
-        (namespace(late), false),
-        (Vec::new(), false),
-    ] {
-        let mut fixture = PersistFixture::new(true);
-        fixture.leave_orphans(&[ended("b", 1)]).await;
-        let namespaces = namespaces.into_iter().collect();
-        fixture.namespaces.send_replace(Some(namespaces));
-        let _next = fixture.start_leader();
-        fixture.sleep(30).await;
-        assert_eq!(fixture.names().len(), usize::from(stays));
-        assert_eq!(fixture.changes(), if stays { 1 } else { 2 });
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
 use ifo_observe::{GapReason, Raw};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
@@ -37,8 +37,6 @@ pub struct ClusterState {
     pub latency: Option<Duration>,
     /// The open watches.
     watches: Vec<mpsc::UnboundedSender<Raw>>,
-    /// The keys of the labels that the server applied last to each object.
-    applied_labels: BTreeMap<String, BTreeSet<String>>,
     version: u64,
 }
 
@@ -77,8 +75,9 @@ impl ClusterState {
         all.chain([Raw::Synced]).collect()
     }
 
-    /// Creates or changes an object by server-side apply. Labels and annotations of other clients
-    /// stay. Returns the new revision, and true if the object has changed.
+    /// Creates or changes an object by server-side apply. All labels and annotations stay. (A
+    /// kube-apiserver would remove obsolete labels of the server.) Returns the new revision, and true
+    /// if the object has changed.
     fn apply(&mut self, cr: &InFlightOperation) -> Result<(Revision, bool), StoreFailure> {
         let name = cr.metadata.name.clone().unwrap();
         let mut new = cr.clone();
@@ -87,9 +86,7 @@ impl ClusterState {
             if Revision::of(&cr.metadata).is_some_and(|expected| expected != state) {
                 return Err(StoreFailure::Conflict);
             }
-            let applied = self.applied_labels.get(&name).cloned().unwrap_or_default();
             let mut labels = stored.metadata.labels.clone().unwrap_or_default();
-            labels.retain(|key, _| !applied.contains(key));
             labels.extend(cr.metadata.labels.clone().unwrap_or_default());
             new.metadata = stored.metadata.clone();
             new.metadata.labels = Some(labels).filter(|labels| !labels.is_empty());
@@ -101,9 +98,6 @@ impl ClusterState {
         } else if cr.metadata.uid.is_some() {
             return Err(StoreFailure::Conflict);
         }
-        let labels = cr.metadata.labels.iter().flatten();
-        let labels = labels.map(|(key, _)| key.clone()).collect();
-        self.applied_labels.insert(name, labels);
         Ok((self.put(new), true))
     }
 
@@ -111,8 +105,6 @@ impl ClusterState {
     pub fn create(&mut self, cr: &InFlightOperation) {
         let mut new = cr.clone();
         new.metadata.uid = None;
-        self.applied_labels
-            .remove(cr.metadata.name.as_ref().unwrap());
         self.put(new);
     }
 

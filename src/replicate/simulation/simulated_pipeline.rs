@@ -6,9 +6,9 @@ use super::invariants::Invariants;
 use crate::clock;
 use crate::index::{IndexReader, Writer};
 use crate::persist::fake_cluster::FakeCluster;
-use crate::persist::{self, ListedNamespaces, Persist, Store};
+use crate::persist::{self, Persist, Store};
 use crate::replicate::{Leadership, Pipeline};
-use crate::takeover::{self, TakeoverSources};
+use crate::takeover;
 use crate::telemetry::Metrics;
 use crate::tracker_task::{self, ActivityWriter};
 use aggregated_apiserver::serve::Readiness;
@@ -207,7 +207,6 @@ impl SimulatedPipeline {
     ) -> Option<(CancellationToken, BoxFuture<'static, ()>)> {
         let store = self.store.clone()?;
         let stop = CancellationToken::new();
-        let retention = self.retention;
         let persist = Persist {
             reader: self.operations.clone(),
             store: Arc::new(store),
@@ -215,13 +214,11 @@ impl SimulatedPipeline {
                 resync: Duration::from_secs(30),
                 settling: DEBOUNCE + Duration::from_secs(30),
                 requeue: Duration::from_secs(10),
-                retain: retention.is_some(),
-                retain_for: retention.map_or(Duration::ZERO, |it| it.age),
-                retain_max: retention.map_or(0, |it| it.max_count),
+                retain: self.retention.is_some(),
             },
             metrics: self.metrics.clone(),
             unsynced_rule_sets,
-            namespaces: watch::channel(Some(namespaces())).1,
+            is_restored: watch::channel(true).1,
             stop: stop.clone(),
             verdict: watch::Sender::new(None),
         };
@@ -317,14 +314,13 @@ impl SimulatedFeed {
 
     /// Reads the operations that a new leader takes over, as the real server does.
     async fn initial_state(&self) -> InitialState {
-        let sources = TakeoverSources {
-            reader: self.operations.clone(),
-            retain: true,
-            cluster_namespace: "ifo-system".into(),
-        };
         let store = self.store.as_ref().map(|store| store as &dyn Store);
-        let namespaces = watch::channel(Some(namespaces())).1;
-        takeover::initial_state(store, sources, namespaces).await.0
+        let namespaces = [(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)].into();
+        let namespaces = watch::channel(Some(namespaces)).1;
+        let reader = &self.operations;
+        takeover::take_over(store, reader, "ifo-system".into(), namespaces)
+            .await
+            .state
     }
 
     async fn random_delay(&mut self, longest_ms: u64) {
@@ -347,10 +343,6 @@ impl SimulatedFeed {
             pending::<()>().await;
         }
     }
-}
-
-fn namespaces() -> ListedNamespaces {
-    [(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)].into()
 }
 
 fn book(target: &Gvr) -> RuleBook {

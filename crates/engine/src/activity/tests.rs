@@ -162,7 +162,7 @@ fn an_operation_makes_its_namespace_nodes_component_and_the_cluster_busy() {
     // A deleted namespace has no activity.
     fixture
         .activities
-        .set_existing(Existing::Namespace("shop".into(), false));
+        .set_existing(Existing::Namespaces(vec!["other".into()]));
     fixture.apply(false);
     assert_eq!(idle(&fixture, "shop", "namespace"), "");
 }

@@ -120,10 +120,6 @@ pub enum Message {
 pub enum Existing {
     /// All namespaces.
     Namespaces(Vec<Text>),
-    /// One namespace, and true if it exists.
-    Namespace(Text, bool),
     /// All nodes.
     Nodes(Vec<Text>),
-    /// One node, and true if it exists.
-    Node(Text, bool),
 }
