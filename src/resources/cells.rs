@@ -8,7 +8,6 @@ use ifo_api::metadata::Time;
 use ifo_api::{duration, labels};
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 pub(super) type Column = serve::Column<Model>;
@@ -142,9 +141,8 @@ pub(super) fn name_cell<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValu
 
 /// Returns the time since `metadata.creationTimestamp`, in kubectl's format.
 pub(super) fn age<'a>(object: &'a Object, context: &CellContext<'_>) -> CellValue<'a> {
-    let seconds = |then: Timestamp| context.now.as_second() - then.as_second();
-    let age = object.created().map(|then| duration::human(seconds(then)));
-    CellValue::Text(age.map_or("<unknown>".into(), Cow::Owned))
+    let seconds = context.now.as_second() - object.created().as_second();
+    CellValue::Text(duration::human(seconds).into())
 }
 
 /// Returns a cell with a time, as in the JSON of the object.

@@ -41,7 +41,7 @@ pub static LIVE_COLUMNS: &[Column] = columns! {
     "RuleSet" string 1 "Rule set that detected the operation first." |it, _| rule_set_name(it).into();
     "Initiator" string 1 "Who or what started the operation." |it, _| initiator(it).into();
     "Reason" string 1 "Reason for the state." |it, _| status_reason(it).into();
-    "Started" string 1 "When the operation started." |it, _| time_text(it.created());
+    "Started" string 1 "When the operation started." |it, _| time_text(Some(it.created()));
     "Completed" string 1 "When the operation ended." |it, _| time_text(it.completed());
     "Full Message" string 1 "The whole message for people." |it, _| message(it).into();
 };

@@ -19,7 +19,7 @@ static RECORD_COLUMNS: &[Column] = columns! {
         |it, _| subject(it).into();
     "Operation" string 0 "Name of the operation." |it, _| operation(it).into();
     "Outcome" string 0 "Result of the operation." |it, _| state_name(it).into();
-    "Started" string 0 "When the operation started." |it, _| time_text(it.created());
+    "Started" string 0 "When the operation started." |it, _| time_text(Some(it.created()));
     "Duration" string 0 "Time from the start to the last detection." duration_cell;
     "Usual" string 0 "Usual duration of the operation, as it was known at the end. If too few earlier runs were known, the cell is the limit of the rule, such as `limit 10m`."
         usual;
@@ -33,9 +33,9 @@ static RECORD_COLUMNS: &[Column] = columns! {
 
 /// Returns the time from the start to the last detection.
 fn duration_cell<'a>(object: &'a Object, _: &CellContext<'_>) -> CellValue<'a> {
-    let times = object.created().zip(object.completed());
-    let seconds = times.map(|(start, end)| end.as_second() - start.as_second());
-    seconds.map(duration::human).into()
+    let seconds = |end: jiff::Timestamp| end.as_second() - object.created().as_second();
+    let completed = object.completed();
+    completed.map(|end| duration::human(seconds(end))).into()
 }
 
 /// Returns the usual duration. The cell is null if neither a usual duration nor a limit was known.
