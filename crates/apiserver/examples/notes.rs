@@ -1,8 +1,9 @@
-//! An aggregated API server with one resource, `notes`. Its notes count the seconds since its start.
+//! An aggregated API server with one resource, `notes`. Its notes count the seconds since its
+//! start.
 //!
 //! The environment variable `PORT` has the port on the loopback address. At the start, the server
-//! prints the certificate of its own CA, which belongs into the field `caBundle` of its `APIService`.
-//! The README has the `APIService`.
+//! prints the certificate of its own CA, which belongs into the field `caBundle` of its
+//! `APIService`. The README has the `APIService`.
 
 use aggregated_apiserver::auth::{
     AuthenticationConfig, ClusterAuthenticator, ClusterAuthorizer, client_certificate_verifier,

@@ -1,11 +1,11 @@
 //! Reads the time of day ([`now`]) and the steady (monotonic) clock ([`steady`]).
 //!
-//! The time of day is read only here, so that tests can replace it. There are two exceptions: rustls
-//! reads the time of day when it verifies client certificates, and `tracing-subscriber` reads it for
-//! the log lines.
+//! The time of day is read only here, so that tests can replace it. There are two exceptions:
+//! rustls reads the time of day when it verifies client certificates, and `tracing-subscriber`
+//! reads it for the log lines.
 //!
-//! The steady clock is the clock of tokio. Code with timers reads it with `tokio::time::Instant`, and
-//! other code with [`steady`]. If a test pauses tokio's clock, both return the paused time.
+//! The steady clock is the clock of tokio. Code with timers reads it with `tokio::time::Instant`,
+//! and other code with [`steady`]. If a test pauses tokio's clock, both return the paused time.
 
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant};
@@ -58,9 +58,9 @@ impl SteadyTime {
     }
 }
 
-/// The time of day in a test. The test sets it once. Then it advances with tokio's clock. If the test
-/// pauses tokio's clock, a test of several hours takes no real time. Simulated hosts on one thread
-/// share the time of day, and each host can add an offset ([`Skew`](simulated::Skew)).
+/// The time of day in a test. The test sets it once. Then it advances with tokio's clock. If the
+/// test pauses tokio's clock, a test of several hours takes no real time. Simulated hosts on one
+/// thread share the time of day, and each host can add an offset ([`Skew`](simulated::Skew)).
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated {
     use super::SteadyTime;

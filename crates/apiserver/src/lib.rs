@@ -1,7 +1,7 @@
 //! A library for Kubernetes aggregated API servers. An aggregated API server is a process that the
 //! kube-apiserver forwards requests to, because an `APIService` object names the process for an API
-//! group. Its resources then behave like built-in resources: kubectl, informers, RBAC and dashboards
-//! work with them.
+//! group. Its resources then behave like built-in resources: kubectl, informers, RBAC and
+//! dashboards work with them.
 //!
 //! ```text
 //! store::Writer::commit ──▶ store ◀──store::Reader, store::Cursor── serve ──▶ HTTP clients

@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Buckets from 500 µs to one minute, for the durations of requests. The kube-apiserver has the same
-/// largest bucket.
+/// Buckets from 500 µs to one minute, for the durations of requests. The kube-apiserver has the
+/// same largest bucket.
 const REQUEST_BUCKETS: [f64; 12] = [
     0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
 ];
@@ -94,8 +94,8 @@ impl RequestLabels {
 }
 
 impl Metrics {
-    /// Registers the metrics. `prefix` is the start of the names that only this library has, such as
-    /// `example` in `example_watchers`.
+    /// Registers the metrics. `prefix` is the start of the names that only this library has, such
+    /// as `example` in `example_watchers`.
     pub fn register(registry: &mut Registry, prefix: &str) -> Self {
         /// Registers a metric, and returns it.
         fn add<T: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: T) -> T {
@@ -204,7 +204,8 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts a request that the server has refused because of load, or has ended at its time limit.
+    /// Counts a request that the server has refused because of load, or has ended at its time
+    /// limit.
     pub fn request_terminated(&self, of: &RequestLabels, code: u16) {
         let mut labels = of.series();
         labels.push(("code", code.to_string()));
@@ -279,7 +280,8 @@ impl Drop for CountedInGauge {
 
 #[cfg(test)]
 impl Metrics {
-    /// Creates registered metrics whose names begin with `ifo`, and a function that returns their text.
+    /// Creates registered metrics whose names begin with `ifo`, and a function that returns their
+    /// text.
     pub(crate) fn registered() -> (std::sync::Arc<Self>, impl Fn() -> String) {
         let mut registry = Registry::default();
         let metrics = Self::register(&mut registry, "ifo");

@@ -11,8 +11,8 @@ use std::marker::PhantomData;
 /// share one sequence of resourceVersions. A server with several kinds uses an enum as
 /// [`Model::Object`].
 ///
-/// [`Typed`] is the model of any type that implements [`kube::Resource`]. A server with many objects
-/// can implement this trait itself, and encode its objects faster.
+/// [`Typed`] is the model of any type that implements [`kube::Resource`]. A server with many
+/// objects can implement this trait itself, and encode its objects faster.
 pub trait Model: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// The type of the objects. Clones should be cheap, for example an `Arc`.
     type Object: Clone + Debug + PartialEq + Send + Sync + 'static;

@@ -171,8 +171,8 @@ impl CertificateSubject {
     }
 }
 
-/// Decodes an attribute. Returns `None` for the string types that are not compatible with UTF-8, and
-/// for a text with NUL.
+/// Decodes an attribute. Returns `None` for the string types that are not compatible with UTF-8,
+/// and for a text with NUL.
 fn text(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
     let text = attribute.as_str().ok()?;
     (!text.contains('\0')).then(|| text.to_owned())

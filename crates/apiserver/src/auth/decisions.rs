@@ -13,8 +13,8 @@ use tokio::time::Instant;
 /// Time for which the decisions about a user are used.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Maximum number of decisions in memory, about 300 bytes each. If it is reached, the decisions that
-/// were not used for the longest time are dropped, and made again when they are needed.
+/// Maximum number of decisions in memory, about 300 bytes each. If it is reached, the decisions
+/// that were not used for the longest time are dropped, and made again when they are needed.
 const MAX_DECISIONS: u64 = 50_000;
 
 /// Maximum number of users whose last two periods are in memory, about 1 KB each.
@@ -71,8 +71,8 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Creates an empty cache. `authorize` should have no cache of its own. Otherwise decisions are used
-    /// for longer than 30 s.
+    /// Creates an empty cache. `authorize` should have no cache of its own. Otherwise decisions are
+    /// used for longer than 30 s.
     pub fn new(authorize: Arc<dyn Authorize>) -> Self {
         Self {
             authorize,

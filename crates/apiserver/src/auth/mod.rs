@@ -87,8 +87,8 @@ pub trait Authenticate: Send + Sync + 'static {
         headers: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<User, Unauthenticated>>;
 
-    /// Returns true if the client certificate belongs to the front proxy, which names the users of its
-    /// requests in headers.
+    /// Returns true if the client certificate belongs to the front proxy, which names the users of
+    /// its requests in headers.
     fn is_front_proxy(&self, _peer: &PeerCertificates) -> bool {
         false
     }
@@ -99,8 +99,8 @@ pub trait Authenticate: Send + Sync + 'static {
 #[error("Unauthorized")]
 pub struct Unauthenticated;
 
-/// The attributes of a request: what its method and its URL ask for. The authorization of the request
-/// depends on them, as in a `SubjectAccessReview`.
+/// The attributes of a request: what its method and its URL ask for. The authorization of the
+/// request depends on them, as in a `SubjectAccessReview`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attributes {
     /// A request for a resource. Its path is below `/apis/GROUP/VERSION/`.
@@ -119,8 +119,8 @@ pub enum Attributes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceAttributes {
-    /// `get`, `list`, `watch`, `create` … Empty if the HTTP method, such as OPTIONS, has no Kubernetes
-    /// verb.
+    /// `get`, `list`, `watch`, `create` … Empty if the HTTP method, such as OPTIONS, has no
+    /// Kubernetes verb.
     pub verb: &'static str,
     /// API group.
     pub group: String,

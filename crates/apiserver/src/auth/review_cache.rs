@@ -34,8 +34,8 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     hash.finalize().into()
 }
 
-/// Time for which an answer is cached, as in Kubernetes' own extension API servers. A revoked token or
-/// permission is still accepted for at most this time.
+/// Time for which an answer is cached, as in Kubernetes' own extension API servers. A revoked token
+/// or permission is still accepted for at most this time.
 const ANSWER_TTL: Duration = Duration::from_secs(10);
 
 /// The reason why a review has no answer.

@@ -2,8 +2,9 @@
 //! certificate of this server with these CA bundles. The objects are our `APIService`, and the
 //! configuration of our admission webhook.
 //!
-//! Each replica updates the objects. While the CA is renewed, replicas can have different bundles for
-//! a minute. They must not overwrite each other's bundles again and again. So there are two rules:
+//! Each replica updates the objects. While the CA is renewed, replicas can have different bundles
+//! for a minute. They must not overwrite each other's bundles again and again. So there are two
+//! rules:
 //!
 //! - Usually, a replica accepts a field that contains all certificates of its own bundle. The field
 //!   may contain further certificates.

@@ -35,8 +35,8 @@ pub struct OwnCertificate {
 
 impl OwnCertificate {
     /// Loads the CA from the Secret `secret` in `namespace` with [`load_authority`]. Issues a
-    /// certificate for the names in `dns_names` and the addresses in `ips`. The writes of the CA have
-    /// the manager `field_manager` in `managedFields`.
+    /// certificate for the names in `dns_names` and the addresses in `ips`. The writes of the CA
+    /// have the manager `field_manager` in `managedFields`.
     pub async fn load(
         client: Client,
         namespace: &str,

@@ -166,8 +166,8 @@ fn take_slot(
     match limit.acquire(&client) {
         Ok(slot) => Ok(Some(Box::new((counted, slot, websocket)))),
         // Other users must not be able to lock administrators out. So an administrator's request is
-        // admitted even if no slot is free. An administrator's watch is different, because the memory
-        // for watches is limited.
+        // admitted even if no slot is free. An administrator's watch is different, because the
+        // memory for watches is limited.
         Err(_) if user.is_administrator() && !is_watch => Ok(None),
         Err(reached) => Err(ErrorStatus::too_many_requests(reached)),
     }

@@ -26,8 +26,8 @@ const CONTROLLERS_NAMESPACE: &str = "kube-system";
 /// Returns the name of the client whose slots the requests of `user` take.
 ///
 /// All `ServiceAccounts` of one namespace are one client, because a user who may create one
-/// `ServiceAccount` there may create many. The `ServiceAccounts` of `kube-system` are different: each
-/// of them is a client, because they are the controllers of the cluster.
+/// `ServiceAccount` there may create many. The `ServiceAccounts` of `kube-system` are different:
+/// each of them is a client, because they are the controllers of the cluster.
 pub fn client_name(user: &User) -> String {
     match service_account_namespace(user) {
         Some(namespace) if namespace != CONTROLLERS_NAMESPACE => {

@@ -49,9 +49,9 @@ pub fn field_selector(input: &[u8]) {
     send_options(&[("fieldSelector", fields), ("labelSelector", labels)]);
 }
 
-/// Checks the option `continue`. The lowest three bits of the first byte are the page size. The next
-/// bit determines the format of the other bytes: 0 for the JSON that a continue token encodes, 1 for
-/// a continue token.
+/// Checks the option `continue`. The lowest three bits of the first byte are the page size. The
+/// next bit determines the format of the other bytes: 0 for the JSON that a continue token encodes,
+/// 1 for a continue token.
 pub fn continue_token(input: &[u8]) {
     let Some((first, rest)) = input.split_first() else {
         return;

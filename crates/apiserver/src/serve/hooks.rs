@@ -22,8 +22,8 @@ pub trait Hooks: Send + Sync + 'static {
         Box::pin(ready(()))
     }
 
-    /// It is called before the objects of a get, list or watch are read. Returns true if the objects
-    /// may be out of date.
+    /// It is called before the objects of a get, list or watch are read. Returns true if the
+    /// objects may be out of date.
     ///
     /// # Errors
     ///
@@ -46,10 +46,10 @@ pub trait Hooks: Send + Sync + 'static {
         None
     }
 
-    /// If the headers claim that the request comes from another replica, returns the access for which
-    /// the user must be authorized before the claim is believed. Returns None for any other request.
-    /// The requests of all other replicas share a limit of their own, and do not count in the limits
-    /// of clients.
+    /// If the headers claim that the request comes from another replica, returns the access for
+    /// which the user must be authorized before the claim is believed. Returns None for any other
+    /// request. The requests of all other replicas share a limit of their own, and do not count in
+    /// the limits of clients.
     fn required_access_of_peer(&self, headers: &HeaderMap) -> Option<Attributes> {
         let _ = headers;
         None
@@ -69,8 +69,9 @@ pub trait Hooks: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// It is called when another replica lists or watches `scope` of the resource. Returns the scope
-    /// that the answer covers, for example all collections, so that one watch copies the whole store.
+    /// It is called when another replica lists or watches `scope` of the resource. Returns the
+    /// scope that the answer covers, for example all collections, so that one watch copies the
+    /// whole store.
     fn scope_of_peer(&self, resource: &ResourceInfo, scope: Scope) -> Scope {
         let _ = resource;
         scope

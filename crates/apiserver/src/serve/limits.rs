@@ -1,5 +1,5 @@
-//! The limits of concurrent requests and connections. The module `concurrency_limit` has the rules by
-//! which clients share a limit.
+//! The limits of concurrent requests and connections. The module `concurrency_limit` has the rules
+//! by which clients share a limit.
 
 use super::concurrency_limit::ConcurrencyLimit;
 use std::sync::Arc;

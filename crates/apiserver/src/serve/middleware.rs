@@ -1,6 +1,7 @@
-//! The middleware around all routes. Before the handler of a request runs, the middleware admits the
-//! request (see [`super::admission`]). After the handler, the middleware compresses the answer, and
-//! counts and logs the request. It also limits the time in which the client must read the answer.
+//! The middleware around all routes. Before the handler of a request runs, the middleware admits
+//! the request (see [`super::admission`]). After the handler, the middleware compresses the answer,
+//! and counts and logs the request. It also limits the time in which the client must read the
+//! answer.
 
 use super::admission::{Requested, Slot, admit};
 use super::answer::error_status::ErrorStatus;

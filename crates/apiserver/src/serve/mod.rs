@@ -1,7 +1,7 @@
 //! The HTTP API. It serves the objects of a store as read-only Kubernetes objects. Input: HTTP
-//! requests, and for each resource a reader of the store. Output: the answers to discovery, `OpenAPI`,
-//! get, list and watch. These answers are the same as the answers of a kube-apiserver for custom
-//! resources.
+//! requests, and for each resource a reader of the store. Output: the answers to discovery,
+//! `OpenAPI`, get, list and watch. These answers are the same as the answers of a kube-apiserver
+//! for custom resources.
 //!
 //! ```text
 //! connection ─▶ middleware ─▶ admission (authenticate, authorize) ─▶ health │ describe
@@ -93,12 +93,12 @@ pub struct ServerParameters {
     pub render_metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// The content of `/version`.
     pub version: VersionInfo,
-    /// Resources that another router serves, but that discovery must list. A server that runs behind a
-    /// kube-apiserver has none, because the kube-apiserver lists its own resources. A server that its
-    /// clients use directly, for example a demo, can have some.
+    /// Resources that another router serves, but that discovery must list. A server that runs
+    /// behind a kube-apiserver has none, because the kube-apiserver lists its own resources. A
+    /// server that its clients use directly, for example a demo, can have some.
     pub served_by_other_router: Option<&'static [ResourceInfo]>,
-    /// Further routes, which are authenticated, authorized and limited like all others. Their requests
-    /// have no bodies.
+    /// Further routes, which are authenticated, authorized and limited like all others. Their
+    /// requests have no bodies.
     pub routes: Router,
     /// Further routes for everybody. Their requests are neither authenticated nor limited.
     pub public_routes: Router,

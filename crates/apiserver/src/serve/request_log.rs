@@ -1,6 +1,6 @@
-//! Logs each request, as the kube-apiserver's `httplog` does. The log line is written when the client
-//! has read the whole answer, or when the request ends earlier. A watch is logged when the watch ends.
-//! The line is created only if the log level includes it (`-v=1`).
+//! Logs each request, as the kube-apiserver's `httplog` does. The log line is written when the
+//! client has read the whole answer, or when the request ends earlier. A watch is logged when the
+//! watch ends. The line is created only if the log level includes it (`-v=1`).
 //!
 //! A log line contains no credentials. From the URL, it has only the path, without the query. From
 //! the headers, it has only the audit ID, and the user name that the front proxy sends. The front

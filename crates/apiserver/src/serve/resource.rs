@@ -89,8 +89,8 @@ pub struct Resource<M: Model> {
     /// are under `$defs`.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
     /// Returns a message if no object can have a label with the key. A selector that needs such a
-    /// label is then refused with the message. Otherwise the list would be empty, and the user would
-    /// not notice the mistake. [`any_label`] allows all keys.
+    /// label is then refused with the message. Otherwise the list would be empty, and the user
+    /// would not notice the mistake. [`any_label`] allows all keys.
     pub check_label: fn(key: &str) -> Result<(), String>,
     /// The collection of the store that contains the objects.
     pub collection: Collection,
@@ -109,8 +109,8 @@ pub struct Resource<M: Model> {
 }
 
 impl<M: Model<Context = ()>> Resource<M> {
-    /// Creates a resource whose objects are in the default collection of the store. Its tables have no
-    /// columns, and it has no selectable fields.
+    /// Creates a resource whose objects are in the default collection of the store. Its tables have
+    /// no columns, and it has no selectable fields.
     pub fn new(
         info: ResourceInfo,
         schema: fn(&mut SchemaGenerator) -> Schema,
@@ -142,8 +142,8 @@ impl<M: Model> Resource<M> {
 pub enum SelectableField<M: Model> {
     /// A text of the object. None counts as empty.
     Text(for<'a> fn(&'a M::Object) -> Option<&'a str>),
-    /// Returns true if the field of the object has the value. For a list, one element with this value
-    /// should be enough.
+    /// Returns true if the field of the object has the value. For a list, one element with this
+    /// value should be enough.
     Test(fn(&M::Object, &str) -> bool),
 }
 

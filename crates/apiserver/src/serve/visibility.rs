@@ -1,9 +1,9 @@
-//! Hides objects from users who may read a resource, but not all of its objects. [`Resource`] has an
-//! implementation of [`Visibility`] if its objects must be hidden.
+//! Hides objects from users who may read a resource, but not all of its objects. [`Resource`] has
+//! an implementation of [`Visibility`] if its objects must be hidden.
 //!
-//! A [`View`] is the decisions about the objects of one request. Get, list and watch apply the view to
-//! each object before they apply selectors, count objects and make pages. So a hidden object has the
-//! same effect on an answer as an object that does not exist.
+//! A [`View`] is the decisions about the objects of one request. Get, list and watch apply the view
+//! to each object before they apply selectors, count objects and make pages. So a hidden object has
+//! the same effect on an answer as an object that does not exist.
 //!
 //! [`Resource`]: super::Resource
 
@@ -117,7 +117,8 @@ pub async fn yield_regularly(number: usize) {
     }
 }
 
-/// Returns the objects of a get or a list as the user sees them. Without a viewer, nothing is hidden.
+/// Returns the objects of a get or a list as the user sees them. Without a viewer, nothing is
+/// hidden.
 pub async fn shown<M: Model>(
     viewer: Option<&Viewer<M>>,
     scope: &Scope,

@@ -7,8 +7,8 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Maximum size of the cached JSON of all entries together, in bytes. If
-/// the maximum is reached, the JSON of further entries is encoded for each answer.
+/// Maximum size of the cached JSON of all entries together, in bytes. If the maximum is reached,
+/// the JSON of further entries is encoded for each answer.
 const MAX_CACHED_BYTES: usize = 16 << 20;
 
 /// Size of the cached JSON of all entries, in bytes.

@@ -38,9 +38,9 @@ impl Key {
 }
 
 /// A sort of objects in the store, for example the objects of one resource. All sorts are in one
-/// store, so that they have common versions. So that their keys differ, the namespace in a key has the
-/// prefix of the collection, for example `records/team-a`. No namespace of Kubernetes contains a
-/// slash.
+/// store, so that they have common versions. So that their keys differ, the namespace in a key has
+/// the prefix of the collection, for example `records/team-a`. No namespace of Kubernetes contains
+/// a slash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Collection(&'static str);
 

@@ -1,4 +1,5 @@
-//! The store: all objects in memory, in all their versions that a list or a watch can still request.
+//! The store: all objects in memory, in all their versions that a list or a watch can still
+//! request.
 //!
 //! Each change has a resourceVersion, in short a version. One writer commits batches of changes. A
 //! list contains exactly the objects that existed at the version of the list. A cursor is the
@@ -9,17 +10,18 @@
 //! Writer::commit ──▶ map of objects, ring of changes ──▶ Reader::list, Cursor::next
 //! ```
 //!
-//! **Lists are exact.** The map has the current objects. The ring is a buffer of the latest changes.
-//! One lock protects both, so no reader sees half a batch. For a list at an older version, the reader
-//! finds in the ring each change that is newer than this version, and undoes it in its result.
+//! **Lists are exact.** The map has the current objects. The ring is a buffer of the latest
+//! changes. One lock protects both, so no reader sees half a batch. For a list at an older version,
+//! the reader finds in the ring each change that is newer than this version, and undoes it in its
+//! result.
 //!
 //! **Cursors miss no change** while the ring has their next change. If the ring has dropped this
 //! change, the cursor returns [`VersionUnavailable`], and its client must list again. [`Bounds`]
 //! limits the age and the size of the ring. For some seconds after a large commit, the ring may be
 //! larger.
 //!
-//! **The writer waits for no client.** A reader holds the lock only while it copies references: less
-//! than a millisecond for 10,000 objects.
+//! **The writer waits for no client.** A reader holds the lock only while it copies references:
+//! less than a millisecond for 10,000 objects.
 
 mod cursor;
 mod entry;
@@ -73,8 +75,8 @@ impl fmt::Display for Rv {
 /// A change that a [`Writer`] commits.
 #[derive(Clone, Debug)]
 pub enum Write<M: Model> {
-    /// Adds or replaces an object. If nothing except the version would change, the store ignores the
-    /// write.
+    /// Adds or replaces an object. If nothing except the version would change, the store ignores
+    /// the write.
     Put {
         /// Namespace and name of the object. They are not compared with those in `object`.
         key: Key,
@@ -192,8 +194,8 @@ pub struct Bounds {
 impl Bounds {
     /// Minimum age at which [`Bounds::bytes`] applies to a change. The ring buffer drops younger
     /// changes only if it has more than [`Bounds::peak_bytes`]. This age gives clients time to read
-    /// the changes. For example, when 10,000 objects of 3.6 KB change, their events have 36 MB. A client that
-    /// reads 4 MB/s needs 9 s for these events.
+    /// the changes. For example, when 10,000 objects of 3.6 KB change, their events have 36 MB. A
+    /// client that reads 4 MB/s needs 9 s for these events.
     pub const MIN_AGE: Duration = Duration::from_secs(10);
 
     /// Number of the newest changes that stay at any age. In a quiet cluster, an object can stay

@@ -201,8 +201,8 @@ impl<M: Model> Reader<M> {
         Cursor::new(shared, scope, head)
     }
 
-    /// Returns the current objects in `scope`, sorted by key, and a cursor that delivers the changes
-    /// after them.
+    /// Returns the current objects in `scope`, sorted by key, and a cursor that delivers the
+    /// changes after them.
     pub fn list_and_follow(&self, scope: Scope) -> (Vec<Arc<Entry<M>>>, Cursor<M>) {
         let shared = self.shared();
         let objects = shared.objects();

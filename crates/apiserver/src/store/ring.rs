@@ -149,7 +149,8 @@ impl<M: Model> Ring<M> {
             .collect()
     }
 
-    /// Succeeds if `rv` is the newest version, or an earlier version that the ring buffer still has.
+    /// Succeeds if `rv` is the newest version, or an earlier version that the ring buffer still
+    /// has.
     pub(super) fn check(&self, rv: Rv) -> Result<(), VersionUnavailable> {
         let at = self.slots.partition_point(|slot| slot.change.rv < rv);
         let is_change = self.slots.get(at).is_some_and(|slot| slot.change.rv == rv);

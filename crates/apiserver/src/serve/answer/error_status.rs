@@ -16,8 +16,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 /// still contain the longest possible name of an object several times.
 const MAX_MESSAGE: usize = 2 << 10;
 
-/// Largest length in bytes of a name in the details. The end of a longer text is cut off. Kubernetes
-/// allows about half this length for names.
+/// Largest length in bytes of a name in the details. The end of a longer text is cut off.
+/// Kubernetes allows about half this length for names.
 const MAX_DETAIL: usize = 512;
 
 /// An error answer. The content is boxed, so that the type `Result<_, ErrorStatus>` is small.
@@ -181,8 +181,8 @@ impl ErrorStatus {
         failure
     }
 
-    /// Creates a 410 for a watch: the changes after `asked` are no longer available. A watch can start
-    /// at `oldest` or later.
+    /// Creates a 410 for a watch: the changes after `asked` are no longer available. A watch can
+    /// start at `oldest` or later.
     pub fn watch_too_old(VersionUnavailable { asked, oldest }: VersionUnavailable) -> Self {
         let newest_too_old = oldest.0.saturating_sub(1);
         let message = format!("too old resource version: {asked} ({newest_too_old})");

@@ -1,12 +1,13 @@
-//! Limits the number of open connections, and records their requests. Input: the address of each new
-//! connection, and later the user of its requests. Output: a slot for the connection, or a refusal.
+//! Limits the number of open connections, and records their requests. Input: the address of each
+//! new connection, and later the user of its requests. Output: a slot for the connection, or a
+//! refusal.
 //!
 //! Each class of connections ([`ConnectionClass`]) has its own slots. Within a class, connections
 //! are grouped by client: by the address for newcomers, kube-apiservers and other replicas, and by
 //! the user for users.
 //!
-//! - A new connection is a newcomer. If all slots for newcomers are used, the server evicts (closes) a
-//!   newcomer of the address with most newcomers. So a newcomer always gets a slot.
+//! - A new connection is a newcomer. If all slots for newcomers are used, the server evicts
+//!   (closes) a newcomer of the address with most newcomers. So a newcomer always gets a slot.
 //! - The first authenticated request moves a connection to another class. If all slots of that
 //!   class are used, the server evicts a connection of the client with most connections. If no
 //!   other client has more connections than the client of the request, only an idle connection is

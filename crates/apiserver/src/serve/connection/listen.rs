@@ -1,6 +1,6 @@
 //! The TLS listener. Input: TCP connections. Output: requests over HTTP/2 or HTTP/1.1, with the
-//! client certificates of the connection. After the answer 101 to a WebSocket watch, the listener also
-//! sends the events of the watch (see the module `websocket`).
+//! client certificates of the connection. After the answer 101 to a WebSocket watch, the listener
+//! also sends the events of the watch (see the module `websocket`).
 //!
 //! The number of connections is limited. If the limit is reached, the server still accepts each new
 //! connection, and evicts (closes) another connection. So no client can block new connections. The
@@ -187,8 +187,8 @@ impl RequestHandler {
         Ok(RequestInFlight::of(&self.client).until_sent(answer))
     }
 
-    /// Sends the events of the WebSocket watch that the router has accepted. Returns at once if there
-    /// is none.
+    /// Sends the events of the WebSocket watch that the router has accepted. Returns at once if
+    /// there is none.
     async fn serve_upgrade(&self, shutdown: &CancellationToken) -> Result<(), Closed> {
         let accepted = self
             .upgrade
@@ -247,8 +247,8 @@ async fn serve_connection(
         hyper::service::service_fn(move |request| Arc::clone(&handler).answer(request))
     };
     let io = TokioIo::new(stream);
-    // The TLS handshake has negotiated the protocol. The automatic detection of hyper-util would wait
-    // for the first bytes of the client.
+    // The TLS handshake has negotiated the protocol. The automatic detection of hyper-util would
+    // wait for the first bytes of the client.
     if http2 {
         let connection = http2_settings().serve_connection(io, service);
         let finish = http2::Connection::graceful_shutdown;
@@ -259,8 +259,8 @@ async fn serve_connection(
         .with_upgrades();
     let finish = http1::UpgradeableConnection::graceful_shutdown;
     let requests = serve_requests(connection, finish, client, http2, &shutdown);
-    // An HTTP/1.1 connection has only one request at a time. To abort this request, the server closes
-    // the connection.
+    // An HTTP/1.1 connection has only one request at a time. To abort this request, the server
+    // closes the connection.
     let exchange = Arc::new(AbortableExchange::default());
     let ended = Arc::clone(&exchange).run(requests).await;
     ended.unwrap_or(Err(Closed::Stalled))?;

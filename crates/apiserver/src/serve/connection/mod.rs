@@ -1,5 +1,5 @@
-//! Connections: the listener accepts them, and limits their number. The module `delivery` aborts answers
-//! that clients read too slowly, and the module `websocket` sends watches over WebSocket.
+//! Connections: the listener accepts them, and limits their number. The module `delivery` aborts
+//! answers that clients read too slowly, and the module `websocket` sends watches over WebSocket.
 
 pub mod connections;
 pub mod delivery;

@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 /// group and for each extra value of the user. Some users have hundreds of groups.
 const MAX_HEADERS: usize = 1000;
 /// Largest size of all headers in one request and its URL, in bytes. A request with larger headers
-/// gets a 431. The limit is enough for 750 groups with names of 80
-/// bytes, or for 200 groups with names of 400 bytes.
+/// gets a 431. The limit is enough for 750 groups with names of 80 bytes, or for 200 groups with
+/// names of 400 bytes.
 ///
 /// Go's limit is 1 MiB. That is too much here, because each connection may hold these bytes before
 /// its user is authenticated. An HTTP/1.1 connection may hold twice the limit: hyper compares the
@@ -97,8 +97,8 @@ pub(super) fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Returns true if the headers and the URL have more than [`MAX_HEADER_BYTES`]. As in HTTP/2, each
-/// header counts 32 additional bytes. For HTTP/2, the library h2 has compared the size with the limit
-/// already. For HTTP/1.1, hyper accepts some requests above the limit.
+/// header counts 32 additional bytes. For HTTP/2, the library h2 has compared the size with the
+/// limit already. For HTTP/1.1, hyper accepts some requests above the limit.
 pub(super) fn has_too_large_headers<B>(request: &Request<B>) -> bool {
     let headers = request.headers().iter();
     let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + 32);

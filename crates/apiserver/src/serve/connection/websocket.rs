@@ -1,6 +1,6 @@
-//! Serves watches over WebSocket. Browsers, and so dashboards, watch resources in this way. Input: a
-//! watch request that asks for the upgrade to WebSocket. Output: the answer 101, and then one message
-//! for each event of the watch.
+//! Serves watches over WebSocket. Browsers, and so dashboards, watch resources in this way. Input:
+//! a watch request that asks for the upgrade to WebSocket. Output: the answer 101, and then one
+//! message for each event of the watch.
 //!
 //! A WebSocket watch has the same events, limits and log line as any other watch, because only the
 //! transport differs:
@@ -41,17 +41,17 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
 pub use bearer_subprotocol::move_token_to_authorization;
 
-/// RFC 6455 defines this text. The server hashes it together with the key of the client, so that the
-/// client knows that the server speaks WebSocket.
+/// RFC 6455 defines this text. The server hashes it together with the key of the client, so that
+/// the client knows that the server speaks WebSocket.
 const ACCEPT_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Largest message that a client may send, in bytes. After a larger message, the server closes the
 /// connection. The server ignores all messages, so no client needs to send any.
 const MAX_RECEIVED: usize = 4 << 10;
 /// Size of the buffer for received data in bytes. Each WebSocket watch has this buffer.
 const READ_BUFFER: usize = 4 << 10;
-/// Time limit for the end of a connection: the client must read the close frame and answer it. After
-/// this time, the server closes the connection without the client's answer. The limit is shorter than
-/// the time that open requests have at shutdown.
+/// Time limit for the end of a connection: the client must read the close frame and answer it.
+/// After this time, the server closes the connection without the client's answer. The limit is
+/// shorter than the time that open requests have at shutdown.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns true if the client asks for an upgrade to WebSocket.
@@ -69,14 +69,14 @@ pub fn is_requested(request: &Parts) -> bool {
         && has(header::UPGRADE, "websocket")
 }
 
-/// Changes the answer of a watch to the answer of a WebSocket handshake. The events stay in the body.
-/// Returns a 400 if the handshake of the client is invalid.
+/// Changes the answer of a watch to the answer of a WebSocket handshake. The events stay in the
+/// body. Returns a 400 if the handshake of the client is invalid.
 ///
 /// As in the kube-apiserver, a client may offer one subprotocol, which has no effect. If a client
 /// offers several, it gets a 400, because the server cannot know which one the client expects.
 ///
-/// The header `Origin` is not checked. It protects servers whose users authenticate with cookies, and
-/// this server does not use cookies.
+/// The header `Origin` is not checked. It protects servers whose users authenticate with cookies,
+/// and this server does not use cookies.
 pub fn accept(headers: &HeaderMap, watch: Response) -> Result<Response, ErrorStatus> {
     let key = headers
         .get(header::SEC_WEBSOCKET_KEY)
@@ -177,8 +177,8 @@ impl EventSocket {
             .unwrap_or(Ok(()))
     }
 
-    /// Sends each event as one message. Returns when the body has ended, or when the client has sent
-    /// a close frame.
+    /// Sends each event as one message. Returns when the body has ended, or when the client has
+    /// sent a close frame.
     async fn send_events(&mut self, mut events: Body) -> Result<WatchEnd, SocketError> {
         loop {
             tokio::select! {
@@ -217,8 +217,8 @@ impl EventSocket {
     }
 
     /// Sends a close frame with this code. The code is None if the client has sent a close frame:
-    /// then the socket answers by itself with the same code. Waits until both sides have sent a close
-    /// frame, and closes the TLS connection.
+    /// then the socket answers by itself with the same code. Waits until both sides have sent a
+    /// close frame, and closes the TLS connection.
     async fn close(&mut self, code: Option<CloseCode>) -> Result<(), SocketError> {
         if let Some(code) = code {
             let reason = "".into();

@@ -27,8 +27,8 @@ pub const V2_BETA1: &str =
 /// The media type of plain discovery in JSON.
 pub const JSON: &str = "application/json";
 
-/// Returns the routes of discovery. `served_by_other_router` are the resources that the caller serves
-/// with routes of its own. With them, the core group is also described.
+/// Returns the routes of discovery. `served_by_other_router` are the resources that the caller
+/// serves with routes of its own. With them, the core group is also described.
 pub fn routes(
     resources: &[ResourceInfo],
     served_by_other_router: Option<&[ResourceInfo]>,

@@ -1,5 +1,6 @@
-//! Tests of the negotiation and the contents of discovery, and of the `OpenAPI` document without schemas.
-//! `tests/e2e/compare_with_custom_resource` compares the descriptions with those of the kube-apiserver.
+//! Tests of the negotiation and the contents of discovery, and of the `OpenAPI` document without
+//! schemas. `tests/e2e/compare_with_custom_resource` compares the descriptions with those of the
+//! kube-apiserver.
 
 use super::discovery::{V2, V2_BETA1, routes};
 use super::openapi;
@@ -116,8 +117,9 @@ impl Model for NoObjects {
     }
 }
 
-/// `kubectl apply` and `kubectl create` request the document in Protocol Buffers before they send an
-/// object. If the request fails, they do not send the object, and the user does not see the refusal.
+/// `kubectl apply` and `kubectl create` request the document in Protocol Buffers before they send
+/// an object. If the request fails, they do not send the object, and the user does not see the
+/// refusal.
 #[tokio::test]
 async fn kubectl_gets_an_empty_document_of_openapi_v2() {
     let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";

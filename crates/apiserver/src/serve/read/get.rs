@@ -22,7 +22,8 @@ use http::HeaderMap;
 /// - `includeObject`: selects the object in each row of a table.
 /// - `export`: if the value is true, the client gets a 400.
 ///
-/// If the object is hidden from the user, the answer is the same as for an object that does not exist.
+/// If the object is hidden from the user, the answer is the same as for an object that does not
+/// exist.
 pub async fn get<M: Model>(
     resource: &Resource<M>,
     request: &ResourceAttributes,

@@ -1,9 +1,9 @@
 //! Answers list requests: all objects at one resourceVersion, as a whole or in pages.
 //!
 //! The body is encoded in chunks while the client reads it. The answer refers to the objects in the
-//! store, and does not copy the objects. So an answer that a client reads slowly takes little memory.
-//! Comparing many objects with a selector takes time, so a list pauses regularly to let other
-//! requests run.
+//! store, and does not copy the objects. So an answer that a client reads slowly takes little
+//! memory. Comparing many objects with a selector takes time, so a list pauses regularly to let
+//! other requests run.
 
 use crate::auth::ResourceAttributes;
 use crate::serve::answer::encoder::{Encoder, ListMeta, VersionedEntry};

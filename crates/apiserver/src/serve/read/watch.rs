@@ -1,12 +1,12 @@
-//! Answers watch requests. The store keeps the latest changes in a ring
-//! buffer. Each watch has a cursor, which is its position in the ring buffer. The watch sends the
-//! changes after its cursor as a streamed body.
+//! Answers watch requests. The store keeps the latest changes in a ring buffer. Each watch has a
+//! cursor, which is its position in the ring buffer. The watch sends the changes after its cursor
+//! as a streamed body.
 //!
 //! A watch has no queue of events. If a client is slow, its cursor falls behind. When the ring
 //! buffer no longer has the next change for this client, the client gets a 410.
 //!
-//! An open watch is authorized again at least once a minute. If its user may no longer watch, the watch
-//! ends with an event `ERROR`, which contains the same 403 as the answer to a new watch.
+//! An open watch is authorized again at least once a minute. If its user may no longer watch, the
+//! watch ends with an event `ERROR`, which contains the same 403 as the answer to a new watch.
 //!
 //! Initial events contain the objects that exist when the watch starts. A watch keeps these objects
 //! in memory until it has sent them. If the client reads the initial events too slowly, the watch
@@ -53,8 +53,8 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// because each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
 
-/// Time between two authorizations of an open watch. A decision can be cached for 10 s, so a user who
-/// loses the right to watch gets no further events after one minute.
+/// Time between two authorizations of an open watch. A decision can be cached for 10 s, so a user
+/// who loses the right to watch gets no further events after one minute.
 const AUTHORIZATION_INTERVAL: Duration = Duration::from_secs(50);
 
 /// Authorizes the request of an open watch again. An error ends the watch.
@@ -70,9 +70,9 @@ pub struct WatchContext<M: Model> {
     pub viewer: Option<Viewer<M>>,
 }
 
-/// Answers a watch request. `peer` has the hooks of the server if the client is another replica. Then
-/// a watch without initial events begins with a bookmark, which confirms that this server has the
-/// requested version.
+/// Answers a watch request. `peer` has the hooks of the server if the client is another replica.
+/// Then a watch without initial events begins with a bookmark, which confirms that this server has
+/// the requested version.
 pub fn watch<M: Model>(
     resource: &Arc<Resource<M>>,
     request: &ResourceAttributes,

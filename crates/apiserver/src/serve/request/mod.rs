@@ -73,7 +73,8 @@ impl Query {
             .map(|value| !(value == "0" || value.eq_ignore_ascii_case("false")))
     }
 
-    /// Returns the value of a numeric option. None if the option is absent. Returns a 400 if the value is not valid.
+    /// Returns the value of a numeric option. None if the option is absent. Returns a 400 if the
+    /// value is not valid.
     pub fn number(&self, name: &str) -> Result<Option<i64>, ErrorStatus> {
         let Some(value) = self.given(name) else {
             return Ok(None);
@@ -190,8 +191,8 @@ pub fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// Returns the Kubernetes verb of a request. The field `verb` of `request` is ignored. The result is
-/// empty if the HTTP method has no Kubernetes verb.
+/// Returns the Kubernetes verb of a request. The field `verb` of `request` is ignored. The result
+/// is empty if the HTTP method has no Kubernetes verb.
 pub fn verb(method: &Method, request: &ResourceAttributes, query: &Query) -> &'static str {
     let has_name = !request.name.is_empty();
     match *method {

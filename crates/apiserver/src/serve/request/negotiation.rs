@@ -106,7 +106,8 @@ impl<'a> AcceptClause<'a> {
         (self.group == group && self.as_kind == kind).then_some(self.version)
     }
 
-    /// Returns the form of objects that the client requests. None if the server does not support it.
+    /// Returns the form of objects that the client requests. None if the server does not support
+    /// it.
     fn form(&self, query: &Query) -> Option<Result<ObjectForm, ErrorStatus>> {
         if !self.allows_json() {
             return None;

@@ -1,5 +1,6 @@
-//! Reads the bearer token of a WebSocket request. A browser cannot set the header `Authorization` of
-//! such a request. So Kubernetes accepts the token as one of the subprotocols that the client offers.
+//! Reads the bearer token of a WebSocket request. A browser cannot set the header `Authorization`
+//! of such a request. So Kubernetes accepts the token as one of the subprotocols that the client
+//! offers.
 
 use crate::auth::Unauthenticated;
 use base64::Engine as _;
@@ -10,8 +11,8 @@ use http::{HeaderMap, HeaderValue, header};
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Moves the token from the subprotocols to the header `Authorization`. Does nothing if no
-/// subprotocol contains a token. As in the kube-apiserver, the client must offer another subprotocol
-/// too, which the server can accept. So the token is never sent back.
+/// subprotocol contains a token. As in the kube-apiserver, the client must offer another
+/// subprotocol too, which the server can accept. So the token is never sent back.
 pub fn move_token_to_authorization(headers: &mut HeaderMap) -> Result<(), Unauthenticated> {
     let mut others = Vec::new();
     let mut token = None;

@@ -185,8 +185,8 @@ fn merge_enum(object: &mut Map<String, Value>) {
     }
 }
 
-/// Joins the lines of each paragraph, because clients wrap descriptions themselves. A list item stays a
-/// separate line.
+/// Joins the lines of each paragraph, because clients wrap descriptions themselves. A list item
+/// stays a separate line.
 fn join_lines(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     for line in text.lines() {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl<M: Model> Watcher<M> {
-    /// Decides what the user sees at the version at which the watch starts. `entries` are the objects at
-    /// this version if the caller has read them.
+    /// Decides what the user sees at the version at which the watch starts. `entries` are the
+    /// objects at this version if the caller has read them.
     pub(super) async fn set_view(
         &mut self,
         version: Rv,

@@ -77,8 +77,8 @@ fn parse_term(term: &str, selector: &str) -> Result<FieldRequirement, ErrorStatu
     })
 }
 
-/// Replaces the escapes `\\`, `\,` and `\=`. Returns None if the value has another escape, or an `=`
-/// without an escape.
+/// Replaces the escapes `\\`, `\,` and `\=`. Returns None if the value has another escape, or an
+/// `=` without an escape.
 fn unescape(value: &str) -> Option<String> {
     let mut out = String::with_capacity(value.len());
     let mut chars = value.chars();

@@ -78,9 +78,9 @@ pub fn count_values(requirements: &[LabelRequirement]) -> usize {
     values.sum()
 }
 
-/// Returns a 400 if a requirement needs a label that no object has, according to `check`. Without the
-/// error, the list would be empty, and the user would not notice the mistake. A field selector with an
-/// unknown field is refused, too.
+/// Returns a 400 if a requirement needs a label that no object has, according to `check`. Without
+/// the error, the list would be empty, and the user would not notice the mistake. A field selector
+/// with an unknown field is refused, too.
 pub fn check_keys(
     requirements: &[LabelRequirement],
     check: fn(&str) -> Result<(), String>,

@@ -33,8 +33,8 @@ pub struct Selector<M: Model> {
 }
 
 impl<M: Model> Selector<M> {
-    /// Parses the options `labelSelector` and `fieldSelector`. Returns a 400 if they are not valid, or
-    /// if they contain a label or a field that the resource does not have.
+    /// Parses the options `labelSelector` and `fieldSelector`. Returns a 400 if they are not valid,
+    /// or if they contain a label or a field that the resource does not have.
     pub fn parse(query: &Query, resource: &Resource<M>) -> Result<Self, ErrorStatus> {
         let labels = parse_labels(query.text("labelSelector"))?;
         labels::check_keys(&labels, resource.check_label)?;
