@@ -7,8 +7,8 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Maximum size of the cached JSON of all entries together, in bytes. If the maximum is reached,
-/// the JSON of further entries is encoded for each answer.
+/// Maximum size of the cached JSON of all entries together, in bytes. While the maximum is reached,
+/// the store caches no further JSON. Each answer then encodes the objects whose JSON is not cached.
 const MAX_CACHED_BYTES: usize = 16 << 20;
 
 /// Size of the cached JSON of all entries, in bytes.
@@ -36,8 +36,8 @@ impl<M: Model> Entry<M> {
         }
     }
 
-    /// Returns a copy with another version and another object, for the answer to one user. It is
-    /// not in the store.
+    /// Returns a copy with another version and another object, for the answer to one user. The
+    /// store does not contain the copy.
     #[must_use]
     pub fn replaced(&self, rv: Rv, object: M::Object) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl<M: Model> Entry<M> {
     }
 
     /// Appends the JSON of the object with its version to `out`. Caches the JSON, unless the cached
-    /// JSON of all entries would exceed 16 MiB.
+    /// JSON of all entries has already reached 16 MiB.
     pub fn append_json(&self, out: &mut Vec<u8>) {
         if let Some(json) = self.json.get() {
             out.extend_from_slice(json);
@@ -104,7 +104,7 @@ impl<M: Model> Entry<M> {
     }
 }
 
-/// The groups of all entries, each once.
+/// The set of the groups of all entries. Entries with equal groups share one `Arc`.
 #[derive(Debug)]
 pub(super) struct Groups<M: Model>(Mutex<HashSet<Arc<M::Group>>>);
 
@@ -113,13 +113,13 @@ impl<M: Model> Groups<M> {
         Self(Mutex::default())
     }
 
-    /// Returns the only `Arc` with this group.
+    /// Returns the shared `Arc` of this group. Adds the group to the set if it is new.
     fn share(&self, group: M::Group) -> Arc<M::Group> {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = groups.get(&group) {
             return known.clone();
         }
-        // Before the set grows, the groups that no entry has any more leave it.
+        // Before the set allocates more memory, it drops the groups that no entry refers to.
         if groups.len() == groups.capacity() {
             groups.retain(|group| Arc::strong_count(group) > 1);
         }

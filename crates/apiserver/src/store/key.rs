@@ -9,14 +9,15 @@ use std::sync::Arc;
 /// come before the keys in `a`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Namespace. Empty for a cluster-scoped object.
+    /// The prefix of the [`Collection`], followed by the namespace of the object. The namespace is
+    /// empty for a cluster-scoped object.
     pub namespace: Arc<str>,
     /// Name of the object.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// Creates a key. `namespace` is empty for a cluster-scoped object.
+    /// Creates a key. `namespace` has the form of [`Key::namespace`].
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -37,10 +38,10 @@ impl Key {
     }
 }
 
-/// A sort of objects in the store, for example the objects of one resource. All sorts are in one
-/// store, so that they have common versions. So that their keys differ, the namespace in a key has
-/// the prefix of the collection, for example `records/team-a`. No namespace of Kubernetes contains
-/// a slash.
+/// A set of objects in the store, for example the objects of one resource. One store holds all
+/// collections of a server, so that they share one sequence of versions. In a key, the prefix of
+/// the collection precedes the namespace, for example `records/team-a`. So the keys of different
+/// collections differ, because no namespace of Kubernetes contains a slash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Collection(&'static str);
 

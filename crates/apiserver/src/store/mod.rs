@@ -12,8 +12,8 @@
 //!
 //! **Lists are exact.** The map has the current objects. The ring is a buffer of the latest
 //! changes. One lock protects both, so no reader sees half a batch. For a list at an older version,
-//! the reader finds in the ring each change that is newer than this version, and undoes it in its
-//! result.
+//! the reader copies the current objects, and undoes in its copy all changes that are newer than
+//! this version. The ring has these changes.
 //!
 //! **Cursors miss no change** while the ring has their next change. If the ring has dropped this
 //! change, the cursor returns [`VersionUnavailable`], and its client must list again. [`Bounds`]
@@ -75,10 +75,11 @@ impl fmt::Display for Rv {
 /// A change that a [`Writer`] commits.
 #[derive(Clone, Debug)]
 pub enum Write<M: Model> {
-    /// Adds or replaces an object. If nothing except the version would change, the store ignores
-    /// the write.
+    /// Adds or replaces an object. With [`VersionAssignment::Mint`], the store ignores a write that
+    /// would not change the object.
     Put {
-        /// Namespace and name of the object. They are not compared with those in `object`.
+        /// Namespace and name of the object. The store does not compare them with the metadata in
+        /// `object`.
         key: Key,
         /// The object. The store assigns its resourceVersion.
         object: M::Object,
@@ -90,7 +91,7 @@ pub enum Write<M: Model> {
     },
 }
 
-/// The way in which the writes of a batch get their versions.
+/// How the store assigns versions to the writes of a batch.
 #[derive(Clone, Copy, Debug)]
 pub enum VersionAssignment {
     /// Each write that changes an object gets a new version.
@@ -204,8 +205,8 @@ impl Bounds {
     /// kube-apiserver's watch cache (`defaultLowerBoundCapacity`).
     pub const MIN_CHANGES: usize = 100;
 
-    /// Factor by which the ring buffer may exceed [`Bounds::bytes`] while its changes are younger
-    /// than [`Bounds::MIN_AGE`].
+    /// While its changes are younger than [`Bounds::MIN_AGE`], the ring buffer may hold this many
+    /// times [`Bounds::bytes`], up to [`Bounds::MAX_GROWN_BYTES`].
     const MAX_GROWTH_FACTOR: usize = 12;
 
     /// Maximum size of the ring buffer in bytes while it exceeds [`Bounds::bytes`].

@@ -44,7 +44,7 @@ impl<M: Model> State<M> {
         *self.head.borrow()
     }
 
-    /// Ends this state, because another one replaces it. All cursors get an error.
+    /// Ends this state, because a new state has replaced it. All cursors get an error.
     pub(super) fn retire(&self) {
         self.objects_mut().ring.retire();
         self.head.send_modify(|_| {});
@@ -71,8 +71,9 @@ impl<M: Model> Objects<M> {
         match scope {
             Scope::Object(key) => self.map.get(key).cloned().into_iter().collect(),
             Scope::Namespace(namespace) => {
-                // For example, the keys of the collection `records/` can be between the keys of the
-                // namespace `records`.
+                // Keys of another namespace can lie between the keys of this namespace. For
+                // example, the key `a` in the namespace `records/x` lies between the keys `w` and
+                // `y` in the namespace `records`.
                 let first = Key::new(Arc::clone(namespace), "");
                 let rest = self.map.range(first..);
                 let nearby = rest.take_while(|(key, _)| key.namespace.starts_with(&**namespace));
@@ -221,8 +222,8 @@ impl<M: Model> Reader<M> {
         self.len() == 0
     }
 
-    /// Returns the memory of the entries that are in the ring buffer but no longer in the store, in
-    /// bytes. [`Bounds::bytes`] limits this memory.
+    /// Returns the size of the ring buffer in bytes: its slots, and the replaced and deleted
+    /// objects that only the ring buffer still refers to. [`Bounds::bytes`] limits this size.
     pub fn ring_bytes(&self) -> usize {
         self.shared().objects().ring.bytes
     }

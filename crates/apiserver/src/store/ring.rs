@@ -149,8 +149,8 @@ impl<M: Model> Ring<M> {
             .collect()
     }
 
-    /// Succeeds if `rv` is the newest version, or an earlier version that the ring buffer still
-    /// has.
+    /// Succeeds if a list or a cursor can start at `rv`. `rv` must be the version of a change in
+    /// the ring, or the oldest version that can be read.
     pub(super) fn check(&self, rv: Rv) -> Result<(), VersionUnavailable> {
         let at = self.slots.partition_point(|slot| slot.change.rv < rv);
         let is_change = self.slots.get(at).is_some_and(|slot| slot.change.rv == rv);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub enum Scope {
     /// All objects of one collection.
     Collection(Collection),
-    /// All objects of all collections. Other replicas copy them.
+    /// All objects of all collections. A replica that copies the whole store uses this scope.
     Everything,
     /// The objects of one collection in one namespace. The value is the namespace in the key that
     /// [`Collection::key`] returns, such as `records/team-a`.

@@ -11,14 +11,14 @@ const MANY: Bounds = Bounds {
     age: Duration::from_hours(1),
 };
 
-/// Objects that are numbers. Each of them counts 1,500 bytes.
+/// A model whose objects are numbers. Each object counts as 1,500 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Numbers;
 
 impl Model for Numbers {
     type Object = u64;
     type Context = ();
-    /// The tens.
+    /// The number divided by ten.
     type Group = u64;
 
     fn group(_: &Key, object: &u64) -> Option<u64> {
@@ -116,7 +116,7 @@ fn delete(namespace: &str, name: &str) -> Write {
 
 /// Returns the key, the version and the number of each object. The number is the argument `n` of
 /// [`put`].
-fn shown(entries: &[Arc<Entry>]) -> Vec<(String, Rv, String)> {
+fn summaries(entries: &[Arc<Entry>]) -> Vec<(String, Rv, String)> {
     entries
         .iter()
         .map(|entry| {
@@ -136,7 +136,7 @@ fn read_available(mut cursor: Cursor) -> Vec<Change> {
 }
 
 #[test]
-fn an_empty_index_is_listed_and_followed_from_its_first_version() {
+fn an_empty_store_is_listed_and_followed_from_its_first_version() {
     let (mut writer, reader) = open_from(MANY, Rv(7));
     assert_eq!((reader.head(), reader.oldest()), (Rv(7), Rv(7)));
     for at in [ReadVersion::Latest, ReadVersion::Exact(Rv(7))] {
@@ -158,7 +158,7 @@ fn a_version_that_no_change_had_is_unavailable() {
     }
     let listed = |rv| {
         let listed = reader.list(&DEFAULT, ReadVersion::Exact(Rv(rv)));
-        listed.map(|(_, entries)| shown(&entries).len())
+        listed.map(|(_, entries)| summaries(&entries).len())
     };
     let followed = |rv| {
         let followed = reader.follow(Rv(rv), DEFAULT);
@@ -193,7 +193,7 @@ fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
         ],
     );
     let (_, then) = reader.list(&DEFAULT, ReadVersion::Exact(rv)).unwrap();
-    assert_eq!(shown(&then), [("a/x".into(), rv, "1".into())]);
+    assert_eq!(summaries(&then), [("a/x".into(), rv, "1".into())]);
     // The changes of a batch have increasing versions.
     let changes = read_available(reader.follow(rv, Scope::Object(key.clone())).unwrap());
     let versions: Vec<_> = changes.iter().map(|change| change.rv).collect();
@@ -331,7 +331,7 @@ async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
     let (rv, entries) = reader.list(&DEFAULT, ReadVersion::Latest).unwrap();
     let x = ("b/x".to_owned(), Rv(5), "5".to_owned());
     let y = ("b/y".to_owned(), Rv(21), "21".to_owned());
-    assert_eq!((rv, shown(&entries)), (Rv(25), vec![x, y]));
+    assert_eq!((rv, summaries(&entries)), (Rv(25), vec![x, y]));
     assert_eq!(reader.len(), 2);
 
     let (first, second) = waiting.await.unwrap();

@@ -1,6 +1,9 @@
-//! Writes the store, which holds the objects in memory. Under one lock, the writer applies a batch
-//! of writes: it changes the map of the current objects, adds the changes to the ring buffer of the
-//! latest changes, and publishes the new version.
+//! Writes the store, which holds the objects in memory. The writer applies each batch of writes
+//! under one lock, in three steps:
+//!
+//! - It changes the map of the current objects.
+//! - It adds the changes to the ring buffer of the latest changes.
+//! - It publishes the new version.
 
 use super::entry::Groups;
 use super::reader::State;
@@ -70,7 +73,7 @@ impl<M: Model> Writer<M> {
     /// Begins a leadership term, the time for which one leader holds the Lease. The version of the
     /// store becomes `start`. If the store has published a version before, this method commits a
     /// marker, which is a version without a changed object. All later versions of the term are
-    /// above `start`. No later version can be issued before [`Writer::reserve`] is called.
+    /// above `start`. The store mints no later version before [`Writer::reserve`] is called.
     ///
     /// # Errors
     ///
@@ -93,8 +96,8 @@ impl<M: Model> Writer<M> {
         Ok(())
     }
 
-    /// Allows versions up to `until`. The leader has reserved these versions in the Lease. If
-    /// `until` is 0, no further version is allowed.
+    /// Allows the store to mint versions up to `until`. The leader has reserved these versions in
+    /// the Lease. If `until` is 0, the store mints no further version.
     pub fn reserve(&mut self, until: Rv) {
         self.numbering.reserved = until;
     }

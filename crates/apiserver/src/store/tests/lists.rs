@@ -56,7 +56,10 @@ fn lists_beside_a_fast_writer_are_exact() {
                     .map(move |(k, v)| (format!("{ns}/{k}"), v.clone()))
             })
             .collect();
-        let seen: Vec<_> = shown(&listed).into_iter().map(|(k, _, n)| (k, n)).collect();
+        let seen: Vec<_> = summaries(&listed)
+            .into_iter()
+            .map(|(k, _, n)| (k, n))
+            .collect();
         assert_eq!(seen, expected, "at version {rv}");
     }
     done.store(true, Ordering::Relaxed);
@@ -86,7 +89,7 @@ fn lists_finish_beside_a_writer_that_overflows_the_ring() {
         let (_, entries) = reader.list(&DEFAULT, ReadVersion::Latest).unwrap();
         let of = |name: &str| {
             let entry = entries.iter().find(|e| &*e.key().name == name).unwrap();
-            shown(std::slice::from_ref(entry)).remove(0).2
+            summaries(std::slice::from_ref(entry)).remove(0).2
         };
         assert_eq!(entries.len(), 200);
         assert_eq!(of("1"), of("99"), "a list must not contain half a batch");

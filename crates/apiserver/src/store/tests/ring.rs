@@ -69,7 +69,7 @@ fn the_ring_drops_old_changes_and_the_state_is_kept() {
     assert_eq!((reader.oldest(), reader.head()), (second, newest));
     assert!(reader.list(&DEFAULT, ReadVersion::Exact(first)).is_err());
     let (rv, entries) = reader.list(&DEFAULT, ReadVersion::Exact(second)).unwrap();
-    assert_eq!(shown(&entries), [("a/x".into(), rv, "2".into())]);
+    assert_eq!(summaries(&entries), [("a/x".into(), rv, "2".into())]);
     let kept = reader.follow(second, DEFAULT).unwrap();
     assert_eq!(read_available(kept).len(), Bounds::MIN_CHANGES);
 }
@@ -79,10 +79,10 @@ const SERVER_BOUNDS: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
-/// The number of operations for which the limits of the server are chosen.
+/// The number of operations (objects of the ifo server) for which its limits are chosen.
 const OPERATIONS: usize = 10_000;
 
-/// Returns a write of the operation number `n`.
+/// Returns the write that puts the operation number `n`.
 fn operation(n: usize, is_completed: bool) -> Write {
     let n_of_two = 2 * u64::try_from(n).unwrap();
     Write::Put {
