@@ -39,7 +39,7 @@ pub struct Peers {
     /// The header that marks a request of another replica. Any client can send it, so the server
     /// also authorizes the user.
     pub header: &'static str,
-    /// The audience of their tokens.
+    /// The audience of the tokens in requests of other replicas.
     pub audience: &'static str,
 }
 
@@ -117,7 +117,10 @@ impl ClusterAuthenticator {
         match self.reviews.ask(key, &request, read).await {
             Ok(user) => user.ok_or(Unauthenticated),
             Err(why) => {
-                tracing::warn!(error = %why.0, "token could not be reviewed");
+                tracing::warn!(
+                    error = %why.0,
+                    "a bearer token could not be reviewed; the request gets a 401"
+                );
                 Err(Unauthenticated)
             }
         }

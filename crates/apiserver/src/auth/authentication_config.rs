@@ -41,9 +41,9 @@ const ALLOWED_NAMES: &str = "requestheader-allowed-names";
 /// server still accepts the certificate for at most this time.
 const VERDICT_CACHE_TTL: Duration = Duration::from_mins(1);
 
-/// Maximum number of cached verdicts. When the cache is full, the oldest verdict is evicted, and
-/// its certificate is verified again at its next use. Few clients have certificates: the
-/// kube-apiservers and a few people. 256 verdicts take about 150 KB.
+/// Maximum number of cached verdicts. A full cache evicts the least recently used verdict. The
+/// server verifies the certificate of an evicted verdict again at its next use. Few clients have
+/// certificates: the kube-apiservers and a few people. 256 verdicts take about 150 KB.
 const MAX_VERDICTS: u64 = 256;
 
 /// An error in the authentication configuration of the cluster.

@@ -39,8 +39,8 @@ impl ClusterAuthorizer {
         Self::with_cache_of(MAX_DECISIONS, client, metrics)
     }
 
-    /// Creates an authorizer that sends a review for each decision. It is for callers with a cache
-    /// of their own, such as [`super::Decisions`].
+    /// Creates an authorizer that sends a review for each decision. Callers with a cache of their
+    /// own, such as [`super::Decisions`], use this authorizer.
     pub fn without_cache(client: Client, metrics: Arc<Metrics>) -> Self {
         Self::with_cache_of(0, client, metrics)
     }

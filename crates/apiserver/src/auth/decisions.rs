@@ -1,5 +1,8 @@
-//! Caches which requests each user may send. It is for a server that hides objects from users. All
-//! decisions about a user are renewed together, every 30 s.
+//! Decides which requests a user may send, and caches the decisions. A server that hides objects
+//! from users needs many decisions about the same user.
+//!
+//! The cached decisions about a user belong to a [`Period`] of 30 s. When the period is over, the
+//! next request for a decision begins a new period, and the authorizer makes all decisions again.
 
 use super::{AccessDecision, Attributes, Authorize, ResourceAttributes, Undecided, User};
 use crate::store::Rv;
@@ -10,25 +13,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time for which the decisions about a user are used.
+/// Duration of a period. The decisions about a user are used for this time.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Maximum number of decisions in memory, about 300 bytes each. If it is reached, the decisions
-/// that were not used for the longest time are dropped, and made again when they are needed.
+/// Maximum number of cached decisions, about 300 bytes each. A full cache evicts the least recently
+/// used decisions. If a request needs an evicted decision, the authorizer makes it again.
 const MAX_DECISIONS: u64 = 50_000;
 
-/// Maximum number of users whose last two periods are in memory, about 1 KB each.
+/// Maximum number of users whose last two periods are cached, about 1 KB each. If this number is
+/// reached, the cache evicts the periods of a user, as after [`IDLE_TIMEOUT`].
 const MAX_USERS: u64 = 5_000;
 
-/// Time after which an unused user or decision is dropped. If a client continues a watch after a
-/// longer time, the watch uses the current decisions. The client then sees only in its next list
-/// what the change of its rights has hidden or shown.
+/// Time after which the cache evicts an unused decision, or the periods of a user who has sent no
+/// request. If a client of this user then continues a watch, its earlier period is unknown. So the
+/// watch starts in the current period, and sends no events for rights that have changed in between.
+/// The client sees the effect of these changes in its next list.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Maximum number of concurrent reviews for one request.
 const CONCURRENCY: usize = 16;
 
-/// A time of at most 30 s in which each decision about a user is made once.
+/// A time of 30 s in which the decisions about one user are cached. All decisions of a period
+/// expire together, when the period ends.
 #[derive(Debug)]
 pub struct Period {
     id: u64,
@@ -39,17 +45,17 @@ pub struct Period {
 }
 
 impl Period {
-    /// Returns the user about whom the decisions are.
+    /// Returns the user to whom the decisions apply.
     pub fn user(&self) -> &User {
         &self.user
     }
 
-    /// Returns the time at which the decisions must be made again.
+    /// Returns the time at which the period ends.
     pub fn end(&self) -> Instant {
         self.end
     }
 
-    /// Returns true if the decisions must be made again.
+    /// Returns true if the period has ended. Its decisions must then be made again.
     pub fn is_over(&self) -> bool {
         Instant::now() >= self.end
     }
@@ -89,19 +95,24 @@ impl Decisions {
         }
     }
 
-    /// Returns the current period of a user. `head` is the newest version of the store.
+    /// Returns the current period of a user. If the last period is over, begins a new one. `head`
+    /// is the newest version of the store.
     pub fn period(&self, user: &User, head: Rv) -> Arc<Period> {
         self.periods(user, head).0
     }
 
-    /// Returns the period whose decisions a client has seen. The client continues a watch at
-    /// `version`. If the period is over, the caller replaces it as soon as the watch has started.
-    /// Returns None if `version` is older than the previous period. If no previous period is known,
-    /// returns the current one.
+    /// Returns the period in which a client received the objects at `version`. The client continues
+    /// a watch after this version.
+    ///
+    /// - If the client received the objects in the previous period, the returned period is over.
+    ///   The caller starts the watch with this period, and then replaces it by the current period.
+    /// - If `version` is older than the previous period, returns None.
+    /// - If no previous period is known, returns the current period.
     pub fn period_at(&self, user: &User, version: Rv, head: Rv) -> Option<Arc<Period>> {
         match self.periods(user, head) {
-            // At the version `since`, the client may have seen either period. With the previous
-            // one, the watch then sends the difference to the current one.
+            // If `version` is equal to `current.since`, the client can have received the objects in
+            // either period. The previous period is safe, because the watch then sends the
+            // difference between both periods.
             (current, Some(previous)) if version <= current.since => {
                 (version >= previous.since).then_some(previous)
             }
@@ -128,7 +139,7 @@ impl Decisions {
         (current, known.previous.clone())
     }
 
-    /// Returns for each request whether the user of the period may send it.
+    /// Returns a value for each request: true if the user of the period may send the request.
     ///
     /// # Errors
     ///
@@ -146,15 +157,15 @@ impl Decisions {
         });
         let decisions = stream::iter(decisions).buffered(CONCURRENCY);
         let decisions: Vec<bool> = decisions.try_collect().await?;
-        // moka postpones its maintenance to later calls. After many new decisions it would delay
-        // another request, so it runs here.
+        // moka postpones its maintenance, such as evictions, to later calls. After many new
+        // decisions, the maintenance would delay another request. So it runs here.
         if decisions.len() > CONCURRENCY {
             self.cache.run_pending_tasks().await;
         }
         Ok(decisions)
     }
 
-    /// Returns whether the user of the period may send a request, without the cache.
+    /// Returns true if the user of the period may send the request. Does not use the cache.
     ///
     /// # Errors
     ///

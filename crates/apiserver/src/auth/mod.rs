@@ -99,8 +99,8 @@ pub trait Authenticate: Send + Sync + 'static {
 #[error("Unauthorized")]
 pub struct Unauthenticated;
 
-/// The attributes of a request: what its method and its URL ask for. The authorization of the
-/// request depends on them, as in a `SubjectAccessReview`.
+/// The attributes of a request: the values from its method and its URL that determine its
+/// authorization, as in a `SubjectAccessReview`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attributes {
     /// A request for a resource. Its path is below `/apis/GROUP/VERSION/`.

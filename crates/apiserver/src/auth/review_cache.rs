@@ -42,7 +42,7 @@ const ANSWER_TTL: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) struct NoAnswer(pub(super) String);
 
-/// Sends reviews of the kind `K`, and caches what the server reads from the answers.
+/// Sends reviews of the kind `K`, and caches a result of the type `T` for each answer.
 #[derive(Debug)]
 pub(super) struct Reviews<K, T: Clone + Send + Sync + 'static> {
     api: Api<K>,
@@ -70,7 +70,8 @@ where
         }
     }
 
-    /// Returns what `read` reads from the answer to `review`, whose digest is `key`.
+    /// Returns the result of `read` for the answer to `review`. The result is cached under `key`,
+    /// the digest of `review`. If the cache has a result for `key`, the function sends no review.
     ///
     /// If the kube-apiserver cannot be reached or answers 429 or 5xx, the function sends the review
     /// again after a delay.

@@ -56,8 +56,8 @@ fn params(subject: &[(&str, &str)], validity: (i64, i64)) -> CertificateParams {
     params.distinguished_name = DistinguishedName::new();
     let name = &mut params.distinguished_name;
     for (field, value) in subject {
-        // A `DistinguishedName` has one value for each type. So a second organization has its type
-        // as an object identifier.
+        // A `DistinguishedName` has only one value for each `DnType`. So the second organization
+        // gets a `DnType` that consists of the object identifier of organizations.
         let (known, oid) = match *field {
             "CN" => (Some(DnType::CommonName), "2.5.4.3"),
             "O" => (Some(DnType::OrganizationName), "2.5.4.10"),
@@ -93,16 +93,16 @@ impl CertificateAndKey {
         PeerCertificates(Arc::new([self.der()]))
     }
 
-    /// Returns what a TLS client presents: the certificates of `chain`, and signatures with the key
-    /// of this certificate.
+    /// Returns the credentials of a TLS client that presents the certificates of `chain`, and signs
+    /// with the key of this certificate.
     pub(crate) fn signing_for(&self, chain: &[&Self]) -> CertifiedKey {
         let key = PrivatePkcs8KeyDer::from(self.key_der().to_vec());
         let key = default_provider().key_provider.load_private_key(key.into());
         CertifiedKey::new(chain.iter().map(|it| it.der()).collect(), key.unwrap())
     }
 
-    /// Issues a client certificate for a subject such as `&[("CN", "jane"), ("O", "dev")]`. Other
-    /// fields have an object identifier as their name.
+    /// Issues a client certificate for a subject such as `&[("CN", "jane"), ("O", "dev")]`. The
+    /// name of a field other than `CN` and `O` is its object identifier.
     pub(crate) fn client(&self, subject: &[(&str, &str)]) -> Self {
         self.client_living(subject, DEFAULT_VALIDITY)
     }
