@@ -3,8 +3,8 @@
 //! configuration of our admission webhook.
 //!
 //! Each replica updates the objects. While the CA is renewed, replicas can have different bundles
-//! for a minute. They must not overwrite each other's bundles again and again. So there are two
-//! rules:
+//! for a minute. The replicas must not overwrite each other's bundles again and again. So each
+//! replica follows two rules:
 //!
 //! - Usually, a replica accepts a field that contains all certificates of its own bundle. The field
 //!   may contain further certificates.
@@ -77,7 +77,8 @@ impl CaBundleHolder {
 
     /// Returns the patch that sets all CA bundles.
     ///
-    /// It is a JSON merge patch or a JSON patch, and no server-side apply, for these reasons:
+    /// The patch is a JSON merge patch or a JSON patch, and not a server-side apply, for these
+    /// reasons:
     ///
     /// - The patch changes no other field.
     /// - The patch fails if the object was deleted. Server-side apply would create the object.
@@ -164,7 +165,8 @@ impl CaBundleUpdater {
                 _ = ticks.tick() => false,
             };
             let checked = tokio::time::timeout(CHECK_TIMEOUT, self.check(has_new_bundle)).await;
-            let checked = checked.unwrap_or_else(|late| Err(late.to_string()));
+            let late = format!("the check of {name} took longer than {CHECK_TIMEOUT:?}");
+            let checked = checked.unwrap_or(Err(late));
             let must_wait = checked != Ok(false);
             self.report(checked.err());
             if must_wait {
@@ -189,9 +191,8 @@ impl CaBundleUpdater {
     /// written. An object that does not exist needs no bundle.
     async fn check(&self, must_equal: bool) -> Result<bool, String> {
         let name = self.holder.name();
-        let failed = |verb: &str, error: kube::Error| {
-            format!("cannot {verb} {:?} {name:?}: {error}", self.holder)
-        };
+        let kind = self.holder.resource().kind;
+        let failed = |verb: &str, error| format!("cannot {verb} {kind} {name}: {error}");
         let found = self.api.get_opt(name).await;
         let found = found.map_err(|error| failed("get", error))?;
         let Some(found) = found.filter(|found| !self.is_current(found, must_equal)) else {
@@ -209,13 +210,15 @@ impl CaBundleUpdater {
         }
     }
 
-    /// Logs a failure that differs from the last one, and sets the metric.
+    /// Logs the failure if it differs from the last failure, and sets the metric.
     fn report(&mut self, failure: Option<String>) {
         if let Some(failure) = &failure
             && self.failure.as_ref() != Some(failure)
         {
             tracing::error!(
-                "{failure}; the server needs RBAC permissions to get and patch this object"
+                error = failure,
+                "the caBundle cannot be kept up to date; \
+                 this needs the RBAC permissions to get and patch the object"
             );
         }
         if matches!(self.holder, CaBundleHolder::ApiService(_)) {

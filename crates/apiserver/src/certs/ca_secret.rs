@@ -86,7 +86,10 @@ pub async fn load_authority(
             // The server then uses the old CA until it expires.
             (Err(error), Some(authority)) if !authority.has_expired() => {
                 let error = failed("update", error);
-                tracing::warn!(%error, "using a CA that expires soon");
+                tracing::warn!(
+                    %error,
+                    "the new CA cannot be stored; the CA that expires soon stays in use"
+                );
                 return Ok(authority);
             }
             (Err(error), _) => return Err(failed("update", error)),

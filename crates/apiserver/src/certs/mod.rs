@@ -13,7 +13,7 @@
 //!
 //! - The certificate and its key change together, without a restart and without closing
 //!   connections.
-//! - An invalid certificate never replaces a valid one.
+//! - An invalid certificate never replaces a valid certificate.
 //! - If the Secret has data that is not a valid CA, the server does not overwrite the Secret.
 
 mod ca_bundle;
@@ -109,9 +109,9 @@ const COMMON_NAME: &str = "aggregated-apiserver";
 /// Time limit for one check of the `APIService` or of the Secret, with all reads and writes of this
 /// check. A check that takes longer is cancelled and repeated later.
 ///
-/// If a check never ended, the server would not renew certificates. The client has its own time
-/// limit for each request (`K8S_API_TIMEOUT`, by default also 30 s). The client's limit is not
-/// sufficient: it can be longer than 30 s, and it does not apply to the whole check.
+/// If a check never ended, the server would not renew certificates. The `kube::Client` can have a
+/// time limit for each request, but that limit is not sufficient. It can be longer than 30 s, and
+/// it does not apply to the whole check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parses a certificate from DER.

@@ -39,7 +39,7 @@ const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFETIME;
 /// can be slow.
 const BACKDATE_SECONDS: i64 = 300;
 
-/// Maximum number of previous CAs that the server reads from the Secret. It ignores further
+/// Maximum number of previous CAs that the server reads from the Secret. The server ignores further
 /// certificates.
 ///
 /// With the lifetimes above, at most one previous CA has not expired. There are more previous CAs

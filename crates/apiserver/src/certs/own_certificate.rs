@@ -15,9 +15,9 @@ use tokio::sync::watch;
 /// of the certificate. Each check is one small request to the kube-apiserver.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The delay between two steps if the Secret contains a new CA. First, the server adds the new CA
-/// to the bundle. After the delay, the server presents a certificate of the new CA. During the
-/// delay, the bundle reaches the `APIService` and every kube-apiserver.
+/// Delay when the server changes to a new CA from the Secret. Before the delay, the server adds the
+/// new CA to the bundle. During the delay, the bundle reaches the `APIService` and every
+/// kube-apiserver. After the delay, the server presents a certificate of the new CA.
 const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 
 /// The CA that all replicas share, and the certificate that it has issued for this replica.

@@ -3,7 +3,8 @@
 //! Versions and suites have the same names as in the flags `--tls-min-version` and
 //! `--tls-cipher-suites` of Kubernetes' components. These names come from Go's package
 //! `crypto/tls`. The server accepts only names of versions and suites that rustls supports. rustls
-//! does not support versions before TLS 1.2, or the suites that Go calls insecure.
+//! does not support versions before TLS 1.2. For TLS 1.2, it supports only suites with ECDHE and
+//! either AES-GCM or ChaCha20-Poly1305.
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;

@@ -108,7 +108,7 @@ fn a_serving_certificate_lives_a_year_and_is_renewed_after_two_thirds() {
     );
 }
 
-/// Returns the identifiers of the key of the subject and of the key of the issuer.
+/// Returns the subject key identifier and the authority key identifier.
 fn key_ids(certificate: &X509Certificate<'_>) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     let (mut subject, mut issuer) = (None, None);
     for extension in certificate.extensions() {

@@ -6,7 +6,7 @@ use rustls::version::{TLS12, TLS13};
 
 #[test]
 fn only_the_chosen_versions_and_cipher_suites_are_accepted() {
-    // A client that offers all suites gets this one of TLS 1.2, if the server accepts all suites.
+    // If the server accepts all suites, a TLS 1.2 client that offers all suites gets this suite.
     let preferred = TlsCipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
     let other = TlsCipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
     let of_tls13 = TlsCipherSuite::TLS_AES_128_GCM_SHA256;
