@@ -19,7 +19,7 @@ use std::any::Any;
 /// A slot in a limit. The slot becomes free when it is dropped.
 pub(super) type Slot = Box<dyn Any + Send>;
 
-/// What a request asks for.
+/// The parsed method, URL and headers of a request.
 #[derive(Debug)]
 pub struct Requested {
     /// The resource with the verb, or the path that belongs to no resource.
@@ -203,14 +203,18 @@ pub(super) async fn authorize_again(
         }
         Ok(AccessDecision::Allow) => Ok(()),
         Err(undecided) => {
-            tracing::debug!(%undecided, "an open watch could not be authorized again");
+            tracing::debug!(
+                %undecided,
+                "an open watch could not be authorized again; it goes on until the next attempt"
+            );
             Ok(())
         }
     }
 }
 
-/// Returns true for a path that needs no authentication, as in the kube-apiserver: the version,
-/// discovery and `OpenAPI`.
+/// Returns true for a path that needs no authentication: the version, discovery and `OpenAPI`. The
+/// answers on these paths contain no objects. Of these answers, a kube-apiserver with the default
+/// RBAC rules gives only the version to anonymous users.
 fn is_public_path(path: &str) -> bool {
     let root = path.split('/').nth(1).unwrap_or_default();
     path == "/version" || matches!(root, "api" | "apis" | "openapi")

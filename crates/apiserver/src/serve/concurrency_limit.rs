@@ -8,10 +8,11 @@
 //!
 //! 1. A tenth of all slots is reserved. Administrators, other replicas, controllers in
 //!    `kube-system` and users who read all namespaces may use this reserve.
-//! 2. Some limits also have a fixed number of slots for each client.
-//! 3. A client gets a slot only if it uses fewer slots than are free for it. So one client can use
-//!    half of the slots, and two clients can use a third each. So a client without slots finds a
-//!    free slot, unless very many other clients use slots.
+//! 2. Some limits also have a maximum number of slots for each client.
+//! 3. A client gets a slot only if it uses fewer slots than are free. The reserve counts as free
+//!    only for the clients that may use it. So one client can use half of the slots, and two
+//!    clients can use a third each. A client without slots then finds a free slot, unless very many
+//!    other clients use slots.
 
 use crate::auth::User;
 use std::collections::HashMap;
@@ -234,7 +235,7 @@ mod tests {
              \"tenant-3\", and 50 are free"
         );
         assert!(limit.acquire(&client("newcomer")).is_ok());
-        // Users of one namespace take all other slots. The reserve is still free.
+        // Clients that request only one namespace take all other slots. The reserve is still free.
         let rest: Vec<_> = (0..100)
             .filter_map(|number| limit.acquire(&client(&format!("user-{number}"))).ok())
             .collect();

@@ -1,5 +1,6 @@
-//! The fuzz targets of the HTTP API. Each function gets bytes that a client could send, sends a
-//! request with these bytes to a small server, and panics if the server violates a guarantee:
+//! The fuzz targets of the HTTP API. Each function gets bytes that a client could send. It sends a
+//! request with these bytes to a small server. It panics if the server violates one of these
+//! guarantees:
 //!
 //! - The server does not panic, and answers no valid request with a 5xx.
 //! - A JSON answer is valid JSON. Each line of a watch is valid JSON.

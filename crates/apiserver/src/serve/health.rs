@@ -1,8 +1,8 @@
 //! Serves the paths of health probes (`/healthz`, `/livez`, `/readyz`), `/version` and `/metrics`.
 //!
 //! Everybody may send health probes. The reason of a failed check can contain names and addresses.
-//! So only the answer on the own path of the check, such as `/readyz/replica`, contains it. The
-//! `ClusterRole` `system:monitoring` has the right to get this path.
+//! So the server shows the reason only on the path of the single check, such as `/readyz/replica`.
+//! The `ClusterRole` `system:monitoring` allows its users to get this path.
 
 use super::answer::responses::{json, plain};
 use super::{Readiness, ServerState, VersionInfo};
@@ -67,8 +67,8 @@ fn single_probe(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
             return ok("ok");
         }
         let reason = shared.server.hooks.unready_reason();
-        // The reason of the hooks is about the role of this replica, and about its copy of the
-        // leader's objects.
+        // The reason from the hooks describes the role of this replica and the state of its copy of
+        // the leader's objects. So it explains only these two checks.
         let reason = reason.filter(|_| matches!(check.0, "informer-sync" | "replica"));
         let reason = reason.as_deref().unwrap_or(WITHHELD);
         plain(

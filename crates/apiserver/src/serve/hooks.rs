@@ -13,17 +13,17 @@ use tokio_util::sync::CancellationToken;
 /// Optional callbacks with which a program that uses this crate changes how requests are processed.
 /// Every method has a default for a server with one replica. The defaults change nothing.
 ///
-/// In a server with several replicas, some replicas copy their objects from another one. With these
-/// methods, such replicas serve no outdated answers.
+/// In a server with several replicas, the followers copy the leader's objects. With these methods,
+/// a follower can wait for the newest objects, refuse requests, or mark answers as outdated.
 pub trait Hooks: Send + Sync + 'static {
-    /// Waits until this replica has the newest state. It is called before each get, list or watch
-    /// that names no version.
+    /// Waits until this replica has the newest state. The server calls this method before each get,
+    /// list or watch without a resourceVersion and without a continue token.
     fn wait_until_current(&self) -> BoxFuture<'_, ()> {
         Box::pin(ready(()))
     }
 
-    /// It is called before the objects of a get, list or watch are read. Returns true if the
-    /// objects may be out of date.
+    /// Returns true if the objects of this replica may be out of date. The server calls this method
+    /// before it reads the objects for a get, list or watch.
     ///
     /// # Errors
     ///
@@ -39,17 +39,19 @@ pub trait Hooks: Send + Sync + 'static {
         Box::pin(ready(()))
     }
 
-    /// It is called when a watch of the resource starts. This watch ends when the returned future
-    /// completes. None if the watch ends only for other reasons.
+    /// Returns a future that ends a watch when the future completes. The server calls this method
+    /// when a watch of the resource starts. None if the watch ends only for other reasons.
     fn watch_end(&self, resource: &ResourceInfo) -> Option<BoxFuture<'static, ()>> {
         let _ = resource;
         None
     }
 
-    /// If the headers claim that the request comes from another replica, returns the access for
-    /// which the user must be authorized before the claim is believed. Returns None for any other
-    /// request. The requests of all other replicas share a limit of their own, and do not count in
-    /// the limits of clients.
+    /// Returns the access that a user needs to send requests as another replica. Returns None if
+    /// the headers do not claim that the request comes from another replica.
+    ///
+    /// If the headers claim this, the server authorizes the user for this access, and refuses the
+    /// request if the user does not have it. The requests of all other replicas share a limit of
+    /// their own, and do not count in the limits of clients.
     fn required_access_of_peer(&self, headers: &HeaderMap) -> Option<Attributes> {
         let _ = headers;
         None
@@ -69,16 +71,16 @@ pub trait Hooks: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// It is called when another replica lists or watches `scope` of the resource. Returns the
-    /// scope that the answer covers, for example all collections, so that one watch copies the
+    /// Returns the scope of the answer when another replica lists or watches `scope` of the
+    /// resource. For example, the answer can cover all collections, so that one watch copies the
     /// whole store.
     fn scope_of_peer(&self, resource: &ResourceInfo, scope: Scope) -> Scope {
         let _ = resource;
         scope
     }
 
-    /// Returns the reason why the replica is not ready, for the health checks. None if it is not
-    /// known.
+    /// Returns the reason why the replica is not ready, for the health checks. None if the reason
+    /// is not known.
     fn unready_reason(&self) -> Option<String> {
         None
     }
@@ -90,7 +92,7 @@ pub struct NoHooks;
 
 impl Hooks for NoHooks {}
 
-/// A list or a watch whose answer gets headers.
+/// The list or watch to whose answer [`Hooks::add_headers`] adds headers.
 #[derive(Clone, Copy, Debug)]
 pub struct Read<'a> {
     /// The resource.

@@ -53,8 +53,8 @@ impl Default for Limits {
 
 /// The WebSocket watches may use one in four connections. One client may have half of these
 /// watches. A WebSocket watch needs a connection of its own, also if the kube-apiserver forwards
-/// it. So without this limit, the dashboards of two users could use all connections of the front
-/// proxy, and the kube-apiserver could not forward other requests.
+/// it. Without this limit, a few dashboards could use all connections for users. The limit does not
+/// protect the front proxy: its class has only one in eight connections.
 const WEBSOCKET_SHARE: usize = 4;
 
 /// Largest number of concurrent requests of all other replicas, including watches. A further
@@ -68,10 +68,9 @@ const MAX_REPLICA_REQUESTS: usize = 16;
 /// apply to them. Requests through the front proxy have no token.
 pub const MAX_AUTHENTICATING: usize = 200;
 
-/// Largest number of error answers that the server sends at the same time to requests that
-/// [`Limits::requests`] does not count. An example is a 429 to a request above a limit. Further
-/// error answers have no body. An error answer has at most 5 KB, or 20 KB if JSON escapes every
-/// character.
+/// Largest number of error answers that are being sent to requests without a slot. A refused
+/// request, for example with a 429, has no slot. Further error answers have no body. An error
+/// answer has at most 5 KB, or 20 KB if JSON escapes every character.
 pub const MAX_REFUSALS: usize = 300;
 
 /// Largest number of answers that are being sent on public paths (paths without authentication) and

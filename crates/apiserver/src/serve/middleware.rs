@@ -165,7 +165,7 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
 }
 
 /// Calls the handler (`next`) if the request is admitted. Returns the answer, and the slot that the
-/// answer keeps. It is None for a refused request, a public path and a health probe.
+/// answer keeps. The slot is None for a refused request, a public path and a health probe.
 async fn run_handler(
     shared: &Arc<ServerState>,
     parts: Parts,

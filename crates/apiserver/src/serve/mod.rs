@@ -69,7 +69,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequest;
-use visibility::Viewer;
+use visibility::RestrictedUser;
 
 /// Time limit of a request that is not a watch. The kube-apiserver's flag `--request-timeout` has
 /// the same default.
@@ -93,14 +93,16 @@ pub struct ServerParameters {
     pub render_metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// The content of `/version`.
     pub version: VersionInfo,
-    /// Resources that another router serves, but that discovery must list. A server that runs
-    /// behind a kube-apiserver has none, because the kube-apiserver lists its own resources. A
-    /// server that its clients use directly, for example a demo, can have some.
+    /// Resources that another router serves, but that discovery must list. If this is Some,
+    /// discovery also describes the core group. A server behind a kube-apiserver uses None, because
+    /// the kube-apiserver describes its own resources. A server whose clients connect to it
+    /// directly, for example a demo, can use Some.
     pub served_by_other_router: Option<&'static [ResourceInfo]>,
     /// Further routes, which are authenticated, authorized and limited like all others. Their
     /// requests have no bodies.
     pub routes: Router,
-    /// Further routes for everybody. Their requests are neither authenticated nor limited.
+    /// Further routes that every client may use. Their requests are neither authenticated nor
+    /// limited.
     pub public_routes: Router,
     /// When this token is cancelled, all watches end, except the watches of other replicas.
     /// [`listen::serve`] gets the same token.
@@ -110,8 +112,9 @@ pub struct ServerParameters {
 }
 
 impl ServerParameters {
-    /// Returns the parameters of a server with one replica. It counts as joined, because there are
-    /// no other replicas. It serves no objects before the caller calls [`Readiness::set_synced`].
+    /// Returns the parameters of a server with one replica. The replica counts as joined
+    /// ([`Readiness::set_has_joined`]), because there are no other replicas. The server serves no
+    /// objects before the caller calls [`Readiness::set_synced`].
     pub fn new(
         title: &'static str,
         authenticate: Arc<dyn Authenticate>,
@@ -152,15 +155,15 @@ pub struct VersionInfo {
 struct ServerState {
     server: ServerParameters,
     resources: Vec<ResourceInfo>,
-    /// True if objects can be hidden. Then every user may send requests for all namespaces. So such
-    /// a request gives no access to the reserved slots.
+    /// True if a resource has a [`Visibility`]. Then even a user who may read only some namespaces
+    /// may send requests for all namespaces. So such requests may not use the reserved slots.
     is_filtered: bool,
     load: LoadLimits,
 }
 
 impl ServerState {
-    /// Returns the place of the resource that the request names. None if this server does not serve
-    /// it.
+    /// Returns the index of the resource that the request names. None if this server does not serve
+    /// the resource.
     fn position(&self, request: &ResourceAttributes) -> Option<usize> {
         self.resources.iter().position(|resource| {
             resource.group == request.group
@@ -273,24 +276,21 @@ async fn resource<M: Model>(
         hooks.wait_until_current().await;
     }
     let may_be_outdated = hooks.before_read(info)?;
-    // Another replica copies all objects.
-    let viewer = peer_end.is_none().then(|| viewer(resource, admitted));
-    let viewer = viewer.flatten();
-    let is_filtered = match &viewer {
-        Some(viewer) => viewer.is_filtered(&request.namespace).await?,
+    // No object is hidden from another replica, because it copies all objects.
+    let user = peer_end.is_none().then(|| restricted(resource, admitted));
+    let user = user.flatten();
+    let is_filtered = match &user {
+        Some(user) => user.is_filtered(&request.namespace).await?,
         None => false,
     };
     let query = &admitted.requested.query;
     let mut response = match request.verb {
-        "get" => return get::get(resource, request, query, headers, viewer.as_ref()).await,
+        "get" => return get::get(resource, request, query, headers, user.as_ref()).await,
         "list" => {
             let peer = peer_end.is_some().then_some(&**hooks);
-            list::list(resource, request, query, headers, (peer, viewer.as_ref())).await?
+            list::list(resource, request, query, headers, (peer, user.as_ref())).await?
         }
-        _ => {
-            let user = (peer_end, viewer);
-            watch(api, resource, request, admitted, headers, user)?
-        }
+        _ => watch(api, resource, request, admitted, headers, (peer_end, user))?,
     };
     let read = Read {
         resource: info,
@@ -305,28 +305,29 @@ async fn resource<M: Model>(
     Ok(response)
 }
 
-/// Returns the user of the request if objects can be hidden from this user.
-fn viewer<M: Model>(resource: &Resource<M>, admitted: &Admitted) -> Option<Viewer<M>> {
+/// Returns the user of the request if objects can be hidden from this user, and None otherwise.
+fn restricted<M: Model>(resource: &Resource<M>, admitted: &Admitted) -> Option<RestrictedUser<M>> {
     let visibility = resource.visibility.clone()?;
     let user = admitted.user.clone().unwrap_or_else(anonymous);
-    (!user.is_administrator()).then_some(Viewer { user, visibility })
+    (!user.is_administrator()).then_some(RestrictedUser { user, visibility })
 }
 
-/// Answers a watch. `peer_end` ends the watch of another replica.
+/// Answers a watch. `peer_end` is None, unless another replica has sent the request. Cancelling
+/// this token ends the watch.
 fn watch<M: Model>(
     api: &Api<M>,
     resource: &Arc<Resource<M>>,
     request: &ResourceAttributes,
     admitted: &Admitted,
     headers: &HeaderMap,
-    (peer_end, viewer): (Option<CancellationToken>, Option<Viewer<M>>),
+    (peer_end, user): (Option<CancellationToken>, Option<RestrictedUser<M>>),
 ) -> Result<Response, ErrorStatus> {
     let server = &api.shared.server;
     let peer = peer_end.is_some().then_some(&*server.hooks);
     let context = WatchContext {
         stop: peer_end.unwrap_or_else(|| server.shutdown.clone()),
         authorize_again: authorize_again(api.shared.clone(), admitted.clone()),
-        viewer,
+        user,
     };
     let query = &admitted.requested.query;
     let mut watch = watch::watch(resource, request, query, headers, (context, peer))?;

@@ -142,8 +142,8 @@ impl<M: Model> Resource<M> {
 pub enum SelectableField<M: Model> {
     /// A text of the object. None counts as empty.
     Text(for<'a> fn(&'a M::Object) -> Option<&'a str>),
-    /// Returns true if the field of the object has the value. For a list, one element with this
-    /// value should be enough.
+    /// Returns true if the field of the object has the value. If the field is a list, the function
+    /// should return true if one element has the value.
     Test(fn(&M::Object, &str) -> bool),
 }
 
@@ -166,7 +166,7 @@ pub struct Column<M: Model> {
     /// The `OpenAPI` type of the cells: `string`, `integer`, `boolean` or `date`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The `OpenAPI` format of the cells, such as `name`. It may be empty.
+    /// The `OpenAPI` format of the cells, such as `name`. Empty if the cells have no format.
     pub format: &'static str,
     /// The description of the column for users.
     pub description: &'static str,

@@ -1,9 +1,9 @@
 //! Hides objects from users who may read a resource, but not all of its objects. [`Resource`] has
 //! an implementation of [`Visibility`] if its objects must be hidden.
 //!
-//! A [`View`] is the decisions about the objects of one request. Get, list and watch apply the view
-//! to each object before they apply selectors, count objects and make pages. So a hidden object has
-//! the same effect on an answer as an object that does not exist.
+//! A [`View`] contains the decisions about the objects of one request. Get, list and watch apply
+//! the view to each object before they apply selectors, count objects and make pages. So a hidden
+//! object has the same effect on an answer as an object that does not exist.
 //!
 //! [`Resource`]: super::Resource
 
@@ -16,8 +16,8 @@ use std::sync::Arc;
 use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
-/// Decides which objects of a resource each user sees. It is not asked about members of
-/// `system:masters` and about other replicas, which see everything.
+/// Decides which objects of a resource each user sees. Members of `system:masters` and other
+/// replicas see everything. The server does not call these methods for such clients.
 pub trait Visibility<M: Model>: Send + Sync + 'static {
     /// Returns true if objects in the namespace can be hidden from the user. The namespace is empty
     /// for a request in all namespaces.
@@ -31,7 +31,7 @@ pub trait Visibility<M: Model>: Send + Sync + 'static {
         namespace: &'a str,
     ) -> BoxFuture<'a, Result<bool, ErrorStatus>>;
 
-    /// Returns what the user sees.
+    /// Returns the view of the user on these objects.
     ///
     /// # Errors
     ///
@@ -52,16 +52,19 @@ pub struct ViewedObjects<'a, M: Model> {
     pub version: Rv,
     /// All objects in the scope at this version.
     pub objects: &'a [Arc<Entry<M>>],
-    /// True if the client already has the objects that it saw at this version, because it continues
-    /// a watch. Then return the view that the client had at this version. If that view has expired,
-    /// the watch renews it, and sends the difference.
+    /// True if the client continues a watch after this version. The client already has the objects
+    /// that it was allowed to see at this version.
+    ///
+    /// In this case, [`Visibility::view`] must return the view that the client had at this version.
+    /// If that view has expired, the watch renews the view as its first step, and sends the
+    /// difference.
     pub continues: bool,
 }
 
 /// What one user sees of the objects of one request.
 pub trait View<M: Model>: Send + Sync {
-    /// Returns the object as the user sees it. Returns None if it is hidden. An object about which
-    /// nothing was decided is hidden.
+    /// Returns the object as the user sees it. Returns None if the object is hidden. The view must
+    /// hide an object for which it has no decision.
     fn show(&self, entry: Arc<Entry<M>>) -> Option<Arc<Entry<M>>>;
 
     /// Decides about further objects, which a watch has received.
@@ -88,19 +91,20 @@ pub trait View<M: Model>: Send + Sync {
     ) -> BoxFuture<'a, Result<Box<dyn View<M>>, ErrorStatus>>;
 }
 
-/// The user who sends a request, and the [`Visibility`] that decides what this user sees.
-pub struct Viewer<M: Model> {
+/// The user of a request if objects can be hidden from this user, and the [`Visibility`] that
+/// decides which objects the user sees.
+pub struct RestrictedUser<M: Model> {
     pub(super) user: User,
     pub(super) visibility: Arc<dyn Visibility<M>>,
 }
 
-impl<M: Model> Viewer<M> {
+impl<M: Model> RestrictedUser<M> {
     /// Returns true if objects in the namespace can be hidden from the user.
     pub async fn is_filtered(&self, namespace: &str) -> Result<bool, ErrorStatus> {
         self.visibility.is_filtered(&self.user, namespace).await
     }
 
-    /// Returns what the user sees.
+    /// Returns the view of the user on these objects.
     pub async fn view(
         &self,
         objects: ViewedObjects<'_, M>,
@@ -109,18 +113,19 @@ impl<M: Model> Viewer<M> {
     }
 }
 
-/// Lets other requests run from time to time. `number` is the position of an object in a list. Only
-/// each 32nd object asks whether other requests wait, because this takes longer than a decision.
+/// Lets other tasks run during a loop over many objects. `number` is the position of the current
+/// object. Only every 32nd call gives tokio an opportunity to switch tasks, because that takes
+/// longer than a decision about an object.
 pub async fn yield_regularly(number: usize) {
     if number.is_multiple_of(32) {
         consume_budget().await;
     }
 }
 
-/// Returns the objects of a get or a list as the user sees them. Without a viewer, nothing is
-/// hidden.
-pub async fn shown<M: Model>(
-    viewer: Option<&Viewer<M>>,
+/// Returns the objects of a get or a list as the user sees them. If `user` is None,
+/// nothing is hidden.
+pub async fn visible_objects<M: Model>(
+    user: Option<&RestrictedUser<M>>,
     scope: &Scope,
     version: Rv,
     objects: Vec<Arc<Entry<M>>>,
@@ -131,14 +136,14 @@ pub async fn shown<M: Model>(
         objects: &objects,
         continues: false,
     };
-    let view = match viewer {
-        Some(viewer) => viewer.view(viewed).await?,
+    let view = match user {
+        Some(user) => user.view(viewed).await?,
         None => return Ok(objects),
     };
-    let mut shown = Vec::with_capacity(objects.len());
+    let mut visible = Vec::with_capacity(objects.len());
     for (number, entry) in objects.into_iter().enumerate() {
         yield_regularly(number).await;
-        shown.extend(view.show(entry));
+        visible.extend(view.show(entry));
     }
-    Ok(shown)
+    Ok(visible)
 }

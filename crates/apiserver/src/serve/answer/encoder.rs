@@ -10,8 +10,9 @@ use std::io::Write as _;
 
 const META: &str = "meta.k8s.io/v1";
 
-/// An entry, and the resourceVersion that the client gets. Only the last event of a deleted object
-/// has another resourceVersion than the entry.
+/// An entry, and the resourceVersion that the client gets. In two cases, the client gets a newer
+/// resourceVersion than that of the entry: in an event `DELETED`, and in an event that follows a
+/// change of the user's rights.
 #[derive(Clone, Copy, Debug)]
 pub struct VersionedEntry<'a, M: Model> {
     pub entry: &'a Entry<M>,

@@ -272,7 +272,8 @@ impl ErrorStatus {
     }
 }
 
-/// Converts an error that no function of this type creates, for example a refused eviction.
+/// Converts a `Status` that no function of this type creates. An example is the kube-apiserver's
+/// answer to a refused eviction of a pod.
 impl From<Status> for ErrorStatus {
     fn from(status: Status) -> Self {
         Self(Box::new(status))

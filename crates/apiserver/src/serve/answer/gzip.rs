@@ -40,7 +40,8 @@ pub fn accepts_gzip(request: &HeaderMap) -> bool {
     })
 }
 
-/// Compresses the body of a response, unless the body is small.
+/// Compresses the body of a response. Returns the response unchanged if its body is small, or if
+/// the server is already compressing 16 other answers.
 pub fn compress(response: Response) -> Response {
     let size = response.body().size_hint();
     if size.upper().is_some_and(|most| most <= THRESHOLD) {

@@ -14,7 +14,7 @@ pub fn json(body: impl Into<Body>) -> Response {
     response
 }
 
-/// Returns a response with one line of plain text.
+/// Returns a response with plain text, followed by a line feed.
 pub fn plain(code: StatusCode, text: impl Into<String>) -> Response {
     let mut text = text.into();
     text.push('\n');

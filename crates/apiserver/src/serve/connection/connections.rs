@@ -10,9 +10,10 @@
 //!   (closes) a newcomer of the address with most newcomers. So a newcomer always gets a slot.
 //! - The first authenticated request moves a connection to another class. If all slots of that
 //!   class are used, the server evicts a connection of the client with most connections. If no
-//!   other client has more connections than the client of the request, only an idle connection is
-//!   evicted. If none is idle, the server refuses the request with a 429, and closes its
-//!   connection.
+//!   other client has more connections than the client of the request, the server evicts only an
+//!   idle connection. That connection must belong to a client with as many connections as the
+//!   client of the request has, including its new one. If there is no such connection, the server
+//!   refuses the request with a 429, and closes its connection.
 //!
 //! Among the connections of the selected client, the server evicts idle ones first, and then the
 //! oldest.
@@ -80,7 +81,7 @@ struct OpenConnections {
 
 struct OpenConnection {
     class: ConnectionClass,
-    /// The client by which connections of this class are counted.
+    /// The name of the client. The server counts the connections of each client in a class.
     client: String,
     connection: Arc<ClientConnection>,
 }
@@ -239,8 +240,8 @@ impl ClientConnection {
 
     /// Waits until the server refuses a slot to the connection, or until
     /// [`Connections::close_client_connections`] selects the connection. The caller then accepts no
-    /// further requests on the connection. It closes the connection when all answers have been
-    /// sent, or after ten seconds.
+    /// further requests on the connection. The caller closes the connection when all answers have
+    /// been sent, or after ten seconds.
     pub async fn wait_until_refused(&self) {
         self.refused.cancelled().await;
     }
@@ -327,7 +328,8 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A request whose answer has not been sent. It ends when this value is dropped.
+/// A request whose answer has not been sent. The request counts as in flight until this value is
+/// dropped.
 pub struct RequestInFlight(Arc<ClientConnection>);
 
 impl RequestInFlight {

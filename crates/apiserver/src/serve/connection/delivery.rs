@@ -4,8 +4,8 @@
 //! Until the body ends, its request counts towards the limit of requests or watches, and the answer
 //! keeps objects in memory. So clients have a limited time to read an answer:
 //!
-//! - An authorized request that is not a watch, such as a list: the client must read the whole
-//!   answer within a minute, as in the kube-apiserver.
+//! - An authorized request other than a watch: the client must read the whole answer within a
+//!   minute, as in the kube-apiserver.
 //! - A request for a public path, or a refused request: the client must read the whole answer
 //!   within 10 seconds.
 //! - A watch: while there is unread data, the client must read some of it at least every two
@@ -14,14 +14,14 @@
 //! If the client is too slow, the answer is aborted. An HTTP/2 stream is reset, and its connection
 //! stays open. An HTTP/1.1 connection is closed.
 //!
-//! An HTTP/1.1 answer of known length is an exception. hyper drops its body earlier: when hyper has
-//! the last byte in its buffer, but may not have sent it. From then on, the request no longer
+//! An HTTP/1.1 answer of known length is an exception. hyper drops its body as soon as hyper has
+//! the last byte in its buffer. This byte may still be unsent. From then on, the request no longer
 //! counts, and the client must read some data at least every two minutes, as in a watch.
 //!
 //! A client can keep its HTTP/2 connection alive, but leave the flow-control window of a stream at
 //! zero. Then the server cannot send data on this stream. TCP timeouts and pings do not detect such
-//! a client. hyper does not poll the body of such a stream, so a timeout in the body would never
-//! run. Therefore, the task that runs the stream checks the deadline.
+//! a client. A timeout in the body would never run, because hyper does not poll the body of such a
+//! stream. So the task that runs the stream checks the deadline.
 
 use axum::body::Body;
 use bytes::Bytes;

@@ -38,8 +38,8 @@ use tower::ServiceExt as _;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The server closes a newcomer that has had no open request for this time. A newcomer is a
 /// connection without an authenticated request so far. No client needs such a connection for
-/// longer: clients connect when they have a request to send, and a kubelet opens a new connection
-/// for each probe.
+/// longer. Clients connect when they have a request to send. A kubelet opens a new connection for
+/// each probe.
 const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which an idle HTTP/2 connection that is not a newcomer is closed. The kube-apiserver
 /// has the same limit.

@@ -20,8 +20,8 @@ const MAX_HEADERS: usize = 1000;
 /// names of 400 bytes.
 ///
 /// Go's limit is 1 MiB. That is too much here, because each connection may hold these bytes before
-/// its user is authenticated. An HTTP/1.1 connection may hold twice the limit: hyper compares the
-/// size of its buffer with the limit only if the headers in the buffer are incomplete.
+/// its user is authenticated. An HTTP/1.1 connection may hold twice the limit. The reason is that
+/// hyper checks the size of its buffer only while the headers in the buffer are incomplete.
 const MAX_HEADER_BYTES: u32 = 96 << 10;
 /// Size of the HTTP/2 flow-control windows in bytes: a client may send this many bytes of request
 /// bodies that the server has not read. The server never reads request bodies, so this is the

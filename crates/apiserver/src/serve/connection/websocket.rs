@@ -75,8 +75,8 @@ pub fn is_requested(request: &Parts) -> bool {
 /// As in the kube-apiserver, a client may offer one subprotocol, which has no effect. If a client
 /// offers several, it gets a 400, because the server cannot know which one the client expects.
 ///
-/// The header `Origin` is not checked. It protects servers whose users authenticate with cookies,
-/// and this server does not use cookies.
+/// The header `Origin` is not checked. This check would protect users who authenticate with
+/// cookies, and this server does not use cookies.
 pub fn accept(headers: &HeaderMap, watch: Response) -> Result<Response, ErrorStatus> {
     let key = headers
         .get(header::SEC_WEBSOCKET_KEY)

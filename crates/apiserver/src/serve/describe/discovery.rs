@@ -21,14 +21,15 @@ use serde_json::{Value, json};
 
 /// The media type of aggregated discovery since Kubernetes 1.30.
 pub const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// The media type of aggregated discovery in Kubernetes 1.26 to 1.29.
+/// The media type of aggregated discovery that clients of Kubernetes 1.26 to 1.29 request.
 pub const V2_BETA1: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 /// The media type of plain discovery in JSON.
 pub const JSON: &str = "application/json";
 
 /// Returns the routes of discovery. `served_by_other_router` are the resources that the caller
-/// serves with routes of its own. With them, the core group is also described.
+/// serves with routes of its own. If it is Some, the routes also describe the core group, on
+/// `/api`.
 pub fn routes(
     resources: &[ResourceInfo],
     served_by_other_router: Option<&[ResourceInfo]>,

@@ -8,7 +8,7 @@ use crate::serve::answer::responses::json;
 use crate::serve::request::Query;
 use crate::serve::request::negotiation::negotiate;
 use crate::serve::resource::Resource;
-use crate::serve::visibility::{Viewer, shown};
+use crate::serve::visibility::{RestrictedUser, visible_objects};
 use crate::store::{Rv, Scope};
 use crate::{Model, clock};
 use axum::response::Response;
@@ -18,7 +18,6 @@ use http::HeaderMap;
 ///
 /// - `resourceVersion`: the function waits until the store has reached this
 ///   version. If this takes longer than [`FRESHNESS_TIMEOUT`], the client gets a 504.
-/// - `pretty`: requests indented JSON.
 /// - `includeObject`: selects the object in each row of a table.
 /// - `export`: if the value is true, the client gets a 400.
 ///
@@ -29,7 +28,7 @@ pub async fn get<M: Model>(
     request: &ResourceAttributes,
     query: &Query,
     headers: &HeaderMap,
-    viewer: Option<&Viewer<M>>,
+    user: Option<&RestrictedUser<M>>,
 ) -> Result<Response, ErrorStatus> {
     let form = negotiate(headers, query)?;
     if query.flag("export") {
@@ -50,7 +49,7 @@ pub async fn get<M: Model>(
     }
     let key = resource.key(&request.namespace, &request.name);
     let (rv, entry) = resource.reader.get(&key);
-    let found = shown(viewer, &Scope::Object(key), rv, Vec::from_iter(entry)).await?;
+    let found = visible_objects(user, &Scope::Object(key), rv, Vec::from_iter(entry)).await?;
     let entry = found
         .first()
         .ok_or_else(|| resource.info.no_object(&request.name))?;

@@ -2,8 +2,8 @@
 //!
 //! The body is encoded in chunks while the client reads it. The answer refers to the objects in the
 //! store, and does not copy the objects. So an answer that a client reads slowly takes little
-//! memory. Comparing many objects with a selector takes time, so a list pauses regularly to let
-//! other requests run.
+//! memory. Comparing many objects with a selector takes time. So the loops over objects regularly
+//! let other tasks run.
 
 use crate::auth::ResourceAttributes;
 use crate::serve::answer::encoder::{Encoder, ListMeta, VersionedEntry};
@@ -15,7 +15,7 @@ use crate::serve::request::list_options::Options;
 use crate::serve::request::negotiation::{ObjectForm, negotiate};
 use crate::serve::request::selectors::Selector;
 use crate::serve::resource::Resource;
-use crate::serve::visibility::{Viewer, shown};
+use crate::serve::visibility::{RestrictedUser, visible_objects};
 use crate::store::{Entry, ReadVersion, Rv, Scope};
 use crate::{Model, clock};
 use axum::body::Body;
@@ -145,7 +145,7 @@ pub async fn list<M: Model>(
     request: &ResourceAttributes,
     query: &Query,
     headers: &HeaderMap,
-    (peer, viewer): (Option<&dyn Hooks>, Option<&Viewer<M>>),
+    (peer, user): (Option<&dyn Hooks>, Option<&RestrictedUser<M>>),
 ) -> Result<Response, ErrorStatus> {
     let form = negotiate(headers, query)?;
     let options = Options::of(query, resource, false)?;
@@ -174,7 +174,7 @@ pub async fn list<M: Model>(
             ),
             None => ErrorStatus::list_too_old(),
         })?;
-    entries = shown(viewer, &scope, rv, entries).await?;
+    entries = visible_objects(user, &scope, rv, entries).await?;
     if let Some(token) = &range.token {
         let start = entries.partition_point(|entry| key_in_token(entry) < token.start);
         entries.drain(..start);

@@ -6,7 +6,7 @@
 //! buffer no longer has the next change for this client, the client gets a 410.
 //!
 //! An open watch is authorized again at least once a minute. If its user may no longer watch, the
-//! watch ends with an event `ERROR`, which contains the same 403 as the answer to a new watch.
+//! watch ends with an event `ERROR`. This event contains the same 403 as the answer to a new watch.
 //!
 //! Initial events contain the objects that exist when the watch starts. A watch keeps these objects
 //! in memory until it has sent them. If the client reads the initial events too slowly, the watch
@@ -30,7 +30,7 @@ use crate::serve::request::list_options::Options;
 use crate::serve::request::negotiation::{ObjectForm, negotiate};
 use crate::serve::request::selectors::Selector;
 use crate::serve::resource::Resource;
-use crate::serve::visibility::{View, Viewer};
+use crate::serve::visibility::{RestrictedUser, View};
 use crate::store::{Cursor, Entry, Scope, VersionUnavailable};
 use axum::body::Body;
 use axum::response::Response;
@@ -67,7 +67,7 @@ pub struct WatchContext<M: Model> {
     pub stop: CancellationToken,
     pub authorize_again: AuthorizeAgain,
     /// The user from whom objects can be hidden. None if nothing is hidden.
-    pub viewer: Option<Viewer<M>>,
+    pub user: Option<RestrictedUser<M>>,
 }
 
 /// Answers a watch request. `peer` has the hooks of the server if the client is another replica.
@@ -81,8 +81,9 @@ pub fn watch<M: Model>(
     (context, peer): (WatchContext<M>, Option<&dyn Hooks>),
 ) -> Result<Response, ErrorStatus> {
     let form = negotiate(headers, query)?;
-    // As in the kube-apiserver, a request for a deprecated path with `/watch/` has the options of a
-    // list. If the query also has the option `watch`, the request has the options of a watch.
+    // As in the kube-apiserver, the options of a request for a deprecated path with `/watch/` are
+    // checked like the options of a list. If the query also has the option `watch`, they are
+    // checked like the options of a watch.
     let by_path = request.legacy_watch && !query.flag("watch");
     let options = Options::of(query, resource, !by_path)?;
     let plan = WatchPlan::of(query, &options, by_path)?;
@@ -151,7 +152,7 @@ struct Watcher<M: Model> {
 enum WatchStep<M: Model> {
     /// The watch has not started yet.
     Start(WatchStart),
-    /// The watch sends initial events, or the events for a new view.
+    /// The watch sends initial events, or the difference between an expired view and its new view.
     Initial(InitialEvents<M>),
     /// The watch sends changes.
     Live(Cursor<M>),
@@ -159,15 +160,16 @@ enum WatchStep<M: Model> {
     Over,
 }
 
-/// Objects that the watch must send. At the start of a watch, they are sent as initial events.
-/// After a change of the view, only the difference is sent.
+/// Objects that the watch must send. At the start, the watch sends all of them as initial events.
+/// After a change of the view, the watch sends only the difference between both views.
 struct InitialEvents<M: Model> {
     /// The objects that have not been sent yet.
     entries: std::vec::IntoIter<Arc<Entry<M>>>,
     /// The cursor at the version of the state. After the initial events, the watch continues from
     /// this cursor.
     cursor: Cursor<M>,
-    /// What the user has seen until now. None at the start of the watch.
+    /// The expired view, according to which the client has received its objects. None at the start
+    /// of the watch.
     before: Option<Box<dyn View<M>>>,
     /// The time until which the initial events must be sent: one minute after the start, as for
     /// reading a list. Without this limit, a slow watch would keep objects in memory that have been
@@ -281,9 +283,9 @@ impl<M: Model> Watcher<M> {
                 self.step = WatchStep::Live(initial.cursor);
                 return out;
             };
-            let after = self.seen(self.view.as_deref(), &entry);
+            let after = self.visible_match(self.view.as_deref(), &entry);
             if let Some(before) = &initial.before {
-                let before = self.seen(Some(&**before), &entry);
+                let before = self.visible_match(Some(&**before), &entry);
                 self.write_difference(before, after, initial.cursor.rv(), &mut out);
             } else if let Some(after) = after {
                 self.write_event("ADDED", VersionedEntry::at_own_version(&after), &mut out);

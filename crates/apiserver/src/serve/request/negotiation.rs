@@ -5,7 +5,8 @@ use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::request::Query;
 use http::{HeaderMap, header};
 
-/// Largest number of media types that the server reads from a header. It ignores the others.
+/// Largest number of media types that the server reads from a header. The server ignores further
+/// media types.
 const MAX_CLAUSES: usize = 64;
 
 /// The form in which an answer shows an object.
@@ -41,8 +42,9 @@ pub struct AcceptClause<'a> {
     stream: &'a str,
 }
 
-/// Returns the media types of the header `Accept`, the preferred ones first: by weight, and
-/// a wildcard after the others. Without the header, the client accepts JSON.
+/// Returns the media types of the header `Accept`, sorted by weight, with the largest weight first.
+/// Among media types with equal weights, wildcards come last. Without the header, the client
+/// accepts JSON.
 pub fn clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
     let accept = headers
         .get(header::ACCEPT)

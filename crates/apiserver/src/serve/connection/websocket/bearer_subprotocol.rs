@@ -7,7 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, header};
 
-/// The rest of the subprotocol is the token in base64url without padding.
+/// Start of the subprotocol that contains the token. The token follows in base64url without
+/// padding.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Moves the token from the subprotocols to the header `Authorization`. Does nothing if no

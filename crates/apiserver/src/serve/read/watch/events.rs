@@ -7,9 +7,9 @@ use crate::{Model, clock};
 use std::sync::Arc;
 
 impl<M: Model> Watcher<M> {
-    /// Writes the event for a change. Writes nothing if the client sees no matching object before
-    /// and after the change. The event depends on the change, on the selector and on what the user
-    /// sees:
+    /// Writes the event for a change. Writes nothing if the client sees no matching object, neither
+    /// before nor after the change. The event depends on the change, on the selector and on what
+    /// the user sees:
     ///
     /// - If the object begins to match, the event is `ADDED`.
     /// - If the object matches before and after the change, the event is `MODIFIED`.
@@ -27,8 +27,8 @@ impl<M: Model> Watcher<M> {
             return;
         }
         let view = self.view.as_deref();
-        let seen = |entry: &Option<Arc<Entry<M>>>| self.seen(view, entry.as_ref()?);
-        let (before, after) = (seen(&change.before), seen(&change.after));
+        let visible = |entry: &Option<Arc<Entry<M>>>| self.visible_match(view, entry.as_ref()?);
+        let (before, after) = (visible(&change.before), visible(&change.after));
         self.write_difference(before, after, change.rv, out);
     }
 
@@ -43,7 +43,7 @@ impl<M: Model> Watcher<M> {
         let (kind, entry) = match (before, after) {
             (None, None) => return,
             (None, Some(after)) => ("ADDED", after),
-            // The user does not see what has changed.
+            // The change affects only parts of the object that are hidden from the user.
             (Some(before), Some(after))
                 if self.view.is_some() && before.object() == after.object() =>
             {

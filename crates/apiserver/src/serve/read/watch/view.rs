@@ -1,5 +1,5 @@
-//! What the user of a watch sees. When the view expires, the watch gets a new one, and sends the
-//! difference.
+//! Hides objects from the user of a watch. When the view of the watch expires, the watch replaces
+//! it by a new view, and sends the difference between both views.
 
 use super::{InitialEvents, WatchStep, Watcher};
 use crate::Model;
@@ -11,15 +11,15 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl<M: Model> Watcher<M> {
-    /// Decides what the user sees at the version at which the watch starts. `entries` are the
-    /// objects at this version if the caller has read them.
+    /// Creates the user's view at the version at which the watch starts. `entries` are the objects
+    /// at this version if the caller has read them.
     pub(super) async fn set_view(
         &mut self,
         version: Rv,
         entries: Option<&[Arc<Entry<M>>]>,
         continues: bool,
     ) -> Result<(), ErrorStatus> {
-        let Some(viewer) = &self.context.viewer else {
+        let Some(user) = &self.context.user else {
             return Ok(());
         };
         let listed;
@@ -35,11 +35,12 @@ impl<M: Model> Watcher<M> {
             objects,
             continues,
         };
-        self.view = Some(viewer.view(viewed).await?);
+        self.view = Some(user.view(viewed).await?);
         Ok(())
     }
 
-    /// Replaces an expired view. The returned step sends what has changed for the user.
+    /// Replaces an expired view. In the returned step, the watch sends the difference between the
+    /// expired view and the new view.
     pub(super) async fn renew_view(
         &mut self,
         expired: Box<dyn View<M>>,
@@ -68,15 +69,15 @@ impl<M: Model> Watcher<M> {
     }
 
     /// Returns the object as the user sees it, if it matches the selector of this watch.
-    pub(super) fn seen(
+    pub(super) fn visible_match(
         &self,
         view: Option<&dyn View<M>>,
         entry: &Arc<Entry<M>>,
     ) -> Option<Arc<Entry<M>>> {
-        let shown = match view {
+        let visible = match view {
             Some(view) => view.show(Arc::clone(entry))?,
             None => Arc::clone(entry),
         };
-        self.selector.matches(&shown).then_some(shown)
+        self.selector.matches(&visible).then_some(visible)
     }
 }

@@ -188,7 +188,8 @@ mod tests {
         /// The parsed requirements, sorted. Empty if the selector is not valid.
         #[serde(default)]
         read: Vec<String>,
-        /// The error of Kubernetes. None if the selector is valid. Our errors have other words.
+        /// The error of Kubernetes. None if the selector is valid. The texts of this server's
+        /// errors differ.
         refused: Option<serde::de::IgnoredAny>,
     }
 
