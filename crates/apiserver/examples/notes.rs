@@ -1,9 +1,9 @@
-//! An aggregated API server with one resource, `notes`. Its notes count the seconds since its
-//! start.
+//! An aggregated API server with one resource, `notes`. Its only note, `clock`, counts the seconds
+//! since the start of the server.
 //!
-//! The environment variable `PORT` has the port on the loopback address. At the start, the server
-//! prints the certificate of its own CA, which belongs into the field `caBundle` of its
-//! `APIService`. The README has the `APIService`.
+//! The server listens on the loopback address. The environment variable `PORT` has the port. At the
+//! start, the server prints the certificate of its own CA, which belongs into the field `caBundle`
+//! of its `APIService`. The README has the `APIService`.
 
 use aggregated_apiserver::auth::{
     AuthenticationConfig, ClusterAuthenticator, ClusterAuthorizer, client_certificate_verifier,

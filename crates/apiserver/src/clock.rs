@@ -1,8 +1,8 @@
 //! Reads the time of day ([`now`]) and the steady (monotonic) clock ([`steady`]).
 //!
-//! The time of day is read only here, so that tests can replace it. There are two exceptions:
-//! rustls reads the time of day when it verifies client certificates, and `tracing-subscriber`
-//! reads it for the log lines.
+//! The time of day is read only here, so that tests can replace it. There are two exceptions. The
+//! module `auth` verifies client certificates at the time that rustls returns. `tracing-subscriber`
+//! reads the time of day for the log lines.
 //!
 //! The steady clock is the clock of tokio. Code with timers reads it with `tokio::time::Instant`,
 //! and other code with [`steady`]. If a test pauses tokio's clock, both return the paused time.
@@ -81,7 +81,8 @@ pub mod simulated {
     pub struct Skew {
         /// The offset from the simulated time of day.
         pub wall: SignedDuration,
-        /// The offset of the boot clock, which the server simulates in its own module `clock`.
+        /// The offset of the boot clock (`CLOCK_BOOTTIME`). This library does not read the boot
+        /// clock. A program that uses this library can simulate its boot clock with this offset.
         pub boot: Duration,
     }
 

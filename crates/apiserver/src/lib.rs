@@ -1,7 +1,8 @@
-//! A library for Kubernetes aggregated API servers. An aggregated API server is a process that the
-//! kube-apiserver forwards requests to, because an `APIService` object names the process for an API
-//! group. Its resources then behave like built-in resources: kubectl, informers, RBAC and
-//! dashboards work with them.
+//! A library for Kubernetes aggregated API servers. An aggregated API server is a process that
+//! serves an API group behind the kube-apiserver. An `APIService` object names the group and the
+//! Service of the process. The kube-apiserver then forwards all requests for the group to this
+//! Service. So kubectl, informers, RBAC and dashboards work with the resources of the group as with
+//! built-in resources.
 //!
 //! ```text
 //! store::Writer::commit ──▶ store ◀──store::Reader, store::Cursor── serve ──▶ HTTP clients
@@ -10,16 +11,18 @@
 //!             certs: the certificate of the server, and its CA ───────┘
 //! ```
 //!
-//! The server holds its objects in memory, and serves them for get, list and watch. It has no
-//! database: what the process commits to the [`store`] is what clients see. Every list is exact at
-//! its resourceVersion, and every watch delivers exactly the changes after its resourceVersion.
+//! The server holds its objects in memory, and serves them for get, list and watch. The server has
+//! no database: clients see the objects that the process commits to the [`store`]. Every list is
+//! exact at its resourceVersion, and every watch delivers exactly the changes after its
+//! resourceVersion.
 //!
 //! - [`model`]: the trait that describes the objects.
 //! - [`store`]: the objects in memory, with their latest changes.
 //! - [`serve`]: HTTP: discovery, OpenAPI, content negotiation, tables, selectors, limits, health.
 //! - [`auth`]: delegated authentication and authorization (`TokenReview`, `SubjectAccessReview`).
 //! - [`certs`]: TLS with certificates from files or from an own CA.
-//! - [`metrics`] and [`clock`].
+//! - [`metrics`]: the metrics of requests, reviews and certificates.
+//! - [`clock`]: the time of day and the monotonic clock, which tests can replace.
 //!
 //! The README has an example, and says what the library does not do.
 

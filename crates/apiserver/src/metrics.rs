@@ -1,6 +1,6 @@
 //! The metrics of an aggregated API server: requests, reviews, certificates. Kubernetes' own
-//! servers have most of them under the same names, and with more labels. All other metrics have a
-//! prefix in their names. The server chooses the prefix.
+//! servers have most of them under the same names, and with more labels. The names of all other
+//! metrics begin with the prefix that the program passes to [`Metrics::register`].
 
 use crate::clock;
 use prometheus_client::metrics::counter::Counter;
@@ -49,7 +49,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Metrics that no registry shows.
+/// Creates metrics in a registry that is dropped at once. So no scrape returns these metrics.
 impl Default for Metrics {
     fn default() -> Self {
         Self::register(&mut Registry::default(), "apiserver")

@@ -11,19 +11,21 @@ use std::marker::PhantomData;
 /// share one sequence of resourceVersions. A server with several kinds uses an enum as
 /// [`Model::Object`].
 ///
-/// [`Typed`] is the model of any type that implements [`kube::Resource`]. A server with many
-/// objects can implement this trait itself, and encode its objects faster.
+/// [`Typed`] is the model of any type that implements [`kube::Resource`]. `Typed` clones an object
+/// each time it encodes the object. A server with many objects can implement this trait itself and
+/// avoid the copy.
 pub trait Model: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// The type of the objects. Clones should be cheap, for example an `Arc`.
     type Object: Clone + Debug + PartialEq + Send + Sync + 'static;
     /// The values on which the cells of tables depend, apart from the object and the time. `()` if
     /// there are none.
     type Context: Send + Sync + 'static;
-    /// What a [`Visibility`](crate::serve::Visibility) needs to know of an object, so that it can
-    /// decide about many objects at once. `()` if the server hides nothing.
+    /// The properties of an object that determine which users see it, for example its namespace. A
+    /// [`Visibility`](crate::serve::Visibility) can decide once about all objects with an equal
+    /// group. `()` if the server hides nothing.
     type Group: Debug + Eq + Hash + Send + Sync + 'static;
 
-    /// Returns the group of an object, or None if it has none.
+    /// Returns the [`Model::Group`] of an object. None if the object has no group.
     fn group(key: &Key, object: &Self::Object) -> Option<Self::Group>;
 
     /// Appends the JSON of the object with the resourceVersion `version` to `out`.
@@ -35,8 +37,9 @@ pub trait Model: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// Returns the value of a label.
     fn label<'a>(object: &'a Self::Object, key: &str) -> Option<&'a str>;
 
-    /// Returns the approximate size of the object in memory, in bytes. The limit of the ring buffer
-    /// counts this size.
+    /// Returns the approximate size of the object in memory, in bytes. The store adds up these
+    /// sizes to compute the size of its ring buffer
+    /// ([`Bounds::bytes`](crate::store::Bounds::bytes)).
     fn bytes(object: &Self::Object) -> usize;
 }
 
@@ -105,7 +108,10 @@ fn versioned<T: kube::Resource + Clone>(object: &T, version: Rv) -> T {
 fn append(value: &impl Serialize, out: &mut Vec<u8>) {
     let start = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, value) {
-        tracing::error!(%error, "an object cannot be encoded as JSON");
+        tracing::error!(
+            %error,
+            "an object cannot be encoded as JSON; clients get null in its place"
+        );
         out.truncate(start);
         out.extend_from_slice(Value::Null.to_string().as_bytes());
     }
