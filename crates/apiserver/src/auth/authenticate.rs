@@ -27,9 +27,9 @@ pub const ANONYMOUS_USER: &str = "system:anonymous";
 const AUTHENTICATED_GROUP: &str = "system:authenticated";
 const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
-/// Maximum number of cached tokens, including invalid tokens. When the cache is full, the cache
-/// evicts a token, and the server reviews this token again at its next use. Only a few
-/// clients, such as metrics scrapers, send tokens. Most requests come through the front proxy.
+/// Maximum number of cached tokens, including invalid tokens. A full cache evicts a token, and the
+/// server reviews this token again at its next use. Only a few clients, such as metrics scrapers,
+/// send tokens. Most requests come through the front proxy.
 const MAX_TOKENS: u64 = 1024;
 
 /// How the server recognizes requests of other replicas. The tokens of these requests have an

@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// `/readyz/ping`, are not public.
 const PROBE_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
-/// Maximum number of cached decisions. A full cache evicts a decision. The next request
-/// that needs this decision causes a new review.
+/// Maximum number of cached decisions. A full cache evicts a decision. The next request that needs
+/// this decision causes a new review.
 ///
 /// Each combination of user and attributes (such as verb, namespace and selector) has its own
 /// decision. A decision takes about 400 bytes, so 4,096 decisions take 1.6 MB.

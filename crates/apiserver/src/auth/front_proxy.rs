@@ -22,9 +22,9 @@ pub(super) struct UserHeaders {
 impl UserHeaders {
     /// Returns the user in `headers`, or `None` if no header names a user.
     ///
-    /// The front proxy sends a name such as `jané` as raw bytes, which must be UTF-8. If a value
-    /// is not UTF-8, returns an error, and the caller refuses the request. The method does not
-    /// replace invalid bytes by `\u{FFFD}`, because the result could be the name of another user.
+    /// The front proxy sends a name such as `jané` as raw bytes, which must be UTF-8. If a value is
+    /// not UTF-8, returns an error, and the caller refuses the request. The method does not replace
+    /// invalid bytes by `\u{FFFD}`, because the result could be the name of another user.
     pub(super) fn user(&self, headers: &HeaderMap) -> Result<Option<User>, Unauthenticated> {
         let Some(name) = first(headers, &self.name)? else {
             return Ok(None);

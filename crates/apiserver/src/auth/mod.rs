@@ -103,7 +103,8 @@ pub struct Unauthenticated;
 /// authorization, as in a `SubjectAccessReview`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attributes {
-    /// A request for a resource. Its path is below `/apis/GROUP/VERSION/`.
+    /// A request for a resource. Its path is below `/apis/GROUP/VERSION/`, or below `/api/VERSION/`
+    /// for the core group.
     Resource(ResourceAttributes),
     /// A request for a path that names no resource, such as `/metrics`.
     NonResource {

@@ -1,6 +1,6 @@
 //! Keeps the CA bundles in objects of the cluster up to date. The kube-apiserver verifies the
-//! certificate of this server with these CA bundles. The objects are our `APIService`, and the
-//! configuration of our admission webhook.
+//! certificate of this server with these CA bundles. The objects are the `APIService` of this
+//! server, and the configuration of its admission webhook.
 //!
 //! Each replica updates the objects. While the CA is renewed, replicas can have different bundles
 //! for a minute. The replicas must not overwrite each other's bundles again and again. So each
@@ -25,14 +25,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval at which the server reads the object, even if the watch has reported no change.
-/// So the server also corrects the field if the watch has missed a change, or if the server has no
+/// Interval at which the server reads the object, even if the watch has reported no change. So the
+/// server also corrects the field if the watch has missed a change, or if the server has no
 /// permission to watch it.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Delay after a write, and after a failed attempt to write. Another client and this server may
-/// overwrite each other's bundle. Each change of the object causes a check, so the delay
-/// limits the rate of these writes.
+/// overwrite each other's bundle. Each change of the object causes a check, so the delay limits the
+/// rate of these writes.
 const DELAY_AFTER_WRITE: Duration = Duration::from_secs(1);
 
 /// An object of the cluster with CA bundles of this server.
@@ -145,8 +145,9 @@ impl CaBundleUpdater {
         }
     }
 
-    /// Updates the object until the future is dropped. Without the permission to watch the object,
-    /// the updater reads it once per minute.
+    /// Updates the object until the future is dropped. The updater checks the object once per
+    /// minute, and when the watch reports a change. If the server has no permission to watch the
+    /// object, only the periodic checks remain.
     pub async fn keep_up_to_date(mut self) {
         let name = self.holder.name();
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -175,8 +176,8 @@ impl CaBundleUpdater {
         }
     }
 
-    /// Returns true if the CA bundles in `found` contain all certificates of our bundle. If
-    /// `must_equal` is true, they must be equal to our bundle.
+    /// Returns true if each CA bundle in `found` contains all certificates of this server's bundle.
+    /// If `must_equal` is true, each CA bundle must be equal to this server's bundle.
     fn is_current(&self, found: &DynamicObject, must_equal: bool) -> bool {
         let ours = self.bundle.borrow();
         self.holder.bundles(found).iter().all(|bundle| {
@@ -187,8 +188,8 @@ impl CaBundleUpdater {
         })
     }
 
-    /// Reads the object, and writes our bundle if the object needs it. Returns true if it has
-    /// written. An object that does not exist needs no bundle.
+    /// Reads the object, and writes the bundle of this server if the object needs it. Returns true
+    /// if the bundle was written. An object that does not exist needs no bundle.
     async fn check(&self, must_equal: bool) -> Result<bool, String> {
         let name = self.holder.name();
         let kind = self.holder.resource().kind;

@@ -1,8 +1,8 @@
 //! Serves the paths of health probes (`/healthz`, `/livez`, `/readyz`), `/version` and `/metrics`.
 //!
-//! Everybody may send health probes. The reason of a failed check can contain names and addresses.
-//! So the server shows the reason only on the path of the single check, such as `/readyz/replica`.
-//! The `ClusterRole` `system:monitoring` allows its users to get this path.
+//! Every client may send health probes. The reason of a failed check can contain names and
+//! addresses. So the server shows the reason only on the path of the single check, such as
+//! `/readyz/replica`. The `ClusterRole` `system:monitoring` allows its users to get this path.
 
 use super::answer::responses::{json, plain};
 use super::{Readiness, ServerState, VersionInfo};

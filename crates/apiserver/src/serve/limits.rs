@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of concurrent requests other than watches. A request counts until its answer
-    /// has been sent. This limit never refuses a request of a member of `system:masters`.
-    /// The module `concurrency_limit` describes the share of each client, and the reserve.
+    /// has been sent. This limit never refuses a request of a member of `system:masters`. The
+    /// module `concurrency_limit` describes the share of each client, and the reserve.
     pub requests: usize,
     /// Maximum number of watches of all clients together.
     pub watches: usize,

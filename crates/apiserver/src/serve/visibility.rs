@@ -122,8 +122,8 @@ pub async fn yield_regularly(number: usize) {
     }
 }
 
-/// Returns the objects of a get or a list as the user sees them. If `user` is None,
-/// nothing is hidden.
+/// Returns the objects of a get or a list as the user sees them. If `user` is None, nothing is
+/// hidden.
 pub async fn visible_objects<M: Model>(
     user: Option<&RestrictedUser<M>>,
     scope: &Scope,

@@ -80,10 +80,10 @@ impl Ord for Key {
         if self.namespace == other.namespace {
             return self.name.cmp(&other.name);
         }
-        // If names contain slashes, two different keys can have the same path. For example,
-        // the namespace `a` with the name `b/c` and the namespace `a/b` with the name `c` both
-        // give `a/b/c`. Kubernetes forbids such names. The comparison of the namespaces ensures
-        // that even these keys do not compare as equal.
+        // If names contain slashes, two different keys can have the same path. For example, the
+        // namespace `a` with the name `b/c` and the namespace `a/b` with the name `c` both give
+        // `a/b/c`. Kubernetes forbids such names. The comparison of the namespaces ensures that
+        // even these keys do not compare as equal.
         self.path()
             .cmp(other.path())
             .then_with(|| self.namespace.cmp(&other.namespace))

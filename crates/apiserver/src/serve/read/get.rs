@@ -16,8 +16,8 @@ use http::HeaderMap;
 
 /// Answers a get request. This function supports these query options, and ignores all others:
 ///
-/// - `resourceVersion`: the function waits until the store has reached this
-///   version. If this takes longer than [`FRESHNESS_TIMEOUT`], the client gets a 504.
+/// - `resourceVersion`: the function waits until the store has reached this version. If this takes
+///   longer than [`FRESHNESS_TIMEOUT`], the client gets a 504.
 /// - `includeObject`: selects the object in each row of a table.
 /// - `export`: if the value is true, the client gets a 400.
 ///

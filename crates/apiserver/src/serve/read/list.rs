@@ -46,8 +46,8 @@ const CHUNK: usize = 64 << 10;
 #[serde(default)]
 struct ContinueToken {
     v: String,
-    /// The resourceVersion of the first page. If it is negative, the list continues at the newest
-    /// version.
+    /// The resourceVersion of the previous page. The next page has the same resourceVersion. If
+    /// this value is negative, the next page has the newest resourceVersion.
     rv: i64,
     /// The last key of the previous page, followed by a zero byte. This text is the smallest
     /// possible key of the next page.

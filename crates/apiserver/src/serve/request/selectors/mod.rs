@@ -47,8 +47,8 @@ impl<M: Model> Selector<M> {
     }
 
     /// Adds the requirement `metadata.name=NAME`, for a deprecated path with `/watch/` that
-    /// contains a name. Returns a 400 if the request has a field selector that does not require
-    /// the same name.
+    /// contains a name. Returns a 400 if the request has a field selector that does not require the
+    /// same name.
     pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
         let requires_name = |field: &fields::ResolvedFieldRequirement<M>| {
             field.required_value(&fields::FieldSource::Name) == Some(name)
