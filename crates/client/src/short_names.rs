@@ -1,6 +1,7 @@
 //! The short names of kinds, as discovery serves them. Tables show `vmi/web` in place of
 //! `VirtualMachineInstance/web`, and kubectl accepts this text as an argument.
 
+use crate::offline_kinds::group;
 use kube::Client;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use std::collections::{BTreeSet, HashMap};
@@ -103,7 +104,7 @@ impl ShortNames {
     }
 
     fn resource(&self, api_version: &str, kind: &str) -> Option<&ResourceNames> {
-        let group = group_of(api_version);
+        let group = group(api_version);
         let mut known = self.by_kind.get(kind)?.iter();
         known.find(|resource| resource.group == group)
     }
@@ -121,11 +122,6 @@ impl ShortNames {
         let name = resource.and_then(|resource| resource.short_name.as_deref());
         name.unwrap_or(kind)
     }
-}
-
-/// Returns the group of `group/version`. The core group is empty.
-pub fn group_of(api_version: &str) -> &str {
-    api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::resources::cells::SharedShortNames;
 use aggregated_apiserver::auth::{Decisions, Period, ResourceAttributes};
 use aggregated_apiserver::serve::ErrorStatus;
 use ifo_api::{LIVE_GROUP, Text, VERSION, live};
-use ifo_client::short_names::group_of;
+use ifo_client::offline_kinds::group;
 use std::sync::Arc;
 
 /// The index, and the decisions about all users.
@@ -27,7 +27,7 @@ impl Reviews {
         let resource = kinds.plural(&place.api_version, &place.kind)?;
         Some(ResourceAttributes {
             verb: "get",
-            group: group_of(&place.api_version).to_owned(),
+            group: group(&place.api_version).to_owned(),
             version: "*".to_owned(),
             resource: resource.to_owned(),
             namespace: place.namespace.to_string(),
