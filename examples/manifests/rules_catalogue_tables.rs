@@ -7,7 +7,7 @@
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use ifo_api::ruleset::OperationRuleSet;
-use ifo_cel::{Environment, Program, ResultText};
+use ifo_cel::{Environment, Program};
 use ifo_engine::rules::compile;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -146,7 +146,7 @@ fn states(expression: Option<&Program>, environment: &Environment) -> anyhow::Re
     let results = expression.map(|expression| expression.possible_results(environment));
     let mut found = BTreeSet::new();
     for result in results.iter().flatten() {
-        let ResultText::Literal(state) = &result.text else {
+        let Some(state) = &result.text else {
             bail!("the possible states cannot be derived from the expression");
         };
         found.insert(&**state);

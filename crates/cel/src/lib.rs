@@ -43,9 +43,7 @@ mod result_kind;
 mod types;
 mod value;
 
-pub use self::analysis::fields::{NamedField, NamedFields, NamedVariable, fields};
-pub use self::analysis::origins::{NameOrigins, ValueOrigins};
-pub use self::analysis::results::{PossibleResult, ResultText};
+pub use self::analysis::results::PossibleResult;
 pub use self::analysis::times::comparisons_of_time_texts;
 pub use self::budget::{Budget, STEPS_PER_OBJECT};
 pub use self::compile::environment::{DeclareError, Environment};
@@ -56,15 +54,13 @@ pub use self::compile::{compile, compile_with_all_errors, compile_with_schema};
 pub use self::document::Doc;
 pub use self::document::fault::{DocError, JsonFault};
 pub use self::document::item::Node;
-pub use self::document::projection::{MAX_PROJECTION_PARTS, Projection};
-pub use self::eval::result::{TypedValue, is_percentage};
+pub use self::document::projection::Projection;
+pub use self::eval::result::TypedValue;
 pub use self::eval::scope::{EvaluationScope, ListElement};
 pub use self::explain::{DecidingClause, Explanation};
 pub use self::result_kind::ResultKind;
 pub use self::types::{FieldType, ObjectSchema, PathStep};
-pub use self::value::failure::{
-    EvaluationFault, ExpressionPlace, FailureText, FixedText, MissingKey,
-};
+pub use self::value::failure::EvaluationFault;
 
 #[cfg(test)]
 mod tests;

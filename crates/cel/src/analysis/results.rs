@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use cel::IdedExpr;
 use cel::common::ast::{EntryExpr, Expr, LiteralValue, SourceInfo, operators};
 
-use super::origins::is_optional_of;
 use crate::compile::environment::Environment;
 use crate::compile::op::ComprehensionKind;
 use crate::compile::parse::{
@@ -15,23 +14,22 @@ use crate::compile::parse::{
 use crate::compile::program::Program;
 
 /// Maximum number of times that variables are read for one expression. Variables that use each
-/// other can have very many results. The result of a variable that is not read is
-/// [`ResultText::Unknown`].
+/// other can have very many results. The result of a variable that is not read is unknown.
 const MAX_VARIABLE_READS: usize = 32;
 
 /// Maximum number of selections that lead from a value to the result, such as 2 in `{'a':
-/// ['b']}.a[0]`. The result of a longer selection is [`ResultText::Unknown`].
+/// ['b']}.a[0]`. The result of a longer selection is unknown.
 const MAX_SELECTIONS: usize = 32;
 
-/// Maximum number of results of one expression. If there are more, the last result is
-/// [`ResultText::Unknown`] and stands for the others.
+/// Maximum number of results of one expression. If there are more, the last result is unknown
+/// and stands for the others.
 const MAX_RESULTS: usize = 256;
 
 /// A part of an expression whose value can be the result of the expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PossibleResult {
-    /// The text of the result, as far as it is known.
-    pub text: ResultText,
+    /// The result, if it is a string literal. None if the result is computed.
+    pub text: Option<String>,
     /// The name of the variable whose expression contains the part. None if the part is in the
     /// expression itself.
     pub variable: Option<String>,
@@ -39,17 +37,6 @@ pub struct PossibleResult {
     pub line: usize,
     /// Column of the part in characters, from 1.
     pub column: usize,
-}
-
-/// The text of a possible result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResultText {
-    /// The result is this text.
-    Literal(String),
-    /// The result contains these texts, as in `'a' + object.b + 'c'` or `'a %d'.format([1])`.
-    Contains(Vec<String>),
-    /// The result is computed, and may be no text.
-    Unknown,
 }
 
 impl Program {
@@ -106,7 +93,7 @@ impl ResultReader<'_> {
     fn read(&mut self, node: &IdedExpr, current: &CurrentSource<'_>, path: &mut Vec<Selection>) {
         match &node.expr {
             Expr::Literal(LiteralValue::String(text)) if path.is_empty() => {
-                self.add(node, current, ResultText::Literal(text.inner().to_owned()));
+                self.add(node, current, Some(text.inner()));
             }
             Expr::Select(select) => {
                 if let Expr::Ident(name) = &select.operand.expr
@@ -136,14 +123,10 @@ impl ResultReader<'_> {
                 let name = call.func_name.trim_start_matches('.');
                 let target = call.target.as_deref();
                 if !self.read_call(name, target, &call.args, current, path) {
-                    let text = match fixed_parts(node) {
-                        parts if parts.is_empty() || !path.is_empty() => ResultText::Unknown,
-                        parts => ResultText::Contains(parts),
-                    };
-                    self.add(node, current, text);
+                    self.add(node, current, None);
                 }
             }
-            _ => self.add(node, current, ResultText::Unknown),
+            _ => self.add(node, current, None),
         }
     }
 
@@ -221,7 +204,7 @@ impl ResultReader<'_> {
         path: &mut Vec<Selection>,
     ) {
         if path.len() == MAX_SELECTIONS {
-            return self.add(operand, current, ResultText::Unknown);
+            return self.add(operand, current, None);
         }
         path.push(key.map(str::to_owned));
         self.read(operand, current, path);
@@ -257,15 +240,15 @@ impl ResultReader<'_> {
                     self.read_source(program.source(), Some(name), path);
                 }
             }
-            None => self.add(node, current, ResultText::Unknown),
+            None => self.add(node, current, None),
         }
     }
 
-    fn add(&mut self, node: &IdedExpr, current: &CurrentSource<'_>, text: ResultText) {
+    fn add(&mut self, node: &IdedExpr, current: &CurrentSource<'_>, text: Option<&str>) {
         let text = match self.results.len() {
             MAX_RESULTS.. => return,
-            length if length + 1 == MAX_RESULTS => ResultText::Unknown,
-            _ => text,
+            length if length + 1 == MAX_RESULTS => None,
+            _ => text.map(str::to_owned),
         };
         let place = NodeError {
             node: node.id,
@@ -281,119 +264,8 @@ impl ResultReader<'_> {
     }
 }
 
-/// Returns the texts that the value of a concatenation or of a call of `format` always contains.
-fn fixed_parts(node: &IdedExpr) -> Vec<String> {
-    let Expr::Call(call) = &node.expr else {
-        return string_of(node).map(str::to_owned).into_iter().collect();
-    };
-    match (&*call.func_name, call.target.as_deref(), &*call.args) {
-        (operators::ADD, None, operands) => operands.iter().flat_map(fixed_parts).collect(),
-        ("format", Some(format), _) => {
-            let format = string_of(format).unwrap_or_default();
-            let mut parts = format.split('%');
-            let first = parts.next().map(str::to_owned);
-            // After the percent sign, a placeholder has an optional precision and a letter.
-            let others = parts.map(|part| {
-                let part = part.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
-                part.chars().skip(1).collect()
-            });
-            let parts = first.into_iter().chain(others);
-            parts.filter(|part| !part.is_empty()).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{ResultKind, compile};
-
-    /// Returns the possible results of `source` as text. `variables.v` is `object.v ? 'v' : 'w'`,
-    /// and `variables.m` is `{'a': 'x', 'b': 'y'}`.
-    fn results(source: &str) -> Vec<String> {
-        let mut environment = Environment::default();
-        for (name, source) in [("v", "object.v ? 'v' : 'w'"), ("m", "{'a': 'x', 'b': 'y'}")] {
-            let program = compile(source, ResultKind::Any, &environment).expect(source);
-            environment.declare(name, program).expect(name);
-        }
-        let program = compile(source, ResultKind::Any, &environment).expect(source);
-        let results = program.possible_results(&environment);
-        let describe = |result: PossibleResult| {
-            let (line, column) = (result.line, result.column);
-            let variable = result.variable.map(|name| format!("{name}:"));
-            let text = match result.text {
-                ResultText::Literal(text) => text,
-                ResultText::Contains(parts) => format!("…{}…", parts.join("…")),
-                ResultText::Unknown => return "?".to_owned(),
-            };
-            format!("{}{line}:{column} {text}", variable.unwrap_or_default())
-        };
-        results.into_iter().map(describe).collect()
-    }
-
-    #[test]
-    fn literals_are_found_in_each_position_that_can_be_the_result() {
-        for (source, expected) in [
-            ("'a'", &["1:1 a"][..]),
-            ("object.a == 'x' ? 'b' :\n 'c'", &["1:19 b", "2:2 c"]),
-            (
-                "object.a ? 'b' : object.c ? object.d : 'e'",
-                &["1:12 b", "?", "1:40 e"],
-            ),
-            ("object.?a.orValue('b')", &["?", "1:19 b"]),
-            (
-                "object.?a.optMap(x, x ? 'b' : 'c').orValue('d')",
-                &["1:25 b", "1:31 c", "1:44 d"],
-            ),
-            ("object.?a.or(optional.of('b')).value()", &["?", "1:26 b"]),
-            ("['a', object.b][object.i]", &["1:2 a", "?"]),
-            ("object.l.map(x, x.a ? 'b' : 'c')[0]", &["1:23 b", "1:29 c"]),
-            (
-                "['a', 'b'].filter(x, x == object.c)[0]",
-                &["1:2 a", "1:7 b"],
-            ),
-            ("{'a': 'b', 'c': 'd'}[object.e]", &["1:7 b", "1:17 d"]),
-            ("{'a': 'b', 'c': 'd'}['c']", &["1:17 d"]),
-            ("{'a': 'b', 'c': 'd'}.?a.orValue('e')", &["1:7 b", "1:33 e"]),
-            ("variables.v", &["v:1:12 v", "v:1:18 w"]),
-            ("variables.m[object.a]", &["m:1:7 x", "m:1:17 y"]),
-            ("variables.m.b", &["m:1:17 y"]),
-            ("dyn('a')", &["1:5 a"]),
-        ] {
-            assert_eq!(results(source), expected, "{source}");
-        }
-    }
-
-    #[test]
-    fn variables_that_multiply_their_results_are_read_a_limited_number_of_times() {
-        let mut environment = Environment::default();
-        let mut source = "dyn(object.a ? 'x' : 'y')".to_owned();
-        for n in 0..12 {
-            let program = compile(&source, ResultKind::Any, &environment).expect(&source);
-            environment
-                .declare(&format!("v{n}"), program)
-                .expect("the name is valid");
-            source = format!("object.a ? variables.v{n}['a'] : variables.v{n}['b']");
-        }
-        let program = compile(&source, ResultKind::Any, &environment).expect(&source);
-        let results = program.possible_results(&environment);
-        assert!(results.len() <= 2 * MAX_VARIABLE_READS, "{}", results.len());
-    }
-
-    #[test]
-    fn computed_texts_have_their_fixed_parts() {
-        for (source, expected) in [
-            (
-                "string(object.a) + ' of ' + string(object.b)",
-                "1:27 … of …",
-            ),
-            ("string(object.a) + '%'", "1:18 …%…"),
-            ("'%d of %.2f%%'.format([object.a, object.b])", "1:22 … of …"),
-            ("1 + object.a", "?"),
-            ("object.a.lowerAscii()", "?"),
-        ] {
-            assert_eq!(results(source), [expected], "{source}");
-        }
-    }
+/// Returns true for the functions `optional.of` and `optional.ofNonZeroValue`.
+fn is_optional_of(prefix: &IdedExpr, name: &str) -> bool {
+    matches!(&prefix.expr, Expr::Ident(prefix) if prefix == "optional")
+        && matches!(name, "of" | "ofNonZeroValue")
 }

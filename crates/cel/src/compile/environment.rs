@@ -5,37 +5,15 @@
 
 use std::sync::Arc;
 
+use cel::common::ast::Expr;
+
 use super::needs::needs;
 use super::op::Op;
+use super::parse::parse;
 use super::program::Program;
 use crate::document::projection::{NeededPart, Projection};
 use crate::regex::pattern::LiteralPatterns;
 use crate::types::Ty;
-
-/// Reserved words of CEL, which cannot be identifiers.
-const RESERVED: [&str; 21] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "false",
-    "for",
-    "function",
-    "if",
-    "import",
-    "in",
-    "let",
-    "loop",
-    "namespace",
-    "null",
-    "package",
-    "return",
-    "true",
-    "var",
-    "void",
-    "while",
-];
 
 /// The names that an expression can use in addition to `object` and `now`.
 ///
@@ -47,19 +25,9 @@ pub struct Environment {
     /// True if expressions can use `item`. The value of `item` is one element of a list that
     /// another expression returned.
     pub has_item: bool,
-    /// The type of `item`.
-    item_type: ItemType,
+    /// The type of `item`. None if the type of the list's elements is not known.
+    item_type: Option<Ty>,
     pub(crate) patterns: Arc<LiteralPatterns>,
-}
-
-/// The type of `item`. It is `dyn` if the type of the list's elements is not known.
-#[derive(Clone, Debug)]
-struct ItemType(Ty);
-
-impl Default for ItemType {
-    fn default() -> Self {
-        Self(Ty::Dyn)
-    }
 }
 
 impl PartialEq for Environment {
@@ -126,18 +94,18 @@ impl Environment {
     #[must_use]
     pub fn with_item_of(&self, list: &Program) -> Self {
         let item_type = match &list.0.ty {
-            Ty::List(of) => (**of).clone(),
-            _ => Ty::Dyn,
+            Ty::List(of) => Some((**of).clone()),
+            _ => None,
         };
         Self {
-            item_type: ItemType(item_type),
+            item_type,
             ..self.with_item()
         }
     }
 
     /// Returns the type of `item`.
     pub(crate) fn item_type(&self) -> Ty {
-        self.item_type.0.clone()
+        self.item_type.clone().unwrap_or(Ty::Dyn)
     }
 
     /// Returns the number of variables.
@@ -172,6 +140,11 @@ impl Environment {
 }
 
 impl Program {
+    /// Returns true if the expression reads a field of `item`, as in `item.name`.
+    pub fn reads_field_of_item(&self) -> bool {
+        self.0.item.has_named_members()
+    }
+
     /// Returns the field paths of `object` that this program needs for its result, which must be a
     /// list. Of the list elements, the paths contain only the fields that `readers` need. `readers`
     /// are the programs that read the elements as `item`. `environment` must be the environment
@@ -198,11 +171,10 @@ impl Program {
     }
 }
 
-/// Returns true if `name` can be the name of a variable. Kubernetes has the same rule for the
-/// variables of a `ValidatingAdmissionPolicy`.
+/// Returns true if `name` can be the name of a variable: an identifier of CEL that is not a reserved
+/// word. Kubernetes has the same rule for the variables of a `ValidatingAdmissionPolicy`.
 fn is_identifier(name: &str) -> bool {
-    let letter = |c: char| c == '_' || c.is_ascii_alphabetic();
-    name.starts_with(letter)
-        && name.chars().all(|c| letter(c) || c.is_ascii_digit())
-        && !RESERVED.contains(&name)
+    let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    name.chars().all(is_part)
+        && matches!(parse(name), Ok((node, _)) if matches!(node.expr, Expr::Ident(_)))
 }

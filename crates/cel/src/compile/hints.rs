@@ -1,6 +1,7 @@
 //! Hints for frequent compile errors in CEL expressions. A hint tells the author how to correct the
 //! expression.
 
+use super::parse::COMPREHENSIONS;
 use crate::library::Function;
 
 /// Names that exist only in the expressions of an admission policy.
@@ -330,27 +331,20 @@ fn is_plain_text(source: &str) -> bool {
 /// Returns the function, macro or name that is most similar to `name`. It differs from `name` in at
 /// most a third of its letters. Returns None if there is no such function, macro or name.
 fn nearest(name: &str) -> Option<&'static str> {
-    const MACROS: [&str; 13] = [
+    const OTHERS: [&str; 7] = [
         "has",
-        "all",
-        "exists",
-        "exists_one",
-        "existsOne",
-        "map",
-        "filter",
-        "sortBy",
         "optMap",
         "optFlatMap",
-        "transformList",
-        "transformMap",
-        "transformMapEntry",
+        "object",
+        "variables",
+        "now",
+        "item",
     ];
-    const VARIABLES: [&str; 4] = ["object", "variables", "now", "item"];
     let lower = name.to_lowercase();
     Function::all()
         .map(|function| function.name)
-        .chain(MACROS)
-        .chain(VARIABLES)
+        .chain(COMPREHENSIONS.map(|(name, ..)| name))
+        .chain(OTHERS)
         .map(|other| {
             let distance = strsim::damerau_levenshtein(&lower, &other.to_lowercase());
             (distance, other)

@@ -132,6 +132,14 @@ pub(crate) enum ComprehensionKind {
 }
 
 impl ComprehensionKind {
+    /// Returns true if a condition can precede the body, as in `map(x, condition, body)`.
+    pub(crate) fn can_have_condition(self) -> bool {
+        matches!(
+            self,
+            Self::Map | Self::TransformMap | Self::TransformMapEntry
+        )
+    }
+
     /// Returns true if the result is a list.
     pub(crate) fn makes_list(self) -> bool {
         matches!(self, Self::Filter | Self::Map | Self::SortBy)

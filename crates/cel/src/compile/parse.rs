@@ -144,24 +144,33 @@ pub(crate) struct NodeError {
     pub message: String,
 }
 
+/// The name of each comprehension, the number of its variables, and its kind.
+pub(super) const COMPREHENSIONS: [(&str, usize, ComprehensionKind); 13] = [
+    (operators::ALL, 1, ComprehensionKind::All),
+    (operators::ALL, 2, ComprehensionKind::All),
+    (operators::EXISTS, 1, ComprehensionKind::Exists),
+    (operators::EXISTS, 2, ComprehensionKind::Exists),
+    (operators::EXISTS_ONE, 1, ComprehensionKind::ExistsOne),
+    (operators::EXISTS_ONE, 2, ComprehensionKind::ExistsOne),
+    ("existsOne", 2, ComprehensionKind::ExistsOne),
+    (operators::FILTER, 1, ComprehensionKind::Filter),
+    (operators::MAP, 1, ComprehensionKind::Map),
+    ("transformList", 2, ComprehensionKind::Map),
+    ("transformMap", 2, ComprehensionKind::TransformMap),
+    ("transformMapEntry", 2, ComprehensionKind::TransformMapEntry),
+    ("sortBy", 1, ComprehensionKind::SortBy),
+];
+
 /// Returns the kind of a comprehension and the number of its variables. Returns None if no
 /// comprehension has this name and this number of arguments.
 pub(crate) fn comprehension_kind(name: &str, args: usize) -> Option<(ComprehensionKind, usize)> {
-    Some(match (name, args) {
-        (operators::ALL, 2) => (ComprehensionKind::All, 1),
-        (operators::ALL, 3) => (ComprehensionKind::All, 2),
-        (operators::EXISTS, 2) => (ComprehensionKind::Exists, 1),
-        (operators::EXISTS, 3) => (ComprehensionKind::Exists, 2),
-        (operators::EXISTS_ONE, 2) => (ComprehensionKind::ExistsOne, 1),
-        (operators::EXISTS_ONE | "existsOne", 3) => (ComprehensionKind::ExistsOne, 2),
-        (operators::FILTER, 2) => (ComprehensionKind::Filter, 1),
-        (operators::MAP, 2 | 3) => (ComprehensionKind::Map, 1),
-        ("transformList", 3 | 4) => (ComprehensionKind::Map, 2),
-        ("transformMap", 3 | 4) => (ComprehensionKind::TransformMap, 2),
-        ("transformMapEntry", 3 | 4) => (ComprehensionKind::TransformMapEntry, 2),
-        ("sortBy", 2) => (ComprehensionKind::SortBy, 1),
-        _ => return None,
-    })
+    let mut all = COMPREHENSIONS.iter();
+    let found = all.find(|(own, variables, kind)| {
+        // The arguments are the variables, in some kinds a condition, and the body.
+        let has_condition = args == variables + 2 && kind.can_have_condition();
+        *own == name && (args == variables + 1 || has_condition)
+    });
+    found.map(|(_, variables, kind)| (*kind, *variables))
 }
 
 /// Returns the operands of a node, in the order of the text.

@@ -60,22 +60,3 @@ impl fmt::Debug for Doc<'_> {
         f.write_str("Doc")
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn decoded_fields_are_encoded_unchanged() {
-        let mut projection = Projection::default();
-        projection.add(&["a"]);
-        projection.add(&["b", "*", "c"]);
-        let json = br#"{"z":1,"b":[{"c":-7,"d":1},{"c":null}],"a":{"x":[1.0,"\u00e9\n",true,{}]}}"#;
-        let doc = Doc::parse(json, &projection).unwrap();
-        let encoded = doc.to_json();
-        let text = r#"{"a":{"x":[1.0,"é\n",true,{}]},"b":[{"c":-7},{"c":null}]}"#;
-        assert_eq!(String::from_utf8(encoded.clone()).unwrap(), text);
-        let again = Doc::parse(&encoded, &projection).unwrap();
-        assert_eq!(again.to_json(), encoded);
-    }
-}

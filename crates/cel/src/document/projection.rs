@@ -3,7 +3,7 @@
 
 /// Maximum number of parts of one [`Projection`]. If more parts are needed, the whole value is
 /// needed. A Kubernetes type with its most-used fields has fewer than 200 parts.
-pub const MAX_PROJECTION_PARTS: usize = 1024;
+pub(crate) const MAX_PROJECTION_PARTS: usize = 1024;
 
 /// Maximum number of parts that one program needs. The server stores these parts for each of up to
 /// 1,000 programs of a rule set. If a program needs more parts, it needs the whole value.
@@ -90,6 +90,11 @@ impl NeededPart {
     /// Returns true if the evaluation only needs to know whether the value exists.
     pub(crate) fn is_existence(&self) -> bool {
         !self.whole && self.named.is_empty() && self.every.is_none()
+    }
+
+    /// Returns true if the evaluation needs only some members, and knows their names.
+    pub(crate) fn has_named_members(&self) -> bool {
+        !self.named.is_empty()
     }
 
     /// Returns the needed part of the member `name`, or None if the member is not needed.

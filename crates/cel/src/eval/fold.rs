@@ -66,7 +66,7 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
                 Ok(V::Bool(value)) if value == decides => return Ok(V::Bool(decides)),
                 Ok(V::Bool(_)) => {}
                 Err(Fault::Budget) => return Err(Fault::Budget),
-                Ok(other) => failed = failed.or_else(|| Some(no_bool(fold, &other))),
+                Ok(other) => failed = failed.or_else(|| Some(no_bool(&other))),
                 Err(fault) => failed = failed.or(Some(fault)),
             }
         }
@@ -74,10 +74,10 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
     }
 
     /// Evaluates a condition of a comprehension, which must be a bool.
-    fn test(&mut self, fold: &Comprehension, op: &'e Op) -> Result<bool, Fault<'e>> {
+    fn test(&mut self, op: &'e Op) -> Result<bool, Fault<'e>> {
         match self.eval(op)? {
             V::Bool(value) => Ok(value),
-            other => Err(no_bool(fold, &other)),
+            other => Err(no_bool(&other)),
         }
     }
 
@@ -87,7 +87,7 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
         let mut found = 0;
         for index in 0..range.len() {
             self.bind(fold, range, depth, index)?;
-            found += usize::from(self.test(fold, &fold.body)?);
+            found += usize::from(self.test(&fold.body)?);
         }
         Ok(V::Bool(found == 1))
     }
@@ -112,11 +112,11 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
         index: usize,
     ) -> Result<Option<V<'e>>, Fault<'e>> {
         if fold.kind == ComprehensionKind::Filter {
-            let passed = self.test(fold, &fold.body)?;
+            let passed = self.test(&fold.body)?;
             return Ok(passed.then(|| range.item(index)).flatten());
         }
         match &fold.test {
-            Some(condition) if !self.test(fold, condition)? => Ok(None),
+            Some(condition) if !self.test(condition)? => Ok(None),
             _ => self.eval(&fold.body).map(Some),
         }
     }
@@ -186,17 +186,6 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
 
 /// Returns the error for a condition of a comprehension that is not a bool.
 #[cold]
-fn no_bool<'e>(fold: &Comprehension, value: &V<'e>) -> Fault<'e> {
-    let name = match fold.kind {
-        ComprehensionKind::All => "all",
-        ComprehensionKind::Exists => "exists",
-        ComprehensionKind::ExistsOne => "exists_one",
-        ComprehensionKind::Filter => "filter",
-        ComprehensionKind::Map => "map",
-        ComprehensionKind::TransformMap => "transformMap",
-        ComprehensionKind::TransformMapEntry => "transformMapEntry",
-        ComprehensionKind::SortBy => "sortBy",
-    };
-    let words = [name, "(…) with a condition of the type ", value.type_name()];
-    Fault::no_overload().about(&words)
+fn no_bool<'e>(value: &V<'e>) -> Fault<'e> {
+    Fault::no_overload().about(&["a condition of the type ", value.type_name()])
 }

@@ -46,25 +46,19 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     pub(crate) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
-        let outcome = self.dispatch(op);
-        if matches!(outcome, Err(Fault::Error(_))) {
-            return self.located(op, outcome);
+        match self.dispatch(op) {
+            Err(fault @ Fault::Error(_)) => Err(self.located(op, fault)),
+            outcome => outcome,
         }
-        outcome
     }
 
     /// Adds the place of `op` to the error of `op`.
     #[cold]
     #[inline(never)]
-    fn located(&self, op: &Op, outcome: Outcome<'e>) -> Outcome<'e> {
-        match (outcome, self.program.spans.of(op)) {
-            (Err(Fault::Error(text)), Some(span)) => Err(Fault::Located(Rc::new(LocatedError {
-                text,
-                source: &self.program.source,
-                at: span.at,
-                variable: None,
-            }))),
-            (outcome, _) => outcome,
+    fn located(&self, op: &Op, fault: Fault<'e>) -> Fault<'e> {
+        match self.program.spans.of(op) {
+            Some(span) => fault.located(&self.program.source, span.at),
+            None => fault,
         }
     }
 

@@ -11,7 +11,6 @@ use crate::budget::{Budget, charge, charge_arguments, charge_copy, steps};
 use crate::library::conversions::{format_double, to_string};
 use crate::result_kind::ResultKind;
 use crate::value::V;
-use crate::value::failure::EvaluationFault;
 use crate::value::fault::Fault;
 use crate::value::time::CelTimestamp;
 
@@ -27,15 +26,15 @@ pub struct TypedValue {
 }
 
 /// Returns the error for a value that is not of the required kind.
-pub(crate) fn unexpected(wanted: ResultKind, value: &V<'_>) -> EvaluationFault {
+pub(crate) fn unexpected<'e>(wanted: ResultKind, value: &V<'_>) -> Fault<'e> {
     let (wanted, found) = (wanted.name(), value.type_name());
-    Fault::words(&["expected type '", wanted, "' but found '", found, "'"]).into()
+    Fault::words(&["expected type '", wanted, "' but found '", found, "'"])
 }
 
 /// Converts a value to whole percent, rounded down. A number below 0 becomes 0, and a number above
 /// 100 becomes 100. Returns None for null, and for text that is not a number with an optional `%`.
 /// Returns an error for a value of another type, and for a number that is not finite.
-pub(crate) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
+pub(crate) fn progress<'e>(value: &V<'_>) -> Result<Option<u8>, Fault<'e>> {
     #[allow(clippy::cast_precision_loss)] // A number beyond 2^53 is clamped anyway.
     let number = match value {
         V::Null => return Ok(None),
@@ -49,16 +48,10 @@ pub(crate) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
         other => return Err(unexpected(ResultKind::Progress, other)),
     };
     if !number.is_finite() {
-        return Err(Fault::error("progress is not a finite number").into());
+        return Err(Fault::error("progress is not a finite number"));
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // From 0 to 100.
     Ok(Some(number.clamp(0.0, 100.0) as u8))
-}
-
-/// Returns true if `text` is a number or a percentage, such as `45.20` or `45.20%`. Only such a text
-/// is a result of [`Program::progress`](crate::Program::progress).
-pub fn is_percentage(text: &str) -> bool {
-    percentage(text).is_some()
 }
 
 /// Parses a text such as `45.20%` or `45.20`. Returns None for any other text.
@@ -78,7 +71,7 @@ fn percentage(text: &str) -> Option<f64> {
 
 /// Converts a value to a point in time. Returns None for empty text and for null. Returns an error
 /// for a text that is not a time in RFC 3339, and for a value of another type.
-pub(crate) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> {
+pub(crate) fn time<'e>(value: &V<'_>) -> Result<Option<Timestamp>, Fault<'e>> {
     let instant = match value {
         V::Null => return Ok(None),
         V::Time(time) => Some(*time),
@@ -89,12 +82,12 @@ pub(crate) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> 
     instant
         .and_then(CelTimestamp::timestamp)
         .map(Some)
-        .ok_or(Fault::error("not a time in RFC 3339").into())
+        .ok_or(Fault::error("not a time in RFC 3339"))
 }
 
 /// Converts a CEL duration. A negative duration becomes zero. Returns an error for a value of
 /// another type.
-pub(crate) fn duration(value: &V<'_>) -> Result<Duration, EvaluationFault> {
+pub(crate) fn duration<'e>(value: &V<'_>) -> Result<Duration, Fault<'e>> {
     match value {
         V::Duration(nanoseconds) => {
             let nanoseconds = u64::try_from(*nanoseconds).unwrap_or_default();
@@ -106,7 +99,7 @@ pub(crate) fn duration(value: &V<'_>) -> Result<Duration, EvaluationFault> {
 
 /// Converts a number or a quantity to a double. Returns an error if the value has another type, or
 /// if the number is not finite.
-pub(crate) fn amount(value: &V<'_>) -> Result<f64, EvaluationFault> {
+pub(crate) fn amount<'e>(value: &V<'_>) -> Result<f64, Fault<'e>> {
     #[allow(clippy::cast_precision_loss)] // Amounts are compared approximately.
     let number = match value {
         V::Int(number) => *number as f64,
@@ -118,15 +111,15 @@ pub(crate) fn amount(value: &V<'_>) -> Result<f64, EvaluationFault> {
     if number.is_finite() {
         return Ok(number);
     }
-    Err(Fault::error("the amount is not a finite number").into())
+    Err(Fault::error("the amount is not a finite number"))
 }
 
 /// Converts a list of strings. Each element costs one step of `budget`. Returns an error if the
 /// value is not a list, if an element is not a string, or if the budget is spent.
-pub(crate) fn strings<T: for<'t> From<&'t str>>(
+pub(crate) fn strings<'e, T: for<'t> From<&'t str>>(
     value: &V<'_>,
     budget: &mut Budget,
-) -> Result<Vec<T>, EvaluationFault> {
+) -> Result<Vec<T>, Fault<'e>> {
     if !value.is_list() {
         return Err(unexpected(ResultKind::Strings, value));
     }
@@ -142,7 +135,7 @@ pub(crate) fn strings<T: for<'t> From<&'t str>>(
 }
 
 /// Converts a string or an integer to text. Returns an error for a value of another type.
-pub(crate) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
+pub(crate) fn key<'e>(value: &V<'_>) -> Result<String, Fault<'e>> {
     match value {
         V::Str(text) => Ok(text.to_string()),
         V::Int(number) => Ok(number.to_string()),
@@ -178,7 +171,7 @@ pub(crate) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Faul
             charge_arguments(std::slice::from_ref(value), budget)?;
             Value::String(version.to_string())
         }
-        V::NamedFormat(format) => Value::String(format.name().to_owned()),
+        V::NamedFormat(format) => Value::String(format.name.to_owned()),
         V::Optional(Some(value)) => return json(value, budget),
         V::Type(name) => Value::String((*name).to_owned()),
         _ if value.is_list() => {

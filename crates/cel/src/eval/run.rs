@@ -11,7 +11,8 @@ use crate::budget::{charge, steps};
 use crate::compile::program::Program;
 use crate::result_kind::ResultKind;
 use crate::value::V;
-use crate::value::failure::{EvaluationFault, ExpressionPlace, line_and_column};
+use crate::value::failure::EvaluationFault;
+use crate::value::fault::Fault;
 
 impl Program {
     /// Evaluates a [`ResultKind::Bool`] program.
@@ -134,22 +135,8 @@ impl Program {
         Ok(Context::new(scope, &self.0).eval(&self.0.op)?)
     }
 
-    /// If `fault` is an error without a position, adds the position at which an error of the whole
-    /// expression is reported.
-    #[cold]
-    #[inline(never)]
-    fn at_root(&self, fault: EvaluationFault) -> EvaluationFault {
-        let EvaluationFault::Error(mut failure) = fault else {
-            return fault;
-        };
-        if failure.place.is_none() {
-            let (line, column) = line_and_column(&self.0.source, self.0.root_at);
-            failure.place = Some(ExpressionPlace {
-                variable: None,
-                line,
-                column,
-            });
-        }
-        EvaluationFault::Error(failure)
+    /// Adds the position of the whole expression to an error without a position.
+    fn at_root(&self, fault: Fault<'_>) -> EvaluationFault {
+        fault.located(&self.0.source, self.0.root_at).into()
     }
 }

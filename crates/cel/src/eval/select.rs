@@ -22,7 +22,7 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
         }
         for field in fields {
             let found = present_field(&value, field, self.scope.budget)?;
-            value = found.ok_or(Fault::MissingField(field))?;
+            value = found.ok_or(Fault::Missing(Some(V::Str(Text::Ref(field)))))?;
         }
         Ok(value)
     }
@@ -68,8 +68,8 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
         let index = self.eval(&pair.1)?;
         let found = self.element_at(&value, &index)?;
         found.ok_or(match &pair.1 {
-            Op::Const(literal) => Fault::MissingLiteral(literal),
-            _ => Fault::MissingComputed,
+            Op::Const(literal) => Fault::Missing(Some(literal.value())),
+            _ => Fault::Missing(None),
         })
     }
 

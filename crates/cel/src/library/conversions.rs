@@ -46,6 +46,12 @@ uint(<int>) -> <uint>
 uint(<string>) -> <uint>
 ";
 
+/// Returns true for a function that converts a value to another type.
+pub(crate) fn is_conversion(name: &str) -> bool {
+    let mut signatures = SIGNATURES.lines().filter_map(|line| line.split_once('('));
+    signatures.any(|(own, _)| own == name)
+}
+
 /// Evaluates `int(..)`, `string(..)` and the other conversion functions.
 pub(crate) fn call<'e>(to: &str, args: &[V<'e>], budget: &mut Budget) -> Outcome<'e> {
     let [value] = args else {
@@ -215,15 +221,5 @@ pub(crate) fn format_double(value: f64) -> String {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };
-    // Go and Rust write the fewest digits that still identify the value. Sometimes the value lies
-    // exactly in the middle between two numbers with this many digits. Go then chooses the number
-    // whose last digit is even. Rust does the same only if the format has a precision. So the value
-    // is formatted again, with the number of digits as the precision.
-    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
-    let rounded = format!("{value:.*e}", digits.saturating_sub(1));
-    let mantissa = match rounded.split_once('e') {
-        Some((even, _)) if rounded.parse() == Ok(value) => even,
-        _ => mantissa,
-    };
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }

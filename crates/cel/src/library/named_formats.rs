@@ -25,7 +25,7 @@ pub(crate) fn call<'e>(name: &str, args: &[V<'e>], budget: &mut Budget) -> Outco
         ("validate", [V::NamedFormat(format), V::Str(text)]) => {
             charge_bytes(text.len(), budget)?;
             let mut messages = Vec::new();
-            for message in format.validate(text) {
+            for message in (format.validate)(text) {
                 charge_bytes(message.len(), budget)?;
                 messages.push(V::Str(Text::Own(message.into())));
             }

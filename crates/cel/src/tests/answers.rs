@@ -44,25 +44,28 @@ pub struct PolicyVariable {
     pub expression: String,
 }
 
-/// Returns the class of Kubernetes' answer: the value, `missing` for a missing key or index, or the
-/// phase of another error. If our answer has another class, the answers differ.
+/// Returns the class of Kubernetes' answer: the value, `missing: KEY` for a missing key or index, or
+/// the phase of another error. If our answer has another class, the answers differ.
 pub(crate) fn class(answer: &Answer) -> String {
     let v = &answer.v;
     match &*answer.phase {
         "ok" => with_plain_quantities(v),
-        "eval-err" if v.starts_with("no such key") || v.starts_with("index out of bounds") => {
-            "missing".to_owned()
+        other => {
+            let texts = ["no such key", "index out of bounds"];
+            let key = texts.iter().find_map(|text| v.strip_prefix(text));
+            key.map_or_else(|| other.to_owned(), |key| format!("missing{key}"))
         }
-        other => other.to_owned(),
     }
 }
 
-/// Returns the class of the result of our evaluation: the value, `missing`, or `eval-err`. If the
-/// expression does not compile, the caller uses the class `compile-err` instead.
+/// Returns the class of the result of our evaluation: the value, `missing: KEY`, `missing` if the key
+/// is computed, or `eval-err`. If the expression does not compile, the caller uses the class
+/// `compile-err` instead.
 pub(crate) fn class_here(outcome: Result<String, EvaluationFault>) -> String {
     match outcome {
         Ok(value) => value,
-        Err(EvaluationFault::Missing(_)) => "missing".to_owned(),
+        Err(EvaluationFault::Missing(None)) => "missing".to_owned(),
+        Err(EvaluationFault::Missing(Some(key))) => format!("missing: {key}"),
         Err(_) => "eval-err".to_owned(),
     }
 }
@@ -108,7 +111,7 @@ pub(crate) fn format_value(value: &V<'_>) -> String {
         V::Ip(ip) => format!("ip:{ip}"),
         V::Cidr(cidr) => format!("cidr:{cidr}"),
         V::Semver(version) => format!("semver:{version}"),
-        V::NamedFormat(format) => format!("format:{}", format.name()),
+        V::NamedFormat(format) => format!("format:{}", format.name),
         V::Optional(None) => "optional.none".to_owned(),
         V::Optional(Some(value)) => format!("optional.of({})", format_value(value)),
         _ if value.is_list() => {

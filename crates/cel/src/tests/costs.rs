@@ -230,36 +230,37 @@ fn a_huge_result_ends_with_an_exhausted_budget() {
         "x".repeat(1 << 20),
         "&a=b".repeat(1 << 16),
     );
-    for source in [
-        "lists.range(9223372036854775807)",
-        "lists.range(100001)",
-        "lists.range(object.list.size() * 1000000000000)",
-        "object.list.map(x, object.list).map(x, object.list.map(y, x)).flatten(9223372036854775807)",
-        "lists.range(50000).flatten(9223372036854775807) + lists.range(50000)",
-        "lists.range(1000).transformMapEntry(i, x, {x: lists.range(1000)})",
-        "object.list.transformMapEntry(i, x, object.list.transformMapEntry(j, y, {i * 1000 + j: y}))",
-        "object.numbers.transformMapEntry(i, x, {x: x})",
-        "object.list.transformMap(i, x, object.list.transformList(j, y, i * j))",
-        "object.text.findAll('')",
-        "object.text.findAll('' + '')",
-        "object.list.map(x, object.text.find('y'))",
-        "object.numbers.distinct()",
-        "sets.equivalent(object.numbers, object.numbers)",
-        "sets.intersects(object.numbers, object.numbers.map(x, -1 - x))",
-        "object.list.map(x, object.numbers.sort())",
-        "object.list.map(x, object.numbers.sortBy(y, -y))",
-        "object.list.map(x, object.numbers.reverse())",
-        "object.list.map(x, object.numbers.slice(0, 20000))",
-        "object.list.map(x, url(object.url))",
-        "object.list.map(x, url(object.url).getQuery())",
-        "[url(object.url)].map(u, object.list.map(x, u.getQuery()))",
-        "object.list.map(x, optional.unwrap(object.numbers.map(y, optional.of(y))))",
-        "object.list.map(x, strings.quote(object.text))",
-        "object.list.map(x, semver('1.2.3-' + object.text))",
-        "object.list.map(x, format.uri().validate(object.text))",
-    ] {
-        exhausts_the_budget(&json, source);
-    }
+    exhaust_the_budget(
+        &json,
+        "
+        lists.range(9223372036854775807)
+        lists.range(100001)
+        lists.range(object.list.size() * 1000000000000)
+        object.list.map(x, object.list).map(x, object.list.map(y, x)).flatten(9223372036854775807)
+        lists.range(50000).flatten(9223372036854775807) + lists.range(50000)
+        lists.range(1000).transformMapEntry(i, x, {x: lists.range(1000)})
+        object.list.transformMapEntry(i, x, object.list.transformMapEntry(j, y, {i * 1000 + j: y}))
+        object.numbers.transformMapEntry(i, x, {x: x})
+        object.list.transformMap(i, x, object.list.transformList(j, y, i * j))
+        object.text.findAll('')
+        object.text.findAll('' + '')
+        object.list.map(x, object.text.find('y'))
+        object.numbers.distinct()
+        sets.equivalent(object.numbers, object.numbers)
+        sets.intersects(object.numbers, object.numbers.map(x, -1 - x))
+        object.list.map(x, object.numbers.sort())
+        object.list.map(x, object.numbers.sortBy(y, -y))
+        object.list.map(x, object.numbers.reverse())
+        object.list.map(x, object.numbers.slice(0, 20000))
+        object.list.map(x, url(object.url))
+        object.list.map(x, url(object.url).getQuery())
+        [url(object.url)].map(u, object.list.map(x, u.getQuery()))
+        object.list.map(x, optional.unwrap(object.numbers.map(y, optional.of(y))))
+        object.list.map(x, strings.quote(object.text))
+        object.list.map(x, semver('1.2.3-' + object.text))
+        object.list.map(x, format.uri().validate(object.text))
+        ",
+    );
 }
 
 #[test]
@@ -269,25 +270,26 @@ fn long_texts_that_are_converted_or_compared_as_keys_are_charged() {
         r#"{{"list":[{}1],"zeros":"{long}","map":{{"{long}":1}}}}"#,
         "1,".repeat(9_999)
     );
-    for source in [
-        "object.list.all(x, int(object.zeros) == 0)",
-        "object.list.all(x, uint(object.zeros) == 0u)",
-        "object.list.all(x, double(object.zeros) == 0.0)",
-        "object.list.all(x, !bool(object.zeros) || true)",
-        "object.list.all(x, duration(object.zeros) == null || true)",
-        "object.list.all(x, timestamp(object.zeros) == null || true)",
-        "object.list.all(x, timestamp(0).getHours(object.zeros) == 0 || true)",
-        "object.list.all(x, object.map[object.zeros] == 1)",
-        "object.list.all(x, object.zeros in object.map)",
-        "object.list.all(x, {object.zeros: 1}[object.zeros] == 1)",
-        "object.list.all(x, object.zeros in {object.zeros: 1})",
-        "object.list.all(x, {object.zeros: 1, object.zeros: 2}.size() == 1)",
-        "[object.list.transformMap(i, x, x)].all(m, object.list.all(x, has(m.a) || true))",
-        "[object.list.transformMap(i, x, x)].all(m, object.list.all(x, m.a == 1 || true))",
-        "[object.list.transformMap(i, x, x)].all(m, object.list.all(x, m.?a.hasValue() || true))",
-        "[object.list.transformMap(i, x, x)].all(m, object.list.all(x, m[?0].hasValue() || true))",
-        "object.list.transformMapEntry(i, x, {object.zeros + string(i): x}).size() > 0",
-    ] {
-        exhausts_the_budget(&json, source);
-    }
+    exhaust_the_budget(
+        &json,
+        "
+        object.list.all(x, int(object.zeros) == 0)
+        object.list.all(x, uint(object.zeros) == 0u)
+        object.list.all(x, double(object.zeros) == 0.0)
+        object.list.all(x, !bool(object.zeros) || true)
+        object.list.all(x, duration(object.zeros) == null || true)
+        object.list.all(x, timestamp(object.zeros) == null || true)
+        object.list.all(x, timestamp(0).getHours(object.zeros) == 0 || true)
+        object.list.all(x, object.map[object.zeros] == 1)
+        object.list.all(x, object.zeros in object.map)
+        object.list.all(x, {object.zeros: 1}[object.zeros] == 1)
+        object.list.all(x, object.zeros in {object.zeros: 1})
+        object.list.all(x, {object.zeros: 1, object.zeros: 2}.size() == 1)
+        [object.list.transformMap(i, x, x)].all(m, object.list.all(x, has(m.a) || true))
+        [object.list.transformMap(i, x, x)].all(m, object.list.all(x, m.a == 1 || true))
+        [object.list.transformMap(i, x, x)].all(m, object.list.all(x, m.?a.hasValue() || true))
+        [object.list.transformMap(i, x, x)].all(m, object.list.all(x, m[?0].hasValue() || true))
+        object.list.transformMapEntry(i, x, {object.zeros + string(i): x}).size() > 0
+        ",
+    );
 }

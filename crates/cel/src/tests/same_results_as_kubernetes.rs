@@ -88,29 +88,10 @@ impl Answers {
         &self.objects[at]
     }
 
-    /// Returns all expressions. Each expression occurs once.
-    pub fn expressions(&self) -> Vec<&str> {
-        let all = self.cases.iter().map(|answer| answer.expr.as_str());
-        let distinct: BTreeSet<_> = all.collect();
-        distinct.into_iter().collect()
-    }
-
-    fn json(&self, answer: &Answer) -> &[u8] {
-        answer
-            .object
-            .map_or("null", |at| &self.objects[at])
-            .as_bytes()
-    }
-
-    /// Evaluates the expression of an answer on those fields of the object that are in
-    /// `projection`.
-    fn evaluate(
-        &self,
-        answer: &Answer,
-        program: &Program,
-        projection: &Projection,
-    ) -> Result<String, EvaluationFault> {
-        let doc = Doc::parse_value(self.json(answer), projection).unwrap();
+    /// Evaluates the expression of an answer on the fields of the object that it reads.
+    fn evaluate(&self, answer: &Answer, program: &Program) -> Result<String, EvaluationFault> {
+        let json = answer.object.map_or("null", |at| &self.objects[at]);
+        let doc = Doc::parse_value(json.as_bytes(), program.projection()).unwrap();
         let mut budget = full_budget();
         let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
         scope.set_variables(&self.environments[&answer.variables]);
@@ -123,13 +104,16 @@ fn answers_equal_those_of_kubernetes() {
     let answers = Answers::load();
     let mut wrong: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut intended: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut named_keys = 0;
     for (answer, program) in answers.iter() {
         let found = match program {
             Err(_) => "compile-err".to_owned(),
-            Ok(program) => class_here(answers.evaluate(answer, program, program.projection())),
+            Ok(program) => class_here(answers.evaluate(answer, program)),
         };
         let expected = class(answer);
-        if found == expected {
+        // A computed key can be a value of the object, so our answer does not contain the key.
+        if found == expected || found == "missing" && expected.starts_with("missing") {
+            named_keys += usize::from(found.starts_with("missing: "));
             continue;
         }
         let mut known = DIFFERENCES.iter();
@@ -154,6 +138,10 @@ fn answers_equal_those_of_kubernetes() {
         );
     }
     assert!(answers.cases.len() > 3_000);
+    assert!(
+        named_keys > 500,
+        "only {named_keys} missing keys were compared"
+    );
 }
 
 fn assert_none(wrong: &BTreeMap<&str, Vec<String>>, all: usize) {
@@ -192,25 +180,6 @@ fn compile_errors_have_the_text_and_position_of_cel_go() {
     }
     assert_none(&wrong, compared);
     assert!(compared > 2_000, "only {compared} errors were compared");
-}
-
-#[test]
-fn projected_and_whole_documents_give_the_same_values() {
-    let answers = Answers::load();
-    let whole = whole_object();
-    for (answer, program) in answers.iter() {
-        if let Ok(program) = program
-            && answer.object.is_some()
-        {
-            assert_eq!(
-                answers.evaluate(answer, program, program.projection()),
-                answers.evaluate(answer, program, &whole),
-                "{} [{:?}]",
-                answer.expr,
-                answer.object
-            );
-        }
-    }
 }
 
 /// Returns the expressions that read `object` and were recorded without declared variables. Each
@@ -287,17 +256,13 @@ fn evaluate_with_item(
 fn the_projection_includes_fields_read_through_variables_and_items() {
     let answers = Answers::load();
     let whole = whole_object();
-    let mut environment = Environment::default();
-    for (name, source) in [
+    let environment = environment(&[
         ("o", "object"),
         ("meta", "variables.o.metadata"),
         ("spec", "object.spec"),
         ("status", "variables.o.status"),
         ("list", "[variables.o, {'not': 'read'}]"),
-    ] {
-        let program = crate::compile(source, ResultKind::Any, &environment).unwrap();
-        environment.declare(name, program).unwrap();
-    }
+    ]);
     let inner = environment.with_item();
     let items = "[object].filter(x, true)";
     let items = crate::compile(items, ResultKind::Any, &inner).unwrap();
@@ -363,11 +328,13 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
 }
 
 /// Removes the place from a failure, because equivalent expressions fail at different places.
-fn without_place(outcome: Result<String, EvaluationFault>) -> Result<String, EvaluationFault> {
-    outcome.map_err(|fault| match fault {
-        EvaluationFault::Error(failure) => {
-            EvaluationFault::Error(Box::new(failure.text.clone().into()))
-        }
-        other => other,
+fn without_place(outcome: Result<String, EvaluationFault>) -> Result<String, String> {
+    let is_place = |part: &&str| {
+        part.starts_with("variables.") || part.starts_with(|c: char| c.is_ascii_digit())
+    };
+    outcome.map_err(|fault| {
+        let text = fault.to_string();
+        let parts = text.split(": ").skip_while(is_place);
+        parts.collect::<Vec<_>>().join(": ")
     })
 }

@@ -1,10 +1,10 @@
-//! Tests of the names `variables` and `item`, and of the conversion of results.
+//! Tests of the names `variables`, `item` and `now`, and of the budget that expressions share.
 
 use super::*;
 
-const JSON: &[u8] = br#"{
+const JSON: &str = r#"{
     "metadata": {"name": "plan"},
-    "spec": {"replicas": 2},
+    "spec": {"replicas": 2, "list": [1, 2]},
     "status": {
         "vms": [
             {"id": "a", "phase": "Done", "noise": [1, 2, 3]},
@@ -12,138 +12,73 @@ const JSON: &[u8] = br#"{
             {"id": 3, "phase": "Copy", "disks": [], "noise": []}
         ],
         "percent": "45.20%",
-        "started": "2026-11-21T07:59:46+01:00",
-        "empty": "",
-        "zero": null
+        "started": "2026-11-21T07:59:46Z"
     }
 }"#;
 
-fn now() -> Timestamp {
-    "2026-11-21T08:00:00Z".parse().unwrap()
-}
-
-/// Returns an environment with these variables. Each variable is a pair of a name and an
-/// expression.
-fn environment(variables: &[(&str, &str)]) -> Environment {
-    let mut environment = Environment::default();
-    for (name, source) in variables {
-        let program = crate::compile(source, ResultKind::Any, &environment)
-            .unwrap_or_else(|error| panic!("{source}: {error}"));
-        environment.declare(name, program).unwrap();
-    }
-    environment
-}
-
-/// Compiles `source` with the names in `environment`.
-fn compile_with(
-    source: &str,
-    kind: ResultKind,
-    environment: &Environment,
-) -> Result<Program, CompileError> {
-    crate::compile(source, kind, environment)
-}
-
-/// Compiles and evaluates an expression on [`JSON`]. Returns the value as JSON.
-fn evaluate_to_json(source: &str, environment: &Environment) -> Result<String, EvaluationFault> {
-    let program = compile_with(source, ResultKind::Any, environment).unwrap();
-    let doc = Doc::parse(JSON, program.projection()).unwrap();
+/// Evaluates the `sources` one after another in one scope. Returns the outcomes and the number of
+/// steps.
+fn evaluate_together(sources: &[&str], environment: &Environment) -> (Vec<String>, u64) {
+    let compile = |source: &&str| crate::compile(source, ResultKind::Any, environment).unwrap();
+    let programs: Vec<_> = sources.iter().map(compile).collect();
+    let doc = Doc::parse(JSON.as_bytes(), &whole_object()).unwrap();
     let mut budget = full_budget();
     let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
     scope.set_variables(environment);
-    program
-        .value(&mut scope)
-        .map(|answer| answer.value.to_string())
-}
-
-#[test]
-fn variables_have_their_values_and_later_ones_use_earlier_ones() {
-    let environment = environment(&[
-        ("vms", "object.status.vms"),
-        ("copying", "variables.vms.filter(v, v.phase == 'Copy')"),
-        ("count", "size(variables.copying)"),
-    ]);
-    for (source, expected) in [
-        ("variables.count", "2"),
-        ("variables.count + variables.count", "4"),
-        ("variables.copying.map(v, v.id)", "[\"b\",3]"),
-        ("variables.vms[0].id", "\"a\""),
-        (".variables.count == 2", "true"),
-        ("has(variables.count)", "true"),
-        ("variables.?count.orValue(0)", "2"),
-        ("[1].map(variables, variables)", "[1]"),
-        ("[{'count': 7}].map(variables, variables.count)", "[7]"),
-        // As in cel-go, the name with a leading dot also means the variable of the comprehension.
-        ("[{'count': 7}].map(variables, .variables.count)", "[7]"),
-    ] {
-        assert_eq!(
-            evaluate_to_json(source, &environment),
-            Ok(expected.to_owned()),
-            "{source}"
-        );
-    }
+    let outcomes = programs
+        .iter()
+        .map(|program| match program.run(&mut scope) {
+            Ok(value) => format_value(&value),
+            Err(fault) => fault.to_string(),
+        });
+    let outcomes = outcomes.collect();
+    (outcomes, STEPS_PER_OBJECT - scope.budget.left)
 }
 
 #[test]
 fn unknown_names_are_rejected_with_their_position() {
-    let environment = environment(&[("count", "1"), ("name", "object.metadata.name")]);
-    for (source, expected) in [
-        ("variables.x", "1:10: undefined field 'x'"),
-        (
-            "item.x == 1",
-            "1:1: undeclared reference to 'item' (in container '')",
-        ),
-        (
-            "true &&\n item",
-            "2:2: undeclared reference to 'item' (in container '')",
-        ),
-        (
-            "variables",
-            "1:1: 'variables' has no value; select one variable, as in variables.name",
-        ),
-        ("has(variables.other)", "1:4: undefined field 'other'"),
-        ("variables.?other", "1:10: undefined field 'other'"),
-        (
-            "variables['count']",
-            "1:1: 'variables' has no value; select one variable, as in variables.name",
-        ),
-        (
-            "variables.count + 'a'",
-            "1:17: found no matching overload for '_+_' applied to '(int, string)'",
-        ),
-        (
-            "variables.count.x",
-            "1:16: type 'int' does not support field selection",
-        ),
-    ] {
-        let error = compile_with(source, ResultKind::Any, &environment).unwrap_err();
-        assert_eq!(error.to_string(), expected, "{source}");
+    let environment = environment(&[("count", "1")]);
+    for (source, expected) in rows(
+        r"
+        item.x == 1         => 1:1: undeclared reference to 'item' (in container '')
+        true &&\n item      => 2:2: undeclared reference to 'item' (in container '')
+        variables           => 1:1: 'variables' has no value; select one variable, as in variables.name
+        variables['count']  => 1:1: 'variables' has no value; select one variable, as in variables.name
+        variables.x         => 1:10: undefined field 'x'
+        object.a ==         => 1:12: Syntax error
+        \n\n  (1            => 3:5: Syntax error
+        ",
+    ) {
+        let error = crate::compile(&source, ResultKind::Any, &environment).unwrap_err();
+        assert!(error.to_string().starts_with(expected), "{source}: {error}");
     }
-    // The error is the same if no variable is declared.
-    let error = compile_with("variables.x", ResultKind::Any, &Environment::default()).unwrap_err();
-    assert_eq!(error.message, "undefined field 'x'");
-    assert!(compile_with("variables.count", ResultKind::Bool, &environment).is_err());
-    assert!(compile_with("variables.name", ResultKind::Bool, &environment).is_ok());
 }
 
 #[test]
 fn variable_names_are_unique_identifiers() {
     let mut environment = environment(&[("a", "1")]);
-    let one = compile_with("1", ResultKind::Any, &environment).unwrap();
-    for name in ["", "1a", "a-b", "a.b", "é", "in", "null", "for"] {
-        assert_eq!(
-            environment.declare(name, one.clone()),
-            Err(DeclareError::Name(name.to_owned()))
-        );
+    let one = crate::compile("1", ResultKind::Any, &environment).unwrap();
+    for name in [
+        "",
+        "1",
+        "1a",
+        "a-b",
+        "a.b",
+        ".a",
+        "é",
+        "in",
+        "null",
+        "for",
+        "namespace",
+    ] {
+        let refused = Err(DeclareError::Name(name.to_owned()));
+        assert_eq!(environment.declare(name, one.clone()), refused);
     }
-    assert_eq!(
-        environment.declare("a", one.clone()),
-        Err(DeclareError::Twice("a".to_owned()))
-    );
-    let of_item = compile_with("item.x", ResultKind::Any, &environment.with_item()).unwrap();
-    assert_eq!(
-        environment.declare("b", of_item),
-        Err(DeclareError::Item("b".to_owned()))
-    );
+    let twice = Err(DeclareError::Twice("a".to_owned()));
+    assert_eq!(environment.declare("a", one.clone()), twice);
+    let of_item = crate::compile("item.x", ResultKind::Any, &environment.with_item()).unwrap();
+    let reads_item = Err(DeclareError::Item("b".to_owned()));
+    assert_eq!(environment.declare("b", of_item), reads_item);
     environment.declare("_b1", one).unwrap();
 }
 
@@ -154,46 +89,42 @@ fn a_variable_is_evaluated_once_and_every_expression_that_reads_it_has_its_error
         ("failing", "object.status.nowhere"),
         ("wrong", "object.status.percent + 1"),
     ]);
-    let spent = |sources: &[&str]| {
-        let programs: Vec<_> = sources
-            .iter()
-            .map(|source| compile_with(source, ResultKind::Any, &environment).unwrap())
-            .collect();
-        let mut projection = Projection::default();
-        for program in &programs {
-            projection.merge(program.projection());
-        }
-        let doc = Doc::parse(JSON, &projection).unwrap();
-        let mut budget = full_budget();
-        let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
-        scope.set_variables(&environment);
-        let outcomes: Vec<_> = programs
-            .iter()
-            .map(|program| program.run(&mut scope).map(|value| format_value(&value)))
-            .collect();
-        (outcomes, STEPS_PER_OBJECT - scope.budget.left)
-    };
+    let evaluate = |sources: &[&str]| evaluate_together(sources, &environment);
     // The program takes one step, the variable takes one step, and the three elements of the
     // variable's list take three steps.
-    assert_eq!(spent(&["size(variables.costly)"]).1, 5);
+    assert_eq!(evaluate(&["size(variables.costly)"]).1, 5);
     let twice = "size(variables.costly) == size(variables.costly)";
-    assert_eq!(spent(&[twice, twice]).1, 6);
-    let (outcomes, cost) = spent(&["variables.failing", "variables.failing", "variables.wrong"]);
-    let missing = Err(EvaluationFault::Missing(MissingKey::spelled("nowhere")));
-    assert_eq!(outcomes[0], missing);
-    assert_eq!(outcomes[1], missing);
-    assert!(matches!(outcomes[2], Err(EvaluationFault::Error(_))));
-    assert_eq!(cost, 5);
-    let (outcomes, _) = spent(&["variables.failing == 1 || true"]);
-    assert_eq!(outcomes[0], Ok("bool:true".to_owned()));
+    assert_eq!(evaluate(&[twice, twice]).1, 6);
+    let all = [
+        "variables.failing",
+        "variables.failing",
+        "variables.wrong",
+        "variables.failing == 1 || true",
+    ];
+    let missing = "no such key: nowhere";
+    let wrong = "variables.wrong: 1:23: no such overload: string + int";
+    let (outcomes, cost) = evaluate(&all);
+    assert_eq!(outcomes, [missing, missing, wrong, "bool:true"]);
+    assert_eq!(cost, 6);
+}
+
+#[test]
+fn expressions_on_one_object_share_its_budget() {
+    let program = compile("object.spec.list.all(x, x > 0)", ResultKind::Bool).unwrap();
+    let doc = Doc::parse(JSON.as_bytes(), program.projection()).unwrap();
+    let mut budget = Budget { left: 5 };
+    let mut evaluate = || program.test(&mut EvaluationScope::new(&doc, now(), &mut budget));
+    // An evaluation takes three steps: one for the program, and one for each of two elements.
+    assert_eq!(evaluate(), Ok(true));
+    assert_eq!(evaluate(), Err(EvaluationFault::Budget));
+    assert_eq!(evaluate(), Err(EvaluationFault::Budget));
 }
 
 #[test]
 fn a_new_environment_replaces_the_values_of_variables() {
-    let one = environment(&[("a", "1")]);
-    let two = environment(&[("a", "2")]);
-    let program = compile_with("variables.a", ResultKind::Any, &one).unwrap();
-    let doc = Doc::parse(JSON, program.projection()).unwrap();
+    let [one, two] = ["1", "2"].map(|value| environment(&[("a", value)]));
+    let program = crate::compile("variables.a", ResultKind::Any, &one).unwrap();
+    let doc = Doc::parse(b"{}", program.projection()).unwrap();
     let mut budget = full_budget();
     let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
     assert!(program.value(&mut scope).is_err());
@@ -203,74 +134,54 @@ fn a_new_environment_replaces_the_values_of_variables() {
     assert_eq!(program.value(&mut scope).unwrap().value, 2);
 }
 
+/// Each expression is evaluated twice. The second evaluation reads the cached results of the
+/// variables, which also counts as a read of `now`.
 #[test]
-fn every_expression_that_uses_a_variable_that_reads_now_depends_on_time() {
+fn an_evaluation_that_reads_now_directly_or_through_a_variable_is_recorded() {
     let environment = environment(&[
         ("fresh", "object.spec.replicas == 2 || now > timestamp(0)"),
         ("age", "now - timestamp(object.status.started)"),
-        ("old", "variables.age > duration('1m')"),
+        ("old", "variables.age > duration('10s')"),
     ]);
-    let reads = |source: &str| {
-        let program = compile_with(source, ResultKind::Any, &environment).unwrap();
-        (program.reads_now(), program)
-    };
-    assert!(!reads("object.spec.replicas").0);
-    assert!(reads("variables.fresh").0);
-    assert!(reads("variables.old").0);
-    let old = reads("variables.old").1;
-    let fresh = reads("variables.fresh").1;
-    let mut projection = old.projection().clone();
-    projection.merge(fresh.projection());
-    let doc = Doc::parse(JSON, &projection).unwrap();
-    let mut budget = full_budget();
-    let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
-    scope.set_variables(&environment);
-    assert_eq!(fresh.value(&mut scope).unwrap().value, true);
-    assert!(!scope.read_now);
-    assert_eq!(old.value(&mut scope).unwrap().value, true);
-    assert!(scope.read_now);
-    // If an expression reads the cached result of a variable, this also counts as a read of `now`.
-    scope.read_now = false;
-    assert_eq!(old.value(&mut scope).unwrap().value, true);
-    assert!(scope.read_now);
-}
-
-#[test]
-fn the_projection_has_exactly_the_fields_that_used_variables_read() {
-    let environment = environment(&[
-        ("status", "object.status"),
-        ("vms", "variables.status.vms"),
-        ("unused", "object"),
-    ]);
-    let projection = |source: &str| {
-        compile_with(source, ResultKind::Any, &environment)
-            .unwrap()
-            .projection()
-            .clone()
-    };
-    let mut expected = Projection::default();
-    expected.add(&["status", "vms", "*", "id"]);
-    assert_eq!(projection("variables.vms.exists(v, v.id == 'a')"), expected);
-    // This expression reads two variables.
-    let mut expected = Projection::default();
-    expected.add(&["status", "percent"]);
-    expected.add(&["status", "vms", "*", "id"]);
-    assert_eq!(
-        projection("variables.vms.exists(v, v.id == variables.status.percent)"),
-        expected
-    );
+    for (source, expected) in rows(
+        r#"
+        string(now)                              => may read, read, "2026-11-21T08:00:00Z"
+        now > timestamp(0) && object.nowhere == 1 => may read, read, no such key: nowhere
+        object.spec.replicas == 2 || now > timestamp(0) => may read, not read, true
+        object.spec.replicas                     => cannot read, not read, 2
+        variables.fresh                          => may read, not read, true
+        variables.old                            => may read, read, true
+        "#,
+    ) {
+        let kind = ResultKind::Any;
+        evaluate_in(JSON, &source, kind, &environment, |program, scope| {
+            for _ in 0..2 {
+                scope.read_now = false;
+                let value = program.value(scope).map(|value| value.value.to_string());
+                let value = value.unwrap_or_else(|fault| fault.to_string());
+                let may = if program.reads_now() { "may" } else { "cannot" };
+                let has = if scope.read_now { "" } else { "not " };
+                assert_eq!(
+                    format!("{may} read, {has}read, {value}"),
+                    expected,
+                    "{source}"
+                );
+            }
+        });
+    }
 }
 
 #[test]
 fn each_item_is_visible_as_item_to_other_expressions() {
     let environment = environment(&[("copying", "object.status.vms.filter(v, v.phase == 'Copy')")]);
     let inner = environment.with_item();
-    let each = compile_with("variables.copying", ResultKind::List, &environment).unwrap();
-    let key = compile_with("item.id", ResultKind::Key, &inner).unwrap();
+    let compile = |source, kind| crate::compile(source, kind, &inner).unwrap();
+    let each = crate::compile("variables.copying", ResultKind::List, &environment).unwrap();
+    let key = compile("item.id", ResultKind::Key);
     let text = "'%s of %d'.format([item.id, size(variables.copying)])";
-    let text = compile_with(text, ResultKind::String, &inner).unwrap();
+    let text = compile(text, ResultKind::String);
     let progress = "double(item.disks[0].done) * 100.0 / double(item.disks[0].total)";
-    let progress = compile_with(progress, ResultKind::Progress, &inner).unwrap();
+    let progress = compile(progress, ResultKind::Progress);
     let readers = [&key, &text, &progress];
     let narrow = each.items_projection(&environment, readers);
     let mut expected = Projection::default();
@@ -286,7 +197,7 @@ fn each_item_is_visible_as_item_to_other_expressions() {
         for reader in readers {
             projection.merge(reader.projection());
         }
-        let doc = Doc::parse(JSON, projection).unwrap();
+        let doc = Doc::parse(JSON.as_bytes(), projection).unwrap();
         let mut budget = full_budget();
         let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
         scope.set_variables(&environment);
@@ -294,189 +205,39 @@ fn each_item_is_visible_as_item_to_other_expressions() {
         let mut seen = Vec::new();
         for item in each.items(&mut scope).unwrap() {
             scope.set_item(Some(item));
-            seen.push((
-                key.key(&mut scope).unwrap(),
-                text.text(&mut scope).unwrap(),
-                progress.progress(&mut scope),
+            let text = text.text(&mut scope).unwrap();
+            let progress = match progress.progress(&mut scope) {
+                Ok(progress) => format!("{progress:?}"),
+                Err(fault) => fault.to_string(),
+            };
+            seen.push(format!(
+                "{}: {text}, {progress}",
+                key.key(&mut scope).unwrap()
             ));
         }
-        let of = |id: &str, progress| (id.to_owned(), format!("{id} of 2"), progress);
-        assert_eq!(
-            seen,
-            [
-                of("b", Ok(Some(50))),
-                of("3", Err(EvaluationFault::Missing(MissingKey::spelled("0"))))
-            ]
-        );
+        assert_eq!(seen, ["b: b of 2, Some(50)", "3: 3 of 2, no such key: 0"]);
         scope.set_item(None);
         assert!(key.key(&mut scope).is_err());
     }
 }
 
 #[test]
-fn items_come_from_lists_only_and_are_limited_by_the_budget() {
-    let program = compile_with("object.l", ResultKind::List, &Environment::default()).unwrap();
-    let items = |json: &str, left: u64| {
-        let doc = Doc::parse(json.as_bytes(), program.projection()).unwrap();
-        let mut budget = Budget { left };
-        let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
-        program.items(&mut scope).map(|items| items.len())
-    };
-    assert_eq!(items(r#"{"l":[1,2,3]}"#, 4), Ok(3));
-    assert_eq!(items(r#"{"l":[1,2,3]}"#, 3), Err(EvaluationFault::Budget));
-    let failure = items(r#"{"l":{"a":1}}"#, 9).unwrap_err().to_string();
-    assert_eq!(failure, "1:7: expected type 'list' but found 'map'");
-}
-
-#[test]
-fn each_result_kind_accepts_only_the_types_it_can_use() {
-    let all = [
-        "true", "'a'", "1", "1u", "1.5", "now", "[1]", "{'a': 1}", "b'x'", "object.x",
-    ];
-    for (kind, accepted) in [
-        (ResultKind::Bool, &["true", "object.x"][..]),
-        (ResultKind::String, &["'a'", "object.x"]),
-        (ResultKind::Progress, &["'a'", "1", "1u", "1.5", "object.x"]),
-        (ResultKind::Time, &["'a'", "now", "object.x"]),
-        (ResultKind::List, &["[1]", "object.x"]),
-        (ResultKind::Key, &["'a'", "1", "1u", "object.x"]),
-        (ResultKind::Any, &all),
-    ] {
-        for source in all {
-            let compiled = compile(source, kind);
-            assert_eq!(
-                compiled.is_ok(),
-                accepted.contains(&source),
-                "{source} as {kind:?}"
-            );
-        }
-    }
-    assert_eq!(
-        compile("[1]", ResultKind::Progress)
-            .unwrap_err()
-            .to_string(),
-        "1:1: expected type 'number or string' but found 'list(int)'"
-    );
-}
-
-/// Evaluates an expression on [`JSON`] with `method`, which converts the result to `kind`.
-fn evaluate_as<T>(
-    source: &str,
-    kind: ResultKind,
-    method: impl FnOnce(&Program, &mut EvaluationScope<'_>) -> Result<T, EvaluationFault>,
-) -> Result<T, EvaluationFault> {
-    let program = compile(source, kind).unwrap();
-    let doc = Doc::parse(JSON, program.projection()).unwrap();
-    let mut budget = full_budget();
-    method(
-        &program,
-        &mut EvaluationScope::new(&doc, now(), &mut budget),
-    )
-}
-
-#[test]
-fn progress_is_a_whole_number_of_percent_if_it_is_a_number() {
-    for (source, expected) in [
-        ("object.status.percent", Some(45)),
-        ("'45.99'", Some(45)),
-        ("' 45 % '", Some(45)),
-        ("'100%'", Some(100)),
-        ("'+7'", Some(7)),
-        ("7", Some(7)),
-        ("7u", Some(7)),
-        ("99.999", Some(99)),
-        ("-5", Some(0)),
-        ("-0.5", Some(0)),
-        ("'-5%'", Some(0)),
-        ("1000", Some(100)),
-        ("9223372036854775807", Some(100)),
-        ("'N/A'", None),
-        ("'%'", None),
-        ("'NaN'", None),
-        ("'inf'", None),
-        ("'1e1'", None),
-        ("'45%%'", None),
-        ("object.status.empty", None),
-        ("object.status.zero", None),
-    ] {
-        let progress = evaluate_as(source, ResultKind::Progress, Program::progress);
-        assert_eq!(progress, Ok(expected), "{source}");
-    }
-    for source in ["0.0 / 0.0", "1.0 / 0.0", "object.status", "dyn(true)"] {
-        let progress = evaluate_as(source, ResultKind::Progress, Program::progress);
-        assert!(
-            matches!(progress, Err(EvaluationFault::Error(_))),
+fn a_read_of_a_field_of_item_is_known() {
+    let environment = Environment::default().with_item();
+    for (source, expected) in rows(
+        "
+        item                              => false
+        item == 'a' && object.name == 'b' => false
+        has(item.started)                 => true
+        item['a-b'] == 1                  => true
+        [item].exists(i, i.name == 'a')   => true
+        ",
+    ) {
+        let program = crate::compile(&source, ResultKind::Any, &environment).unwrap();
+        assert_eq!(
+            program.reads_field_of_item().to_string(),
+            expected,
             "{source}"
         );
     }
-}
-
-#[test]
-fn times_are_timestamps_or_rfc_3339() {
-    let started: Timestamp = "2026-11-21T06:59:46Z".parse().unwrap();
-    for (source, expected) in [
-        ("object.status.started", Some(started)),
-        ("timestamp(object.status.started)", Some(started)),
-        ("now", Some(now())),
-        ("object.status.empty", None),
-        ("object.status.zero", None),
-    ] {
-        let time = evaluate_as(source, ResultKind::Time, Program::time);
-        assert_eq!(time, Ok(expected), "{source}");
-    }
-    for source in [
-        "object.status.percent",
-        "'2026-11-21'",
-        "object.spec.replicas",
-        "'9999-12-31T23:59:59Z'",
-    ] {
-        let time = evaluate_as(source, ResultKind::Time, Program::time);
-        assert!(matches!(time, Err(EvaluationFault::Error(_))), "{source}");
-    }
-    let missing = evaluate_as("object.status.nowhere", ResultKind::Time, Program::time);
-    assert!(matches!(missing, Err(EvaluationFault::Missing(_))));
-}
-
-#[test]
-fn values_are_displayed_as_json_with_their_type() {
-    for (source, name, json) in [
-        ("object.spec", "map", r#"{"replicas":2}"#),
-        ("1u", "uint", "1"),
-        ("1.5", "double", "1.5"),
-        ("0.0 / 0.0", "double", r#""NaN""#),
-        ("b'abc'", "bytes", r#""YWJj""#),
-        ("null", "null_type", "null"),
-        ("int", "type", r#""int""#),
-        (
-            "now",
-            "google.protobuf.Timestamp",
-            r#""2026-11-21T08:00:00Z""#,
-        ),
-        ("duration('90s')", "google.protobuf.Duration", r#""90s""#),
-        (
-            "quantity('1.5Gi')",
-            "kubernetes.Quantity",
-            r#""1610612736""#,
-        ),
-        ("quantity('-250m')", "kubernetes.Quantity", r#""-0.25""#),
-        ("quantity('1e2000')", "kubernetes.Quantity", r#""1e2000""#),
-        ("{1: [true, 'x']}", "map", r#"{"1":[true,"x"]}"#),
-    ] {
-        let answer = evaluate_as(source, ResultKind::Any, Program::value).unwrap();
-        assert_eq!(answer.type_name, name, "{source}");
-        assert_eq!(answer.value.to_string(), json, "{source}");
-    }
-}
-
-#[test]
-fn only_a_single_string_is_a_literal() {
-    let literal = |source: &str| {
-        let program = compile(source, ResultKind::Any).unwrap();
-        program.literal().map(str::to_owned)
-    };
-    assert_eq!(literal("'Blocked'"), Some("Blocked".to_owned()));
-    assert_eq!(literal("('Blocked')"), Some("Blocked".to_owned()));
-    assert_eq!(literal("'a' + 'b'"), None);
-    assert_eq!(literal("1"), None);
-    assert_eq!(literal("object.x"), None);
 }

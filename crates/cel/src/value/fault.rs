@@ -1,29 +1,27 @@
 //! The reasons why an evaluation has no result. In contrast to [`EvaluationFault`], a [`Fault`] is
 //! cheap to create and refers to the expression.
 
+use std::fmt;
 use std::rc::Rc;
 
 use super::V;
-use super::constant::Const;
-use super::failure::{
-    EvaluationFault, ExpressionPlace, FailureText, FixedText, MissingKey, line_and_column,
-};
+use super::failure::{EvaluationFault, line_and_column};
 
 const NO_OVERLOAD: &str = "no such overload";
+
+/// Advice for an error about null, which often comes from a field that is present and null.
+const NULL_HINT: &str = "a field can be present and null, and `orValue` replaces only a missing \
+    field. Test for both: object.?a.orValue(null) == null";
 
 /// The value of an operation, or the reason why there is none.
 pub(crate) type Outcome<'e> = Result<V<'e>, Fault<'e>>;
 
 /// The reason why an evaluation has no result. Errors because of missing fields are common, and
-/// `||` often ignores them. So the variants `Missing…` are created without an allocation.
+/// `||` often ignores them. So the variant `Missing` is created without an allocation.
 #[derive(Clone)]
 pub(crate) enum Fault<'e> {
-    /// A field that the expression selects by its name does not exist.
-    MissingField(&'e str),
-    /// A key or index that the expression contains as a literal does not exist.
-    MissingLiteral(&'e Const),
-    /// A key or index that the expression computes does not exist.
-    MissingComputed,
+    /// A field, key or index does not exist. None if the expression computes the key or index.
+    Missing(Option<V<'e>>),
     Error(FixedText),
     /// An error with its place in the expression.
     Located(Rc<LocatedError<'e>>),
@@ -31,7 +29,7 @@ pub(crate) enum Fault<'e> {
     Budget,
 }
 
-impl Fault<'_> {
+impl<'e> Fault<'e> {
     pub(crate) fn no_overload() -> Self {
         Self::error(NO_OVERLOAD)
     }
@@ -48,6 +46,21 @@ impl Fault<'_> {
             Self::Error(FixedText::Single(text)) => {
                 Self::words(&[&[text, ": "], operation].concat())
             }
+            other => other,
+        }
+    }
+
+    /// Adds a place, if the error has none: the byte `at` of the expression `source`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn located(self, source: &'e str, at: usize) -> Self {
+        match self {
+            Self::Error(text) => Self::Located(Rc::new(LocatedError {
+                text,
+                source,
+                at,
+                variable: None,
+            })),
             other => other,
         }
     }
@@ -75,29 +88,70 @@ pub(crate) struct LocatedError<'e> {
     pub variable: Option<&'e str>,
 }
 
-impl From<LocatedError<'_>> for FailureText {
-    fn from(error: LocatedError<'_>) -> Self {
-        let (line, column) = line_and_column(error.source, error.at);
-        Self {
-            text: error.text,
-            place: Some(ExpressionPlace {
-                variable: error.variable.map(Into::into),
-                line,
-                column,
-            }),
+impl From<Fault<'_>> for EvaluationFault {
+    fn from(fault: Fault<'_>) -> Self {
+        match fault {
+            Fault::Missing(key) => Self::Missing(key.and_then(|key| key_text(&key))),
+            Fault::Error(text) => Self::Error {
+                text: text.to_string().into(),
+                place: None,
+            },
+            Fault::Located(error) => {
+                let (line, column) = line_and_column(error.source, error.at);
+                let variable = error.variable.map(|name| format!("variables.{name}: "));
+                let variable = variable.unwrap_or_default();
+                Self::Error {
+                    text: format!("{variable}{line}:{column}: {}", error.text).into(),
+                    place: error.variable.is_none().then_some((line, column)),
+                }
+            }
+            Fault::Budget => Self::Budget,
         }
     }
 }
 
-impl From<Fault<'_>> for EvaluationFault {
-    fn from(fault: Fault<'_>) -> Self {
-        match fault {
-            Fault::MissingField(name) => Self::Missing(MissingKey::spelled(name)),
-            Fault::MissingLiteral(key) => Self::Missing(MissingKey::literal(key)),
-            Fault::MissingComputed => Self::Missing(MissingKey::default()),
-            Fault::Error(message) => Self::Error(Box::new(message.into())),
-            Fault::Located(error) => Self::Error(Box::new((*error).clone().into())),
-            Fault::Budget => Self::Budget,
+/// Returns the text of a name or literal in the expression, such as `b` in `object.b` and `0` in
+/// `object.list[0]`.
+fn key_text(key: &V<'_>) -> Option<Box<str>> {
+    Some(match key {
+        V::Str(text) => (**text).into(),
+        V::Bool(value) => value.to_string().into(),
+        V::Int(value) => value.to_string().into(),
+        V::Uint(value) => value.to_string().into(),
+        V::Double(value) => value.to_string().into(),
+        _ => return None,
+    })
+}
+
+/// A text of words that are constants in this crate. It contains no values of the object.
+#[derive(Clone)]
+pub(crate) enum FixedText {
+    /// One text, such as `no such overload`.
+    Single(&'static str),
+    /// The concatenation of several texts, such as the names of types.
+    Several(Box<[&'static str]>),
+}
+
+impl FixedText {
+    fn words(&self) -> &[&'static str] {
+        match self {
+            Self::Single(word) => std::slice::from_ref(word),
+            Self::Several(words) => words,
         }
+    }
+
+    /// Adds `prefix` before the text.
+    pub(crate) fn with_prefix(&self, prefix: &'static str) -> Self {
+        Self::Several([&[prefix], self.words()].concat().into())
+    }
+}
+
+impl fmt::Display for FixedText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words().concat())?;
+        if self.words().contains(&"null_type") {
+            write!(f, " (hint: {NULL_HINT})")?;
+        }
+        Ok(())
     }
 }

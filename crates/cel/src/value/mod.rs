@@ -47,7 +47,7 @@ pub(crate) enum V<'e> {
     Ip(Rc<IpAddr>),
     Cidr(Rc<IpNet>),
     Semver(Rc<Version>),
-    NamedFormat(NamedFormat),
+    NamedFormat(&'static NamedFormat),
     /// An optional value. None stands for `optional.none()`.
     Optional(Option<Rc<V<'e>>>),
     /// A list or map of the document.

@@ -9,55 +9,69 @@ use regex::Regex;
 use super::url::is_url;
 
 /// A named format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NamedFormat {
-    Dns1123Label,
-    Dns1123LabelPrefix,
-    Dns1123Subdomain,
-    Dns1123SubdomainPrefix,
-    Dns1035Label,
-    Dns1035LabelPrefix,
-    QualifiedName,
-    LabelValue,
-    Uri,
-    Uuid,
-    Byte,
-    Date,
-    DateTime,
+pub(crate) struct NamedFormat {
+    /// The argument of `format.named`, and the last part of the function's name, as in
+    /// `format.dns1123Label`.
+    function: &'static str,
+    /// Kubernetes' name of the format.
+    pub name: &'static str,
+    /// Returns Kubernetes' messages about an invalid text. The result is empty if the text is
+    /// valid. Only the message of the format `uri` is not that of Kubernetes.
+    pub validate: fn(&str) -> Vec<String>,
 }
 
-/// The formats, with the names of their functions and their names in Kubernetes.
-const FORMATS: [(&str, &str, NamedFormat); 13] = [
-    ("dns1123Label", "DNS1123Label", NamedFormat::Dns1123Label),
-    (
-        "dns1123LabelPrefix",
-        "DNS1123LabelPrefix",
-        NamedFormat::Dns1123LabelPrefix,
-    ),
-    (
-        "dns1123Subdomain",
-        "DNS1123Subdomain",
-        NamedFormat::Dns1123Subdomain,
-    ),
-    (
-        "dns1123SubdomainPrefix",
-        "DNS1123SubdomainPrefix",
-        NamedFormat::Dns1123SubdomainPrefix,
-    ),
-    ("dns1035Label", "DNS1035Label", NamedFormat::Dns1035Label),
-    (
-        "dns1035LabelPrefix",
-        "DNS1035LabelPrefix",
-        NamedFormat::Dns1035LabelPrefix,
-    ),
-    ("qualifiedName", "QualifiedName", NamedFormat::QualifiedName),
-    ("labelValue", "LabelValue", NamedFormat::LabelValue),
-    ("uri", "URI", NamedFormat::Uri),
-    ("uuid", "uuid", NamedFormat::Uuid),
-    ("byte", "byte", NamedFormat::Byte),
-    ("date", "date", NamedFormat::Date),
-    ("datetime", "datetime", NamedFormat::DateTime),
+impl PartialEq for NamedFormat {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+static FORMATS: [NamedFormat; 13] = [
+    format("dns1123Label", "DNS1123Label", dns_1123_label),
+    format("dns1123LabelPrefix", "DNS1123LabelPrefix", |text| {
+        dns_1123_label(&with_final_dash_replaced(text))
+    }),
+    format("dns1123Subdomain", "DNS1123Subdomain", dns_1123_subdomain),
+    format("dns1123SubdomainPrefix", "DNS1123SubdomainPrefix", |text| {
+        dns_1123_subdomain(&with_final_dash_replaced(text))
+    }),
+    format("dns1035Label", "DNS1035Label", dns_1035_label),
+    format("dns1035LabelPrefix", "DNS1035LabelPrefix", |text| {
+        dns_1035_label(&with_final_dash_replaced(text))
+    }),
+    format("qualifiedName", "QualifiedName", qualified_name),
+    format("labelValue", "LabelValue", |text| {
+        name(text, MAX_LABEL, "bytes", &LABEL_VALUE, NO_LABEL_VALUE)
+    }),
+    format("uri", "URI", |text| check(is_url(text), NO_URI)),
+    format("uuid", "uuid", |text| {
+        check(UUID.is_match(text), "does not match the UUID format")
+    }),
+    format("byte", "byte", |text| {
+        check(BASE64.is_match(text), "invalid base64")
+    }),
+    format("date", "date", |text| check(is_date(text), "invalid date")),
+    format("datetime", "datetime", |text| {
+        check(is_date_time(text), "invalid datetime")
+    }),
 ];
+
+const fn format(
+    function: &'static str,
+    name: &'static str,
+    validate: fn(&str) -> Vec<String>,
+) -> NamedFormat {
+    NamedFormat {
+        function,
+        name,
+        validate,
+    }
+}
+
+fn check(is_valid: bool, message: &str) -> Vec<String> {
+    let messages = (!is_valid).then(|| message.to_owned());
+    messages.into_iter().collect()
+}
 
 /// Maximum length of a DNS label, a label value, and the name in a label key, in bytes. A longer
 /// text is invalid, and the reason that the format returns contains this limit.
@@ -83,7 +97,7 @@ const NO_LABEL_VALUE: &str = "a valid label must be an empty string or consist o
     characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. \
     'MyValue',  or 'my_value',  or '12345', regex used for validation is \
     '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-/// The message of [`NamedFormat::Uri`]. Kubernetes' message is Go's reason, which quotes the text.
+/// The message of the format `uri`. Kubernetes' message is Go's reason, which quotes the text.
 pub(crate) const NO_URI: &str =
     "must be an absolute URL or an absolute path, with escapes as in RFC 3986";
 
@@ -119,39 +133,8 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
 impl NamedFormat {
     /// Returns the format with the given name, or None if there is no such format. The name is the
     /// argument of `format.named`, or the last part of a function such as `format.uri`.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        let found = FORMATS.iter().find(|(own, ..)| *own == name);
-        found.map(|(_, _, format)| *format)
-    }
-
-    /// Returns Kubernetes' name of the format.
-    pub(crate) fn name(self) -> &'static str {
-        let found = FORMATS.iter().find(|(_, _, format)| *format == self);
-        found.map_or("", |(_, name, _)| name)
-    }
-
-    /// Returns Kubernetes' messages about an invalid text. The result is empty if the text is
-    /// valid. Only the message of [`Self::Uri`] is not that of Kubernetes.
-    pub(crate) fn validate(self, text: &str) -> Vec<String> {
-        let check = |valid: bool, message: &str| {
-            let messages = (!valid).then(|| message.to_owned());
-            messages.into_iter().collect()
-        };
-        match self {
-            Self::Dns1123Label => dns_1123_label(text),
-            Self::Dns1123LabelPrefix => dns_1123_label(&with_final_dash_replaced(text)),
-            Self::Dns1123Subdomain => dns_1123_subdomain(text),
-            Self::Dns1123SubdomainPrefix => dns_1123_subdomain(&with_final_dash_replaced(text)),
-            Self::Dns1035Label => dns_1035_label(text),
-            Self::Dns1035LabelPrefix => dns_1035_label(&with_final_dash_replaced(text)),
-            Self::QualifiedName => qualified_name(text),
-            Self::LabelValue => name(text, MAX_LABEL, "bytes", &LABEL_VALUE, NO_LABEL_VALUE),
-            Self::Uri => check(is_url(text), NO_URI),
-            Self::Uuid => check(UUID.is_match(text), "does not match the UUID format"),
-            Self::Byte => check(BASE64.is_match(text), "invalid base64"),
-            Self::Date => check(is_date(text), "invalid date"),
-            Self::DateTime => check(is_date_time(text), "invalid datetime"),
-        }
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        FORMATS.iter().find(|format| format.function == name)
     }
 }
 

@@ -31,10 +31,7 @@ pub(crate) struct Quantity {
     is_decimal: bool,
 }
 
-const WRONG_FORM: &str = "quantities must match the regular expression \
-    '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-const NO_NUMBER: &str = "unable to parse numeric part of quantity";
-const WRONG_SUFFIX: &str = "unable to parse quantity's suffix";
+const NO_QUANTITY: &str = "the text is not a quantity such as 1.5Gi";
 /// The error for a number with too many digits. Kubernetes does not have this error.
 const TOO_LARGE: &str = "quantity has more than 38 digits";
 
@@ -105,11 +102,11 @@ impl Quantity {
     /// `text` is not a quantity. The error does not quote the text.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let parts = PARTS.captures(text).filter(|_| !text.is_empty());
-        let parts = parts.ok_or(WRONG_FORM)?;
+        let parts = parts.ok_or(NO_QUANTITY)?;
         let part = |at| parts.get(at).map_or("", |part| part.as_str());
         let (negative, whole, suffix) = (part(1) == "-", part(2), part(4));
         let fraction = part(3).trim_start_matches('.');
-        let unit = parse_unit(suffix).ok_or(WRONG_SUFFIX)?;
+        let unit = parse_unit(suffix).ok_or(NO_QUANTITY)?;
         // As in Kubernetes, the part before the point counts as at least one digit.
         let len = length(whole).max(1) + length(fraction);
         let (fits, exponent, factor) = match unit {
@@ -136,7 +133,7 @@ impl Quantity {
         // As in Kubernetes, only a text that fits 64 bits can have no digit.
         let end = text.len() - suffix.len();
         if !text[..end].bytes().any(|byte| byte.is_ascii_digit()) {
-            return Err(NO_NUMBER);
+            return Err(NO_QUANTITY);
         }
         let mut decimal = Self {
             value,
@@ -234,15 +231,10 @@ impl Quantity {
         }
     }
 
-    /// Returns a double near the value. As in Kubernetes, the digits and the power of ten are
-    /// rounded separately, and the product is rounded again.
+    /// Returns the double that is nearest to the value.
     pub(crate) fn approximate(&self) -> f64 {
-        #[allow(clippy::cast_precision_loss)] // The result is approximate.
-        let base = self.value as f64;
-        if self.exponent == 0 {
-            return base;
-        }
-        base * power_of_ten(self.exponent)
+        let text = format!("{}e{}", self.value, self.exponent);
+        text.parse().expect("the text is a number")
     }
 
     pub(crate) fn negated(&self) -> Self {
@@ -272,18 +264,6 @@ impl Quantity {
             exponent,
             is_decimal: is_decimal || !fits,
         })
-    }
-}
-
-/// Returns a power of ten like Go's `math.Pow10`: as the product or the quotient of two powers.
-/// Each of the two powers is rounded before the multiplication or division.
-fn power_of_ten(exponent: i64) -> f64 {
-    let power = |exponent: i64| format!("1e{exponent}").parse().unwrap_or(f64::NAN);
-    match exponent {
-        0..=308 => power(exponent / 32 * 32) * power(exponent % 32),
-        -323..0 => power(-(-exponent / 32 * 32)) / power(-exponent % 32),
-        309.. => f64::INFINITY,
-        _ => 0.0,
     }
 }
 

@@ -304,6 +304,9 @@ impl Compiler<'_> {
             expected: fixed(&rule.expected_duration),
             stalled_after: fixed(&rule.stalled_after),
         };
+        if compiled.for_each.is_some() && rule.item_key.is_none() {
+            self.invalid.extend(lint::missing_item_key(&compiled));
+        }
         if self.may_continue(&field_of("state")) {
             let wrong = lint::wrong_results(&compiled, inner, variables);
             self.invalid.extend(wrong);
@@ -327,11 +330,10 @@ impl Compiler<'_> {
             return None;
         }
         let key = ifo_cel::compile_with_all_errors("item", ResultKind::Key, inner, self.schema);
-        let wrong = match &key {
-            Ok(_) => lint::missing_item_key(rule),
-            Err(_) => Some(lint::elements_without_key(&rule.operation, list)),
-        };
-        self.invalid.extend(wrong);
+        if key.is_err() {
+            let wrong = lint::elements_without_key(&rule.operation, list);
+            self.invalid.push(wrong);
+        }
         key.ok()
     }
 

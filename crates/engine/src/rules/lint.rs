@@ -5,10 +5,7 @@
 use super::{CompiledRule, OUTCOMES, RuleSetError, STATES, fields as rule_fields, is_reason};
 use ifo_api::live::State;
 use ifo_api::ruleset::{self, OperationRuleSetSpec};
-use ifo_cel::{
-    CompileError, Environment, NameOrigins, PathStep, ResultText, ValueOrigins,
-    comparisons_of_time_texts, fields, nearest_value,
-};
+use ifo_cel::{CompileError, Environment, comparisons_of_time_texts, nearest_value};
 
 /// Returns an error for each literal result of `state`, `outcome` and `reason` that is not allowed.
 /// If the literal is in a variable, the error is at the variable.
@@ -24,10 +21,8 @@ pub(super) fn wrong_results(
         };
         let own_field = format!("rules[{}].{name}", rule.operation);
         for result in program.possible_results(environment) {
-            let ResultText::Literal(text) = &result.text else {
-                continue;
-            };
-            let Some((problem, hint)) = problem_with(name, text) else {
+            let problem = result.text.and_then(|text| problem_with(name, &text));
+            let Some((problem, hint)) = problem else {
                 continue;
             };
             let mut variables = variables.iter();
@@ -74,45 +69,37 @@ fn problem_with(name: &str, text: &str) -> Option<(String, Option<String>)> {
     Some((message, hint))
 }
 
-/// An example for a missing `itemKey`.
-const ITEM_KEY_HINT: &str = "for example, add itemKey: item.name";
-
-/// Returns an error if the rule has `forEach` without `itemKey`, and an expression reads a field of
-/// `item`. Then the elements are objects, which cannot be keys.
-pub(super) fn missing_item_key(rule: &ruleset::Rule) -> Option<RuleSetError> {
-    let origins = NameOrigins {
-        item: ValueOrigins::at(vec![PathStep::Each]),
-        variables: Vec::new(),
-    };
-    rule_fields::expressions(rule).find_map(|(name, source, _)| {
-        let named = fields(source, &origins).ok()?.named;
-        let used = named
-            .into_iter()
-            .find(|used| matches!(&*used.path, [PathStep::Each, PathStep::Field(_)]))?;
-        let error = CompileError {
-            message: "the rule needs itemKey, because an element with fields cannot be a key"
-                .to_owned(),
-            line: used.line,
-            column: used.column,
-            hint: Some(ITEM_KEY_HINT.to_owned()),
-        };
-        let field = format!("rules[{}].{name}", rule.operation);
-        Some(RuleSetError::in_expression(field, source, error))
-    })
+/// Returns an error if an expression of a rule without `itemKey` reads a field of `item`. Then the
+/// elements are objects, which cannot be keys.
+pub(super) fn missing_item_key(rule: &CompiledRule) -> Option<RuleSetError> {
+    let mut programs = rule.programs.iter();
+    let (name, program) = programs.find(|(_, program)| program.reads_field_of_item())?;
+    let source = program.source();
+    let at = source.find("item").unwrap_or_default();
+    let error = needs_item_key(source, at, "an element with fields cannot be a key");
+    let field = format!("rules[{}].{name}", rule.operation);
+    Some(RuleSetError::in_expression(field, source, error))
 }
 
 /// Returns the error for a rule without `itemKey` whose `forEach` yields elements that are neither
 /// strings nor ints. `list` is the expression of `forEach`.
 pub(super) fn elements_without_key(operation: &str, list: &str) -> RuleSetError {
-    let (line, column) = expression_start(list);
-    let error = CompileError {
-        message: "the rule needs itemKey, because the elements are neither strings nor ints"
-            .to_owned(),
+    let at = expression_start(list);
+    let error = needs_item_key(list, at, "the elements are neither strings nor ints");
+    RuleSetError::in_expression(format!("rules[{operation}].forEach"), list, error)
+}
+
+/// Returns the error for a missing `itemKey`. `at` is the byte of `source` that the error points to.
+fn needs_item_key(source: &str, at: usize, reason: &str) -> CompileError {
+    let before = &source[..at];
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    let (line, column) = (1 + before.matches('\n').count(), 1 + line.chars().count());
+    CompileError {
+        message: format!("the rule needs itemKey, because {reason}"),
         line,
         column,
-        hint: Some(ITEM_KEY_HINT.to_owned()),
-    };
-    RuleSetError::in_expression(format!("rules[{operation}].forEach"), list, error)
+        hint: Some("for example, add itemKey: item.name".to_owned()),
+    }
 }
 
 /// Returns the warnings of a rule set that compiles: texts that are compared as if they were times.
@@ -151,8 +138,8 @@ pub(super) fn expressions(spec: &OperationRuleSetSpec) -> impl Iterator<Item = (
     variables.chain(rules).chain(labels).chain(nodes)
 }
 
-/// Returns the line and column at which an expression starts, after white space and comments.
-fn expression_start(source: &str) -> (usize, usize) {
+/// Returns the byte at which an expression starts, after white space and comments.
+fn expression_start(source: &str) -> usize {
     let mut rest = source.trim_start();
     while let Some(comment) = rest.strip_prefix("//") {
         rest = comment
@@ -160,9 +147,7 @@ fn expression_start(source: &str) -> (usize, usize) {
             .map_or("", |(_, next)| next)
             .trim_start();
     }
-    let before = &source[..source.len() - rest.len()];
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    (1 + before.matches('\n').count(), 1 + line.chars().count())
+    source.len() - rest.len()
 }
 
 #[cfg(test)]
@@ -209,7 +194,7 @@ mod tests {
             ),
             (
                 "expression: has(item.started)\n  forEach: object.status.vms",
-                "rules[Moving].expression: 1:10: the rule needs itemKey, because an element with fields cannot be a key (hint: for example, add itemKey: item.name)",
+                "rules[Moving].expression: 1:5: the rule needs itemKey, because an element with fields cannot be a key (hint: for example, add itemKey: item.name)",
             ),
             (
                 "expression: object.a\n  forEach: \"object.parts.map(p, {'p': p})\"",
@@ -250,9 +235,14 @@ mod tests {
 
     #[test]
     fn the_start_of_an_expression_is_after_white_space_and_comments() {
-        assert_eq!(expression_start("'x'"), (1, 1));
-        assert_eq!(expression_start("  'x'"), (1, 3));
-        assert_eq!(expression_start("// é\n // Why.\n 'x'"), (3, 2));
-        assert_eq!(expression_start("// only"), (1, 8));
+        for (source, place) in [
+            ("'x'", (1, 1)),
+            ("  'x'", (1, 3)),
+            ("// é\n // Why.\n 'x'", (3, 2)),
+            ("// only", (1, 8)),
+        ] {
+            let error = needs_item_key(source, expression_start(source), "");
+            assert_eq!((error.line, error.column), place, "{source}");
+        }
     }
 }

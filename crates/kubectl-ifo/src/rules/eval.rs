@@ -183,12 +183,9 @@ fn evaluate(
 }
 
 fn no_value(fault: &EvaluationFault) -> NoValue {
-    // A place in the expression of a variable is not a place in the expression of the user.
     let place = match fault {
-        EvaluationFault::Error(failure) => failure.place.as_ref(),
+        EvaluationFault::Error { place, .. } => *place,
         _ => None,
     };
-    let place = place.filter(|place| place.variable.is_none());
-    let place = place.map(|place| (place.line, place.column));
     (fault.to_string(), place)
 }

@@ -14,20 +14,6 @@ use crate::types::Ty;
 use crate::value::constant::Const;
 use crate::value::failure::EvaluationFault;
 
-/// The functions that convert a value to another type. As in cel-go, the compiler evaluates a call
-/// of such a function if the argument is a literal.
-const CONVERSIONS: [&str; 9] = [
-    "bool",
-    "bytes",
-    "double",
-    "duration",
-    "dyn",
-    "int",
-    "string",
-    "timestamp",
-    "uint",
-];
-
 impl Lowering<'_> {
     pub(super) fn call(&mut self, node: u64, call: &CallExpr) -> (Op, Ty) {
         let name = call.func_name.trim_start_matches('.');
@@ -175,7 +161,8 @@ impl Lowering<'_> {
         };
         let unacceptable = ErrorKind::Unacceptable;
         match (name, &mut *ops) {
-            (_, [Op::Const(value)]) if CONVERSIONS.contains(&name) => {
+            (_, [Op::Const(value)]) if conversions::is_conversion(name) => {
+                // As in cel-go, the compiler evaluates the conversion of a literal.
                 let folded = fold_conversion(name, value);
                 let folded = folded.unwrap_or_else(|message| {
                     self.error(unacceptable, node, message);
@@ -185,7 +172,7 @@ impl Lowering<'_> {
             }
             // The argument is a list or map literal, possibly inside `dyn`. Of the conversion
             // functions, only `dyn` accepts such an argument.
-            (_, [op]) if name != "dyn" && CONVERSIONS.contains(&name) && is_literal(op) => {
+            (_, [op]) if name != "dyn" && conversions::is_conversion(name) && is_literal(op) => {
                 self.error(unacceptable, node, "no such overload");
             }
             (operators::INDEX | operators::OPT_INDEX, [_, index])

@@ -182,6 +182,9 @@ impl Lowering<'_> {
     }
 
     fn node(&mut self, node: &IdedExpr) -> (Op, Ty) {
+        if let Some((name, ty)) = self.type_named(&node.expr) {
+            return (Op::Const(Const::Type(name)), Ty::Type(Box::new(ty)));
+        }
         match &node.expr {
             Expr::Literal(value) => literal(value),
             Expr::Ident(name) => self.ident(node.id, name),

@@ -7,7 +7,6 @@ use super::Lowering;
 use crate::compile::op::Op;
 use crate::compile::parse::{string_of, without_dot};
 use crate::types::{PathStep, Ty};
-use crate::value::constant::Const;
 
 impl Lowering<'_> {
     pub(super) fn ident(&mut self, node: u64, name: &str) -> (Op, Ty) {
@@ -32,17 +31,11 @@ impl Lowering<'_> {
                 node,
                 "'variables' has no value; select one variable, as in variables.name",
             ),
-            _ => match type_named(name) {
-                Some((name, ty)) => (Op::Const(Const::Type(name)), Ty::Type(Box::new(ty))),
-                None => self.undeclared(node, name),
-            },
+            _ => self.undeclared(node, name),
         }
     }
 
     pub(super) fn select(&mut self, node: &IdedExpr, select: &SelectExpr) -> (Op, Ty) {
-        if let Some((name, ty)) = self.qualified_type(select) {
-            return (Op::Const(Const::Type(name)), Ty::Type(Box::new(ty)));
-        }
         if self.is_variables(&select.operand) {
             self.extent = Some(self.token_of(select.operand.id));
             return self.variable(node.id, &select.field);
@@ -115,52 +108,48 @@ impl Lowering<'_> {
         (operand, field, is_optional)
     }
 
-    /// Returns the name and the type if `select` is a type name such as `google.protobuf.Timestamp`
-    /// or `net.IP`.
-    fn qualified_type(&self, select: &SelectExpr) -> Option<(&'static str, Ty)> {
-        let (root, middle) = match &select.operand.expr {
-            Expr::Ident(root) => (root, None),
-            Expr::Select(outer) => match &outer.operand.expr {
-                Expr::Ident(root) => (root, Some(outer.field.as_str())),
-                _ => return None,
-            },
-            _ => return None,
-        };
-        let root = without_dot(root);
+    /// Returns the name and the type if `node` is the name of a type, such as `int` or `net.IP`.
+    pub(super) fn type_named(&self, node: &Expr) -> Option<(&'static str, Ty)> {
+        let name = qualified_name(node)?;
+        let (root, _) = name.split_once('.').unwrap_or((&name, ""));
         if self.vars.iter().any(|(var, _)| var == root) {
             return None;
         }
-        Some(match (root, middle, select.field.as_str()) {
-            ("google", Some("protobuf"), "Timestamp") => {
-                ("google.protobuf.Timestamp", Ty::Timestamp)
-            }
-            ("google", Some("protobuf"), "Duration") => ("google.protobuf.Duration", Ty::Duration),
-            ("net", None, "IP") => ("net.IP", Ty::Ip),
-            ("net", None, "CIDR") => ("net.CIDR", Ty::Cidr),
+        Some(match &*name {
+            "bool" => ("bool", Ty::Bool),
+            "int" => ("int", Ty::Int),
+            "uint" => ("uint", Ty::Uint),
+            "double" => ("double", Ty::Double),
+            "string" => ("string", Ty::String),
+            "bytes" => ("bytes", Ty::Bytes),
+            "list" => ("list", Ty::list(Ty::Dyn)),
+            "map" => ("map", Ty::map(Ty::Dyn, Ty::Dyn)),
+            "null_type" => ("null_type", Ty::Null),
+            "type" => ("type", Ty::Type(Box::new(Ty::Dyn))),
+            "optional_type" => ("optional_type", Ty::optional(Ty::Dyn)),
+            "google.protobuf.Timestamp" => ("google.protobuf.Timestamp", Ty::Timestamp),
+            "google.protobuf.Duration" => ("google.protobuf.Duration", Ty::Duration),
+            "net.IP" => ("net.IP", Ty::Ip),
+            "net.CIDR" => ("net.CIDR", Ty::Cidr),
             _ => return None,
         })
     }
 }
 
-pub(super) fn optional_of(value: Op) -> Op {
-    Op::call("optional.of", vec![value])
+/// Returns a name such as `net.IP`. Returns None for other expressions.
+fn qualified_name(node: &Expr) -> Option<String> {
+    match node {
+        Expr::Ident(name) => Some(without_dot(name).to_owned()),
+        Expr::Select(select) => {
+            let prefix = qualified_name(&select.operand.expr)?;
+            Some(format!("{prefix}.{}", select.field))
+        }
+        _ => None,
+    }
 }
 
-fn type_named(name: &str) -> Option<(&'static str, Ty)> {
-    Some(match name {
-        "bool" => ("bool", Ty::Bool),
-        "int" => ("int", Ty::Int),
-        "uint" => ("uint", Ty::Uint),
-        "double" => ("double", Ty::Double),
-        "string" => ("string", Ty::String),
-        "bytes" => ("bytes", Ty::Bytes),
-        "list" => ("list", Ty::list(Ty::Dyn)),
-        "map" => ("map", Ty::map(Ty::Dyn, Ty::Dyn)),
-        "null_type" => ("null_type", Ty::Null),
-        "type" => ("type", Ty::Type(Box::new(Ty::Dyn))),
-        "optional_type" => ("optional_type", Ty::optional(Ty::Dyn)),
-        _ => return None,
-    })
+pub(super) fn optional_of(value: Op) -> Op {
+    Op::call("optional.of", vec![value])
 }
 
 pub(super) fn path(base: Op, field: &str) -> Op {
