@@ -8,6 +8,7 @@
 //! operation.
 
 use super::OperationHooks;
+use super::hooks::OUTDATED;
 use crate::index::{self, ReadVersion};
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -178,7 +179,7 @@ async fn reason(hooks: &OperationHooks, request: &Request) -> Option<String> {
     }
     hooks.replica_status.wait_until_current().await;
     if hooks.replica_status.is_stale() {
-        return unknown("no replica has detected operations for more than 15 s");
+        return unknown(OUTDATED);
     }
     let cluster = &*hooks.cluster_namespace;
     let (namespace, name, what) = match scope {

@@ -15,6 +15,10 @@ use http::HeaderMap;
 use ifo_api::{activity, live};
 use tokio_util::sync::CancellationToken;
 
+/// The reason why the server does not answer from an outdated copy of the operations.
+pub(super) const OUTDATED: &str = "this replica has received no operations for more than 15 s: no replica leads, or this \
+     replica cannot reach the leader";
+
 impl Hooks for OperationHooks {
     fn wait_until_current(&self) -> BoxFuture<'_, ()> {
         self.replica_status.wait_until_current().boxed()
@@ -25,9 +29,7 @@ impl Hooks for OperationHooks {
         // Programs act on activities, and no person reads a warning. So the server refuses outdated
         // activities.
         if is_stale && resource.plural == activity::PLURAL {
-            return Err(ErrorStatus::service_unavailable(
-                "no replica has detected operations for more than 15 s",
-            ));
+            return Err(ErrorStatus::service_unavailable(OUTDATED));
         }
         Ok(is_stale)
     }

@@ -182,16 +182,14 @@ impl NotReady {
         if health.look_up_failure.is_some() {
             return None;
         }
-        let (reason, message) = match similar_group {
-            Some(similar) => (
-                "InvalidTarget",
-                format!("{message} (hint: did you mean {similar}?)"),
-            ),
-            None => (NOT_INSTALLED, message.clone()),
-        };
+        // Objects of the similar group can exist, so operations can be missing.
+        if let Some(similar) = similar_group {
+            let message = format!("{message} (hint: did you mean {similar}?)");
+            return Some(invalid(message, "target is not served").caused_by(NOT_SERVED));
+        }
         Some(Self {
-            reason,
-            message,
+            reason: NOT_INSTALLED,
+            message: message.clone(),
             warning: None,
             cause: Some(GROUP_NOT_SERVED),
         })

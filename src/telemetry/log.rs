@@ -24,6 +24,10 @@ pub enum LogFormat {
 ///   sends the request also logs the failure, together with the purpose of the request.
 const KUBE_CLIENT_FILTER: &str = "kube_client::client=error,kube_client::client::builder=off";
 
+/// Log filter for the debug messages of this server. `ifo` is the beginning of the names of several
+/// crates.
+const OWN: &str = "ifo=debug,aggregated_apiserver=debug";
+
 /// Returns the log filter for the verbosity of the flag `-v`:
 ///
 /// - 0: messages of the level INFO and above.
@@ -35,8 +39,8 @@ fn filter_of(verbosity: u8) -> String {
     match verbosity {
         0 => format!("info,{KUBE_CLIENT_FILTER}"),
         1 => format!("info,{KUBE_CLIENT_FILTER},{ACCESS_LOG}=debug"),
-        2..=4 => format!("info,{KUBE_CLIENT_FILTER},{ACCESS_LOG}=debug,ifo=debug"),
-        _ => "debug,ifo=trace".to_owned(),
+        2..=4 => format!("info,{KUBE_CLIENT_FILTER},{ACCESS_LOG}=debug,{OWN}"),
+        _ => "debug,ifo=trace,aggregated_apiserver=trace".to_owned(),
     }
 }
 

@@ -140,7 +140,7 @@ async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
         let next = watch.body.frame().await;
         continuing += usize::from(code == StatusCode::OK && next.is_some_and(|it| it.is_ok()));
     }
-    assert!(continuing >= 5, "{continuing}");
+    assert!(continuing >= 3, "{continuing}");
 }
 
 #[tokio::test]

@@ -8,12 +8,14 @@ use ifo_engine::rules::{RegisteredLag, WorkWaitingSince};
 async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
     let fixture = fixture();
     fixture.discovers("typos", not_served());
-    let absent = Resolution::NotServed {
-        message: "no such group".into(),
-        group_served: false,
-        similar_group: None,
-    };
-    fixture.discovers("absent", absent);
+    for (resource, similar) in [("absent", None), ("similar", Some("example.org"))] {
+        let without_group = Resolution::NotServed {
+            message: "no such group".into(),
+            group_served: false,
+            similar_group: similar.map(str::to_owned),
+        };
+        fixture.discovers(resource, without_group);
+    }
     fixture.discovers("doubtful", unknown());
     let mut secrets = rule_set("secrets", "secrets", "true");
     secrets.spec.target.group = String::new();
@@ -22,6 +24,7 @@ async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
         rule_set("broken", "cars", "1 +"),
         rule_set("doubtful", "doubtful", "true"),
         secrets,
+        rule_set("similar", "similar", "true"),
         rule_set("typo", "typos", "true"),
         rule_set("works", "cars", "true"),
     ]);
@@ -31,23 +34,24 @@ async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
         "broken: does not compile",
         "doubtful: discovery of the target failed",
         "secrets: target is refused",
+        "similar: target is not served",
         "typo: target is not served",
     ];
-    assert_eq!(fixture.gaps()[..4], always);
-    assert_eq!(fixture.gaps()[4..], ["works: target is being listed"]);
+    assert_eq!(fixture.gaps()[..5], always);
+    assert_eq!(fixture.gaps()[5..], ["works: target is being listed"]);
     let published = fixture.catch_up().await;
     assert_eq!(fixture.gaps(), always);
     fixture.report(&published[0], Some("forbidden")).await;
     moment().await;
-    assert_eq!(fixture.gaps()[4..], ["works: target cannot be watched"]);
+    assert_eq!(fixture.gaps()[5..], ["works: target cannot be watched"]);
     fixture.report(&published[0], None).await;
     moment().await;
     let book = published[0].book.clone().unwrap();
     let activity = &book.rule_sets[0].activity;
     activity.add_unknown(Some(&"ns".into()), &["Working".into()]);
-    assert_eq!(fixture.gaps()[4..], ["works: evaluation fails on 1 object"]);
+    assert_eq!(fixture.gaps()[5..], ["works: evaluation fails on 1 object"]);
     activity.throttle();
-    assert_eq!(fixture.gaps()[4..], ["works: throttled"]);
+    assert_eq!(fixture.gaps()[5..], ["works: throttled"]);
 }
 
 #[tokio::test(start_paused = true)]

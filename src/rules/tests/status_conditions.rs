@@ -51,7 +51,7 @@ async fn a_target_that_cannot_be_watched_has_a_condition_with_the_reason() {
             "GroupNotServed",
             "API group",
         ),
-        (cars(), similar, invalid, "GroupNotServed", "did you mean"),
+        (cars(), similar, invalid, "NotServed", "did you mean"),
         (
             core_secrets,
             served(),

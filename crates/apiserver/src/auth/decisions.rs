@@ -84,6 +84,7 @@ impl Decisions {
             authorize,
             users: moka::sync::Cache::builder()
                 .max_capacity(MAX_USERS)
+                .eviction_policy(EvictionPolicy::lru())
                 .time_to_idle(IDLE_TIMEOUT)
                 .build(),
             cache: moka::future::Cache::builder()

@@ -155,8 +155,11 @@ impl CaBundleUpdater {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut bundle = self.bundle.clone();
+        // True from a change of our bundle until the object has the new bundle. Without it, a
+        // failed write would leave an old CA in the object.
+        let mut must_equal = false;
         loop {
-            let has_new_bundle = tokio::select! {
+            must_equal |= tokio::select! {
                 Some(event) = events.next() => match event {
                     Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found))
                         if !self.is_current(&found, false) => false,
@@ -165,9 +168,10 @@ impl CaBundleUpdater {
                 Ok(()) = bundle.changed() => true,
                 _ = ticks.tick() => false,
             };
-            let checked = tokio::time::timeout(CHECK_TIMEOUT, self.check(has_new_bundle)).await;
+            let checked = tokio::time::timeout(CHECK_TIMEOUT, self.check(must_equal)).await;
             let late = format!("the check of {name} took longer than {CHECK_TIMEOUT:?}");
             let checked = checked.unwrap_or(Err(late));
+            must_equal &= checked.is_err();
             let must_wait = checked != Ok(false);
             self.report(checked.err());
             if must_wait {

@@ -72,8 +72,8 @@ pub enum CertsError {
     },
     /// The Secret of the CA does not exist.
     #[error(
-        "there is no Secret {secret}, which `kubectl apply -k deploy` creates; \
-         create it, or name another namespace with --namespace"
+        "there is no Secret {secret}, in which the server stores its CA; create an empty Secret \
+         with this name"
     )]
     NoSecret {
         /// `NAMESPACE/NAME` of the Secret.

@@ -20,8 +20,8 @@ pub struct Limits {
     /// of `system:masters` have no such limit.
     pub watches_per_user: usize,
     /// Maximum number of open connections. A quarter is reserved for newcomers: connections whose
-    /// user is not known yet. An eighth is reserved for the kube-apiservers, which forward the
-    /// requests of users, and for other replicas. The rest is for users.
+    /// user is not known yet. Three eighths are reserved for the kube-apiservers, which forward
+    /// the requests of users, and for other replicas. The rest is for users.
     pub connections: usize,
 }
 
@@ -53,8 +53,8 @@ impl Default for Limits {
 
 /// The WebSocket watches may use one in four connections. One client may have half of these
 /// watches. A WebSocket watch needs a connection of its own, also if the kube-apiserver forwards
-/// it. Without this limit, a few dashboards could use all connections for users. The limit does not
-/// protect the front proxy: its class has only one in eight connections.
+/// it. Without this limit, a few dashboards could use all connections of the front proxy, which
+/// has three in eight. Then the kube-apiserver could not forward other requests.
 const WEBSOCKET_SHARE: usize = 4;
 
 /// Largest number of concurrent requests of all other replicas, including watches. A further

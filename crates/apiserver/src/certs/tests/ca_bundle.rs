@@ -136,6 +136,21 @@ async fn a_forbidden_write_is_retried_rarely() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_removed_ca_disappears_after_a_failed_write() {
+    let cluster = Cluster::new();
+    let both = "one-----END CERTIFICATE-----two";
+    cluster.put(PATH, service(Some("one")));
+    let (sender, keeping) = start_updater(&cluster);
+    sender.send(both.into()).unwrap();
+    eventually("both CAs", || bundle(&cluster).as_deref() == Some(both)).await;
+    cluster.refuse(Method::PATCH, NAME, 500);
+    sender.send("two".into()).unwrap();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(bundle(&cluster).as_deref(), Some("two"));
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_without_an_answer_is_retried() {
     let cluster = Cluster::new();
     cluster.put(PATH, service(None));

@@ -52,7 +52,7 @@ pub enum ConnectionClass {
 impl ConnectionClass {
     /// Returns the number of slots of the class, of `all` slots.
     fn slots(self, all: usize) -> usize {
-        let (newcomers, proxies) = ((all / 4).max(1), (all / 8).max(1));
+        let (newcomers, proxies) = ((all / 4).max(1), (all * 3 / 8).max(1));
         match self {
             Self::Newcomer => newcomers,
             Self::FrontProxy => proxies,

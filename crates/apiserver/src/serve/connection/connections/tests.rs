@@ -1,6 +1,6 @@
 use super::*;
 
-/// 4 slots for newcomers, 2 for front proxies, 10 for users.
+/// 4 slots for newcomers, 6 for front proxies, 6 for users.
 const SLOTS: usize = 16;
 
 async fn connect(all: &Arc<Connections>, last: u8) -> OpenSlot {
@@ -45,20 +45,20 @@ async fn a_newcomer_evicts_the_oldest_newcomer_of_the_largest_network() {
 async fn a_user_gets_a_slot_of_the_user_with_most_connections() {
     let all = Connections::new(SLOTS);
     let mut eve = Vec::new();
-    for _ in 0..10 {
+    for _ in 0..6 {
         eve.push(user(&all, "eve").await.expect("a slot is free"));
     }
     assert!(user(&all, "eve").await.is_none());
     let mut others = Vec::new();
-    for name in ["a", "b", "c", "a", "b", "c"] {
+    for name in ["a", "b", "c", "a"] {
         others.push(user(&all, name).await.expect("eve has more connections"));
     }
-    assert!(eve[..6].iter().all(|(slot, _)| is_evicted(slot)));
+    assert!(eve[..4].iter().all(|(slot, _)| is_evicted(slot)));
     assert!(others.iter().all(|(slot, _)| !is_evicted(slot)));
     // If no user has more connections, only an idle connection is evicted.
     let all = Connections::new(SLOTS);
     let mut lone = Vec::new();
-    for number in 0..10 {
+    for number in 0..6 {
         lone.push(
             user(&all, &number.to_string())
                 .await
@@ -80,7 +80,7 @@ async fn users_and_newcomers_leave_the_slots_of_the_front_proxy_free() {
         open.push(None);
     }
     let mut proxies = Vec::new();
-    for last in [7, 8] {
+    for last in 11..17 {
         let proxy = connect(&all, last).await;
         let in_flight = RequestInFlight::of(&proxy.connection);
         assert_eq!(
@@ -89,12 +89,12 @@ async fn users_and_newcomers_leave_the_slots_of_the_front_proxy_free() {
         );
         proxies.push((proxy, in_flight));
     }
-    // The third proxy gets the slot of another one only if that one is idle.
-    let third = |slot: &Arc<ClientConnection>| slot.admit(ConnectionClass::FrontProxy, None);
+    // A seventh proxy gets the slot of another one only if that one is idle.
+    let seventh = |slot: &Arc<ClientConnection>| slot.admit(ConnectionClass::FrontProxy, None);
     let slot = connect(&all, 9).await;
-    assert_eq!(third(&slot.connection), Err(ConnectionRefused));
+    assert_eq!(seventh(&slot.connection), Err(ConnectionRefused));
     proxies[0].1 = RequestInFlight::of(&slot.connection);
-    assert_eq!(third(&slot.connection), Ok(()));
+    assert_eq!(seventh(&slot.connection), Ok(()));
     assert!(is_evicted(&proxies[0].0));
 }
 
