@@ -25,7 +25,8 @@ pub use baselines::{
 };
 use ifo_api::Text;
 pub use operation_limits::{MAX_OPERATIONS, MAX_OPERATIONS_OF_RULE_SET, OperationBounds};
-pub use shared_state::{Retention, TrackerSettings};
+pub use retained::Retention;
+pub use shared_state::TrackerSettings;
 pub use takeover::{InitialState, MAX_RESTORED};
 pub use tracker::{FULL_BATCH, Tracker};
 

@@ -4,15 +4,23 @@
 //! component, a rule set that completes many operations never pushes out the history of a rule set
 //! that completes few.
 
-use super::operation::Operation;
-use super::shared_state::Retention;
 use crate::ClockReading;
 use ifo_api::Key;
 use ifo_api::Text;
 use jiff::Timestamp;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Limits of the retention of completed operations. If there are too many, the tracker deletes the
+/// oldest ones of the component that has most of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Time after the end of an operation for which the operation is retained.
+    pub age: Duration,
+    /// Maximum number of retained operations.
+    pub max_count: usize,
+}
 
 /// A component, and the name of one of its rule sets.
 pub(super) type RuleSetId = (Text, Text);
@@ -72,17 +80,6 @@ impl RetainedByComponent {
         };
         self.objects.insert(key, object);
         true
-    }
-
-    /// Retains a completed operation that ended at `end`, like [`Self::insert`].
-    pub fn insert_operation(
-        &mut self,
-        key: Key,
-        operation: &Operation,
-        end: Timestamp,
-        now: ClockReading,
-    ) -> bool {
-        self.insert(key, operation.owner(), (operation.started(), end), now)
     }
 
     /// Removes an object. Does nothing if there is no object with this key.

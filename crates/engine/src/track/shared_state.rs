@@ -10,7 +10,7 @@ use super::expiring_map::ExpiringMap;
 use super::last_runs::{Identity, LastRuns};
 use super::operation::{Detection, Operation};
 use super::operation_limits::OperationLimits;
-use super::retained::RetainedByComponent;
+use super::retained::{RetainedByComponent, Retention};
 use crate::detect::Subject;
 use crate::rules::{RuleBook, RuleSetsWithoutBook};
 use crate::{ClockReading, Meter};
@@ -35,16 +35,6 @@ pub struct TrackerSettings {
     pub max_records: usize,
     /// Namespace of the operations on cluster-scoped objects.
     pub cluster_namespace: Text,
-}
-
-/// Limits of the retention of completed operations. If there are too many, the tracker deletes the
-/// oldest ones of the component that has most of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
-    /// Time after the end of an operation for which the operation is retained.
-    pub age: Duration,
-    /// Maximum number of retained operations.
-    pub max_count: usize,
 }
 
 /// The rule book of each target. A target is a resource that rules watch. Its rule book contains
@@ -212,7 +202,8 @@ impl SharedState {
         let namespace_was_deleted =
             deleted.is_some_and(|recreated| recreated.is_none_or(|it| operation.started() < it));
         let keep = |kept: &mut RetainedByComponent, key: &Key| {
-            !namespace_was_deleted && kept.insert_operation(key.clone(), operation, now.wall, now)
+            let times = (operation.started(), now.wall);
+            !namespace_was_deleted && kept.insert(key.clone(), operation.owner(), times, now)
         };
         if !keep(&mut self.retained, &key) {
             self.delete(key.clone());

@@ -315,9 +315,9 @@ impl Tracker {
             return;
         }
         let key = operation.key();
+        let (owner, times) = (operation.owner(), (operation.started(), end));
         let retained = &mut self.shared.retained;
-        let is_retained =
-            may_be_retained && retained.insert_operation(key.clone(), &operation, end, now);
+        let is_retained = may_be_retained && retained.insert(key.clone(), owner, times, now);
         let is_in_index = found.source == FoundIn::Index;
         // A custom resource can contain the end of an operation that the index has in flight. Clients
         // that watch operations must receive the end before the deletion. If the index contains the
