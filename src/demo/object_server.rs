@@ -11,15 +11,16 @@ use aggregated_apiserver::serve::{
     self, ErrorStatus, Resource, ResourceInfo, SelectableField, ServerParameters,
 };
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{any_service, post};
+use axum::routing::post;
 use http::header::CONTENT_TYPE;
 use http::{StatusCode, Uri};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::sync::Arc;
+use tower::ServiceExt as _;
 
 /// The only subresource that the demo serves, and only as a dry run.
 const EVICTION: &str = "/api/v1/namespaces/{namespace}/pods/{name}/eviction";
@@ -47,18 +48,25 @@ pub fn in_front_of(
         resource(*kind, objects)
     });
     let own = serve::router(server, resources.collect());
-    // Kinds of the same group have the same paths.
-    let paths: BTreeSet<String> = kinds.iter().map(paths).collect();
-    let paths = paths.iter();
-    paths.fold(router, |router, path| {
-        router.route(path, any_service(own.clone()))
-    })
+    let paths: Arc<[String]> = kinds.iter().map(path).collect();
+    router.layer(middleware::from_fn(move |request: Request, next: Next| {
+        let path = request.uri().path();
+        let is_own = paths.iter().any(|own| path.starts_with(&**own));
+        let own = is_own.then(|| own.clone());
+        async move {
+            match own {
+                Some(own) => own.oneshot(request).await.into_response(),
+                None => next.run(request).await,
+            }
+        }
+    }))
 }
 
-/// Returns the paths of the objects. The path of the discovery document is not one of them.
-fn paths(kind: &ResourceInfo) -> String {
+/// Returns the beginning of the paths of the objects. The path of the discovery document does not have
+/// the slash at the end.
+fn path(kind: &ResourceInfo) -> String {
     let root = if kind.group.is_empty() { "api" } else { "apis" };
-    format!("/{root}/{}/{{*path}}", kind.api_version())
+    format!("/{root}/{}/", kind.api_version())
 }
 
 fn resource(info: ResourceInfo, objects: &ObjectStore) -> Resource<DemoModel> {
