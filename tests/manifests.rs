@@ -188,34 +188,6 @@ fn the_chart_contains_only_generated_and_listed_files() {
     assert_eq!(files(&helm).into_iter().collect::<BTreeSet<_>>(), known);
 }
 
-/// Users find the parts of the product by the names at the top level, so a contributor may not add or
-/// remove one without an agreement.
-#[test]
-fn the_top_level_has_exactly_the_agreed_folders_and_files() {
-    let agreed = "CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml Dockerfile LICENSE Makefile \
-                  README.md SECURITY.md apiservice benches build.rs certs crates deploy docs examples \
-                  fuzz rules src tests";
-    // Files about the community of the project are optional. git ignores kubeconfigs and the folder
-    // `target`, which cargo creates.
-    let optional = [
-        "CODE_OF_CONDUCT.md",
-        "GOVERNANCE.md",
-        "MAINTAINERS.md",
-        "artifacthub-repo.yml",
-        "target",
-    ];
-    let entries = fs::read_dir(repository("")).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let is_ignored = |name: &str| {
-        name.starts_with('.') || name.ends_with(".kubeconfig") || optional.contains(&name)
-    };
-    let names: BTreeSet<String> = names.filter(|name| !is_ignored(name)).collect();
-    assert_eq!(
-        names,
-        agreed.split_whitespace().map(str::to_owned).collect()
-    );
-}
-
 #[test]
 fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
     let folders = ["apiservice", "certs", "deploy", "rules"];

@@ -4,6 +4,7 @@ mod names_in_documentation;
 mod plain_english;
 
 use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -11,14 +12,8 @@ fn root() -> &'static Path {
 
 /// Returns all files with this extension below a folder.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("the folder must exist") {
-        let path = entry.expect("the folder must be readable").path();
-        if path.is_dir() {
-            found.extend(files(&path, extension));
-        } else if path.extension().is_some_and(|it| it == extension) {
-            found.push(path);
-        }
-    }
-    found
+    let entries = WalkDir::new(folder).sort_by_file_name().into_iter();
+    let paths = entries.map(|entry| entry.expect("the folder must be readable").into_path());
+    let has_extension = |path: &PathBuf| path.extension().is_some_and(|it| it == extension);
+    paths.filter(has_extension).collect()
 }

@@ -3,7 +3,6 @@
 //!
 //! - Paths in backticks, such as `src/lib.rs`.
 //! - Rust paths in backticks, such as `ifo_engine::detect::Detector`.
-//! - Modules and types in the drawings at the top of the crates.
 //!
 //! Also checks that `docs/rules.md` describes each field of a rule.
 
@@ -37,9 +36,6 @@ const NO_FILES: [&str; 2] = [
 
 /// First parts of Rust paths that are not defined in this repository.
 const FOREIGN: [&str; 7] = ["http", "i64", "ifo", "kube", "std", "tokio", "u32"];
-
-/// Types in the drawings that a macro defines.
-const MACRO_TYPES: [&str; 1] = ["OperationRuleSet"];
 
 /// A Rust file of the repository.
 struct Source {
@@ -192,49 +188,6 @@ fn names_in_the_documentation_and_in_comments_exist() {
         )
         .collect();
     assert!(stale.is_empty(), "{}", stale.join("\n"));
-}
-
-/// In a drawing, a word alone between two arrows is a module of the crate. A word with an
-/// underscore or with two capital letters is the name of a module or of a type.
-#[test]
-fn names_in_the_drawings_of_the_crates_exist() {
-    let sources = sources();
-    let mut drawings = 0;
-    for top in sources
-        .iter()
-        .filter(|file| file.path.ends_with("src/lib.rs"))
-    {
-        let folder = top.path.trim_end_matches("lib.rs");
-        let of_crate = |name: &str| {
-            let mut files = sources.iter().filter(|it| it.path.starts_with(folder));
-            files.any(|file| file.is_module(name))
-        };
-        let comments = top.comments();
-        let Some((_, rest)) = comments.split_once("```text\n") else {
-            continue;
-        };
-        drawings += 1;
-        let (drawing, _) = rest.split_once("```").expect("the code block has an end");
-        for part in drawing.split(['▶', '◀', '▼', '▲', '·', '\n']) {
-            let part = part.trim_matches([' ', '─', '│', '┘', '└']);
-            let is_module = !part.is_empty() && words(part).count() == 1;
-            if is_module && part.chars().all(|c| c.is_lowercase() || c == '_') {
-                let exists = of_crate(part) || part == "aggregated_apiserver";
-                assert!(exists, "{}: no module {part}", top.path);
-            }
-            for word in words(part) {
-                let capitals = word.chars().filter(char::is_ascii_uppercase).count();
-                let is_name = word.contains('_') || (capitals > 1 && word.len() > capitals);
-                let exists = word.starts_with("ifo_")
-                    || MACRO_TYPES.contains(&word)
-                    || sources
-                        .iter()
-                        .any(|it| it.is_module(word) || it.defines(word));
-                assert!(!is_name || exists, "{}: nothing is named {word}", top.path);
-            }
-        }
-    }
-    assert!(drawings >= 3, "only {drawings} crates have a drawing");
 }
 
 #[test]

@@ -114,20 +114,6 @@ fn complaints(place: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn the_docs_have_no_unclear_words() {
-    let found: Vec<String> = pages()
-        .iter()
-        .flat_map(|(page, text)| {
-            let paragraphs = paragraphs(text);
-            let place = page.display().to_string();
-            let of = |paragraph: &String| complaints(&place, paragraph);
-            paragraphs.iter().flat_map(of).collect::<Vec<_>>()
-        })
-        .collect();
-    assert!(found.is_empty(), "{}", found.join("\n"));
-}
-
 /// Returns the comment or the messages in a line of Rust. A string literal that contains a space
 /// counts as a message.
 fn prose(line: &str) -> String {
@@ -149,36 +135,32 @@ fn is_test(path: &Path) -> bool {
 }
 
 #[test]
-fn comments_and_messages_have_no_unclear_words() {
+fn docs_rules_comments_and_messages_have_no_unclear_words() {
     let mut found = Vec::new();
-    for folder in CHECKED {
-        for file in files(&root().join(folder), "rs") {
-            let path = file
-                .strip_prefix(root())
-                .expect("the file is in the repository");
-            let text = std::fs::read_to_string(&file).expect("the file must be readable");
-            let mut has_messages = !is_test(path);
-            for (number, line) in text.lines().enumerate() {
-                has_messages &= !line.contains("#[cfg(test)]");
-                if !has_messages && !line.trim_start().starts_with("//") {
-                    continue;
-                }
-                let place = format!("{}:{}", path.display(), number + 1);
-                found.extend(complaints(&place, &prose(line)));
-            }
+    for (page, text) in pages() {
+        let place = page.display().to_string();
+        for paragraph in paragraphs(&text) {
+            found.extend(complaints(&place, &paragraph));
         }
     }
-    assert!(found.is_empty(), "{}", found.join("\n"));
-}
-
-#[test]
-fn rules_have_no_unclear_words() {
-    let mut found = Vec::new();
-    for file in files(&root().join("rules"), "yaml") {
+    let rules = files(&root().join("rules"), "yaml").into_iter();
+    let sources = CHECKED
+        .map(|folder| files(&root().join(folder), "rs"))
+        .into_iter();
+    for file in rules.chain(sources.flatten()) {
+        let path = file.strip_prefix(root()).expect("it is in the repository");
         let text = std::fs::read_to_string(&file).expect("the file must be readable");
-        for (number, line) in text.lines().enumerate() {
-            let place = format!("{}:{}", file.display(), number + 1);
-            found.extend(complaints(&place, &line.replace(['\'', '"'], " ")));
+        let is_rust = path.extension().is_some_and(|it| it == "rs");
+        let mut has_messages = !is_test(path);
+        for (number, line) in (1..).zip(text.lines()) {
+            has_messages &= !line.contains("#[cfg(test)]");
+            let line = match is_rust {
+                false => line.replace(['\'', '"'], " "),
+                true if has_messages || line.trim_start().starts_with("//") => prose(line),
+                true => continue,
+            };
+            let place = format!("{}:{number}", path.display());
+            found.extend(complaints(&place, &line));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
