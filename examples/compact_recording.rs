@@ -17,7 +17,6 @@
 
 use anyhow::Context as _;
 use ifo_api::Gvr;
-use ifo_api::ruleset::OperationRuleSet;
 use ifo_cel::{Doc, Node, Projection};
 use ifo_engine::rules::{RuleBook, compile};
 use serde_json::{Value, json};
@@ -26,6 +25,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+#[path = "manifests.rs"]
+#[allow(dead_code, reason = "it also generates manifests")]
+mod generator;
 
 fn main() -> anyhow::Result<()> {
     let catalogue = catalogue()?;
@@ -57,32 +60,21 @@ struct Catalogue {
 
 /// Reads and compiles the default rule sets.
 fn catalogue() -> anyhow::Result<Catalogue> {
-    let mut all = String::new();
+    let mut text = String::new();
     let mut rule_sets: HashMap<Gvr, Vec<_>> = HashMap::new();
-    let root = repository_path("rules");
-    for component in kustomization(&root)? {
-        let folder = root.join(component);
-        for file in kustomization(&folder)? {
-            if file == "clusterrole.yaml" {
-                continue;
-            }
-            let text = fs::read_to_string(folder.join(&file))?;
-            all.push_str(&text);
-            let rule_set: OperationRuleSet =
-                serde_saphyr::from_str(&text).with_context(|| file.clone())?;
-            let compiled = compile(&file, &rule_set.spec)
-                .map_err(|invalid| anyhow::anyhow!("{file}: {invalid:?}"))?;
-            let target = rule_set.spec.target;
-            let target = Gvr {
-                group: target.group,
-                version: target.version,
-                resource: target.resource,
-            };
-            rule_sets
-                .entry(target)
-                .or_default()
-                .push(Arc::new(compiled));
-        }
+    let all = generator::catalogue()?.into_iter();
+    for shipped in all.filter(|shipped| shipped.default) {
+        text.push_str(&shipped.text);
+        let spec = shipped.rule_set.spec;
+        let compiled = compile(&shipped.file, &spec)
+            .map_err(|invalid| anyhow::anyhow!("{}: {invalid:?}", shipped.file))?;
+        let target = Gvr {
+            group: spec.target.group,
+            version: spec.target.version,
+            resource: spec.target.resource,
+        };
+        let sets = rule_sets.entry(target).or_default();
+        sets.push(Arc::new(compiled));
     }
     let projections = rule_sets.into_iter().map(|(target, sets)| {
         let book = RuleBook::new(1, target.clone(), "Any".into(), true, sets);
@@ -90,19 +82,8 @@ fn catalogue() -> anyhow::Result<Catalogue> {
     });
     Ok(Catalogue {
         projections: projections.collect(),
-        text: all,
+        text,
     })
-}
-
-/// Returns the field `resources` of the kustomization in a folder.
-fn kustomization(folder: &Path) -> anyhow::Result<Vec<String>> {
-    #[derive(serde::Deserialize)]
-    struct Kustomization {
-        resources: Vec<String>,
-    }
-    let text = fs::read_to_string(folder.join("kustomization.yaml"))?;
-    let kustomization: Kustomization = serde_saphyr::from_str(&text)?;
-    Ok(kustomization.resources)
 }
 
 /// Returns the compact form of the recording `text`.

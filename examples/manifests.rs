@@ -46,12 +46,9 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
         "deploy/crd-persistence/inflightoperations.yaml".to_owned(),
         format!("# Generated from crates/api/src/persisted.rs by `make manifests`.\n{crd}"),
     ));
-    let folders = sorted(&repository().join("rules"))?;
-    let mut catalogue = Vec::new();
-    for folder in folders.iter().filter(|path| path.is_dir()) {
-        let shipped = rule_sets_in(folder)?;
-        manifests.extend(roles_of(&file_name(folder), &shipped)?);
-        catalogue.extend(shipped);
+    let catalogue = catalogue()?;
+    for shipped in catalogue.chunk_by(|a, b| a.folder == b.folder) {
+        manifests.extend(roles_of(&shipped[0].folder, shipped)?);
     }
     let dashboard = read(&repository().join(dashboard::SOURCE))?;
     let config_map = dashboard::config_map(&dashboard);
@@ -65,6 +62,18 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
         .context(document)?;
     manifests.push((document.to_owned(), text));
     Ok(manifests)
+}
+
+/// Returns all rule sets in `rules`.
+///
+/// # Errors
+///
+/// A file cannot be read, or is no rule set.
+pub fn catalogue() -> anyhow::Result<Vec<Shipped>> {
+    let folders = sorted(&repository().join("rules"))?.into_iter();
+    let folders = folders.filter(|path| path.is_dir());
+    let rule_sets = folders.map(|folder| rule_sets_in(&folder));
+    Ok(rule_sets.collect::<anyhow::Result<Vec<_>>>()?.concat())
 }
 
 /// Returns the rule sets in one folder below `rules`. If the folder has no kustomization, the list
@@ -104,9 +113,6 @@ fn rule_sets_in(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
 
 /// Returns the files with the roles for the rule sets of one folder.
 fn roles_of(folder: &str, shipped: &[Shipped]) -> anyhow::Result<Vec<(String, String)>> {
-    if shipped.is_empty() {
-        return Ok(Vec::new());
-    }
     let folder_role = cluster_roles::role_name(folder);
     let mut manifests = Vec::new();
     for alone in shipped.iter().filter(|set| !set.default) {
