@@ -6,13 +6,9 @@
 use super::exchange::Pair;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// Largest number of differences that the report shows for one request. If a request has more, the
-/// report adds only their number (`and N more`).
-const SHOWN: usize = 8;
 /// Largest number of characters of a value in the report. The report shows `…` instead of the rest.
 const WIDTH: usize = 300;
 
@@ -38,6 +34,7 @@ static INTENDED_DIFFERENCES: LazyLock<Vec<IntendedDifference>> = LazyLock::new(|
 
 /// A difference between two answers.
 #[derive(Debug)]
+#[allow(dead_code, reason = "the report shows the fields")]
 pub struct Difference {
     /// The path of the field, such as `body.items[0].status.phase`.
     at: String,
@@ -46,32 +43,19 @@ pub struct Difference {
 }
 
 /// The results of all comparisons so far.
+#[derive(Default)]
 pub struct Comparison {
-    requests: usize,
-    report: String,
-    failed: usize,
+    /// For each compared request: its unintended differences.
+    results: BTreeMap<String, Vec<Difference>>,
     /// The intended differences that have occurred. Each element consists of the name of an entry
     /// of [`INTENDED_DIFFERENCES`], and of the pattern in this entry that matched the request.
     used: BTreeSet<(&'static str, &'static str)>,
 }
 
 impl Comparison {
-    pub fn new() -> Self {
-        Self {
-            requests: 0,
-            report: String::new(),
-            failed: 0,
-            used: BTreeSet::new(),
-        }
-    }
-
-    /// Returns true if the answers to the request named `request` have only intended differences.
-    /// Records which intended differences have occurred.
-    pub fn compare_and_record(&mut self, request: &str, pair: &Pair) -> bool {
-        self.unintended(request, pair).is_empty()
-    }
-
-    fn unintended(&mut self, request: &str, pair: &Pair) -> Vec<Difference> {
+    /// Compares the answers to the request named `request`. The result replaces the result of an
+    /// earlier attempt of this request. Returns true if the answers have only intended differences.
+    pub fn record(&mut self, request: &str, pair: &Pair) -> bool {
         let mut found = Vec::new();
         differences("", &pair.live, &pair.custom, &mut found);
         found.retain(|difference| {
@@ -84,58 +68,39 @@ impl Comparison {
             }
             !is_intended
         });
-        found
+        let agrees = found.is_empty();
+        self.results.insert(request.to_owned(), found);
+        agrees
     }
 
-    /// Counts a request, and reports the unintended differences of its answers.
-    pub fn add(&mut self, request: &str, pair: &Pair) {
-        self.requests += 1;
-        let found = self.unintended(request, pair);
-        if found.is_empty() {
-            return;
-        }
-        self.failed += 1;
-        let _ = writeln!(self.report, "\n{request}");
-        for difference in found.iter().take(SHOWN) {
-            let Difference { at, live, custom } = difference;
-            let _ = writeln!(
-                self.report,
-                "  {at}\n    live:   {live}\n    custom: {custom}"
-            );
-        }
-        if found.len() > SHOWN {
-            let _ = writeln!(self.report, "  and {} more", found.len() - SHOWN);
-        }
-    }
-
-    /// Returns true if no unintended difference has been reported.
+    /// Returns true if the answers to all requests have only intended differences.
     pub fn all_agree(&self) -> bool {
-        self.failed == 0
+        self.results.values().all(Vec::is_empty)
     }
 
     /// Fails if there is an unintended difference. Also fails if a request pattern in
     /// [`INTENDED_DIFFERENCES`] is not needed any more: the intended difference has not occurred in
     /// any request that matches the pattern.
-    pub fn assert_no_differences(mut self) {
+    pub fn assert_no_differences(self) {
+        let failed = self.results.iter().filter(|(_, found)| !found.is_empty());
+        let mut report: Vec<String> = failed
+            .map(|(request, found)| format!("{request}\n{found:#?}"))
+            .collect();
         for entry in INTENDED_DIFFERENCES.iter() {
-            for request in &entry.requests {
-                if !self.used.contains(&(&*entry.name, &**request)) {
-                    self.failed += 1;
-                    let _ = writeln!(
-                        self.report,
-                        "\n{request}\n  the intended difference `{}` does not occur any more. It \
-                         was intended because: {}",
-                        entry.name, entry.reason
-                    );
-                }
-            }
+            let is_unused = |it: &&String| !self.used.contains(&(&*entry.name, &***it));
+            report.extend(entry.requests.iter().filter(is_unused).map(|request| {
+                format!(
+                    "{request}\n  the intended difference `{}` does not occur any more. It was \
+                     intended because: {}",
+                    entry.name, entry.reason
+                )
+            }));
         }
         assert!(
-            self.failed == 0,
-            "{} of {} requests have an unintended difference, or lack an intended one:\n{}",
-            self.failed,
-            self.requests,
-            self.report
+            report.is_empty(),
+            "of {} requests, these have an unintended difference, or lack an intended one:\n\n{}",
+            self.results.len(),
+            report.join("\n\n")
         );
     }
 }
@@ -176,6 +141,10 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
 /// Adds all differences between two values to `found`. `at` is the path of the values in the
 /// answer, such as `body.items[0]`.
 pub fn differences(at: &str, live: &Value, custom: &Value, found: &mut Vec<Difference>) {
+    let difference = |at: String, live: Option<&Value>, custom: Option<&Value>| {
+        let (live, custom) = (shown(live), shown(custom));
+        Difference { at, live, custom }
+    };
     match (live, custom) {
         (Value::Object(ours), Value::Object(theirs)) => {
             let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
@@ -184,11 +153,7 @@ pub fn differences(at: &str, live: &Value, custom: &Value, found: &mut Vec<Diffe
                 let at = format!("{at}{dot}{key}");
                 match (ours.get(key), theirs.get(key)) {
                     (Some(live), Some(custom)) => differences(&at, live, custom, found),
-                    (live, custom) => found.push(Difference {
-                        at,
-                        live: shown(live),
-                        custom: shown(custom),
-                    }),
+                    (live, custom) => found.push(difference(at, live, custom)),
                 }
             }
         }
@@ -198,21 +163,16 @@ pub fn differences(at: &str, live: &Value, custom: &Value, found: &mut Vec<Diffe
             }
         }
         _ if live == custom => {}
-        _ => found.push(Difference {
-            at: at.to_owned(),
-            live: shown(Some(live)),
-            custom: shown(Some(custom)),
-        }),
+        _ => found.push(difference(at.to_owned(), Some(live), Some(custom))),
     }
 }
 
+/// Returns the form of a value in which `intended_differences.yaml` describes it.
 fn shown(value: Option<&Value>) -> String {
-    let Some(value) = value else {
-        return "(nothing)".to_owned();
-    };
     let text = match value {
-        Value::Array(all) => format!("length {}: {value}", all.len()),
-        other => other.to_string(),
+        None => "(nothing)".to_owned(),
+        Some(Value::Array(all)) => format!("length {}: {}", all.len(), json!(all)),
+        Some(other) => other.to_string(),
     };
     match text.char_indices().nth(WIDTH) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -220,24 +180,14 @@ fn shown(value: Option<&Value>) -> String {
     }
 }
 
-fn pair(live: Value, custom: Value) -> Pair {
-    Pair { live, custom }
-}
-
 #[test]
-#[should_panic(expected = "code\n    live:   404\n    custom: 200")]
-fn an_unintended_difference_fails() {
-    let mut comparison = Comparison::new();
+#[should_panic(expected = "`managedFields` does not occur any more")]
+fn unintended_differences_and_unused_entries_fail() {
+    let mut comparison = Comparison::default();
     let (live, custom) = (json!({"code": 404}), json!({"code": 200}));
-    comparison.add("GET {list}", &pair(live, custom));
-    comparison.assert_no_differences();
-}
-
-#[test]
-#[should_panic(expected = "the intended difference `managedFields` does not occur any more")]
-fn an_intended_difference_that_does_not_occur_fails() {
-    let mut comparison = Comparison::new();
+    assert!(!comparison.record("GET {list}", &Pair { live, custom }));
     let same = json!({"code": 200, "body": {"metadata": {"generation": 1}}});
-    comparison.add("GET {one}", &pair(same.clone(), same));
+    let (live, custom) = (same.clone(), same);
+    assert!(comparison.record("GET {list}", &Pair { live, custom }));
     comparison.assert_no_differences();
 }

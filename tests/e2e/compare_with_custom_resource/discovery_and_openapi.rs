@@ -28,24 +28,22 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// agree, at most for [`DEADLINE`].
 pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     let deadline = Instant::now() + DEADLINE;
-    let mut agree = |(name, pair): &(String, Pair)| {
-        !pair.custom.is_null() && comparison.compare_and_record(name, pair)
-    };
-    let mut pairs = read(twin).await;
-    while !pairs.iter().all(&mut agree) && Instant::now() < deadline {
+    loop {
+        let pairs = read(twin).await;
+        let compare = |(name, pair): &(String, Pair)| {
+            // Without this check, two missing descriptions would count as equal.
+            let exists = ![Value::Null, json!({}), json!(false)].contains(&pair.custom);
+            (exists, comparison.record(name, pair))
+        };
+        let results: Vec<_> = pairs.iter().map(compare).collect();
+        let exist = results.iter().all(|(exists, _)| *exists);
+        let agree = results.iter().all(|(_, agrees)| *agrees);
+        if exist && agree || Instant::now() > deadline {
+            assert!(exist, "the custom resource lacks a description: {pairs:#?}");
+            return;
+        }
         tokio::time::sleep(PAUSE).await;
-        pairs = read(twin).await;
     }
-    for (name, pair) in &pairs {
-        assert!(exists(pair), "the custom resource has no {name}");
-        comparison.add(name, pair);
-    }
-}
-
-/// Returns true if the document describes the custom resource. Without this check, two missing
-/// descriptions would count as equal.
-fn exists(pair: &Pair) -> bool {
-    ![Value::Null, json!({}), json!(false)].contains(&pair.custom)
 }
 
 /// Reads all documents. Returns one pair for each compared part of the documents, with the name of
@@ -78,35 +76,31 @@ async fn read(twin: &Twin) -> Vec<(String, Pair)> {
         let hash = url.split_once("?hash=").map(|(_, hash)| hash.len());
         json!(hash.is_some_and(|length| length > 8))
     };
-    let document = async |side: &Side| match url(side) {
+    let read = async |side: &Side| match url(side) {
         Some(url) => twin.caller().get(&url).await.ok(),
         None => Value::Null,
     };
-    let third = [document(&twin.live).await, document(&twin.custom).await];
-    let third = |side: &Side| &third[usize::from(side.group == twin.custom.group)];
-    let of_third = "/components/schemas";
+    let documents = [read(&twin.live).await, read(&twin.custom).await];
+    let document = |side: &Side| &documents[usize::from(side.group == twin.custom.group)];
     vec![
         pair(twin, "aggregated discovery", groups),
         pair(twin, "hash of OpenAPI v3", has_hash),
         pair(twin, "schema in OpenAPI v3", |side| {
-            schema(third(side), of_third, side)
+            schema(document(side), side)
         }),
         pair(twin, "paths in OpenAPI v3", |side| {
-            paths(third(side), of_third, side)
+            paths(document(side), side)
         }),
     ]
 }
 
 fn pair(twin: &Twin, what: &str, of: impl Fn(&Side) -> Value) -> (String, Pair) {
     let masked = |side: &Side| {
-        let mut text = of(side).to_string();
-        for (number, name) in forms(side.group).iter().enumerate() {
-            text = text.replace(name, &format!("GROUP{number}"));
-        }
-        let mut masked =
-            serde_json::from_str(&text).expect("the masked names need no escaping in JSON");
-        without_descriptions(&mut masked);
-        masked
+        let forms = forms(side.group).into_iter().enumerate();
+        let masked = forms.fold(of(side).to_string(), |text, (number, name)| {
+            text.replace(&name, &format!("GROUP{number}"))
+        });
+        serde_json::from_str(&masked).expect("the masked names need no escaping in JSON")
     };
     let pair = Pair {
         live: masked(&twin.live),
@@ -115,135 +109,104 @@ fn pair(twin: &Twin, what: &str, of: impl Fn(&Side) -> Value) -> (String, Pair) 
     (format!("DOCUMENT {what}"), pair)
 }
 
-/// Replaces each text in a field `description` by the same fixed text. Empty texts stay empty. The
-/// texts of the two resources may differ, so only the existence of a text is compared.
-fn without_descriptions(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                match value {
-                    Value::String(text) if name == "description" && !text.is_empty() => {
-                        "a description".clone_into(text);
-                    }
-                    _ => without_descriptions(value),
-                }
-            }
-        }
-        Value::Array(all) => all.iter_mut().for_each(without_descriptions),
-        _ => {}
-    }
-}
-
 /// Returns the forms in which OpenAPI writes the name of an API group in paths, in names of
 /// schemas, in operation ids and in tags. `twin.io` gives `twin.io`, `io.twin`, `TwinIo` and
 /// `twinIo`.
 fn forms(group: &str) -> [String; 4] {
     let parts: Vec<&str> = group.rsplit('.').collect();
-    let capital = |word: &&str| word[..1].to_ascii_uppercase() + &word[1..];
-    let word: String = group.split('.').map(|part| capital(&part)).collect();
+    let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
+    let word: String = group.split('.').map(capital).collect();
     let small = word[..1].to_ascii_lowercase() + &word[1..];
     [group.to_owned(), parts.join("."), word, small]
 }
 
 /// Returns the schema of the kind `InFlightOperation` in the API group of `side`, or null if the
 /// document has no such schema. References in the schema are resolved, up to the depth [`DEPTH`].
-/// `schemas` is the JSON pointer of the schemas in the document.
-fn schema(document: &Value, schemas: &str, side: &Side) -> Value {
-    let all = document.pointer(schemas).and_then(Value::as_object);
-    let is_own = |schema: &Value| {
+fn schema(document: &Value, side: &Side) -> Value {
+    let is_own = |schema: &&Value| {
         let kinds = schema["x-kubernetes-group-version-kind"].as_array();
-        kinds
-            .into_iter()
-            .flatten()
-            .any(|it| it["group"] == side.group && it["kind"] == OPERATION.kind)
+        let mut kinds = kinds.into_iter().flatten();
+        kinds.any(|it| it["group"] == side.group && it["kind"] == OPERATION.kind)
     };
-    let own = all.into_iter().flat_map(Map::values).find(|it| is_own(it));
-    own.map_or(Value::Null, |own| resolved(document, own, DEPTH))
-}
-
-fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
-    match schema {
-        Value::Object(fields) => {
-            let reference = fields.get("$ref").and_then(Value::as_str);
-            let target = reference.and_then(|it| document.pointer(it.trim_start_matches('#')));
-            if let Some(target) = target.filter(|_| depth > 0) {
-                let mut whole = resolved(document, target, depth - 1);
-                // A field next to a reference overrides the field with the same name in the
-                // referenced schema.
-                for (name, value) in fields.iter().filter(|(name, _)| *name != "$ref") {
-                    whole[name] = value.clone();
-                }
-                return whole;
-            }
-            let fields = fields
-                .iter()
-                .map(|(name, value)| (name.clone(), resolved(document, value, depth)));
-            let mut fields: Map<String, Value> = fields.collect();
-            if let Some(Value::Array(required)) = fields.get_mut("required") {
-                required.sort_by_key(ToString::to_string);
-            }
-            // If an `allOf` has one element, the fields of this element replace the `allOf`.
-            let only = fields.get("allOf").and_then(Value::as_array);
-            if let Some([one]) = only.map(Vec::as_slice) {
-                let one = one.clone();
-                fields.remove("allOf");
-                for (name, value) in one.as_object().into_iter().flatten() {
-                    fields.entry(name.clone()).or_insert_with(|| value.clone());
-                }
-            }
-            Value::Object(fields)
-        }
-        Value::Array(all) => all.iter().map(|it| resolved(document, it, depth)).collect(),
-        other => other.clone(),
-    }
+    let all = document["components"]["schemas"].as_object();
+    let own = all.into_iter().flat_map(Map::values).find(is_own);
+    own.map_or(Value::Null, |own| normalized(document, own, DEPTH))
 }
 
 /// For each path of the resource, returns the methods of the path, and the parameters and answers
 /// of GET.
-fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
+fn paths(document: &Value, side: &Side) -> Value {
     let prefix = format!("/apis/{}/v1alpha1/", side.group);
     let all = document["paths"].as_object().into_iter().flatten();
     let own = all.filter_map(|(path, item)| Some((path.strip_prefix(&prefix)?, item)));
     let own =
         own.filter(|(path, _)| !path.contains("operationrecords") && !path.contains("activities"));
     let described = own.map(|(path, item)| {
-        let mut get = item["get"].clone();
-        let parameters = [&item["parameters"], &get["parameters"]]
+        let mut get = normalized(document, &item["get"], 0);
+        let parameters = [&item["parameters"], &item["get"]["parameters"]]
             .into_iter()
             .filter_map(Value::as_array)
             .flatten()
-            .map(|parameter| resolved(document, parameter, 1))
+            .map(|parameter| normalized(document, parameter, 1))
             .map(|parameter| (text(&parameter, "/name").to_owned(), parameter));
         get["parameters"] = Value::Object(parameters.collect());
-        let methods: Vec<&String> = item
-            .as_object()
-            .into_iter()
-            .flat_map(Map::keys)
-            .filter(|key| *key != "parameters")
-            .collect();
-        let mut described = json!({"methods": methods, "get": get});
-        replace_references(&mut described, schemas);
-        (path.to_owned(), described)
+        let methods = item.as_object().into_iter().flat_map(Map::keys);
+        let methods: Vec<&String> = methods.filter(|key| *key != "parameters").collect();
+        (path.to_owned(), json!({"methods": methods, "get": get}))
     });
     Value::Object(described.collect())
 }
 
-/// Replaces each reference to a schema by the last part of the schema's name, which is the kind.
-/// For example, `#/components/schemas/io.k8s.api.core.v1.Pod` becomes `Pod`.
-fn replace_references(value: &mut Value, schemas: &str) {
-    match value {
-        Value::Object(fields) => fields
-            .values_mut()
-            .for_each(|it| replace_references(it, schemas)),
-        Value::Array(all) => all
-            .iter_mut()
-            .for_each(|it| replace_references(it, schemas)),
-        Value::String(text) => {
-            let name = text.strip_prefix(&format!("#{schemas}/"));
-            if let Some(kind) = name.and_then(|name| name.rsplit('.').next()) {
-                *text = kind.to_owned();
-            }
+/// Returns a part of a document in the form that is compared:
+///
+/// - References to schemas are resolved, up to this depth. Each other reference becomes the last part
+///   of the name of the schema, which is the kind.
+/// - If an `allOf` has one element, the fields of this element replace the `allOf`.
+/// - The elements of `required` are sorted.
+/// - The texts of the two resources may differ, so only the existence of a description is compared.
+fn normalized(document: &Value, part: &Value, depth: usize) -> Value {
+    let fields = match part {
+        Value::Object(fields) => fields,
+        Value::Array(all) => {
+            let all = all.iter();
+            return all.map(|it| normalized(document, it, depth)).collect();
         }
-        _ => {}
+        other => return other.clone(),
+    };
+    let mut whole = Map::new();
+    for (name, value) in fields {
+        let value = match (name.as_str(), value) {
+            ("description", Value::String(text)) if !text.is_empty() => json!("a description"),
+            ("$ref", Value::String(reference)) if depth == 0 => {
+                json!(reference.rsplit(['/', '.']).next())
+            }
+            ("$ref" | "allOf", _) => continue,
+            _ => normalized(document, value, depth),
+        };
+        whole.insert(name.clone(), value);
     }
+    if let Some(Value::Array(required)) = whole.get_mut("required") {
+        required.sort_by_key(ToString::to_string);
+    }
+    // A field next to a reference or an `allOf` overrides the field with the same name in it.
+    let mut inherited = Vec::new();
+    if let Some(reference) = fields.get("$ref").and_then(Value::as_str)
+        && depth > 0
+    {
+        let target = document.pointer(reference.trim_start_matches('#'));
+        let target = target.expect("the document has the schema");
+        inherited.push(normalized(document, target, depth - 1));
+    }
+    match fields.get("allOf").and_then(Value::as_array) {
+        Some(all) if all.len() == 1 => inherited.push(normalized(document, &all[0], depth)),
+        Some(all) => {
+            let all = all.iter().map(|it| normalized(document, it, depth));
+            whole.insert("allOf".to_owned(), all.collect());
+        }
+        None => {}
+    }
+    for (name, value) in inherited.iter().filter_map(Value::as_object).flatten() {
+        whole.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    Value::Object(whole)
 }

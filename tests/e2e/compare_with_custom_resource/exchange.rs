@@ -1,29 +1,50 @@
 //! Sends requests to the live resource and to the custom resource, and reads the complete answers
-//! with all headers. The requests come from the table of the differential test (see
-//! [`super::table`]).
+//! with all headers. The requests come from a table: text files with one request per line.
+//!
+//! A line has the form `METHOD PATH`, or `METHOD PATH | Header: value` with one or more headers. A line
+//! can contain placeholders in braces, such as `{list}`. [`Side`] has their values.
 
 use super::masks;
 use super::side::Side;
 use super::test_objects::Twin;
 use crate::harness::{Caller, DEADLINE, websocket};
 use flate2::read::GzDecoder;
-use http::Method;
-use http::header::UPGRADE;
+use http::header::{CONTENT_ENCODING, UPGRADE};
+use http::{HeaderName, HeaderValue, Method, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use tokio_tungstenite::tungstenite::protocol::Message;
 
-/// A request in the form of a line of the table. The path can contain placeholders, such as
-/// `{list}`.
-#[derive(Clone, Debug)]
-pub struct TableRequest {
-    /// The line, which is also the name of the request.
-    pub line: String,
-    method: Method,
-    path: String,
-    headers: Vec<(String, String)>,
+/// A request: a line of the table, which is also the name of the request.
+#[derive(Debug)]
+pub struct TableRequest(pub &'static str);
+
+/// The contents of all files of the table.
+const FILES: [&str; 6] = [
+    include_str!("requests/forms.txt"),
+    include_str!("requests/lists.txt"),
+    include_str!("requests/selectors.txt"),
+    include_str!("requests/watches.txt"),
+    include_str!("requests/websockets.txt"),
+    include_str!("requests/refusals.txt"),
+];
+
+/// Returns the requests of a file. Skips empty lines and comments.
+pub fn requests_in(text: &'static str) -> impl Iterator<Item = TableRequest> {
+    let lines = text.lines();
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(TableRequest)
+}
+
+/// Returns all requests. Fails if a request occurs twice.
+pub fn all_requests() -> Vec<TableRequest> {
+    let requests: Vec<TableRequest> = FILES.into_iter().flat_map(requests_in).collect();
+    let names: BTreeSet<&str> = requests.iter().map(|it| it.0).collect();
+    assert_eq!(names.len(), requests.len(), "a request occurs twice");
+    requests
 }
 
 /// A complete answer.
@@ -48,69 +69,45 @@ pub struct Pair {
 }
 
 impl TableRequest {
-    /// Parses a line of the table.
-    pub fn parse(line: &str) -> Self {
-        let mut parts = line.split(" | ");
-        let target = parts.next().expect("split returns at least one part");
-        let (method, path) = target
-            .split_once(' ')
-            .expect("a line begins with a method and a path");
-        let headers = parts.map(|header| {
-            let (name, value) = header.split_once(": ").expect("a header has a value");
-            (name.to_owned(), value.to_owned())
-        });
-        Self {
-            line: line.to_owned(),
-            method: method.parse().expect("the method is valid"),
-            path: path.to_owned(),
-            headers: headers.collect(),
-        }
+    /// Returns the method, the path and the headers for one side: the live resource or the custom
+    /// resource.
+    pub fn parts(&self, side: &Side) -> (Method, String, Vec<(&str, &str)>) {
+        let mut parts = self.0.split(" | ");
+        let target = parts.next().and_then(|target| target.split_once(' '));
+        let (method, path) = target.expect("a line begins with a method and a path");
+        let headers = parts.map(|it| it.split_once(": ").expect("a header has a value"));
+        let method = method.parse().expect("the method is valid");
+        (method, side.expand(path), headers.collect())
     }
 
-    /// Returns the HTTP request to the resource of `side`: the live resource or the custom
-    /// resource.
-    pub fn to(&self, side: &Side) -> http::Request<Body> {
-        let mut request = http::Request::builder()
-            .method(&self.method)
-            .uri(side.expand(&self.path));
-        for (name, value) in &self.headers {
-            request = request.header(name, value);
-        }
-        let body = match self.method {
-            Method::POST | Method::PUT => side.value("object").to_owned(),
-            Method::PATCH => "{}".to_owned(),
-            _ => String::new(),
+    /// Returns the HTTP request for one side.
+    fn to(&self, side: &Side) -> Request<Body> {
+        let (method, path, mut headers) = self.parts(side);
+        let (kind, body) = match method {
+            Method::POST | Method::PUT => ("application/json", side.value("object")),
+            Method::PATCH => ("application/merge-patch+json", "{}"),
+            _ => ("", ""),
         };
-        if !self.headers.iter().any(|(name, _)| name == "Content-Type") {
-            let kind = match self.method {
-                Method::PATCH => Some("application/merge-patch+json"),
-                Method::POST | Method::PUT => Some("application/json"),
-                _ => None,
-            };
-            if let Some(kind) = kind {
-                request = request.header("Content-Type", kind);
-            }
+        if !kind.is_empty() && !headers.iter().any(|(name, _)| *name == "Content-Type") {
+            headers.push(("Content-Type", kind));
         }
+        let request = Request::builder().method(method).uri(path);
+        let request = headers.into_iter().fold(request, |request, (name, value)| {
+            request.header(name, value)
+        });
         let mut request = request
-            .body(Body::from(body.into_bytes()))
-            .unwrap_or_else(|error| panic!("{}: {error}", self.line));
+            .body(Body::from(body.to_owned().into_bytes()))
+            .unwrap_or_else(|error| panic!("{}: {error}", self.0));
         if request.headers().contains_key(UPGRADE) {
             websocket::add_handshake(&mut request);
         }
         request
     }
 
-    /// Returns the path and the headers for one side.
-    pub fn parts(&self, side: &Side) -> (String, Vec<(&str, &str)>) {
-        let headers = self.headers.iter();
-        let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
-        (side.expand(&self.path), headers.collect())
-    }
-
     /// Returns the value of the query option `name` for one side. Returns None if the path does not
     /// contain this option.
     pub fn option(&self, side: &Side, name: &str) -> Option<String> {
-        let path = side.expand(&self.path);
+        let (_, path, _) = self.parts(side);
         let (_, query) = path.split_once('?')?;
         let mut options = form_urlencoded::parse(query.as_bytes());
         let (_, value) = options.find(|(option, _)| option == name)?;
@@ -134,44 +131,35 @@ pub async fn exchange_on_both(twin: &Twin, request: &TableRequest) -> Pair {
 
 /// Sends a request, and reads the whole answer. Returns an error if the connection fails, if the
 /// answer cannot be decompressed, or if the answer does not end within [`DEADLINE`].
-async fn send(caller: &Caller, request: http::Request<Body>) -> Result<ExchangeAnswer, String> {
+async fn send(caller: &Caller, request: Request<Body>) -> Result<ExchangeAnswer, String> {
     let whole = async {
         let (answer, messages) = websocket::open(caller, request).await?;
         let (head, body) = answer.into_parts();
-        let mut headers: Vec<(String, String)> = head
-            .headers
-            .iter()
-            .map(|(name, value)| {
-                let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-                (name.to_string(), value)
-            })
-            .collect();
+        let header = |(name, value): (&HeaderName, &HeaderValue)| {
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            (name.to_string(), value)
+        };
+        let mut headers: Vec<(String, String)> = head.headers.iter().map(header).collect();
         headers.sort();
-        if let Some(messages) = messages {
-            let (text, messages) = read_messages(messages).await;
-            return Ok(ExchangeAnswer {
-                code: head.status.as_u16(),
-                headers,
-                text,
-                messages,
-            });
-        }
-        let body = body.collect().await.map_err(|error| error.to_string())?;
-        let bytes = body.to_bytes();
-        let gzip = head.headers.get("content-encoding");
-        let text = if gzip.is_some_and(|it| it == "gzip") && !bytes.is_empty() {
-            let mut text = String::new();
-            let read = GzDecoder::new(&*bytes).read_to_string(&mut text);
-            read.map_err(|error| error.to_string())?;
-            text
-        } else {
-            String::from_utf8_lossy(&bytes).into_owned()
+        let (text, messages) = match messages {
+            Some(messages) => read_messages(messages).await,
+            None => {
+                let body = body.collect().await.map_err(|error| error.to_string())?;
+                let mut text = body.to_bytes().to_vec();
+                let encoding = head.headers.get(CONTENT_ENCODING);
+                if encoding.is_some_and(|it| it == "gzip") && !text.is_empty() {
+                    let packed = std::mem::take(&mut text);
+                    let read = GzDecoder::new(&*packed).read_to_end(&mut text);
+                    read.map_err(|error| error.to_string())?;
+                }
+                (String::from_utf8_lossy(&text).into_owned(), Value::Null)
+            }
         };
         Ok(ExchangeAnswer {
             code: head.status.as_u16(),
             headers,
             text,
-            messages: Value::Null,
+            messages,
         })
     };
     let answer = tokio::time::timeout(DEADLINE, whole).await;

@@ -12,7 +12,8 @@ use super::side::Side;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use regex::Regex;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// Headers that are not compared. `date`, `content-length` and `transfer-encoding` can differ in
@@ -37,11 +38,6 @@ const RANDOM: [&str; 3] = [
 /// clock for bookmarks counts whole seconds. So a shorter watch can end without this bookmark.
 const LONG_ENOUGH: u64 = 5;
 
-/// Index of the table column Age.
-const AGE: usize = 6;
-/// Index of the table column Started.
-const STARTED: usize = 13;
-
 /// Returns the answer with masked values, as the JSON that is compared. It contains the status
 /// code, the headers and the body.
 pub fn answer(
@@ -50,25 +46,26 @@ pub fn answer(
     namespace: &str,
     answer: ExchangeAnswer,
 ) -> Value {
-    let json = content_type(&answer).starts_with("application/json");
     let mask = Mask {
         request,
         side,
         namespace,
     };
+    let kind = answer
+        .headers
+        .iter()
+        .find(|(name, _)| name == "content-type");
+    let is_json = kind.is_some_and(|(_, kind)| kind.starts_with("application/json"));
     let is_watch =
-        (answer.code == 101 || json && answer.code == 200) && answer.text.lines().all(is_event);
+        (answer.code == 101 || is_json && answer.code == 200) && answer.text.lines().all(is_event);
+    let parse =
+        |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!({"not JSON": text}));
     let body = if answer.text.is_empty() {
         Value::Null
     } else if is_watch {
-        let events = answer
-            .text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| json!({"not JSON": line})));
-        mask.events(events.collect())
-    } else if json {
-        let body = serde_json::from_str(&answer.text);
-        mask.whole(body.unwrap_or_else(|_| json!({"not JSON": answer.text})))
+        mask.events(answer.text.lines().map(parse).collect())
+    } else if is_json {
+        mask.whole(parse(&answer.text))
     } else {
         Value::String(mask.text(&answer.text))
     };
@@ -80,36 +77,22 @@ pub fn answer(
     })
 }
 
-fn content_type(answer: &ExchangeAnswer) -> &str {
-    let header = answer
-        .headers
-        .iter()
-        .find(|(name, _)| name == "content-type");
-    header.map_or("", |(_, value)| value)
-}
-
 /// Returns true if a line of an answer is an event of a watch.
 fn is_event(line: &str) -> bool {
     line.starts_with("{\"type\":\"")
 }
 
 fn headers(headers: Vec<(String, String)>) -> Value {
-    let mut out = Map::new();
-    for (name, value) in headers {
-        if IGNORED.contains(&name.as_str()) {
-            continue;
+    let mut compared: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, mut value) in headers {
+        if RANDOM.contains(&&*name) {
+            "something".clone_into(&mut value);
         }
-        let value = if RANDOM.contains(&name.as_str()) {
-            "something".to_owned()
-        } else {
-            value
-        };
-        let all = out.entry(name).or_insert_with(|| json!([]));
-        all.as_array_mut()
-            .expect("the entry was inserted as an array")
-            .push(json!(value));
+        if !IGNORED.contains(&&*name) {
+            compared.entry(name).or_default().push(value);
+        }
     }
-    Value::Object(out)
+    json!(compared)
 }
 
 /// The values that are needed to mask one answer.
@@ -138,7 +121,7 @@ impl Mask<'_> {
         }
         // A table of one object has the resourceVersion of the object, which `walk` replaces.
         let list = body.get("items").is_some() || body.get("rows").is_some();
-        let of_one = self.request.line.contains("{one}");
+        let of_one = self.request.0.contains("{one}");
         if list && !of_one {
             let relation = self.version_relation(&body["metadata"], &versions(&body));
             body["metadata"]["resourceVersion"] = json!(relation);
@@ -201,21 +184,19 @@ impl Mask<'_> {
     /// Replaces the resourceVersion of a bookmark by its relation to `newest`, the newest
     /// resourceVersion of the events before the bookmark.
     fn bookmark(object: &mut Value, newest: u64) {
-        let replace = |version: &mut Value| {
+        for pointer in [
+            "/metadata/resourceVersion",
+            "/rows/0/object/metadata/resourceVersion",
+        ] {
+            let Some(version) = object.pointer_mut(pointer) else {
+                continue;
+            };
             let number = version.as_str().and_then(|it| it.parse::<u64>().ok());
             *version = json!(match number {
                 Some(number) if number >= newest => "not older than the events before",
                 Some(_) => "older than an event before",
                 None => "not a number",
             });
-        };
-        for pointer in [
-            "/metadata/resourceVersion",
-            "/rows/0/object/metadata/resourceVersion",
-        ] {
-            if let Some(version) = object.pointer_mut(pointer) {
-                replace(version);
-            }
         }
     }
 
@@ -271,13 +252,10 @@ impl Mask<'_> {
                 }
             }
             Value::Array(all) if key == "cells" => {
-                for (column, cell) in all.iter_mut().enumerate() {
-                    let is_time = cell.as_str().is_some_and(|text| match column {
-                        AGE => AGES.is_match(text),
-                        STARTED => text.parse::<jiff::Timestamp>().is_ok(),
-                        _ => false,
-                    });
-                    if is_time {
+                for cell in all {
+                    if cell.as_str().is_some_and(|text| AGES.is_match(text)) {
+                        *cell = json!("AGE");
+                    } else if cell.as_str().is_some_and(is_time) {
                         *cell = json!("TIME");
                     }
                 }
@@ -296,7 +274,7 @@ impl Mask<'_> {
                 None => text.to_owned(),
             },
             "uid" => self.side.name_of(text).unwrap_or_else(|| text.to_owned()),
-            "creationTimestamp" if text.parse::<jiff::Timestamp>().is_ok() => "TIME".to_owned(),
+            "creationTimestamp" if is_time(text) => "TIME".to_owned(),
             "continue" if !text.is_empty() => {
                 let mut token = token(text);
                 if let Some(version) = token.get_mut("rv")
@@ -328,6 +306,10 @@ impl Mask<'_> {
         }
         text
     }
+}
+
+fn is_time(text: &str) -> bool {
+    text.parse::<jiff::Timestamp>().is_ok()
 }
 
 /// Matches an age in the format of kubectl, such as `45s` or `3m20s`.

@@ -3,10 +3,9 @@
 //! change.
 
 use super::compare::Comparison;
-use super::exchange::{Pair, TableRequest};
+use super::exchange::{Pair, TableRequest, requests_in};
 use super::masks::Mask;
 use super::side::Side;
-use super::table;
 use super::test_objects::Twin;
 use crate::harness::Events;
 use serde_json::Value;
@@ -23,11 +22,11 @@ pub struct Streams(Vec<(TableRequest, Events, Events)>);
 /// Opens all watches.
 pub async fn open(twin: &Twin) -> Streams {
     let mut streams = Vec::new();
-    for request in table::parse(include_str!("requests/streams.txt")) {
+    for request in requests_in(include_str!("requests/streams.txt")) {
         let open = async |side: &Side| {
-            let (path, headers) = request.parts(side);
+            let (_, path, headers) = request.parts(side);
             let events = Events::with(twin.caller(), &path, &headers).await;
-            events.unwrap_or_else(|error| panic!("{}: {error}", request.line))
+            events.unwrap_or_else(|error| panic!("{}: {error}", request.0))
         };
         let opened =
             twin.without_changes(async || (open(&twin.live).await, open(&twin.custom).await));
@@ -58,7 +57,7 @@ impl Streams {
                 live: all(&twin.live, &mut live).await,
                 custom: all(&twin.custom, &mut custom).await,
             };
-            comparison.add(&format!("LIVE {}", request.line), &pair);
+            comparison.record(&format!("LIVE {}", request.0), &pair);
         }
     }
 }

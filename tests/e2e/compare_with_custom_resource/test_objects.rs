@@ -8,7 +8,7 @@ use super::definition::TWIN;
 use super::masks::token;
 use super::side::Side;
 use crate::harness::{
-    Caller, Events, NAMESPACE, OPERATION, TestCluster, VM, eventually, ok_if, rule_set, text,
+    Caller, NAMESPACE, OPERATION, TestCluster, VM, eventually, ok_if, rule_set, text,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -104,31 +104,25 @@ impl Twin {
         .await;
 
         let a = self.name_of("a").await;
-        let selected = format!("?limit=2&labelSelector=twin%3D{namespace}");
-        let (before, pages, everywhere) = self
-            .without_changes(async || {
-                let admin = &self.cluster.admin;
-                let everywhere = [
-                    admin.get(&(OPERATION.path(None) + &selected)).await.ok(),
-                    admin.get(&(TWIN.path(None) + &selected)).await.ok(),
-                ];
-                (
-                    self.lists("").await,
-                    self.lists("?limit=2").await,
-                    everywhere,
-                )
-            })
-            .await;
+        let read = async || {
+            let page = self.get("{list}?limit=2").await;
+            let page_of_all = self.get("{all}?limit=2&{mine}").await;
+            [self.get("{list}").await, page, page_of_all]
+        };
+        let [before, page, page_of_all] = self.without_changes(read).await;
         for (number, side) in [&mut self.live, &mut self.custom].into_iter().enumerate() {
-            let version = text(&before[number], "/metadata/resourceVersion");
-            let token = text(&pages[number], "/metadata/continue");
+            let before = &before[number];
+            let [token, all_token] =
+                [&page, &page_of_all].map(|it| text(&it[number], "/metadata/continue"));
             side.set("name", a.clone());
             side.set("one", side.expand(&format!("{{list}}/{a}")));
-            side.set("before", version.to_owned());
+            side.set(
+                "before",
+                text(before, "/metadata/resourceVersion").to_owned(),
+            );
             side.set("token", token.to_owned());
-            let all_token = text(&everywhere[number], "/metadata/continue");
             side.set("all-token", all_token.to_owned());
-            let mut object = before[number]["items"][0].clone();
+            let mut object = before["items"][0].clone();
             object["metadata"] = json!({"name": "new", "namespace": namespace});
             side.set("object", object.to_string());
             set_continue_tokens(side, token);
@@ -170,7 +164,9 @@ impl Twin {
         let last = json!({"nodeName": "node-1", "size": "2", "progress": 1});
         self.start(here, super::streams::LAST, last).await;
 
-        let now = self.without_changes(async || self.lists("").await).await;
+        let now = self
+            .without_changes(async || self.get("{list}").await)
+            .await;
         for (side, list) in [&mut self.live, &mut self.custom].into_iter().zip(&now) {
             let version = text(list, "/metadata/resourceVersion");
             side.set("now", version.to_owned());
@@ -211,26 +207,6 @@ impl Twin {
         // The kube-apiserver may have compacted etcd already.
         let is_compacted = answer.text.contains("revision has been compacted");
         assert!(answer.code == 200 || is_compacted, "{answer:?}");
-    }
-
-    /// Returns true if the test can still list and watch both resources at the resourceVersion
-    /// `{before}`, which is older than [`Self::make_changes`]. The kube-apiserver and
-    /// `ifo-apiserver` keep old versions only for some minutes.
-    pub async fn has_old_versions(&self) -> bool {
-        for side in [&self.live, &self.custom] {
-            let list = side.expand("{list}?resourceVersionMatch=Exact&resourceVersion={before}");
-            let watch = side.expand("{list}?watch=1&timeoutSeconds=1&resourceVersion={before}");
-            let listed = self.cluster.admin.get(&list).await.code == 200;
-            let Ok(mut events) = Events::of(&self.cluster.admin, &watch).await else {
-                return false;
-            };
-            events.wait_for_end().await;
-            let expired = events.inspect(|all| all.iter().any(|event| event["type"] == "ERROR"));
-            if !listed || expired {
-                return false;
-            }
-        }
-        true
     }
 
     /// Copies changes repeatedly. Never returns.
@@ -295,15 +271,16 @@ impl Twin {
     /// Waits until the copied operation on a VirtualMachine shows these fields of the
     /// VirtualMachine's status.
     async fn until_shown(&self, namespace: &str, subject: &str, status: &Value) {
+        let places = [
+            ("message", "/status/message"),
+            ("progress", "/status/progress"),
+            ("state", "/status/state"),
+            ("nodeName", "/metadata/labels/node"),
+            ("size", "/metadata/labels/size"),
+        ];
         let shown = |operation: &Value| {
-            let fields = ["message", "progress", "state"].into_iter();
-            let labels = [("nodeName", "node"), ("size", "size")].into_iter();
-            let places = fields
-                .map(|it| (it, format!("/status/{it}")))
-                .chain(labels.map(|(it, label)| (it, format!("/metadata/labels/{label}"))));
-            places
-                .filter(|(field, _)| !status[field].is_null())
-                .all(|(field, place)| operation.pointer(&place) == Some(&status[field]))
+            let mut set = places.iter().filter(|(field, _)| !status[field].is_null());
+            set.all(|(field, place)| operation.pointer(place) == Some(&status[field]))
         };
         self.until(&format!("{subject} shows {status}"), |operations| {
             let mut own = operations.values().filter(|it| {
@@ -336,13 +313,14 @@ impl Twin {
         name.expect("the test has started this operation")
     }
 
-    /// Lists the objects of both resources in the first namespace, with these options.
-    async fn lists(&self, options: &str) -> [Value; 2] {
-        let namespace = Some(self.namespace);
-        let live = OPERATION.path(namespace) + options;
-        let custom = TWIN.path(namespace) + options;
+    /// Sends a GET request to both resources. The path can contain placeholders.
+    async fn get(&self, path: &str) -> [Value; 2] {
+        let paths = [self.live.expand(path), self.custom.expand(path)];
         let admin = &self.cluster.admin;
-        [admin.get(&live).await.ok(), admin.get(&custom).await.ok()]
+        [
+            admin.get(&paths[0]).await.ok(),
+            admin.get(&paths[1]).await.ok(),
+        ]
     }
 }
 
@@ -350,24 +328,22 @@ impl Twin {
 /// each is an invalid token: a copy of the valid token `good` in which one field is changed. Also
 /// sets the placeholder `expired` to an expired resourceVersion.
 fn set_continue_tokens(side: &mut Side, good: &str) {
-    let good = token(good);
-    let mut changed = |name: &str, field: &str, value: Value| {
-        let mut token = good.clone();
-        token[field] = value;
-        if token[field].is_null() {
-            token
-                .as_object_mut()
-                .expect("a token is a JSON object")
-                .remove(field);
+    for (name, field, value) in [
+        ("token-without-version", "v", Value::Null),
+        ("token-of-version-2", "v", json!("meta.k8s.io/v2")),
+        ("token-at-zero", "rv", json!(0)),
+        ("token-without-start", "start", Value::Null),
+        ("token-upwards", "start", json!("/../../x\u{0}")),
+        ("token-at-newest", "rv", json!(-1)),
+        ("token-expired", "rv", json!(1)),
+    ] {
+        let mut token = token(good);
+        let fields = token.as_object_mut().expect("a token is a JSON object");
+        fields.remove(field);
+        if !value.is_null() {
+            fields.insert(field.to_owned(), value);
         }
         side.set(name, URL_SAFE_NO_PAD.encode(token.to_string()));
-    };
-    changed("token-without-version", "v", Value::Null);
-    changed("token-of-version-2", "v", json!("meta.k8s.io/v2"));
-    changed("token-at-zero", "rv", json!(0));
-    changed("token-without-start", "start", Value::Null);
-    changed("token-upwards", "start", json!("/../../x\u{0}"));
-    changed("token-at-newest", "rv", json!(-1));
-    changed("token-expired", "rv", json!(1));
+    }
     side.set("expired", "1".to_owned());
 }
