@@ -17,14 +17,10 @@ mod startup;
 
 /// Runs the kubectl plugin with the demo's kubeconfig. Returns its exit code and its standard error.
 async fn run_plugin(demo: &harness::Demo, args: &[&str]) -> (Option<i32>, String) {
-    let output = output_of_plugin(demo, args).await;
-    let err = String::from_utf8(output.stderr).unwrap();
-    (output.status.code(), err)
-}
-
-async fn output_of_plugin(demo: &harness::Demo, args: &[&str]) -> std::process::Output {
     let plugin = binaries::other_binary(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo");
     let mut plugin = tokio::process::Command::new(plugin);
     plugin.args(args).env("KUBECONFIG", &demo.kubeconfig);
-    plugin.output().await.unwrap()
+    let output = plugin.output().await.unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), err)
 }

@@ -3,8 +3,6 @@
 //! The server must report invalid input and process valid input as usual. It must limit its memory
 //! and never panic.
 
-#[path = "pipeline/access_log.rs"]
-mod access_log;
 #[path = "demo/harness.rs"]
 #[expect(
     dead_code,

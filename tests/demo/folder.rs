@@ -66,31 +66,12 @@ async fn wait_for_condition(demo: &Demo, name: &str, condition_type: &str, statu
     .await
 }
 
-/// Returns the columns Name, Ready and Reason that `kubectl get ors -o wide` prints.
-async fn name_ready_and_reason(demo: &Demo) -> Vec<[String; 3]> {
-    let request = http::Request::get(RULE_SETS)
-        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
-        .body(Vec::new())
-        .unwrap();
-    let table: Value = demo.client.request(request).await.unwrap();
-    let columns = table["columnDefinitions"].as_array().unwrap();
-    let positions = ["Name", "Ready", "Reason"].map(|name| {
-        let position = columns.iter().position(|column| column["name"] == name);
-        position.unwrap_or_else(|| panic!("no column {name}: {table}"))
-    });
-    let rows = table["rows"].as_array().unwrap().iter();
-    rows.map(|row| positions.map(|at| row["cells"][at].as_str().unwrap_or_default().to_owned()))
-        .collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
     let folders = Folders::new();
     folders.vm("web", "Starting");
     folders.rule_set("good", "Starting", STARTING);
     folders.rule_set("syntax", "Broken", "object.status ==\n  1 +");
-    let elsewhere = rule_set("elsewhere", "unheardofs", "Lost", "true");
-    folders.put(&folders.rules, "elsewhere.json", &elsewhere);
     let shapeless = "apiVersion: ifo.kubevirt.io/v1alpha1\nkind: OperationRuleSet\n\
                      metadata: {name: shapeless}\nspec: {rules: 7}\n";
     folders.put(&folders.rules, "shapeless.yaml", shapeless);
@@ -116,20 +97,6 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
     demo.wait_for_log(&["WARN", "rule set", "shapeless", "invalid type: integer `7`"])
         .await;
 
-    // The server ignores an unknown field, and reports the field in a condition.
-    let misspelt = rule_set("good", "virtualmachines", "Starting", STARTING);
-    let misspelt = misspelt.replacen(r#""expression""#, r#""stalledAftr":"1m","expression""#, 1);
-    folders.put(&folders.rules, "good.json", &misspelt);
-    let reported = wait_for_condition(&demo, "good", "UnknownFields", "True").await;
-    let message = &condition(&reported, "UnknownFields").unwrap()["message"];
-    assert!(
-        message
-            .as_str()
-            .unwrap()
-            .contains("spec.rules.0.stalledAftr"),
-        "{message}"
-    );
-
     // After the file of a rule set is corrected, the rule set becomes ready and detects operations,
     // without a restart of the demo.
     folders.rule_set("syntax", "Mended", STARTING);
@@ -138,14 +105,10 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
     let mended = wait_for_condition(&demo, "syntax", "Ready", "True").await;
     assert!(condition(&mended, "InvalidRule").is_none(), "{mended}");
     assert_eq!(mended["status"]["observedGeneration"], 2);
-    folders.rule_set("elsewhere", "Found", STARTING);
     let text = rule_set("shapeless", "virtualmachines", "Shapely", STARTING);
     folders.put(&folders.rules, "shapeless.yaml", &text);
-    demo.wait_for_operations(&["web Found", "web Mended", "web Shapely", "web Starting"])
+    demo.wait_for_operations(&["web Mended", "web Shapely", "web Starting"])
         .await;
-    for name in ["elsewhere", "good", "shapeless", "syntax"] {
-        wait_for_condition(&demo, name, "Ready", "True").await;
-    }
 }
 
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -177,14 +140,11 @@ async fn the_namespaces_are_those_of_the_objects() {
         panic!("the server must answer 404, because this namespace does not exist");
     };
     assert_eq!(status.message, "namespaces \"nowhere\" not found");
-    for command in ["list", "summary", "tree", "wait"] {
-        let (code, err) = crate::run_plugin(&demo, &[command, "-n", "shpo"]).await;
-        assert_eq!(code, Some(2), "{command}: {err}");
-        assert!(
-            err.contains("there is no namespace \"shpo\""),
-            "{command}: {err}"
-        );
-    }
+    let (code, err) = crate::run_plugin(&demo, &["list", "-n", "shpo"]).await;
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("there is no namespace \"shpo\""), "{err}");
+    let (code, err) = crate::run_plugin(&demo, &["list", "-k", "vm"]).await;
+    assert_eq!(code, Some(0), "{err}");
     let (code, err) = crate::run_plugin(&demo, &["wait", "-n", "empty", "--timeout=1m"]).await;
     assert_eq!(code, Some(0), "{err}");
 

@@ -4,6 +4,7 @@
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -48,15 +49,104 @@ impl OutputLines {
     }
 }
 
-/// A running process of `ifo-apiserver demo`. Dropping this value kills the process.
-pub struct Demo {
-    child: Child,
+/// A running process of `ifo-apiserver`. Dropping this value kills the process.
+pub struct Process {
+    pub child: Child,
     out: OutputLines,
     log: OutputLines,
+}
+
+impl Process {
+    /// Starts a command of [`demo_command`].
+    pub fn spawn(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        Self {
+            out: OutputLines::collect(child.stdout.take().unwrap()),
+            log: OutputLines::collect(child.stderr.take().unwrap()),
+            child,
+        }
+    }
+
+    /// Returns the process id.
+    pub fn id(&self) -> u32 {
+        self.child
+            .id()
+            .expect("no test uses the id of an exited process")
+    }
+
+    /// Returns the text that the process has written to its standard output so far.
+    pub fn stdout(&self) -> String {
+        self.out.lines().join("\n")
+    }
+
+    /// Returns the lines that the process has logged so far.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lines()
+    }
+
+    /// Waits until the log has a line that contains all `parts`, and returns the line.
+    pub async fn wait_for_log(&self, parts: &[&str]) -> String {
+        eventually(&format!("{parts:?} in the log"), async || {
+            let found = |line: &String| parts.iter().all(|part| line.contains(part));
+            self.log().into_iter().find(found)
+        })
+        .await
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let kill = std::process::Command::new("kill")
+            .args(["-s", name, &self.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+    }
+
+    pub async fn wait_for_exit(&mut self) -> ExitStatus {
+        timeout(DEADLINE, self.child.wait())
+            .await
+            .expect("the process must exit before the deadline")
+            .unwrap()
+    }
+
+    /// Waits until the process has installed handlers for SIGTERM and SIGINT.
+    pub async fn wait_for_signal_handlers(&self) {
+        const SIGINT: u64 = 1 << (2 - 1);
+        const SIGTERM: u64 = 1 << (15 - 1);
+        let status = format!("/proc/{}/status", self.id());
+        eventually("signal handlers", async || {
+            let status = std::fs::read_to_string(&status).expect("the process must not exit");
+            let mask = status
+                .lines()
+                .find_map(|line| line.strip_prefix("SigCgt:"))?;
+            let mask =
+                u64::from_str_radix(mask.trim(), 16).expect("Linux writes a hexadecimal mask");
+            (mask & SIGINT != 0 && mask & SIGTERM != 0).then_some(())
+        })
+        .await;
+    }
+}
+
+/// A running process of `ifo-apiserver demo`.
+pub struct Demo {
+    process: Process,
     pub kubeconfig: PathBuf,
     pub client: Client,
     pub config: Config,
     _folder: tempfile::TempDir,
+}
+
+impl Deref for Demo {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Demo {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
 }
 
 /// Returns a command that runs `ifo-apiserver` with these arguments. The command gets no
@@ -81,27 +171,19 @@ impl Demo {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let mut command = demo_command(&["demo", "--kubeconfig-out"]);
-        let mut child = command.arg(&kubeconfig).args(args).spawn().unwrap();
-        let out = OutputLines::collect(child.stdout.take().unwrap());
-        let log = OutputLines::collect(child.stderr.take().unwrap());
-        let started = Instant::now();
+        command.arg(&kubeconfig).args(args);
+        let process = Process::spawn(command);
         // The demo first writes the kubeconfig, and then prints its introduction.
-        while out.lines().is_empty() {
-            assert!(
-                started.elapsed() < DEADLINE && child.try_wait().unwrap().is_none(),
-                "the demo did not start: {:#?}",
-                log.lines()
-            );
-            sleep(POLL_INTERVAL).await;
-        }
+        eventually("the introduction of the demo", async || {
+            (!process.out.lines().is_empty()).then_some(())
+        })
+        .await;
         let read = Kubeconfig::read_from(&kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
             .await
             .unwrap();
         Self {
-            child,
-            out,
-            log,
+            process,
             kubeconfig,
             client: Client::try_from(config.clone()).unwrap(),
             config,
@@ -118,32 +200,6 @@ impl Demo {
         };
         let config = Config::from_custom_kubeconfig(read, &options).await;
         Client::try_from(config.unwrap()).unwrap()
-    }
-
-    /// Returns the process id of the demo.
-    pub fn id(&self) -> u32 {
-        self.child
-            .id()
-            .expect("no test uses the id of an exited demo")
-    }
-
-    /// Returns the text that the demo has written to its standard output so far.
-    pub fn stdout(&self) -> String {
-        self.out.lines().join("\n")
-    }
-
-    /// Returns the lines that the demo has logged so far.
-    pub fn log(&self) -> Vec<String> {
-        self.log.lines()
-    }
-
-    /// Waits until the log has a line that contains all `parts`, and returns the line.
-    pub async fn wait_for_log(&self, parts: &[&str]) -> String {
-        eventually(&format!("{parts:?} in the log"), async || {
-            let found = |line: &String| parts.iter().all(|part| line.contains(part));
-            self.log().into_iter().find(found)
-        })
-        .await
     }
 
     /// Sends a GET request as the default user of the demo's kubeconfig, who may read everything.
@@ -171,28 +227,13 @@ impl Demo {
     }
 
     /// Waits until exactly the `expected` operations are in flight. An entry of `expected` has the
-    /// name of an object and of its operation, such as `web Starting` (see [`active_line`]). The
+    /// name of an object and of its operation, such as `web Starting` (see [`active`]). The
     /// entries must be sorted.
     pub async fn wait_for_operations(&self, expected: &[&str]) {
-        let mut last = Vec::new();
-        let started = Instant::now();
-        while started.elapsed() < DEADLINE {
-            last = self
-                .operations()
-                .await
-                .iter()
-                .filter_map(active_line)
-                .collect();
-            last.sort();
-            if last == expected {
-                return;
-            }
-            sleep(POLL_INTERVAL).await;
-        }
-        panic!(
-            "the operations are {last:?}, expected {expected:?}; log: {:#?}",
-            self.log()
-        );
+        eventually(&format!("operations {expected:?}"), async || {
+            (active(&self.operations().await) == expected).then_some(())
+        })
+        .await;
     }
 
     /// Starts a watch at `path`. `accept` is the value of the Accept header.
@@ -211,62 +252,19 @@ impl Demo {
         .await;
         Watch(Box::pin(futures::AsyncBufReadExt::lines(response)))
     }
-
-    /// Sends a signal, such as `TERM`, to the demo.
-    pub fn signal(&self, name: &str) {
-        signal(self.id(), name);
-    }
-
-    pub async fn wait_for_exit(&mut self) -> ExitStatus {
-        wait_for_exit(&mut self.child).await
-    }
 }
 
-/// Sends a signal, such as `TERM`, to the process with this id.
-pub fn signal(process: u32, name: &str) {
-    let id = process.to_string();
-    let sent = std::process::Command::new("kill")
-        .args(["-s", name, &id])
-        .status()
-        .unwrap();
-    assert!(sent.success());
-}
-
-pub async fn wait_for_exit(child: &mut Child) -> ExitStatus {
-    timeout(DEADLINE, child.wait())
-        .await
-        .expect("the process must exit before the deadline")
-        .unwrap()
-}
-
-/// Waits until a process has installed handlers for SIGTERM and SIGINT.
-pub async fn wait_for_signal_handlers(child: &Child) {
-    const SIGINT: u64 = 1 << (2 - 1);
-    const SIGTERM: u64 = 1 << (15 - 1);
-    let id = child.id().expect("the process must not have exited");
-    let status = format!("/proc/{id}/status");
-    eventually("signal handlers", async || {
-        let status = std::fs::read_to_string(&status).expect("the process must not exit");
-        let mask = status
-            .lines()
-            .find_map(|line| line.strip_prefix("SigCgt:"))?;
-        let mask = u64::from_str_radix(mask.trim(), 16).expect("Linux writes a hexadecimal mask");
-        (mask & SIGINT != 0 && mask & SIGTERM != 0).then_some(())
-    })
-    .await;
-}
-
-/// Returns the name of the object that the operation is about, and the name of the operation, such
-/// as `web Starting`. Returns None if the operation has completed.
-pub fn active_line(operation: &Value) -> Option<String> {
-    let text = |pointer: &str| operation.pointer(pointer)?.as_str();
-    (text("/status/phase")? == "Active").then(|| {
-        format!(
-            "{} {}",
-            text("/spec/subject/name").unwrap_or_default(),
-            text("/spec/operation").unwrap_or_default()
-        )
-    })
+/// Returns the operations that have not completed, sorted. Each is the name of its object and its name,
+/// such as `web Starting`.
+pub fn active(operations: &[Value]) -> Vec<String> {
+    let line = |operation: &Value| {
+        let text = |pointer: &str| operation.pointer(pointer)?.as_str();
+        let (subject, name) = (text("/spec/subject/name")?, text("/spec/operation")?);
+        (text("/status/phase")? == "Active").then(|| format!("{subject} {name}"))
+    };
+    let mut active: Vec<String> = operations.iter().filter_map(line).collect();
+    active.sort();
+    active
 }
 
 /// The stream of a watch. Each line is an event.

@@ -117,7 +117,7 @@ async fn the_objects_of_the_scenes_can_be_read() {
     ] {
         let request = http::Request::get(format!("{machines}/mail?includeObject={include}"));
         let request = request.header("accept", TABLE).body(Vec::new()).unwrap();
-        let table: serde_json::Value = demo.client.request(request).await.unwrap();
+        let table: Value = demo.client.request(request).await.unwrap();
         assert_eq!(table["columnDefinitions"][1]["name"], "Age");
         assert_eq!(table["rows"][0]["cells"][0], "mail");
         assert_eq!(table["rows"][0]["object"]["kind"], kind);
@@ -134,7 +134,7 @@ async fn the_objects_of_the_scenes_can_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_second_user_may_read_only_one_namespace() {
+async fn reviews_tell_what_the_users_may_read() {
     let demo = Demo::start(&[]).await;
     assert!(demo.stdout().contains("--context ifo-demo-team-a"));
     let viewer = demo.client_of("ifo-demo-team-a").await;
@@ -165,55 +165,6 @@ async fn the_second_user_may_read_only_one_namespace() {
     ] {
         assert_eq!(code(path).await, expected, "{path}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_plugin_knows_the_namespaces_and_kinds_of_the_demo() {
-    let demo = Demo::start(&[]).await;
-    let plugin = async |args: &[&str]| crate::run_plugin(&demo, args).await;
-    for command in ["list", "summary", "tree", "wait"] {
-        let (code, err) = plugin(&[command, "-n", "teem-a"]).await;
-        assert_eq!(code, Some(2), "{command}: {err}");
-        assert!(
-            err.contains("there is no namespace \"teem-a\""),
-            "{command}: {err}"
-        );
-        let (code, err) = plugin(&[command, "-k", "deploymen"]).await;
-        assert_eq!(code, Some(2), "{command}: {err}");
-    }
-    for kind in ["deploy", "vm", "VirtualMachineInstance", "ns"] {
-        let (code, err) = plugin(&["list", "-k", kind]).await;
-        assert_eq!(code, Some(0), "{kind}: {err}");
-    }
-}
-
-/// The scene `drain` moves a virtual machine from `worker-2`. In the scene `rollout-stuck`, a
-/// disruption budget allows no disruption.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_impact_of_a_drain_is_complete() {
-    let demo = Demo::start(&[]).await;
-    let interrupted = async |node: &str| {
-        let output = crate::output_of_plugin(&demo, &["impact", node, "-o", "json"]).await;
-        let impact: Value = serde_json::from_slice(&output.stdout).ok()?;
-        (impact["missing"] == json!([])).then(|| impact["interrupted"].as_array().unwrap().clone())
-    };
-    eventually("a virtual machine that is moved", async || {
-        let pods = interrupted("worker-2").await?;
-        let moved = |it: &Value| it["effect"] == "Migrated";
-        pods.iter().any(moved).then_some(())
-    })
-    .await;
-    eventually("a Pod that blocks the drain", async || {
-        let pods = interrupted("worker-3").await?;
-        let budget = "The disruption budget payments needs 3 healthy pods and has 3 currently";
-        let stays = |it: &Value| {
-            it["message"]
-                .as_str()
-                .is_some_and(|it| it.ends_with(budget))
-        };
-        pods.iter().any(stays).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

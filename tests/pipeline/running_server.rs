@@ -1,20 +1,15 @@
 //! Starts the real server with the fake kube-apiserver of `fake_apiserver.rs`, and sends requests
 //! to the server.
 
-use crate::demo::{
-    DEADLINE, OPERATIONS, active_line, demo_command, eventually, signal, wait_for_exit,
-};
+use crate::demo::{OPERATIONS, Process, active, demo_command, eventually};
 use crate::fake_apiserver::FakeApiServer;
 use aggregated_apiserver::certs::Authority;
 use kube::{Client, Config};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::Value;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::process::ExitStatus;
-use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
-use tokio::time::Instant;
+use tokio::process::Command;
 
 /// Flags with short times, so that the tests are faster.
 const QUICK: [&str; 3] = [
@@ -69,13 +64,26 @@ pub fn command(folder: &Path, certificate: CertificateSource) -> Command {
     command
 }
 
-/// A running server process. Dropping this value kills the process.
+/// A running server process.
 pub struct RunningServer {
-    pub client: Client,
+    process: Process,
+    client: Client,
     pub config: Config,
-    child: Child,
-    log: Arc<Mutex<Vec<String>>>,
     _folder: tempfile::TempDir,
+}
+
+impl Deref for RunningServer {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for RunningServer {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
 }
 
 impl RunningServer {
@@ -87,18 +95,9 @@ impl RunningServer {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
         let authority = write_files(folder.path(), &api_server.address.to_string());
-        let mut child = command(folder.path(), CertificateSource::Given)
-            .args(args)
-            .spawn()
-            .unwrap();
-        let log = Arc::<Mutex<Vec<String>>>::default();
-        let lines = Arc::clone(&log);
-        let mut log_lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = log_lines.next_line().await {
-                lines.lock().unwrap().push(line);
-            }
-        });
+        let mut command = command(folder.path(), CertificateSource::Given);
+        command.args(args);
+        let process = Process::spawn(command);
         let port = eventually("a port", async || {
             std::fs::read_to_string(file("port")).ok()
         })
@@ -111,8 +110,7 @@ impl RunningServer {
         Self {
             client: Client::try_from(config.clone()).unwrap(),
             config,
-            child,
-            log,
+            process,
             _folder: folder,
         }
     }
@@ -130,55 +128,11 @@ impl RunningServer {
         match self.text(OPERATIONS).await {
             Ok(text) => {
                 let list: Value = serde_json::from_str(&text).unwrap();
-                let items = list["items"].as_array().unwrap();
-                let mut all: Vec<_> = items.iter().filter_map(active_line).collect();
-                all.sort();
-                all
+                active(list["items"].as_array().unwrap())
             }
             Err(kube::Error::Api(status)) if status.code == 429 => Vec::new(),
             Err(error) => panic!("{error}; log: {:#?}", self.log()),
         }
-    }
-
-    /// Waits until `holds` returns true for the operations in flight. `what` describes this
-    /// expectation in the error message.
-    pub async fn wait_until(&self, what: &str, holds: impl Fn(&[String]) -> bool) {
-        let started = Instant::now();
-        loop {
-            let active = self.active().await;
-            if holds(&active) {
-                return;
-            }
-            assert!(
-                started.elapsed() < DEADLINE,
-                "this did not happen within {} s: {what}; the operations are {active:?}; log: {:#?}",
-                DEADLINE.as_secs(),
-                self.log()
-            );
-            tokio::time::sleep(crate::demo::POLL_INTERVAL).await;
-        }
-    }
-
-    /// Sends a signal, such as `TERM`, to the server.
-    pub fn signal(&self, name: &str) {
-        signal(self.child.id().unwrap(), name);
-    }
-
-    pub async fn wait_for_exit(&mut self) -> ExitStatus {
-        wait_for_exit(&mut self.child).await
-    }
-
-    /// Waits until a line of the log contains this text.
-    pub async fn wait_for_log(&self, text: &str) {
-        eventually(text, async || {
-            let log = self.log();
-            log.iter().any(|line| line.contains(text)).then_some(())
-        })
-        .await;
-    }
-
-    pub fn log(&self) -> Vec<String> {
-        self.log.lock().unwrap().clone()
     }
 
     /// Asserts that the server still runs, has not panicked, and has always needed less than
@@ -189,7 +143,7 @@ impl RunningServer {
             "the server has exited"
         );
         crate::assert_no_panics(&self.log());
-        let peak = crate::peak_memory(self.child.id().unwrap());
+        let peak = crate::peak_memory(self.id());
         assert!(peak < mebibytes << 20, "{} MiB at the peak", peak >> 20);
         peak
     }

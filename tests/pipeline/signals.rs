@@ -1,7 +1,7 @@
 //! Tests of the start and the end of the server process: how the real binary stops after a signal,
 //! and on which addresses it listens.
 
-use crate::demo::{Demo, OutputLines, signal, wait_for_exit};
+use crate::demo::{Demo, Process};
 use crate::fake_apiserver::FakeApiServer;
 use crate::hostile_connections::tls;
 use crate::running_server::{CertificateSource, RunningServer, command, write_files};
@@ -9,27 +9,18 @@ use kube::Client;
 use std::path::Path;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::{Child, Command};
-
-/// Starts a server, and does not wait until it can answer requests. Returns the process and its
-/// log.
-fn spawn(mut command: Command) -> (Child, OutputLines) {
-    let mut child = command.spawn().unwrap();
-    let log = OutputLines::collect(child.stderr.take().unwrap());
-    (child, log)
-}
 
 /// Asserts that this signal stops the server at once with exit code 0. If the server had no signal
 /// handler, the kernel would kill the process, and there would be no exit code. In a container, the
 /// server has PID 1, and the kernel would even ignore the signal.
-async fn assert_signal_stops(mut child: Child, log: &OutputLines, name: &str) {
-    signal(child.id().unwrap(), name);
-    let code = wait_for_exit(&mut child).await.code();
-    assert_eq!(code, Some(0), "{name}: {:#?}", log.lines());
+async fn assert_signal_stops(mut server: Process, name: &str) {
+    server.signal(name);
+    let code = server.wait_for_exit().await.code();
+    assert_eq!(code, Some(0), "{name}: {:#?}", server.log());
     // A ready server logs this text and then delays its stop, so that clients can move to another
     // replica. A server that was never ready has no clients, so it must stop without this delay.
     let is_delay = |line: &String| line.contains("is now unready");
-    assert!(!log.lines().iter().any(is_delay), "{:#?}", log.lines());
+    assert!(!server.log().iter().any(is_delay), "{:#?}", server.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,11 +34,11 @@ async fn a_signal_stops_the_server_while_it_reads_an_endless_kubeconfig() {
         .status();
     assert!(made.unwrap().success());
     for name in ["TERM", "INT"] {
-        let (child, log) = spawn(command(folder.path(), CertificateSource::Given));
+        let server = Process::spawn(command(folder.path(), CertificateSource::Given));
         // Opening a FIFO for writing blocks until the server opens it for reading. While the writer
         // is open, the server does not reach the end of the file.
         let _writer = open_for_writing(&kubeconfig).await;
-        assert_signal_stops(child, &log, name).await;
+        assert_signal_stops(server, name).await;
     }
 }
 
@@ -80,9 +71,9 @@ async fn a_signal_stops_the_server_while_it_waits_for_the_cluster() {
             write_files(folder.path(), &api_server.address.to_string());
             let mut command = command(folder.path(), certificate);
             command.args(args);
-            let (child, log) = spawn(command);
+            let server = Process::spawn(command);
             api_server.wait_for_unanswered_request().await;
-            assert_signal_stops(child, &log, name).await;
+            assert_signal_stops(server, name).await;
         }
     }
 }
@@ -93,8 +84,10 @@ async fn a_ready_server_waits_for_its_clients_to_move_before_it_stops() {
     let mut server = RunningServer::start(&api_server).await;
     let ready = server.text("/readyz?exclude=informer-sync").await;
     assert_eq!(ready.unwrap(), "ok");
+    // The server logs requests only from the verbosity 1.
+    assert!(!server.log().iter().any(|line| line.contains(" access: ")));
     server.signal("TERM");
-    server.wait_for_log("is now unready").await;
+    server.wait_for_log(&["is now unready"]).await;
     let code = server.wait_for_exit().await.code();
     assert_eq!(code, Some(0), "{:#?}", server.log());
 }
@@ -105,13 +98,12 @@ async fn a_second_signal_stops_the_server_at_once() {
     let mut server = RunningServer::start(&api_server).await;
     server.text("/readyz?exclude=informer-sync").await.unwrap();
     server.signal("TERM");
-    server.wait_for_log("is now unready").await;
+    server.wait_for_log(&["is now unready"]).await;
     server.signal("TERM");
     let code = server.wait_for_exit().await.code();
     assert_eq!(code, Some(1), "{:#?}", server.log());
-    server
-        .wait_for_log("stopped at once by a second signal")
-        .await;
+    let stopped = ["stopped at once by a second signal"];
+    server.wait_for_log(&stopped).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,6 +144,6 @@ async fn without_a_bind_address_ipv4_and_ipv6_are_served() {
         let request = http::Request::get("/version").body(Vec::new()).unwrap();
         client.request_text(request).await.unwrap();
         // The server must log an IPv4 client as `127.0.0.1`, not as `[::ffff:127.0.0.1]`.
-        server.wait_for_log(&format!("client={host}:")).await;
+        server.wait_for_log(&[&format!("client={host}:")]).await;
     }
 }

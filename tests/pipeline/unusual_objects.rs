@@ -1,6 +1,7 @@
 //! Test of watched objects that are invalid or unusual. The server must evaluate such an object, or skip
 //! it. Then the server must continue with the next object.
 
+use crate::demo::eventually;
 use crate::fake_apiserver::{FakeApiServer, Script, Step, event, initial_events_end, thing};
 use crate::running_server::RunningServer;
 
@@ -86,10 +87,9 @@ async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
         .collect();
     expected.push("last Busy".to_owned());
     expected.sort();
-    server
-        .wait_until("the operations of the unusual objects", |active| {
-            active == expected
-        })
-        .await;
+    eventually("the operations of the unusual objects", async || {
+        (server.active().await == expected).then_some(())
+    })
+    .await;
     server.assert_healthy_within(128);
 }
