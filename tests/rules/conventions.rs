@@ -164,32 +164,6 @@ fn every_operation_that_deletes_its_subject_says_so() {
     assert!(right.len() > 20, "only {} rules were checked", right.len());
 }
 
-/// A comment above each time limit names the source of the limit: a commit, a web page with
-/// documentation, or a variable of the rule set whose comment names the source.
-#[test]
-fn every_time_limit_has_a_comment_with_its_source() {
-    let marks = ["commit ", "docs.", "The source is at the variable"];
-    let (mut count, mut wrong) = (0, Vec::new());
-    for shipped in Shipped::all() {
-        let mut comment = String::new();
-        for line in shipped.text.lines().map(str::trim) {
-            if let Some(text) = line.strip_prefix('#') {
-                comment += text;
-                continue;
-            }
-            if line.starts_with("expectedDuration:") || line.starts_with("stalledAfter:") {
-                count += 1;
-                if !marks.iter().any(|mark| comment.contains(mark)) {
-                    wrong.push(format!("{}: {line}", shipped.file));
-                }
-            }
-            comment.clear();
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(count > 20, "only {count} time limits were found");
-}
-
 #[test]
 fn every_promised_operation_exists() {
     let all = Shipped::all();

@@ -1,35 +1,12 @@
-//! Compares the results of the shipped rules with the expectations of the fixtures, and checks that the
-//! fixtures cover all rules. For each rule:
-//!
-//! - At least one fixture expects the operation of the rule, and at least one does not.
-//! - For each detail that the rule computes, such as the message, a fixture expects a value.
+//! Compares the results of the shipped rules with the expectations of the fixtures.
 
 use crate::catalogue::{Fixture, Shipped, evaluation};
 use ifo_api::Text;
 use ifo_api::live::State;
-use ifo_api::ruleset::Rule;
 use ifo_engine::detect::{Evaluation, RuleValues};
 use ifo_engine::rules::RuleBook;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The details of an operation whose expressions are fields of a rule: the name of the field, and the
-/// name in the annotation `expect-status`.
-const DETAILS: [(&str, &str); 13] = [
-    ("message", "message"),
-    ("reason", "reason"),
-    ("state", "state"),
-    ("progress", "progress"),
-    ("startedAt", "started"),
-    ("queuedAt", "queued"),
-    ("instance", "instance"),
-    ("work", "work"),
-    ("initiator", "initiator"),
-    ("cancel", "cancel"),
-    ("expectedDuration", "expectedSeconds"),
-    ("stalledAfter", "stalledSeconds"),
-    ("size", "size"),
-];
 
 /// Evaluates the rules on a fixture, and compares the results with the expected results. If the
 /// evaluation fails, or a result differs, returns an error. The error describes the failure or the
@@ -134,49 +111,6 @@ fn compare(name: &str, values: &RuleValues, expected: &Map<String, Value>) -> Re
     Ok(())
 }
 
-/// Returns a description of each fixture that is missing for `rule`. If several of the rules
-/// compute a detail with the same expression, a fixture for one of these rules is enough.
-fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
-    let operation = rule.operation.as_str();
-    let is_named = |name: &String| operation_name(name) == operation;
-    let has = |fixture: &Fixture| fixture.operations.iter().any(is_named);
-    let mut missing = Vec::new();
-    if !fixtures.iter().any(has) {
-        missing.push("no fixture expects the operation".to_owned());
-    }
-    if fixtures.iter().all(has) {
-        missing.push("every fixture expects the operation".to_owned());
-    }
-    let continued = |fixture: &Fixture| fixture.continued.iter().any(is_named);
-    if rule.continue_while.is_some() && !fixtures.iter().any(continued) {
-        missing.push("no expect-continued names the operation".to_owned());
-    }
-    let field = |rule: &Rule, name: &str| json!(rule)[name].take();
-    for (name, detail) in DETAILS {
-        let source = field(rule, name);
-        let same = |other: &&Rule| field(other, name) == source;
-        let same: BTreeSet<&str> = rules.iter().filter(same).map(|it| &*it.operation).collect();
-        let is_expected = fixtures.iter().any(|fixture| {
-            let mut status = fixture.status.iter();
-            status.any(|(name, values)| {
-                same.contains(operation_name(name))
-                    && values.get(detail).is_some_and(|it| !it.is_null())
-            })
-        });
-        if !source.is_null() && !is_expected {
-            missing.push(format!("no expect-status names the {detail}"));
-        }
-    }
-    let ended = fixtures.iter().any(|fixture| {
-        let mut outcomes = fixture.outcomes.iter();
-        outcomes.any(|(name, outcome)| is_named(name) && !outcome.is_empty())
-    });
-    if rule.outcome.is_some() && !ended {
-        missing.push("no expect-outcome names an outcome".to_owned());
-    }
-    missing
-}
-
 /// Returns what is wrong with the description and the names in a fixture.
 fn defects(shipped: &Shipped, fixture: &Fixture) -> Vec<String> {
     let mut defects = Vec::new();
@@ -213,52 +147,4 @@ fn every_object_has_its_expected_operations() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn every_operation_and_detail_has_a_fixture() {
-    let mut wrong = Vec::new();
-    for shipped in Shipped::all() {
-        let fixtures = shipped.fixtures();
-        for rule in &shipped.spec.rules {
-            for missing in missing(rule, &shipped.spec.rules, &fixtures) {
-                wrong.push(format!("{} {}: {missing}", shipped.file, rule.operation));
-            }
-        }
-        let has_nodes =
-            |values: &Map<String, Value>| values.get("nodes").is_some_and(|it| *it != json!([]));
-        let mut status = fixtures.iter().flat_map(|it| it.status.values());
-        if shipped.spec.nodes.is_some() && !status.any(has_nodes) {
-            wrong.push(format!(
-                "{}: no expect-status names the nodes",
-                shipped.file
-            ));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn an_expected_outcome_of_an_operation_in_flight_is_an_error() {
-    let spec = serde_json::from_value(json!({
-        "component": "tests",
-        "target": {"group": "", "version": "v1", "resource": "pods"},
-        "rules": [{"operation": "Starting", "expression": "true", "outcome": "'Succeeded'"}],
-    }));
-    let spec = spec.expect("the spec is valid");
-    let book = crate::catalogue::book("tests", &spec).expect("the rule set compiles");
-    let mut fixture = Fixture {
-        place: "pods.yaml[0]".to_owned(),
-        comment: String::new(),
-        object: json!({"metadata": {"name": "a", "namespace": "shop", "uid": "1"}}),
-        operations: BTreeSet::from(["Starting".to_owned()]),
-        continued: BTreeSet::new(),
-        status: BTreeMap::new(),
-        outcomes: BTreeMap::new(),
-    };
-    assert_eq!(judge(&book, &fixture, None), Ok(()));
-    fixture
-        .outcomes
-        .insert("Starting".to_owned(), String::new());
-    assert!(judge(&book, &fixture, None).is_err());
 }

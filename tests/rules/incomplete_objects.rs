@@ -51,13 +51,12 @@ fn is_conditions(value: &Value) -> bool {
 }
 
 fn zero(object: &mut Value, pointer: &str) {
-    if let Some(value) = object.pointer_mut(pointer) {
-        *value = if value.is_string() {
-            json!("0")
-        } else {
-            json!(0)
-        };
-    }
+    let value = object.pointer_mut(pointer).expect("it is in the object");
+    *value = if value.is_string() {
+        json!("0")
+    } else {
+        json!(0)
+    };
 }
 
 /// Removes a field of a JSON object. If `pointer` points to an element of an array, the function
@@ -70,76 +69,55 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-/// Returns copies of the object in which counters are zero or missing. For each counter, there are
-/// copies in which only this counter is changed. In other copies, all counters of `spec`, of
-/// `status`, or of both are changed.
-fn with_changed_counters(object: &Value) -> Vec<Variant> {
-    let of = |root: &str| pointers(object, root, &is_counter);
-    let (spec, status) = (of("/spec"), of("/status"));
-    let both: Vec<String> = spec.iter().chain(&status).cloned().collect();
-    let mut groups = vec![
-        ("the counters of spec".to_owned(), spec),
-        ("the counters of status".to_owned(), status),
-        ("all counters".to_owned(), both.clone()),
-    ];
-    groups.extend(both.into_iter().map(|it| (it.clone(), vec![it])));
+/// Returns the incomplete copies of an object:
+///
+/// - One counter, or each counter, is zero or missing.
+/// - One condition is `Unknown` or missing, all conditions of a list are `Unknown`, or the list is
+///   empty or missing.
+/// - The status is empty or missing.
+fn variants(object: &Value) -> Vec<Variant> {
     let mut variants = Vec::new();
-    for (name, group) in groups {
-        for (change, what) in [(zero as fn(&mut Value, &str), "zero"), (remove, "missing")] {
-            let mut changed = object.clone();
-            for pointer in &group {
-                change(&mut changed, pointer);
-            }
-            variants.push((format!("{name} {what}"), changed));
+    let mut add = |what: String, change: &dyn Fn(&mut Value)| {
+        let mut changed = object.clone();
+        change(&mut changed);
+        variants.push((what, changed));
+    };
+    let counters = ["/spec", "/status"].map(|root| pointers(object, root, &is_counter));
+    let counters = counters.concat();
+    for (what, change) in [("zero", zero as fn(&mut Value, &str)), ("missing", remove)] {
+        let change_all = |object: &mut Value| counters.iter().for_each(|it| change(object, it));
+        add(format!("all counters {what}"), &change_all);
+        for counter in &counters {
+            add(format!("{counter} {what}"), &|it| change(it, counter));
         }
     }
-    variants
-}
-
-/// Returns copies of the object in which conditions are missing or `Unknown`. For each list of
-/// conditions, the copies are:
-///
-/// - One condition is `Unknown` or missing. There are two such copies for each condition.
-/// - All conditions are `Unknown`.
-/// - The list is empty.
-/// - The list is missing.
-fn with_changed_conditions(object: &Value) -> Vec<Variant> {
-    let mut variants = Vec::new();
-    for pointer in pointers(object, "/status", &is_conditions) {
-        let mut change = |name: &str, change: &dyn Fn(&mut Vec<Value>)| {
-            let mut changed = object.clone();
-            let list = changed.pointer_mut(&pointer).and_then(Value::as_array_mut);
-            change(list.expect("`is_conditions` is true for arrays only"));
-            variants.push((format!("{pointer} {name}"), changed));
-        };
-        let unknown = |condition: &mut Value| condition["status"] = json!("Unknown");
-        change("empty", &Vec::clear);
-        change("all unknown", &|all| all.iter_mut().for_each(unknown));
+    for list in pointers(object, "/status", &is_conditions) {
         let count = object
-            .pointer(&pointer)
+            .pointer(&list)
             .and_then(Value::as_array)
             .map_or(0, Vec::len);
-        for index in 0..count {
-            change(&format!("{index} unknown"), &|all| unknown(&mut all[index]));
-            change(&format!("without {index}"), &|all| drop(all.remove(index)));
+        for (at, index) in (0..count).map(|index| (format!("{list}/{index}"), index)) {
+            add(format!("{at} unknown"), &|it| {
+                it.pointer_mut(&at).expect("it is in the list")["status"] = json!("Unknown");
+            });
+            add(format!("without {at}"), &|it| {
+                let list = it.pointer_mut(&list).and_then(Value::as_array_mut);
+                list.expect("it is a list").remove(index);
+            });
         }
-        let mut changed = object.clone();
-        remove(&mut changed, &pointer);
-        variants.push((format!("{pointer} missing"), changed));
+        add(format!("{list} unknown"), &|it| {
+            let list = it.pointer_mut(&list).and_then(Value::as_array_mut);
+            for condition in list.expect("it is a list") {
+                condition["status"] = json!("Unknown");
+            }
+        });
+        add(format!("{list} empty"), &|it| {
+            *it.pointer_mut(&list).expect("it is in the object") = json!([]);
+        });
+        add(format!("{list} missing"), &|it| remove(it, &list));
     }
-    variants
-}
-
-/// Returns all incomplete copies of the object: the copies of [`with_changed_counters`] and
-/// [`with_changed_conditions`], a copy without `status`, and a copy with an empty `status`.
-fn variants(object: &Value) -> Vec<Variant> {
-    let mut variants = with_changed_counters(object);
-    variants.extend(with_changed_conditions(object));
-    let mut changed = object.clone();
-    remove(&mut changed, "/status");
-    variants.push(("no status".to_owned(), changed.clone()));
-    changed["status"] = json!({});
-    variants.push(("an empty status".to_owned(), changed));
+    add("no status".to_owned(), &|it| remove(it, "/status"));
+    add("an empty status".to_owned(), &|it| it["status"] = json!({}));
     variants
 }
 

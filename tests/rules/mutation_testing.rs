@@ -2,12 +2,13 @@
 //! rule (see [`FIELDS`]), the field `nodes` of a rule set, or a variable that these expressions
 //! use. The changed expression is called a mutant. With each mutant, at least one fixture (an
 //! object with the expected operations) must fail. If no fixture fails, the fixtures do not cover
-//! the changed part of the expression.
+//! the changed part of the expression. The same must hold if a field is removed.
 
 use crate::catalogue::{Fixture, Shipped, book};
 use crate::expectations::judge;
-use crate::expression_mutants::mutants;
+use crate::expression_mutants::{Mutant, mutants};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -39,10 +40,25 @@ const FIELDS: [&str; 12] = [
     "size",
 ];
 
+/// Further fields of a rule that the test removes.
+const REMOVED_FIELDS: [&str; 4] = ["reason", "startedAt", "queuedAt", "instance"];
+
 impl Site {
     /// Returns None if the rule set has no expression at this place.
     fn source(&self) -> Option<&str> {
         self.spec.pointer(&self.pointer)?.as_str()
+    }
+
+    fn mutants(&self) -> Vec<Mutant> {
+        let mut all = mutants(self.source().unwrap_or_default());
+        if self.pointer == "/rules/0/expression" {
+            let constant = |value: &str| Mutant {
+                text: value.to_owned(),
+                change: format!("the expression becomes {value}"),
+            };
+            all.extend(["true", "false"].map(constant));
+        }
+        all
     }
 }
 
@@ -101,7 +117,7 @@ fn undetected_mutants(shipped: &Shipped) -> Vec<String> {
     let fixtures = shipped.fixtures();
     let mut undetected = Vec::new();
     for site in sites(&json!(shipped.spec)) {
-        for mutant in mutants(site.source().unwrap_or_default()) {
+        for mutant in site.mutants() {
             let mut spec = site.spec.clone();
             *spec.pointer_mut(&site.pointer).expect("it is in the spec") = mutant.text.into();
             let spec = serde_json::from_value(spec).expect("only a text has changed");
@@ -120,6 +136,41 @@ fn undetected_mutants(shipped: &Shipped) -> Vec<String> {
     undetected
 }
 
+/// Returns a description of each field that no fixture needs. If several rules have the same expression
+/// for a field, a fixture for one of these rules is enough.
+fn undetected_removals(shipped: &Shipped) -> Vec<String> {
+    let fixtures = shipped.fixtures();
+    let spec = json!(shipped.spec);
+    let mut changed = Vec::new();
+    if !spec["nodes"].is_null() {
+        let mut without = spec.clone();
+        without["nodes"].take();
+        changed.push(("nodes".to_owned(), without));
+    }
+    for name in FIELDS.into_iter().chain(REMOVED_FIELDS) {
+        let rules = spec["rules"].as_array().into_iter().flatten();
+        let sources: BTreeSet<&str> = rules.filter_map(|rule| rule[name].as_str()).collect();
+        for source in sources.into_iter().filter(|_| name != "expression") {
+            let mut without = spec.clone();
+            for rule in without["rules"].as_array_mut().into_iter().flatten() {
+                if rule[name] == source {
+                    rule[name].take();
+                }
+            }
+            changed.push((format!("{name}: {source}"), without));
+        }
+    }
+    let is_undetected = |(_, spec): &(String, Value)| {
+        let spec = serde_json::from_value(spec.clone()).expect("only a field is missing");
+        // A rule set that needs the field does not compile, which counts as detected.
+        let book = book(&shipped.name, &spec);
+        book.is_ok_and(|book| fixtures.iter().all(|it| judge(&book, it, None).is_ok()))
+    };
+    changed.retain(is_undetected);
+    let describe = |(what, _)| format!("{} without {what}", shipped.file);
+    changed.into_iter().map(describe).collect()
+}
+
 #[test]
 fn every_mutation_of_an_expression_is_detected() {
     let all = Shipped::all();
@@ -127,11 +178,10 @@ fn every_mutation_of_an_expression_is_detected() {
     let found = Mutex::new(Vec::new());
     let work = || {
         while let Some(shipped) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let undetected = undetected_mutants(shipped);
-            found
-                .lock()
-                .expect("no thread has panicked")
-                .extend(undetected);
+            let mut undetected = undetected_mutants(shipped);
+            undetected.extend(undetected_removals(shipped));
+            let mut found = found.lock().expect("no thread has panicked");
+            found.extend(undetected);
         }
     };
     std::thread::scope(|scope| {

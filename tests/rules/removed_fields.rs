@@ -34,62 +34,45 @@ fn is_required(parent: &[PathStep], name: &str) -> bool {
     }
 }
 
-/// Calls `visit` with each copy of `object` from which one field or one list element is removed,
-/// and with the path of the removed value.
-fn without_each_part(object: &Value, visit: &mut dyn FnMut(&[PathStep], &Value)) {
-    let mut changed = object.clone();
-    let mut path = Vec::new();
-    let mut pointer = String::new();
-    remove_below(object, &mut changed, &mut path, &mut pointer, visit);
-}
-
-/// `value` is the part of the original object at `pointer`. `changed` is a copy of the whole
-/// object, which this function restores after each removal.
-fn remove_below(
+/// Adds the paths and the JSON pointers of all fields and list elements below `value` that an object can
+/// lack.
+fn add_parts(
     value: &Value,
-    changed: &mut Value,
-    path: &mut Vec<PathStep>,
-    pointer: &mut String,
-    visit: &mut dyn FnMut(&[PathStep], &Value),
+    (path, pointer): (&[PathStep], &str),
+    parts: &mut Vec<(Vec<PathStep>, String)>,
 ) {
-    let keys: Vec<(PathStep, String)> = match value {
+    let below: Vec<(PathStep, String, &Value)> = match value {
         Value::Object(members) => members
-            .keys()
-            .filter(|key| !is_required(path, key))
-            .map(|key| {
+            .iter()
+            .filter(|(key, _)| !is_required(path, key))
+            .map(|(key, value)| {
                 let escaped = key.replace('~', "~0").replace('/', "~1");
-                (PathStep::Field(key.clone()), escaped)
+                (PathStep::Field(key.clone()), escaped, value)
             })
             .collect(),
-        Value::Array(all) => (0..all.len())
-            .map(|index| (PathStep::Index, index.to_string()))
+        Value::Array(all) => (0..)
+            .zip(all)
+            .map(|(index, value): (usize, _)| (PathStep::Index, index.to_string(), value))
             .collect(),
         _ => return,
     };
-    for (step, key) in keys {
-        let parent = changed.pointer_mut(pointer);
-        let parent = parent.expect("the copy has the parts of the object");
-        let before = parent.clone();
-        let below = match (&step, parent) {
-            (PathStep::Field(name), Value::Object(members)) => members.remove(name),
-            (_, Value::Array(all)) => {
-                Some(all.remove(key.parse().expect("the key of a list is an index")))
-            }
-            _ => None,
-        };
-        path.push(step);
-        visit(path, changed);
-        *changed
-            .pointer_mut(pointer)
-            .expect("the copy has the parts of the object") = before;
-        let length = pointer.len();
-        pointer.push('/');
-        pointer.push_str(&key);
-        if let Some(below) = below {
-            remove_below(&below, changed, path, pointer, visit);
+    for (step, key, value) in below {
+        let path = [path, &[step]].concat();
+        let pointer = format!("{pointer}/{key}");
+        add_parts(value, (&path, &pointer), parts);
+        parts.push((path, pointer));
+    }
+}
+
+/// Removes the field or the list element at a JSON pointer.
+fn remove(object: &mut Value, pointer: &str) {
+    let (parent, key) = pointer.rsplit_once('/').expect("a pointer has a slash");
+    match object.pointer_mut(parent).expect("it is in the object") {
+        Value::Object(members) => {
+            members.remove(&key.replace("~1", "/").replace("~0", "~"));
         }
-        pointer.truncate(length);
-        path.pop();
+        Value::Array(all) => drop(all.remove(key.parse().expect("the key is an index"))),
+        other => panic!("{other} has no parts"),
     }
 }
 
@@ -117,12 +100,16 @@ fn an_operation_is_detected_without_the_fields_that_its_rule_does_not_need() {
             if before.is_empty() {
                 continue;
             }
-            without_each_part(&fixture.object, &mut |path, object| {
-                let after = detected(&book, object);
+            let mut parts = Vec::new();
+            add_parts(&fixture.object, (&[], ""), &mut parts);
+            for (path, pointer) in parts {
+                let mut object = fixture.object.clone();
+                remove(&mut object, &pointer);
+                let after = detected(&book, &object);
                 let gone = before.difference(&after);
-                let gone = gone.filter(|it| !reads[it.as_str()].needs(path));
-                breaches.extend(gone.map(|it| format!("{it} without {}", shown(path))));
-            });
+                let gone = gone.filter(|it| !reads[it.as_str()].needs(&path));
+                breaches.extend(gone.map(|it| format!("{it} without {}", shown(&path))));
+            }
         }
         breaches
     };
