@@ -154,10 +154,13 @@ fn docs_rules_comments_and_messages_have_no_unclear_words() {
         let mut has_messages = !is_test(path);
         for (number, line) in (1..).zip(text.lines()) {
             has_messages &= !line.contains("#[cfg(test)]");
-            let line = match is_rust {
-                false => line.replace(['\'', '"'], " "),
-                true if has_messages || line.trim_start().starts_with("//") => prose(line),
-                true => continue,
+            let has_prose = has_messages || line.trim_start().starts_with("//");
+            let line = if !is_rust {
+                line.replace(['\'', '"'], " ")
+            } else if has_prose {
+                prose(line)
+            } else {
+                continue;
             };
             let place = format!("{}:{number}", path.display());
             found.extend(complaints(&place, &line));
