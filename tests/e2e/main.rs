@@ -50,7 +50,6 @@ mod rule_sets;
 mod shipped_roles;
 mod targets;
 mod visibility;
-mod writes_to_the_cluster;
 
 /// Returns the path of the binary of the kubectl plugin.
 fn plugin() -> std::path::PathBuf {

@@ -6,7 +6,6 @@ use crate::harness::{
     Cluster, DEADLINE, Kind, VMI, eventually, migrating, ok_if, rule_set, shared, text,
 };
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::process::Stdio;
 use tokio::process::Command;
 
@@ -186,48 +185,5 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
         // operation is in flight elsewhere.
         let said = run(cluster, &["wait", "--as", user, "--timeout=0"]).await;
         assert_ne!(said.code, 0, "{}", said.err);
-    });
-}
-
-#[test]
-fn a_support_bundle_has_the_parts_that_the_user_may_read() {
-    shared(async |cluster| {
-        let namespace = cluster.new_namespace("support-bundle").await;
-        create_owner_chain(cluster, namespace).await;
-        let user = &format!("{namespace}-user");
-        cluster.grant_view(namespace, user).await;
-        let folder = tempfile::tempdir().expect("a temporary folder can be created");
-        let path = |name: &str| format!("{}/{name}/", folder.path().display());
-        let (all, few) = (&path("all"), &path("few"));
-        check(cluster, &format!("support-bundle -o {all}"), 0, "all").await;
-        let line = format!("support-bundle -n {namespace} --as {user} -o {few}");
-        check(cluster, &line, 0, "no permission").await;
-        let results = |bundle: &str| {
-            let index = std::fs::read(format!("{bundle}bundle.json")).expect("there is an index");
-            let index: Value = serde_json::from_slice(&index).expect("the index must be JSON");
-            let parts = index["parts"].as_array().expect("the index has parts");
-            let part = |it: &Value| (text(it, "/what").to_owned(), it["result"].clone());
-            parts.iter().map(part).collect::<BTreeMap<_, _>>()
-        };
-        let (all_parts, few_parts) = (results(all), results(few));
-        let kinds = [
-            "APIService",
-            "rule sets",
-            "CustomResourceDefinition",
-            "Lease",
-            "Event",
-        ];
-        for what in kinds {
-            assert_eq!(all_parts[what], "Read", "{what}");
-            assert_ne!(few_parts[what], "Read", "{what}");
-        }
-        assert_eq!(
-            [&all_parts["operations"], &few_parts["operations"]],
-            ["Read"; 2]
-        );
-        for bundle in [all, few] {
-            let line = format!("list -n {namespace} --from {bundle}");
-            check(cluster, &line, 0, "VirtualMachine/web").await;
-        }
     });
 }

@@ -1,10 +1,9 @@
-//! Attacks on a server with `--visibility=subject`, whose users may list operations in all namespaces:
-//! each user must see the operations on the objects that the user may get, and learn nothing about
-//! others.
+//! Tests of a server with `--visibility=subject`, whose users may list operations in all namespaces:
+//! each user must see the operations on the objects that the user may get. The tests in
+//! `src/resources/tests/visibility.rs` prove that answers reveal nothing about other operations.
 
 use crate::harness::{
-    ACTIVITY, Caller, Events, OPERATION, TestCluster, VM, condition, eventually, filtered, is,
-    items, ok_if, text,
+    Caller, Events, OPERATION, TestCluster, VM, eventually, filtered, items, ok_if, text,
 };
 use serde_json::{Value, json};
 
@@ -108,53 +107,6 @@ fn kubectl_shows_each_user_exactly_their_own_in_all_namespaces() {
 }
 
 #[test]
-fn a_hidden_operation_a_token_and_a_selector_reveal_nothing() {
-    filtered(async |cluster| {
-        let tenants = Tenants::create(cluster, "reveal").await;
-        let (mine, other) = (tenants.mine, tenants.other);
-        let hidden = tenants.operation(other, "a").await;
-        let one = |name: &str| OPERATION.one(Some(other), name);
-        let message = tenants.user.get(&one(&hidden)).await.refused(404);
-        let missing = tenants.user.get(&one("absent")).await.refused(404);
-        assert_eq!(message.replace(&hidden, "absent"), missing);
-
-        // The continue token of an administrator, and pages of the user.
-        let all = OPERATION.path(None);
-        let first = format!("{}?limit=1", OPERATION.path(Some(other)));
-        let page = cluster.admin.get(&first).await.ok();
-        let rest = format!("{first}&continue={}", text(&page, "/metadata/continue"));
-        assert_eq!(tenants.user.get(&rest).await.ok()["items"], json!([]));
-        let page = tenants.user.get(&format!("{all}?limit=1")).await.ok();
-        assert_eq!(page["metadata"]["remainingItemCount"], 1);
-        for (selector, value) in [("metadata.namespace", other), ("metadata.name", &*hidden)] {
-            let path = format!("{all}?fieldSelector={selector}={value}");
-            let list = tenants.user.get(&path).await.ok();
-            assert_eq!(list["items"], json!([]), "{selector}");
-            assert_eq!(list["metadata"]["continue"], "", "{selector}");
-        }
-
-        // Watches of the administrator and of the user share the changes, but not the events.
-        let watch = format!("{all}?watch=1");
-        let watch =
-            async |caller: &Caller| Events::of(caller, &watch).await.expect("both may watch");
-        let mut admins = watch(&cluster.admin).await;
-        let mut users = watch(&tenants.user).await;
-        cluster.machine(other, "c", "Migrating").await;
-        let is_in =
-            |event: &Value, namespace: &str| text(event, "/object/metadata/namespace") == namespace;
-        let is_third = |all: &[Value]| {
-            let found = all.iter().filter(|it| is_in(it, other)).count();
-            (found > 2).then_some(())
-        };
-        admins.until("the hidden operation", is_third).await;
-        cluster.machine(mine, "c", "Migrating").await;
-        let is_own = |all: &[Value]| (all.len() > 2).then(|| all.to_vec());
-        let seen = users.until("the own operation", is_own).await;
-        assert!(seen.iter().all(|event| is_in(event, mine)), "{seen:?}");
-    });
-}
-
-#[test]
 fn an_open_watch_follows_the_rights_of_its_user() {
     filtered(async |cluster| {
         let tenants = Tenants::create(cluster, "rights").await;
@@ -183,65 +135,5 @@ fn an_open_watch_follows_the_rights_of_its_user() {
         let operation = tenants.operation(other, "a").await;
         let one = OPERATION.one(Some(other), &operation);
         tenants.user.get(&one).await.refused(404);
-    });
-}
-
-#[test]
-fn an_activity_is_no_oracle() {
-    filtered(async |cluster| {
-        let tenants = Tenants::create(cluster, "oracle").await;
-        let (mine, other) = (tenants.mine, tenants.other);
-        let all = ACTIVITY.path(None);
-        let namespaces = ["ifo-system", "ifo-system", mine];
-        let seen = tenants.until_seen(&all, &namespaces).await;
-        for activity in items(&seen) {
-            assert_eq!(
-                condition(activity, "Idle")["status"],
-                "Unknown",
-                "{activity}"
-            );
-            assert!(is(activity, "Idle", "Filtered"), "{activity}");
-            assert_eq!(activity["status"]["operations"], 2, "{activity}");
-        }
-        let one = |name: &str| ACTIVITY.one(Some(other), name);
-        let message = tenants.user.get(&one("namespace")).await.refused(404);
-        let missing = tenants.user.get(&one("absent")).await.refused(404);
-        assert_eq!(message.replace("namespace", "absent"), missing);
-
-        // For the plugin, a namespace whose operations are hidden is not idle.
-        let wait = [
-            "wait",
-            "-n",
-            other,
-            "--timeout",
-            "5s",
-            "--as",
-            &tenants.name,
-        ];
-        let said = crate::plugin::run(cluster, &wait).await;
-        assert_eq!(said.code, 3, "{}", said.err);
-
-        // Hidden operations begin and end, and the user's watch shows only the own operation.
-        let version = text(&seen, "/metadata/resourceVersion");
-        let watch = format!("{all}?watch=1&resourceVersion={version}");
-        let events = Events::of(&tenants.user, &watch).await;
-        let mut events = events.expect("the user may watch");
-        cluster.set_status(other, "a", "Running").await;
-        cluster.until_operations(other, &[("b", "Migrating")]).await;
-        cluster.machine(mine, "c", "Migrating").await;
-        let is_busier = |all: &[Value]| (all.len() >= 3).then(|| all.to_vec());
-        let what = "three activities with three operations";
-        let busier = events.until(what, is_busier).await;
-        for event in &busier {
-            assert_eq!(event["object"]["status"]["operations"], 3, "{event}");
-        }
-
-        // The right to list all operations gives the activities as they are.
-        let view_all = ("ClusterRole", "ifo-view-all");
-        cluster.bind(&tenants.name, None, view_all).await;
-        let path = ACTIVITY.one(Some("ifo-system"), "cluster");
-        let is_exact = |it: &Value| is(it, "Idle", "False");
-        let what = "the activity of the cluster is not filtered";
-        tenants.user.until_object(what, &path, is_exact).await;
     });
 }

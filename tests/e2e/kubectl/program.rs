@@ -1,9 +1,8 @@
 //! Runs the program kubectl, in a current or an old version.
 
-use crate::harness::{DEADLINE, Lines, TestCluster};
+use crate::harness::{DEADLINE, Lines, TestCluster, eventually, ok_if};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 use tokio::process::Command;
 
 /// A version of kubectl, and the options with which it reaches the control plane of the tests.
@@ -62,40 +61,35 @@ impl Kubectl {
     /// the kube-apiserver lists such a group some moments before it serves it, and after it was
     /// removed.
     pub async fn run(&self, args: &[&str]) -> KubectlOutput {
-        let run = async || {
-            loop {
-                let output = self.run_once(args).await;
-                let failed_discovery = |line: &str| {
-                    line.contains("unable to retrieve the complete list of server APIs")
-                        && !line.contains("ifo.kubevirt.io")
-                };
-                if !output.err.lines().any(failed_discovery) {
-                    return output;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+        let is_failed_discovery = |line: &str| {
+            line.contains("unable to retrieve the complete list of server APIs")
+                && !line.contains("ifo.kubevirt.io")
         };
-        tokio::time::timeout(DEADLINE, run())
-            .await
-            .unwrap_or_else(|_| panic!("kubectl {} did not exit", args.join(" ")))
-    }
-
-    async fn run_once(&self, args: &[&str]) -> KubectlOutput {
-        let output = Command::new(&self.program)
-            .args(&self.options)
-            .args(args)
-            // `kubectl edit` runs this command as its editor.
-            .env("KUBE_EDITOR", "sed -i.bak s/Active/Completed/")
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await
-            .expect("kubectl must start");
-        KubectlOutput {
-            succeeded: output.status.success(),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: without_completeness(&String::from_utf8_lossy(&output.stderr)),
-        }
+        eventually(
+            &format!("kubectl {} succeeds", args.join(" ")),
+            async || {
+                let output = Command::new(&self.program)
+                    .args(&self.options)
+                    .args(args)
+                    // `kubectl edit` runs this command as its editor.
+                    .env("KUBE_EDITOR", "sed -i.bak s/Active/Completed/")
+                    .stdin(Stdio::null())
+                    .kill_on_drop(true)
+                    .output();
+                let output = tokio::time::timeout(DEADLINE, output).await;
+                let output = output
+                    .expect("kubectl must exit")
+                    .expect("kubectl must start");
+                let output = KubectlOutput {
+                    succeeded: output.status.success(),
+                    out: String::from_utf8_lossy(&output.stdout).into_owned(),
+                    err: without_completeness(&String::from_utf8_lossy(&output.stderr)),
+                };
+                ok_if(!output.err.lines().any(is_failed_discovery), &output)?;
+                Ok(output)
+            },
+        )
+        .await
     }
 
     /// Starts kubectl, and returns the lines that it prints, including its log lines about

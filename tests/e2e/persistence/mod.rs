@@ -1,5 +1,5 @@
 //! Tests of persistence mode, in which the server also writes each operation as a custom resource.
-//! The tests check the custom resources, and the number of writes. Some tests cause failures.
+//! The tests check the custom resources. Some tests cause failures.
 //!
 //! Each test starts its own server, with the settings in `deploy/persistence`. The APIService refers to
 //! the server of the cluster of these tests. So the tests send their requests directly to their own
@@ -7,7 +7,6 @@
 
 mod changes_by_others;
 mod failed_writes;
-mod namespaces;
 mod writes;
 
 use crate::harness::{
@@ -163,22 +162,4 @@ fn first_difference(
     }
     let left = crs.iter().find(|(uid, _)| !live.contains_key(*uid));
     left.map(|(_, cr)| format!("{} has no operation", cr["metadata"]["name"]))
-}
-
-/// Returns the number of requests so far that wrote or deleted custom resources of operations. The
-/// number is a metric of the kube-apiserver.
-pub async fn writes(cluster: &TestCluster) -> f64 {
-    let metrics = cluster.admin.get("/metrics").await.text;
-    let is_write = |line: &&str| {
-        let reads = ["GET", "LIST", "WATCH", "CONNECT"];
-        line.starts_with("apiserver_request_total{")
-            && line.contains("group=\"ifo.kubevirt.io\"")
-            && line.contains("resource=\"inflightoperations\"")
-            && !reads
-                .iter()
-                .any(|verb| line.contains(&format!("verb=\"{verb}\"")))
-    };
-    let numbers = metrics.lines().filter(is_write);
-    let numbers = numbers.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    numbers.sum()
 }
