@@ -26,7 +26,7 @@ test: ## Run all tests, end-to-end ones on a real kube-apiserver included
 
 test-full: ## Run the end-to-end tests that have a size with their full size, and Helm's with Helm 3
 	IFO_FULL_SIZE=1 IFO_HELM=3 $(CARGO) test --locked --package ifo --test e2e -- \
-		helm:: deploy_manifests::every
+		helm::
 
 monitoring: ## Check the alerts and the queries of the dashboard with Prometheus
 	$(CARGO) test --locked --features prometheus-tests --package ifo --test monitoring

@@ -8,8 +8,8 @@ mod values;
 
 use crate::compare_with_custom_resource::differences;
 use crate::deploy_manifests::{
-    COMPONENT_OWNERS, GATE_WEBHOOK, NAMESPACE, REGISTER, SUBJECT_VISIBILITY, only_object,
-    rendered_choices,
+    COMPONENT_OWNERS, COMPONENTS, GATE_WEBHOOK, NAMESPACE, Overlay, REGISTER, SUBJECT_VISIBILITY,
+    only_object,
 };
 use crate::harness::{TestCluster, shared, skip};
 use serde_json::Value;
@@ -182,16 +182,74 @@ fn value_of(component: &str) -> &'static str {
     }
 }
 
+/// The components that provide a serving certificate. An installation uses at most one of them.
+/// `None` is an installation without such a component: the server issues its certificate with its
+/// own CA.
+const CERTIFICATES: [Option<&str>; 3] = [None, Some("cert-manager"), Some("openshift-service-ca")];
+
+/// One combination of options that an administrator can choose.
+struct Choice {
+    /// The chosen components, including `certificate_source`.
+    components: Vec<&'static str>,
+    /// The component that provides the serving certificate, an element of [`CERTIFICATES`].
+    certificate_source: Option<&'static str>,
+    /// The namespace that the overlay sets. If it is None, the objects stay in the namespace of the
+    /// manifests, `ifo-system`.
+    namespace: Option<&'static str>,
+}
+
+/// Returns combinations of components, sources of certificates and namespaces. To keep the number of
+/// combinations small, the component [`REGISTER`] is in exactly those combinations that have an even
+/// number of other components. [`COMPONENT_OWNERS`], [`GATE_WEBHOOK`] and [`SUBJECT_VISIBILITY`] are in
+/// all others.
+///
+/// Unless `.ci/nightly` sets `IFO_FULL_SIZE`, there is one source of certificates and one namespace for each choice of
+/// components. The 16 remaining combinations still contain each pair of two components, of a component
+/// and a source or namespace, and of a source and a namespace.
+fn choices() -> Vec<Choice> {
+    let namespaces = [None, Some(NAMESPACE)];
+    let is_full = std::env::var_os("IFO_FULL_SIZE").is_some();
+    let mut choices = Vec::new();
+    for chosen in 0..1_usize << (COMPONENTS.len() - 4) {
+        let is_chosen = |(bit, name): &(usize, &str)| match *name {
+            REGISTER => chosen.count_ones().is_multiple_of(2),
+            COMPONENT_OWNERS | GATE_WEBHOOK | SUBJECT_VISIBILITY => {
+                !chosen.count_ones().is_multiple_of(2)
+            }
+            _ => chosen >> bit & 1 == 1,
+        };
+        for (source, certificate_source) in CERTIFICATES.into_iter().enumerate() {
+            for (which, namespace) in namespaces.into_iter().enumerate() {
+                if !is_full && (source, which) != (chosen % 5 % 3, chosen % 3 % 2) {
+                    continue;
+                }
+                let components = COMPONENTS.into_iter().enumerate().filter(is_chosen);
+                let components = components.map(|(_, name)| name).chain(certificate_source);
+                choices.push(Choice {
+                    components: components.collect(),
+                    certificate_source,
+                    namespace,
+                });
+            }
+        }
+    }
+    choices
+}
+
 #[test]
 fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
     with_helm(async |cluster, helm| {
         let mut crds = cluster.kustomize("deploy/crd").await;
         crds.extend(cluster.kustomize("deploy/crd-persistence").await);
-        for (choice, server, registration) in rendered_choices(cluster).await {
-            let mut expected = [&server[..], &crds].concat();
+        for choice in choices() {
+            let server = Overlay::new("deploy", &choice.components, choice.namespace);
+            let mut expected = cluster.kustomize(server.path()).await;
+            expected.extend(crds.clone());
             let mut values: Vec<&str> = choice.components.iter().copied().map(value_of).collect();
             if !choice.components.contains(&REGISTER) {
-                expected.extend(registration.clone());
+                let source: Vec<&str> = choice.certificate_source.into_iter().collect();
+                let registration = Overlay::new("apiservice", &source, choice.namespace);
+                expected.extend(cluster.kustomize(registration.path()).await);
                 values.push("apiService.createdBy=helm");
             }
             let namespace = choice.namespace.unwrap_or(DEFAULT_NAMESPACE);

@@ -4,11 +4,9 @@
 
 use crate::deploy_manifests::certificate_renewal::renew_own_ca;
 use crate::harness::{
-    ACCOUNT, API_SERVICE, AS_ADMINISTRATOR, CRD, Caller, Cluster, Kind, OPERATION, POD, RULE_SET,
-    apart, condition, crd, eventually, items, ok_if, rule_set, shared, text,
+    ACCOUNT, API_SERVICE, Cluster, Kind, apart, eventually, items, ok_if, shared,
 };
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 
 /// The kind that the rule sets in `rules/cert-manager` watch.
 const CERTIFICATE: Kind = Kind::new("cert-manager.io/v1", "Certificate", "certificates");
@@ -90,7 +88,7 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
 
         // The removal has the steps of the installation in reverse order.
         let rule_sets = cluster.rule_sets().await;
-        assert_eq!(rule_sets, ["certificate-rules", "own"]);
+        assert_eq!(rule_sets, ["certificate-rules"]);
         cluster.kubectl("delete -k apiservice").await;
         cluster.kubectl("delete -k deploy").await;
         drop(server);
@@ -102,15 +100,10 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
 }
 
 /// Installs the rule pack `rules/cert-manager`, which contains rule sets and a ClusterRole. Asserts
-/// that the pack gives the server the right to read certificates, and no other right. Also creates
-/// a rule set for Pods. Its status must report that the server may not read Pods.
+/// that the pack gives the server the right to read certificates, and no other right.
 async fn check_rights_of_a_pack(cluster: &Cluster) {
-    let definition = crd(&CERTIFICATE, "Namespaced");
-    cluster.create(&CRD, None, &definition).await;
+    cluster.define(&[CERTIFICATE]).await;
     cluster.apply_folders(&["rules/cert-manager"]).await;
-    let starting = [("Starting", "object.status.phase == 'Pending'")];
-    let own = rule_set("own", &POD, &starting);
-    cluster.create(&RULE_SET, None, &own).await;
     cluster
         .until_rule_set("certificate-rules", "Ready", "True")
         .await;
@@ -122,55 +115,6 @@ async fn check_rights_of_a_pack(cluster: &Cluster) {
     for resource in ["pods", "secrets", "deployments.apps"] {
         assert!(!server_may(cluster, "list", resource).await, "{resource}");
     }
-    let failed = cluster.until_rule_set("own", "WatchFailed", "True").await;
-    let message = text(condition(&failed, "WatchFailed"), "/message");
-    assert!(message.contains("`kubectl ifo rules roles`"), "{message}");
-}
-
-#[test]
-fn both_replicas_are_ready_before_the_server_is_registered() {
-    apart("unregistered", async |cluster| {
-        cluster.apply_folders(&["deploy/crd", "deploy"]).await;
-        let deployment = cluster.deployment().await;
-        let mut replicas = Vec::new();
-        for name in ["a", "b"] {
-            let mut replica = cluster.start_unready(name, &deployment).await;
-            replica.until_ready().await;
-            replicas.push(replica);
-        }
-        let follower = &replicas[1];
-        eventually("the follower cannot verify the leader", async || {
-            let log = follower.log();
-            ok_if(log.contains("not registered"), log)
-        })
-        .await;
-        // The Deployment is available only if both replicas stay ready. A follower copies the
-        // operations of the leader. It usually becomes unready if it has not reached the leader for
-        // 10 s. Before the registration, the follower cannot verify the leader's certificate, so it
-        // cannot reach the leader. In spite of this, it must stay ready.
-        let probe = Caller::new(follower.stranger());
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(13) {
-            let answer = probe.get("/readyz?exclude=informer-sync").await;
-            assert_eq!(answer.code, 200, "{answer:?}");
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-        // The follower has not copied the operations yet, so an empty list would be wrong. The
-        // follower must answer with 429.
-        let client = cluster.front_proxy_of(follower.stranger());
-        let list = async || {
-            client
-                .get_with(&OPERATION.path(None), &AS_ADMINISTRATOR)
-                .await
-        };
-        list().await.refused(429);
-        cluster.apply_folders(&["apiservice"]).await;
-        eventually("the follower has the operations", async || {
-            let answer = list().await;
-            ok_if(answer.code == 200, answer)
-        })
-        .await;
-    });
 }
 
 #[test]

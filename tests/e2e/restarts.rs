@@ -4,23 +4,23 @@
 
 use crate::harness::{
     API_SERVICE, AS_ADMINISTRATOR, Caller, Cluster, Events, OPERATION, VM, alone, columns,
-    event_types, eventually, is, items, ok_if, text,
+    eventually, is, items, ok_if, text,
 };
 use crate::kubectl::{Kubectl, is_log, wait_for_watch};
 use futures::StreamExt as _;
+use futures::future::ready;
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::reflector::{Store, store::Writer};
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
 /// A client that watches the operations of a namespace. After a failure, it watches again, as
 /// controllers and dashboards do.
 struct WatchingClient {
-    /// The names of the subjects of the operations that the client knows.
-    subjects: Arc<Mutex<BTreeSet<String>>>,
+    operations: Store<DynamicObject>,
     task: JoinHandle<()>,
 }
 
@@ -36,36 +36,23 @@ impl WatchingClient {
         let resource = ApiResource::from_gvk_with_plural(&kind, OPERATION.plural);
         let client = cluster.admin.client.clone();
         let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
-        let subjects = Arc::new(Mutex::new(BTreeSet::new()));
-        let shown = subjects.clone();
-        let task = tokio::spawn(async move {
-            let mut events = watcher(api, watcher::Config::default())
-                .default_backoff()
-                .boxed();
-            while let Some(event) = events.next().await {
-                let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-                let name = |it: &DynamicObject| text(&it.data, "/spec/subject/name").to_owned();
-                match event {
-                    Ok(watcher::Event::Init) => shown.clear(),
-                    Ok(watcher::Event::InitApply(it) | watcher::Event::Apply(it)) => {
-                        shown.insert(name(&it));
-                    }
-                    Ok(watcher::Event::Delete(it)) => {
-                        shown.remove(&name(&it));
-                    }
-                    // After an error, the watcher connects again by itself.
-                    Ok(watcher::Event::InitDone) | Err(_) => {}
-                }
-            }
-        });
-        Self { subjects, task }
+        let writer = Writer::new(resource);
+        let operations = writer.as_reader();
+        let events = watcher(api, watcher::Config::default()).default_backoff();
+        // After an error, the watcher connects again by itself.
+        let task = tokio::spawn(reflector(writer, events).for_each(|_| ready(())));
+        Self { operations, task }
     }
 
     /// Waits until the client knows operations on exactly these objects.
     async fn until(&self, want: &[&str]) {
         eventually(&format!("a client has received {want:?}"), async || {
-            let seen = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
-            ok_if(seen.iter().eq(want), &*seen)
+            let operations = self.operations.state();
+            let subjects = operations
+                .iter()
+                .map(|it| text(&it.data, "/spec/subject/name"));
+            let subjects: BTreeSet<&str> = subjects.collect();
+            ok_if(subjects.iter().eq(want), &subjects)
         })
         .await;
     }
@@ -125,8 +112,11 @@ fn operations_survive_an_outage_of_the_kube_apiserver_and_detection_goes_on() {
         assert!(is(&after[0], "Detected", "True"), "{}", after[0]);
         client.until(&["a", "c"]).await;
         let name = text(&before[1], "/metadata/name");
-        let is_deleted =
-            |all: &[Value]| (event_types(all, name).last() == Some(&"DELETED")).then_some(());
+        let is_deleted = |all: &[Value]| {
+            let mut deleted = all.iter().filter(|it| it["type"] == "DELETED");
+            let is_it = |it: &Value| text(it, "/object/metadata/name") == name;
+            deleted.any(is_it).then_some(())
+        };
         direct
             .until("DELETED on the direct watch", is_deleted)
             .await;

@@ -3,9 +3,7 @@
 
 use super::definition::TWIN;
 use super::side::Side;
-use crate::harness::{
-    Events, Kind, OPERATION, StateAfterEvents, TestCluster, eventually, ok_if, text,
-};
+use crate::harness::{Events, Kind, OPERATION, TestCluster, eventually, ok_if, text};
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -19,8 +17,8 @@ pub struct Mirror {
     custom: Events,
     /// Number of events of the watch `live` whose changes have been copied.
     copied: usize,
-    /// The operations of the live resource after the copied changes.
-    state: StateAfterEvents,
+    /// The operations of the live resource after the copied changes, by UID.
+    operations: BTreeMap<String, Value>,
     /// For each operation, by its UID: the number of copied changes, and the last resourceVersion
     /// of the custom object.
     copies: BTreeMap<String, (usize, Value)>,
@@ -43,7 +41,7 @@ impl Mirror {
             custom: watch(&TWIN).await,
             selector,
             copied: 0,
-            state: StateAfterEvents::default(),
+            operations: BTreeMap::new(),
             copies: BTreeMap::new(),
         }
     }
@@ -58,7 +56,7 @@ impl Mirror {
     ) {
         eventually(what, async || {
             self.copy_changes(sides).await;
-            ok_if(is(&self.state.objects), &self.state.objects)
+            ok_if(is(&self.operations), &self.operations)
         })
         .await;
     }
@@ -75,11 +73,11 @@ impl Mirror {
                 .iter()
                 .map(|item| (text(item, "/metadata/uid"), item))
                 .collect::<BTreeMap<&str, &Value>>();
-            let copied = self.state.objects.iter();
+            let copied = self.operations.iter();
             let same = copied
                 .map(|(uid, object)| (uid.as_str(), object))
                 .eq(listed);
-            ok_if(same, (items.len(), self.state.objects.len()))?;
+            ok_if(same, (items.len(), self.operations.len()))?;
             Ok(self.copied)
         })
         .await
@@ -104,10 +102,14 @@ impl Mirror {
     /// resourceVersions, such as `a#2`, and the same name for the two UIDs, such as `uid of a`.
     /// With these names, the test can compare answers that contain the objects.
     fn record(&mut self, sides: [&Side; 2], event: &Value, custom: &Value) {
-        self.state.add(event);
         let live = &event["object"];
         let name = text(live, "/metadata/name");
         let uid = text(live, "/metadata/uid").to_owned();
+        if event["type"] == "DELETED" {
+            self.operations.remove(&uid);
+        } else {
+            self.operations.insert(uid.clone(), live.clone());
+        }
         let version = custom["metadata"]["resourceVersion"].clone();
         let (nth, last) = self.copies.entry(uid).or_default();
         for (side, object) in sides.into_iter().zip([live, custom]) {
@@ -120,7 +122,9 @@ impl Mirror {
         self.copied += 1;
     }
 
-    /// Applies the change in an event of the live resource to the custom resource.
+    /// Applies the change in an event of the live resource to the custom resource. Fails if the event
+    /// contradicts the earlier events: an object is added twice, or one that does not exist is changed
+    /// or deleted.
     async fn copy(&self, event: &Value) {
         let admin = &self.cluster.admin;
         let object = &event["object"];

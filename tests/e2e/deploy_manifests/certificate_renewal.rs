@@ -8,12 +8,12 @@
 
 use super::{Overlay, only_object};
 use crate::harness::{
-    API_SERVICE, CRD, Cluster, Events, Kind, OPERATION, ServerProcess, apart, crd, eventually,
+    API_SERVICE, Cluster, Events, Kind, OPERATION, ServerProcess, apart, eventually,
     mounted_secret, ok_if, text,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -140,9 +140,8 @@ async fn assert_undisturbed(cluster: &Cluster, renewals: impl Future<Output = ()
 
     cluster.apply_folders(&["rules/generic"]).await;
     for watch in &mut watches {
-        let is_added = |events: &[serde_json::Value]| {
-            events.iter().any(|it| it["type"] == "ADDED").then_some(())
-        };
+        let is_added =
+            |events: &[Value]| events.iter().any(|it| it["type"] == "ADDED").then_some(());
         watch.until("an event about an operation", is_added).await;
     }
 }
@@ -151,16 +150,23 @@ async fn assert_undisturbed(cluster: &Cluster, renewals: impl Future<Output = ()
 fn renewals_of_a_mounted_certificate_drop_no_watch_and_refuse_no_request() {
     apart("cert-manager", async |cluster| {
         cluster.apply_folders(&["deploy/crd"]).await;
-        for kind in &KINDS {
-            cluster.create(&CRD, None, &crd(kind, "Namespaced")).await;
-            cluster.admin.until_code(&kind.path(None), 200).await;
-        }
+        cluster.define(&KINDS).await;
         let overlay = Overlay::new("deploy", &["cert-manager"], None);
         cluster.apply_folders(&[overlay.path()]).await;
         let rendered = cluster.kustomize(overlay.path()).await;
         let certificate = only_object(&rendered, "Certificate", "ifo-apiserver-serving");
-        let names = super::strings(&certificate["spec"]["dnsNames"]);
-        let authority = only_object(&rendered, "Certificate", "ifo-apiserver-cert-manager-ca");
+        let names = certificate["spec"]["dnsNames"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+        // The Certificate names an Issuer. The Issuer names the Secret with its CA. A second
+        // Certificate has the same name as this Secret, and describes the CA.
+        let issuer = text(certificate, "/spec/issuerRef/name");
+        let issuer = only_object(&rendered, "Issuer", issuer);
+        let authority = text(issuer, "/spec/ca/secretName");
+        let authority = only_object(&rendered, "Certificate", authority);
+        assert_eq!(authority["spec"]["isCA"], true);
         assert_eq!(authority["spec"]["privateKey"]["rotationPolicy"], "Never");
         let common_name = text(authority, "/spec/commonName");
 

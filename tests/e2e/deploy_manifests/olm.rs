@@ -3,8 +3,8 @@
 //! from the ClusterServiceVersion.
 
 use super::certificate_renewal::{ca, inject, leaf, mount, new_key};
-use super::{only_object, remaining, until_rollout_is_listed};
-use crate::harness::{API_SERVICE, apart, eventually, mounted_secret, text};
+use super::{only_object, until_nothing_remains, until_rollout_is_listed};
+use crate::harness::{API_SERVICE, apart, eventually, mounted_secret};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,76 +44,20 @@ fn bundle() -> Vec<Value> {
         .collect()
 }
 
-/// Returns a role and its binding to a ServiceAccount. OLM creates these two objects from
-/// `permission`, an entry of the permissions in a ClusterServiceVersion. If `prefix` is `Cluster`,
-/// the objects are a ClusterRole and a ClusterRoleBinding. If `prefix` is empty, the objects are a
-/// Role and a RoleBinding.
-fn role(prefix: &str, name: &str, permission: &Value) -> [Value; 2] {
-    let account = &permission["serviceAccountName"];
-    let metadata = json!({"name": name, "namespace": NAMESPACE});
-    let rbac = "rbac.authorization.k8s.io";
-    [
-        json!({
-            "apiVersion": format!("{rbac}/v1"), "kind": format!("{prefix}Role"),
-            "metadata": metadata, "rules": permission["rules"],
-        }),
-        json!({
-            "apiVersion": format!("{rbac}/v1"), "kind": format!("{prefix}RoleBinding"),
-            "metadata": metadata,
-            "roleRef": {"apiGroup": rbac, "kind": format!("{prefix}Role"), "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
-        }),
-    ]
-}
-
-/// Returns a binding of the server's ServiceAccount to a built-in role of Kubernetes. `role` is the
-/// kind and the name of the role. OLM creates these bindings for each aggregated API server.
-fn binding(kind: &str, namespace: &str, role: (&str, &str)) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-        "metadata": {"name": format!("{SERVICE}-{}", role.1), "namespace": namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role.0, "name": role.1},
-        "subjects": [
-            {"kind": "ServiceAccount", "name": "ifo-apiserver", "namespace": NAMESPACE},
-        ],
-    })
-}
-
 /// Returns the objects that OLM creates from a ClusterServiceVersion, without the Deployment.
 fn created_by_olm(version: &Value) -> Vec<Value> {
+    let text = include_str!("olm.yaml");
+    let mut objects: Vec<Value> = serde_saphyr::from_str(text).expect("the file is a list");
     let install = &version["spec"]["install"]["spec"];
-    let api = &version["spec"]["apiservicedefinitions"]["owned"][0];
-    let mut objects = vec![
-        json!({"apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "ifo-apiserver", "namespace": NAMESPACE}}),
-        json!({"apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": SERVICE, "namespace": NAMESPACE},
-            "spec": {"type": "ExternalName", "externalName": "localhost",
-                "ports": [{"port": 443}]}}),
-        json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-        "metadata": {"name": format!("{}.{}", text(api, "/version"), text(api, "/group"))},
-        "spec": {
-            "group": api["group"], "version": api["version"],
-            "groupPriorityMinimum": 2000, "versionPriority": 15,
-            "service": {"name": SERVICE, "namespace": NAMESPACE, "port": 443},
-        }}),
-        binding(
-            "ClusterRoleBinding",
-            NAMESPACE,
-            ("ClusterRole", "system:auth-delegator"),
-        ),
-        binding(
-            "RoleBinding",
-            "kube-system",
-            ("Role", "extension-apiserver-authentication-reader"),
-        ),
-    ];
-    objects.extend(role(
-        "Cluster",
-        "ifo.v0-olm",
-        &install["clusterPermissions"][0],
-    ));
-    objects.extend(role("", "ifo.v0-olm", &install["permissions"][0]));
+    for object in &mut objects {
+        let permissions = match object["kind"].as_str() {
+            Some("ClusterRole") => &install["clusterPermissions"][0],
+            Some("Role") => &install["permissions"][0],
+            _ => continue,
+        };
+        assert_eq!(permissions["serviceAccountName"], "ifo-apiserver");
+        object["rules"] = permissions["rules"].clone();
+    }
     objects
 }
 
@@ -207,6 +151,6 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_except_for_the_cr
         let rule_sets = cluster.rule_sets().await;
         assert!(!rule_sets.is_empty(), "uninstalling must keep rule sets");
         cluster.kubectl("delete -k rules/generic").await;
-        assert_eq!(remaining(cluster).await, "");
+        until_nothing_remains(cluster).await;
     });
 }

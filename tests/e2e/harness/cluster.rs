@@ -1,18 +1,13 @@
-//! A control plane, and functions that install a server on it, create objects, and wait for their
-//! states.
+//! A control plane, and functions that run kubectl on it, and install and start servers.
 
 use super::control_plane::ControlPlane;
 use super::server::{self, ServerProcess};
-use super::{
-    API_SERVICE, Caller, Events, Kind, Lines, NAMESPACE, OPERATION, RULE_SET, VM, VMI, crd,
-    eventually, is, is_in_gap, items, ok_if, text,
-};
+use super::{API_SERVICE, Caller, OPERATION, VM, VMI, eventually, is, ok_if, text};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
@@ -22,9 +17,6 @@ pub const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
 /// The audience of the tokens with which replicas authenticate to each other, as in the Deployment
 /// in `deploy/`.
 const PEER_AUDIENCE: &str = "ifo-apiserver";
-
-/// API path of roles and bindings.
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// The headers with which the front proxy names an administrator.
 pub const AS_ADMINISTRATOR: [(&str, &str); 2] = [
@@ -45,7 +37,7 @@ pub struct Cluster {
 
 /// The manifests that [`Cluster::install`] does not apply. Instead of the Deployment, the tests start
 /// processes. [`Cluster::register`] changes the Service and the APIService before it applies them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Installed {
     pub deployment: Value,
     /// The Service and the APIService.
@@ -144,12 +136,6 @@ impl Cluster {
             .expect("kubectl is a child of this process")
     }
 
-    /// Starts a kubectl that runs until it is killed, such as `kubectl get -w`.
-    pub fn kubectl_watch(&self, line: &str) -> Lines {
-        let args: Vec<&str> = line.split(' ').collect();
-        Lines::of(&self.control_plane.addresses.kubectl, &args)
-    }
-
     /// Returns the objects that `kubectl kustomize` renders for a folder.
     pub async fn kustomize(&self, folder: &str) -> Vec<Value> {
         let yaml = self.kubectl(&format!("kustomize {folder}")).await;
@@ -184,23 +170,20 @@ impl Cluster {
 
     /// Installs these folders of manifests, and the CRDs of the kinds that the tests use.
     pub async fn install(&self, folders: &[&str]) -> Installed {
-        let mut manifests = Vec::new();
+        let mut installed = Installed::default();
+        let mut others = Vec::new();
         for folder in folders {
-            manifests.extend(self.kustomize(folder).await);
+            for object in self.kustomize(folder).await {
+                match text(&object, "/kind") {
+                    "Deployment" => installed.deployment = object,
+                    "Service" | "APIService" => installed.registration.push(object),
+                    _ => others.push(object),
+                }
+            }
         }
-        let deployment = manifests.iter().find(|it| it["kind"] == "Deployment");
-        let deployment = deployment.expect("deploy/ must have a Deployment").clone();
-        let (registration, others): (Vec<Value>, Vec<Value>) = manifests
-            .into_iter()
-            .filter(|it| it["kind"] != "Deployment")
-            .partition(|it| it["kind"] == "Service" || it["kind"] == "APIService");
         self.apply(&others).await;
-        self.apply(&[crd(&VM, "Namespaced"), crd(&VMI, "Namespaced")])
-            .await;
-        Installed {
-            deployment,
-            registration,
-        }
+        self.define(&[VM, VMI]).await;
+        installed
     }
 
     /// Registers a server on a loopback address, so that the kube-apiserver connects to it. The Service
@@ -333,198 +316,6 @@ impl Cluster {
         let persisted = |it: &Value| is(it, "OperationsPersisted", "True");
         let what = "operations are persisted";
         self.admin.until_object(what, API_SERVICE, persisted).await;
-    }
-
-    /// Asserts that a namespace can be created and deleted. kubectl waits until the namespace does not
-    /// exist.
-    pub async fn a_namespace_can_be_deleted(&self) {
-        let name = self.new_namespace("deletable").await;
-        self.kubectl(&format!("delete namespace {name}")).await;
-    }
-
-    /// Creates a namespace for one test. The name of the namespace is `prefix` and a number of three
-    /// digits: lists have the namespaces in the order of their creation.
-    pub async fn new_namespace(&self, prefix: &str) -> &'static str {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("{prefix}-{:03}", COUNT.fetch_add(1, Ordering::Relaxed));
-        self.create(&NAMESPACE, None, &NAMESPACE.object(&name, json!({})))
-            .await;
-        // The name is leaked, so that it lives as long as the process. A leak of a few short names
-        // is harmless.
-        name.leak()
-    }
-
-    /// Creates an object.
-    pub async fn create(&self, kind: &Kind, namespace: Option<&str>, object: &Value) -> Value {
-        self.admin.post(&kind.path(namespace), object).await.ok()
-    }
-
-    /// Changes fields of an object with a JSON merge patch.
-    pub async fn merge(&self, kind: &Kind, namespace: &str, name: &str, patch: &Value) -> Value {
-        let path = kind.one(Some(namespace), name);
-        self.admin.merge(&path, patch).await.ok()
-    }
-
-    /// Creates a VirtualMachine with this status.
-    pub async fn vm(&self, namespace: &str, name: &str, status: Value) -> Value {
-        let vm = VM.object(name, json!({"status": status}));
-        self.create(&VM, Some(namespace), &vm).await
-    }
-
-    /// Creates a VirtualMachine whose `printableStatus` is `status`.
-    pub async fn machine(&self, namespace: &str, name: &str, status: &str) -> Value {
-        self.vm(namespace, name, json!({"printableStatus": status}))
-            .await
-    }
-
-    /// Changes the `printableStatus` of a VirtualMachine.
-    pub async fn set_status(&self, namespace: &str, name: &str, status: &str) -> Value {
-        let patch = json!({"status": {"printableStatus": status}});
-        self.merge(&VM, namespace, name, &patch).await
-    }
-
-    /// Creates a rule set and waits until it is Ready.
-    pub async fn ready_rule_set(&self, rule_set: &Value) -> Value {
-        self.create(&RULE_SET, None, rule_set).await;
-        let name = text(rule_set, "/metadata/name");
-        self.until_rule_set(name, "Ready", "True").await
-    }
-
-    /// Waits until the condition of a rule set has this status or reason.
-    pub async fn until_rule_set(&self, name: &str, condition: &str, value: &str) -> Value {
-        let what = format!("{condition} is {value}");
-        self.rule_set_until(name, &what, |it| is(it, condition, value))
-            .await
-    }
-
-    /// Waits until `is` returns true for a rule set. `what` is the expectation for the error
-    /// message.
-    pub async fn rule_set_until(
-        &self,
-        name: &str,
-        what: &str,
-        is: impl Fn(&Value) -> bool,
-    ) -> Value {
-        let path = RULE_SET.one(None, name);
-        self.admin.until_object(what, &path, is).await
-    }
-
-    pub async fn delete_rule_set(&self, name: &str) {
-        self.admin.delete(&RULE_SET.one(None, name)).await.ok();
-    }
-
-    /// Returns the names of all rule sets.
-    pub async fn rule_sets(&self) -> Vec<String> {
-        let list = self.admin.get(&RULE_SET.path(None)).await.ok();
-        let name = |it: &Value| text(it, "/metadata/name").to_owned();
-        items(&list).iter().map(name).collect()
-    }
-
-    /// Lists all operations of a namespace.
-    pub async fn operations(&self, namespace: &str) -> Vec<Value> {
-        let list = self.admin.get(&OPERATION.path(Some(namespace))).await;
-        items(&list.ok()).to_vec()
-    }
-
-    /// Waits until a namespace has exactly the operations in `want`, and returns the operations. An
-    /// entry of `want` is the name of a subject (the object that an operation is about) and the
-    /// name of the operation, such as `Migrating`. The entries are sorted by `metadata.name` of the
-    /// `InFlightOperation` objects. During a watch gap (an interruption of the server's own watch),
-    /// also waits for the end of the gap.
-    pub async fn until_operations(&self, namespace: &str, want: &[(&str, &str)]) -> Vec<Value> {
-        eventually(&format!("operations {want:?} in {namespace}"), async || {
-            let operations = self.operations(namespace).await;
-            let names = |it| (text(it, "/spec/subject/name"), text(it, "/spec/operation"));
-            let found: Vec<(&str, &str)> = operations.iter().map(names).collect();
-            ok_if(found == want, &found)?;
-            ok_if(!operations.iter().any(is_in_gap), "there is a watch gap")?;
-            Ok(operations)
-        })
-        .await
-    }
-
-    /// Creates a namespace with the rule set [`super::migrating`], and VirtualMachines with these names
-    /// that migrate. Waits until their operations exist. The names are sorted.
-    pub async fn migrations(&self, prefix: &str, machines: &[&str]) -> (&'static str, Vec<Value>) {
-        let namespace = self.new_namespace(prefix).await;
-        self.ready_rule_set(&super::migrating(namespace)).await;
-        for name in machines {
-            self.machine(namespace, name, "Migrating").await;
-        }
-        let want: Vec<(&str, &str)> = machines.iter().map(|it| (*it, "Migrating")).collect();
-        (namespace, self.until_operations(namespace, &want).await)
-    }
-
-    /// Returns the events in the audit log of the kube-apiserver after the first `skipped` lines.
-    pub fn audit_log(&self, skipped: usize) -> Vec<Value> {
-        let log = std::fs::read_to_string(&self.control_plane.addresses.audit_log);
-        let log = log.expect("the control plane writes an audit log");
-        let lines = log.lines().skip(skipped);
-        lines
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
-    }
-
-    /// Starts a watch of the operations in a namespace.
-    pub async fn watch(&self, namespace: &str) -> Events {
-        let path = format!("{}?watch=1", OPERATION.path(Some(namespace)));
-        let events = Events::of(&self.admin, &path).await;
-        events.expect("an administrator must be allowed to watch")
-    }
-
-    /// Gives rights to a user, in a namespace or in the whole cluster. `user` can also have the form
-    /// `group:NAME`. Returns the path of the binding.
-    pub async fn grant(&self, user: &str, namespace: Option<&str>, rules: &Value) -> String {
-        let (prefix, folder) = rbac_folder(namespace);
-        let name = format!("{}-{}", user.replace(':', "-"), uuid::Uuid::new_v4());
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{prefix}Role"),
-            "metadata": {"name": name}, "rules": rules,
-        });
-        let roles = format!("{folder}{}roles", prefix.to_lowercase());
-        self.admin.post(&roles, &role).await.ok();
-        let role = format!("{prefix}Role");
-        self.bind(user, namespace, (&role, &name)).await
-    }
-
-    /// Binds a role to a user or a group, as [`Self::grant`] does. Returns the path of the binding.
-    pub async fn bind(
-        &self,
-        user: &str,
-        namespace: Option<&str>,
-        (kind, role): (&str, &str),
-    ) -> String {
-        let (prefix, folder) = rbac_folder(namespace);
-        let group = "rbac.authorization.k8s.io";
-        let (subject, user) = match user.strip_prefix("group:") {
-            Some(name) => ("Group", name),
-            None => ("User", user),
-        };
-        let name = uuid::Uuid::new_v4().to_string();
-        let binding = json!({
-            "apiVersion": format!("{group}/v1"), "kind": format!("{prefix}RoleBinding"),
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": group, "kind": kind, "name": role},
-            "subjects": [{"apiGroup": group, "kind": subject, "name": user}],
-        });
-        let bindings = format!("{folder}{}rolebindings", prefix.to_lowercase());
-        self.admin.post(&bindings, &binding).await.ok();
-        format!("{bindings}/{name}")
-    }
-
-    /// Binds the ClusterRole `view` to the user in the namespace. This role includes the right to read
-    /// operations. Returns the path of the binding.
-    pub async fn grant_view(&self, namespace: &str, user: &str) -> String {
-        self.bind(user, Some(namespace), ("ClusterRole", "view"))
-            .await
-    }
-}
-
-/// Returns the prefix of the kinds of roles, and the API path of the folder of roles.
-fn rbac_folder(namespace: Option<&str>) -> (&'static str, String) {
-    match namespace {
-        Some(namespace) => ("", format!("{RBAC}/namespaces/{namespace}/")),
-        None => ("Cluster", format!("{RBAC}/")),
     }
 }
 

@@ -9,9 +9,9 @@
 //! If a test on the shared cluster fails, the harness prints the last lines of the server's log.
 
 mod api_client;
+mod changes;
 mod cluster;
 mod control_plane;
-mod evaluate_watch_events;
 mod objects;
 mod presented;
 pub mod relay;
@@ -23,12 +23,9 @@ pub mod websocket;
 pub use api_client::{ApiAnswer, Caller};
 pub use cluster::{ACCOUNT, AS_ADMINISTRATOR, Cluster, Installed, columns};
 pub use control_plane::ControlPlane;
-pub use evaluate_watch_events::{
-    StateAfterEvents, event_types, is_in_gap, same_but_for_gaps, without_gaps,
-};
 pub use objects::{
     ACTIVITY, API_SERVICE, CRD, Kind, NAMESPACE, NODE, OPERATION, OPERATION_RECORD, POD, RULE_SET,
-    VM, VMI, condition, crd, is, items, migrating, path_of_column, rule_set, text,
+    VM, VMI, condition, crd, is, is_in_gap, items, migrating, path_of_column, rule_set, text,
     with_rule_fields,
 };
 pub use server::{ServerProcess, free_port, mounted_secret, tail};

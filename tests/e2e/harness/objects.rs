@@ -170,6 +170,11 @@ pub fn is(object: &Value, kind: &str, status_or_reason: &str) -> bool {
     condition["status"] == status_or_reason || condition["reason"] == status_or_reason
 }
 
+/// Returns true if the server's own watch of the subject of an operation is interrupted (a watch gap).
+pub fn is_in_gap(operation: &Value) -> bool {
+    is(operation, "Detected", "Unknown")
+}
+
 /// Returns the items of a list.
 pub fn items(list: &Value) -> &[Value] {
     list["items"].as_array().expect("a list has items")

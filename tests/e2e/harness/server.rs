@@ -53,9 +53,6 @@ struct Pod {
     namespace: String,
     uid: Uuid,
     container: Value,
-    /// For each mounted Secret: the mount path in the container, and the folder that replaces this
-    /// path in the test.
-    secrets: Vec<(String, PathBuf)>,
 }
 
 /// Returns the folder that replaces the mounted volume of the Secret `name`. `dir` is the folder of
@@ -65,22 +62,23 @@ pub fn mounted_secret(dir: &Path, name: &str) -> PathBuf {
     dir.join("secrets").join(name)
 }
 
-/// Returns the value of [`Pod::secrets`] for the Pod spec `spec`.
-fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
-    let volumes = spec["volumes"].as_array().into_iter().flatten();
-    let secrets = volumes.filter_map(|volume| {
-        let secret = volume["secret"]["secretName"].as_str()?;
-        Some((volume["name"].as_str()?, mounted_secret(dir, secret)))
-    });
-    let mounts = &spec["containers"][0]["volumeMounts"];
-    secrets
-        .map(|(name, folder)| {
-            let mut mounts = mounts.as_array().into_iter().flatten();
-            let mount = mounts.find(|mount| mount["name"] == name);
-            let mount = mount.expect("each volume must be mounted");
-            (super::text(mount, "/mountPath").to_owned(), folder)
-        })
-        .collect()
+/// Returns the container of a Pod spec. The folders of [`mounted_secret`] replace the paths of mounted
+/// Secrets. For example, if the Secret `a` is mounted at `/etc/tls`, `--tls-cert-file=/etc/tls/tls.crt`
+/// becomes `--tls-cert-file=/tmp/t/secrets/a/tls.crt`.
+fn container(dir: &Path, spec: &Value) -> Value {
+    let container = &spec["containers"][0];
+    let mut replaced = container.to_string();
+    for volume in spec["volumes"].as_array().into_iter().flatten() {
+        let Some(secret) = volume["secret"]["secretName"].as_str() else {
+            continue;
+        };
+        let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
+        let mount = mounts.find(|mount| mount["name"] == volume["name"]);
+        let mount = mount.expect("each volume must be mounted");
+        let folder = mounted_secret(dir, secret).display().to_string();
+        replaced = replaced.replace(super::text(mount, "/mountPath"), &folder);
+    }
+    serde_json::from_str(&replaced).expect("paths need no escaping in JSON")
 }
 
 impl ServerProcess {
@@ -92,8 +90,7 @@ impl ServerProcess {
             dir: dir.to_owned(),
             namespace: super::text(deployment, "/metadata/namespace").to_owned(),
             uid: Uuid::new_v4(),
-            container: spec["containers"][0].clone(),
-            secrets: mounted_secrets(dir, spec),
+            container: container(dir, spec),
         };
         // With `--register`, the server writes the port into its APIService. So the port must be
         // known before the start.
@@ -185,16 +182,6 @@ impl ServerProcess {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Returns the memory limit of the Deployment in bytes.
-    pub fn memory_limit(&self) -> u64 {
-        let limit = super::text(&self.pod.container, "/resources/limits/memory");
-        let mebibytes = limit.strip_suffix("Mi").expect("the limit must be in Mi");
-        mebibytes
-            .parse::<u64>()
-            .expect("the limit must be a number")
-            << 20
-    }
-
     /// Returns the configuration of a client without credentials. Like a kubelet, the client does
     /// not verify the certificate of the server.
     pub fn stranger(&self) -> Config {
@@ -276,9 +263,7 @@ impl Pod {
         let words = |field: &str| -> Vec<String> {
             let words = container[field].as_array().cloned().unwrap_or_default();
             let words = words.iter().filter_map(Value::as_str);
-            words
-                .map(|word| self.in_folders(&expand(word, &env)))
-                .collect()
+            words.map(|word| expand(word, &env)).collect()
         };
         let command = words("command");
         let args: Vec<String> = command.into_iter().skip(1).chain(words("args")).collect();
@@ -323,16 +308,6 @@ impl Pod {
             .stderr(log)
             .spawn()
             .expect("the shell must start")
-    }
-
-    /// Replaces the mount paths of Secrets in `word` by folders. For example, if the folder
-    /// `/tmp/t/secrets/a` replaces `/etc/ifo/tls`, then `--tls-cert-file=/etc/ifo/tls/tls.crt`
-    /// becomes `--tls-cert-file=/tmp/t/secrets/a/tls.crt`.
-    fn in_folders(&self, word: &str) -> String {
-        let secrets = self.secrets.iter();
-        secrets.fold(word.to_owned(), |word, (mount, folder)| {
-            word.replace(mount, &folder.display().to_string())
-        })
     }
 
     /// Returns the environment variables of the container.

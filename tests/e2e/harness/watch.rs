@@ -50,38 +50,20 @@ impl<T: std::fmt::Debug> Collector<T> {
     /// `find` again after each new item. Panics if the command or the watch ends without such a
     /// value, or after [`DEADLINE`]. `what` describes the expected items in the panic message.
     pub async fn until<R>(&mut self, what: &str, mut find: impl FnMut(&[T]) -> Option<R>) -> R {
-        let waited = tokio::time::timeout(DEADLINE, async {
-            loop {
-                {
-                    let seen = self.seen.borrow_and_update();
-                    if let Some(found) = find(&seen.items) {
-                        return Some(found);
-                    }
-                    if seen.ended {
-                        return None;
-                    }
-                }
-                // An error means that the command or the watch has ended. Its last items may have
-                // arrived after the last call of `find`.
-                if self.seen.changed().await.is_err() {
-                    return find(&self.seen.borrow().items);
-                }
-            }
+        let mut found = None;
+        let is_found = self.seen.wait_for(|seen| {
+            found = find(&seen.items);
+            found.is_some() || seen.ended
         });
-        match waited.await {
-            Ok(Some(found)) => found,
-            Ok(None) => panic!(
-                "{} ended before this: {what}; {}",
+        let waited = tokio::time::timeout(DEADLINE, is_found).await.is_ok();
+        found.unwrap_or_else(|| {
+            let why = if waited { "it ended" } else { "the deadline" };
+            panic!(
+                "{}: {why} before this: {what}; {}",
                 self.what,
                 self.summary()
-            ),
-            Err(_) => panic!(
-                "{}: this did not happen within {} s: {what}; {}",
-                self.what,
-                DEADLINE.as_secs(),
-                self.summary()
-            ),
-        }
+            )
+        })
     }
 
     /// Applies `find` to the items so far, without waiting.

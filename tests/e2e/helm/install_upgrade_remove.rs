@@ -4,9 +4,9 @@
 
 use super::kubelet::with_kubelet;
 use super::{CHART, Helm, RULES_CHART};
-use crate::deploy_manifests::NAMESPACE;
+use crate::deploy_manifests::{NAMESPACE, until_nothing_remains};
 use crate::harness::{
-    API_SERVICE, CRD, Cluster, OPERATION, ServerProcess, apart, eventually, ok_if, text,
+    API_SERVICE, CRD, Cluster, OPERATION, ServerProcess, apart, eventually, ok_if,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -134,59 +134,17 @@ impl<'a> Installation<'a> {
         }
         found
     }
-
-    /// Returns an error if objects of the installation remain in the cluster. An object of any kind
-    /// belongs to the installation if its name contains `ifo`, or if it has a label of the
-    /// installation. CRDs, their objects, objects of rule packs (folders with rule sets), and
-    /// Events may remain.
-    async fn remaining(&self) -> Result<(), String> {
-        let kinds = self
-            .cluster
-            .try_kubectl("api-resources --verbs=list -o name")
-            .await?;
-        let kinds: Vec<&str> = kinds
-            .lines()
-            .filter(|kind| !kind.starts_with("events") && !kind.ends_with("ifo.kubevirt.io"))
-            .collect();
-        assert!(kinds.len() > 40, "{kinds:?}");
-        let line = format!("get {} -A -o json", kinds.join(","));
-        let all = self.cluster.try_kubectl(&line).await?;
-        let all: Value = serde_json::from_str(&all).expect("JSON");
-        let items = all["items"].as_array().expect("a list has items").iter();
-        let ours = items.filter(|it| {
-            let name = text(it, "/metadata/name");
-            // Kubernetes creates the APIService `v1alpha1.ifo.kubevirt.io` for the API group of the
-            // CRDs. So this APIService may remain, too.
-            let crd = CRDS.contains(&name) || name == "v1alpha1.ifo.kubevirt.io";
-            let of_a_pack = name.starts_with("ifo-rules-") || name.contains(".rules.v");
-            let labels = &it["metadata"]["labels"];
-            let labelled = labels["app.kubernetes.io/part-of"] == "ifo"
-                || labels["app.kubernetes.io/name"] == "ifo-apiserver";
-            !crd && !of_a_pack && (labelled || name.contains("ifo"))
-        });
-        let ours: Vec<String> = ours
-            .map(|it| format!("{} {}", text(it, "/kind"), text(it, "/metadata/name")))
-            .collect();
-        ok_if(ours.is_empty(), &ours)
-    }
-
-    pub async fn nothing_is_left(&self, when: &str) {
-        let what = format!("nothing is left {when}");
-        eventually(&what, async || self.remaining().await).await;
-        self.cluster.a_namespace_can_be_deleted().await;
-    }
 }
 
 /// Copies a folder with all files.
 fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("the folder is ours");
-    for entry in std::fs::read_dir(from).expect("the folder must exist") {
-        let entry = entry.expect("it can be read");
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &to);
+    for entry in walkdir::WalkDir::new(from) {
+        let entry = entry.expect("the folder can be read");
+        let below = entry.path().strip_prefix(from).expect("it is below");
+        if entry.file_type().is_dir() {
+            std::fs::create_dir_all(to.join(below)).expect("the folder is ours");
         } else {
-            std::fs::copy(entry.path(), to).expect("it can be copied");
+            std::fs::copy(entry.path(), to.join(below)).expect("it can be copied");
         }
     }
 }
@@ -208,13 +166,12 @@ async fn whole_life(it: Installation<'_>) {
     let install = format!("install ifo {CHART} --create-namespace {wait}");
     let why = it.try_helm(&install).await.expect_err("no Pod is ready");
     assert!(why.contains("ifo"), "{why}");
-    it.nothing_is_left("after the failed installation").await;
+    until_nothing_remains(it.cluster).await;
     // Without `--wait`, the installation succeeds. It must not block other namespaces.
     it.helm(&format!("install ifo {CHART}")).await;
     it.cluster.a_namespace_can_be_deleted().await;
     it.helm("uninstall ifo").await;
-    it.nothing_is_left("after an installation without a server")
-        .await;
+    until_nothing_remains(it.cluster).await;
 
     // No server process runs during the installation. Later, the test starts a server process, and
     // an upgrade routes the Service to this process. The server creates its APIService.
@@ -252,7 +209,7 @@ async fn whole_life(it: Installation<'_>) {
         assert!(server.terminate().await.success());
     };
     tokio::join!(it.helm("uninstall ifo"), stop);
-    it.nothing_is_left("after the removal").await;
+    until_nothing_remains(it.cluster).await;
     assert_eq!(it.crds().await, CRDS);
     let rule_sets = it.cluster.rule_sets().await;
     assert!(
@@ -270,7 +227,7 @@ async fn whole_life(it: Installation<'_>) {
     ))
     .await;
     it.helm("uninstall ifo").await;
-    it.nothing_is_left("after the removal with CRDs").await;
+    until_nothing_remains(it.cluster).await;
     eventually("the CRDs are deleted", async || {
         let crds = it.crds().await;
         ok_if(crds.is_empty(), &crds)
@@ -340,7 +297,7 @@ async fn take_over(it: Installation<'_>) {
     assert!(stopped.success());
     it.helm("uninstall rules").await;
     it.cluster.kubectl("delete namespace ifo-system").await;
-    it.nothing_is_left("after the removal").await;
+    until_nothing_remains(it.cluster).await;
 }
 
 #[test]
