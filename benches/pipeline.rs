@@ -5,21 +5,22 @@
 //! influence the result. `benches/README.md` has the goals. `benches/cluster` measures the server
 //! together with a kube-apiserver.
 
-use criterion::measurement::{Measurement, ValueFormatter, WallTime};
-use criterion::{Criterion, criterion_group, criterion_main};
+#[path = "instructions/shared.rs"]
+#[allow(dead_code, reason = "other benchmarks use the rest of it")]
+mod shared;
+
 use ifo::clock;
 use ifo::index::{self, Bounds, IndexReader, ReadVersion, VersionAssignment, Writer};
 use ifo::telemetry::Metrics;
 use ifo_api::completeness::Gaps;
-use ifo_api::ruleset::OperationRuleSet;
-use ifo_api::{Gvr, Source, Text};
+use ifo_api::{Source, Text};
 use ifo_cel::Doc;
 use ifo_engine::activity::Activities;
 use ifo_engine::detect::{Evaluation, FeedEvent, evaluate};
-use ifo_engine::rules::{self, RuleBook};
+use ifo_engine::rules::RuleBook;
 use ifo_engine::track::{Existing, Message, OperationBounds, Tracker, TrackerSettings, Write};
 use jiff::Timestamp;
-use rustix::time::{ClockId, clock_gettime};
+use shared::{processor_time, virtual_machines};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,63 +33,21 @@ const RING: Bounds = Bounds {
     age: Duration::from_mins(5),
 };
 
-/// Measures the processor time of all threads of this process.
-struct ProcessorTime;
-
-impl ProcessorTime {
-    fn now() -> Duration {
-        let time = clock_gettime(ClockId::ProcessCPUTime);
-        Duration::try_from(time).expect("processor time is not negative")
+/// Runs `work` this number of times, and prints the mean of the times that it returns. The first runs,
+/// which fill the caches, do not count.
+fn measure(name: &str, runs: u32, mut work: impl FnMut() -> Duration) {
+    for _ in 0..runs / 10 {
+        work();
     }
-
-    fn since(start: Duration) -> Duration {
-        Self::now().saturating_sub(start)
-    }
+    let total: Duration = (0..runs).map(|_| work()).sum();
+    println!("{name}: {:.2?}", total / runs);
 }
 
-impl Measurement for ProcessorTime {
-    type Intermediate = Duration;
-    type Value = Duration;
-
-    fn start(&self) -> Duration {
-        Self::now()
-    }
-
-    fn end(&self, start: Duration) -> Duration {
-        Self::since(start)
-    }
-
-    fn add(&self, one: &Duration, other: &Duration) -> Duration {
-        *one + *other
-    }
-
-    fn zero(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn to_f64(&self, value: &Duration) -> f64 {
-        value.as_secs_f64() * 1e9
-    }
-
-    fn formatter(&self) -> &dyn ValueFormatter {
-        WallTime.formatter()
-    }
-}
-
-/// Compiles the shipped rule set for `VirtualMachine` objects.
-fn virtual_machines() -> Arc<RuleBook> {
-    let yaml = include_str!("../rules/kubevirt/virtualmachines.yaml");
-    let set: OperationRuleSet = serde_saphyr::from_str(yaml).expect("the rule set is valid");
-    let name = set.metadata.name.as_deref().unwrap_or_default();
-    let rules = rules::compile(name, &set.spec).expect("the rules compile");
-    let target = set.spec.target;
-    let target = Gvr {
-        group: target.group,
-        version: target.version,
-        resource: target.resource,
-    };
-    let kind = "VirtualMachine".into();
-    Arc::new(RuleBook::new(1, target, kind, true, vec![Arc::new(rules)]))
+/// Returns the processor time of all threads of this process during `work`.
+fn time_of(work: impl FnOnce()) -> Duration {
+    let start = processor_time();
+    work();
+    processor_time().saturating_sub(start)
 }
 
 fn decode_and_evaluate(book: &RuleBook, json: &[u8], metrics: &Metrics) -> Evaluation {
@@ -209,12 +168,11 @@ fn resident() -> Option<usize> {
 }
 
 /// Prints the resident memory that the tracker and the index need for each operation in flight.
-/// Criterion cannot do this, because it measures only time.
 ///
 /// This benchmark must be the first one in the process. After another benchmark, the operations
 /// would use memory that the other benchmark has freed. The process still has this memory, so it
 /// would not be counted.
-fn memory(_: &mut Criterion<ProcessorTime>) {
+fn memory() {
     // The first 100 operations are not counted, because they also cause allocations that happen
     // only once in a process.
     let (mut pipeline, _reader) = Pipeline::with_operations(100);
@@ -274,9 +232,8 @@ fn idle_activities() -> (Activities, Writer) {
 
 /// Measures the time of changes of activities: one operation starts and ends, and all activities
 /// become unknown and idle again.
-fn activities(c: &mut Criterion<ProcessorTime>) {
+fn activities() {
     let (mut activities, mut writer) = idle_activities();
-    let mut group = c.benchmark_group("activities");
     let (_pipeline, operations) = Pipeline::with_operations(1);
     let operation = operations.list(&index::OPERATIONS, ReadVersion::Latest);
     let (_, entries) = operation.expect("the newest state is always available");
@@ -287,56 +244,43 @@ fn activities(c: &mut Criterion<ProcessorTime>) {
     let delete = Write::Delete {
         key: index::engine_key(entries[0].key()),
     };
-    group.bench_function("an operation starts and ends", |b| {
-        b.iter(|| {
+    measure("activities: an operation starts and ends", 1_000, || {
+        time_of(|| {
             for write in [&put, &delete] {
                 activities.record(write);
                 commit(&mut writer, &mut activities);
             }
-        });
+        })
     });
-    group.sample_size(10);
-    group.bench_function("all become unknown and idle", |b| {
-        b.iter(|| {
+    measure("activities: all become unknown and idle", 10, || {
+        time_of(|| {
             for are_read in [false, true] {
                 activities.set_gaps(gaps(are_read));
                 commit(&mut writer, &mut activities);
             }
-        });
+        })
     });
-    group.finish();
 }
 
 /// Measures the time for one result of an evaluation: the tracker processes the result, and the
 /// index commits the changes.
-fn track(c: &mut Criterion<ProcessorTime>) {
-    let mut group = c.benchmark_group("track and commit");
+fn track() {
     let (mut pipeline, _reader) = Pipeline::with_operations(OPERATIONS);
     for (name, statuses) in [
         ("a visible change", ["Running", "Migrating"]),
         ("a heartbeat", ["Migrating", "Migrating"]),
     ] {
         let mut turn = 0;
-        group.bench_function(name, |b| {
-            b.iter_custom(|times| {
-                let mut took = Duration::ZERO;
-                for _ in 0..times {
-                    turn += 1;
-                    let message = pipeline.event(17, statuses[turn % 2]);
-                    let start = ProcessorTime::now();
-                    pipeline.process(message);
-                    took += ProcessorTime::since(start);
-                }
-                took
-            });
+        measure(&format!("track and commit: {name}"), 20_000, || {
+            turn += 1;
+            let message = pipeline.event(17, statuses[turn % 2]);
+            time_of(|| pipeline.process(message))
         });
     }
-    group.finish();
 }
 
-criterion_group! {
-    name = benches;
-    config = Criterion::default().with_measurement(ProcessorTime);
-    targets = memory, activities, track
+fn main() {
+    memory();
+    activities();
+    track();
 }
-criterion_main!(benches);

@@ -4,8 +4,9 @@
 //! take the same time. The benchmark measures the processor time of this process, which has one thread
 //! and uses no network, so that other processes do not influence the result.
 
-#[path = "instructions/serving.rs"]
-mod serving;
+#[path = "instructions/shared.rs"]
+#[allow(dead_code, reason = "other benchmarks use the rest of it")]
+mod shared;
 
 use aggregated_apiserver::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
@@ -18,10 +19,9 @@ use futures::future::{BoxFuture, ready};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use ifo::demo::kinds;
-use ifo::index::{Bounds, IndexReader, Key, VersionAssignment, Write, Writer, index};
+use ifo::index::{Bounds, IndexReader, Writer, index};
 use ifo::resources::{SubjectVisibility, inflight_operations};
-use rustix::time::{ClockId, clock_gettime};
-use serde_json::json;
+use shared::processor_time;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt as _;
@@ -89,25 +89,10 @@ fn operations() -> (Writer, IndexReader) {
         bytes: 12 << 20,
         age: Duration::from_mins(5),
     });
-    let puts = (0..OPERATIONS).map(|number| {
-        let (namespace, name) = (namespace(number), name(number));
-        let object = ifo_api::testing::object(&json!({
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"subject": {"name": format!("my-vm-{number}"), "namespace": namespace}},
-        }));
-        Write::Put {
-            key: Key::new(namespace, name),
-            object,
-        }
-    });
-    let committed = writer.commit(puts.collect::<Vec<_>>(), VersionAssignment::Mint);
-    committed.expect("the objects are well formed");
+    let operations =
+        (0..OPERATIONS).map(|number| [namespace(number), name(number), format!("my-vm-{number}")]);
+    shared::commit(&mut writer, operations);
     (writer, reader)
-}
-
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).expect("processor time is not negative")
 }
 
 /// Sends a request and reads the answer to its end. Returns the processor time.
@@ -182,7 +167,7 @@ async fn main() {
     let users = Arc::new(Users);
     let access =
         || -> (Arc<dyn Authenticate>, Arc<dyn Authorize>) { (users.clone(), users.clone()) };
-    let plain = serving::router_of(
+    let plain = shared::router_of(
         reader.clone(),
         inflight_operations(reader.clone()),
         access(),
@@ -194,7 +179,7 @@ async fn main() {
         SubjectVisibility::new(reader.clone(), kinds, "ifo-system".into(), users.clone())
             .restrict(&mut served);
         let [served] = served;
-        serving::router_of(reader.clone(), served, access())
+        shared::router_of(reader.clone(), served, access())
     };
 
     measure(&plain, "without visibility", |n| format!("all-{n}")).await;

@@ -5,6 +5,7 @@ use crate::harness::{ServerProcess, VM, crd, items};
 use crate::latency::Latencies;
 use crate::process::{memory, processor_time, start_bare_watch};
 use crate::{Bench, Load, NAMESPACE, SETTLE, for_each, print_processor};
+use futures::{AsyncBufReadExt as _, StreamExt as _};
 use http::Request;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -54,21 +55,13 @@ async fn watch(
         .as_str()
         .expect("a list has a version");
     let path = format!("{}?watch=1&resourceVersion={version}", kind.path(None));
-    let mut body = open(caller, &path, JSON).await;
+    let request = Request::get(path).body(Vec::new());
+    let request = request.expect("the request is valid");
+    let events = caller.client.request_stream(request).await;
+    let mut lines = Box::pin(events.expect("the watch is allowed").lines());
     tokio::spawn(async move {
-        let mut line = Vec::new();
-        while let Some(Ok(frame)) = body.frame().await {
-            for part in frame
-                .data_ref()
-                .map_or(&[][..], |data| data)
-                .split_inclusive(|it| *it == b'\n')
-            {
-                line.extend_from_slice(part);
-                if line.ends_with(b"\n") {
-                    on_line(&line);
-                    line.clear();
-                }
-            }
+        while let Some(Ok(line)) = lines.next().await {
+            on_line(line.as_bytes());
         }
     })
 }

@@ -1,4 +1,5 @@
-//! Builds the server's HTTP routes without a listener, and sends requests to them.
+//! The parts that several benchmarks use: the HTTP routes of the server without a listener, a compiled
+//! rule set, and the processor time.
 
 use aggregated_apiserver::auth::{Authenticate, Authorize};
 use aggregated_apiserver::serve::{self, Limits, Readiness, ServerParameters, VersionInfo};
@@ -6,10 +7,16 @@ use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode};
 use ifo::demo::users::{DemoUser, DemoUsers};
-use ifo::index::{IndexReader, Resource};
+use ifo::index::{IndexReader, Key, Resource, VersionAssignment, Write, Writer};
 use ifo::replicate::ReplicaStatus;
 use ifo::resources::{self, OperationHooks};
+use ifo_api::Gvr;
+use ifo_api::ruleset::OperationRuleSet;
+use ifo_engine::rules::{self, RuleBook};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -21,7 +28,6 @@ const TOKEN: &str = "token";
 
 /// Returns the routes of a server that is ready and serves the operations in `reader` to an
 /// administrator.
-#[allow(dead_code, reason = "not all benchmarks use it")]
 pub fn router(reader: IndexReader) -> Router {
     let administrator = DemoUser {
         name: "administrator",
@@ -73,7 +79,6 @@ pub fn router_of(
 }
 
 /// Sends a GET request as the administrator. Returns the body of the answer.
-#[allow(dead_code, reason = "not all benchmarks use it")]
 pub async fn get(router: &Router, path: &str, accept: &str, encoding: &str) -> Body {
     let request = Request::get(path)
         .header("authorization", format!("Bearer {TOKEN}"))
@@ -85,4 +90,43 @@ pub async fn get(router: &Router, path: &str, accept: &str, encoding: &str) -> B
     let response = response.expect("the error type of a router is `Infallible`");
     assert_eq!(response.status(), StatusCode::OK);
     response.into_body()
+}
+
+/// Compiles the shipped rule set for `VirtualMachine` objects.
+pub fn virtual_machines() -> Arc<RuleBook> {
+    let yaml = include_str!("../../rules/kubevirt/virtualmachines.yaml");
+    let set: OperationRuleSet =
+        serde_saphyr::from_str(yaml).expect("the shipped rule set is valid");
+    let name = set.metadata.name.as_deref().unwrap_or_default();
+    let rules = rules::compile(name, &set.spec).expect("the shipped rule set compiles");
+    let target = set.spec.target;
+    let target = Gvr {
+        group: target.group,
+        version: target.version,
+        resource: target.resource,
+    };
+    let kind = "VirtualMachine".into();
+    Arc::new(RuleBook::new(1, target, kind, true, vec![Arc::new(rules)]))
+}
+
+/// Writes operations to an index. Each has a namespace, a name and the name of its subject.
+pub fn commit(writer: &mut Writer, operations: impl Iterator<Item = [String; 3]>) {
+    let puts = operations.map(|[namespace, name, subject]| {
+        let object = ifo_api::testing::object(&json!({
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"subject": {"name": subject, "namespace": namespace}},
+        }));
+        Write::Put {
+            key: Key::new(namespace, name),
+            object,
+        }
+    });
+    let committed = writer.commit(puts.collect::<Vec<_>>(), VersionAssignment::Mint);
+    committed.expect("the objects are well formed");
+}
+
+/// Returns the processor time of all threads of this process so far.
+pub fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).expect("processor time is not negative")
 }
