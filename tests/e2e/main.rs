@@ -37,7 +37,6 @@ mod compare_with_custom_resource;
 mod deploy_manifests;
 mod gate_webhook;
 mod helm;
-mod impact;
 mod installation;
 mod kubectl;
 mod label_selectors;
@@ -48,7 +47,6 @@ mod plugin;
 mod restarts;
 mod rule_sets;
 mod shipped_roles;
-mod targets;
 mod visibility;
 
 /// Returns the path of the binary of the kubectl plugin.
