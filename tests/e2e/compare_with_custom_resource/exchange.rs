@@ -141,19 +141,18 @@ async fn send(caller: &Caller, request: Request<Body>) -> Result<ExchangeAnswer,
         };
         let mut headers: Vec<(String, String)> = head.headers.iter().map(header).collect();
         headers.sort();
-        let (text, messages) = match messages {
-            Some(messages) => read_messages(messages).await,
-            None => {
-                let body = body.collect().await.map_err(|error| error.to_string())?;
-                let mut text = body.to_bytes().to_vec();
-                let encoding = head.headers.get(CONTENT_ENCODING);
-                if encoding.is_some_and(|it| it == "gzip") && !text.is_empty() {
-                    let packed = std::mem::take(&mut text);
-                    let read = GzDecoder::new(&*packed).read_to_end(&mut text);
-                    read.map_err(|error| error.to_string())?;
-                }
-                (String::from_utf8_lossy(&text).into_owned(), Value::Null)
+        let (text, messages) = if let Some(messages) = messages {
+            read_messages(messages).await
+        } else {
+            let body = body.collect().await.map_err(|error| error.to_string())?;
+            let mut text = body.to_bytes().to_vec();
+            let encoding = head.headers.get(CONTENT_ENCODING);
+            if encoding.is_some_and(|it| it == "gzip") && !text.is_empty() {
+                let packed = std::mem::take(&mut text);
+                let read = GzDecoder::new(&*packed).read_to_end(&mut text);
+                read.map_err(|error| error.to_string())?;
             }
+            (String::from_utf8_lossy(&text).into_owned(), Value::Null)
         };
         Ok(ExchangeAnswer {
             code: head.status.as_u16(),

@@ -86,7 +86,7 @@ async fn compare_requests(twin: &Twin, comparison: &mut Comparison) {
             (request, pair)
         });
         let answers: Vec<_> = answers.buffer_unordered(CONCURRENT).collect().await;
-        let differ = |(request, pair): &(TableRequest, _)| !comparison.record(&request.0, pair);
+        let differ = |(request, pair): &(TableRequest, _)| !comparison.record(request.0, pair);
         left = answers
             .into_iter()
             .filter(differ)
