@@ -9,7 +9,8 @@ use super::{Access, App, Components, Signals, Started};
 use crate::config::{Common, Demo};
 use crate::demo::users::{DemoUser, DemoUsers};
 use crate::demo::{
-    self, ObjectStore, Scenes, folder, kinds, kubeconfig, object_server, shipped_rules,
+    self, ObjectStore, Scenes, access_reviews, folder, kinds, kubeconfig, object_server,
+    shipped_rules,
 };
 use crate::rules::RuleSetEvent;
 use aggregated_apiserver::auth::client_certificate_verifier;
@@ -88,9 +89,10 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
         metrics: app.shared.metrics.api(),
         shutdown: app.shutdown.clone(),
         limits: common.limits(),
-        ..ServerParameters::new("ifo", users.clone(), users)
+        ..ServerParameters::new("ifo", users.clone(), users.clone())
     };
     let router = object_server::in_front_of(router, &objects, &rule_sets, kinds, server);
+    let router = access_reviews::add_to(router, users);
     let listening = serve::listen::serve(
         listener,
         Arc::new(tls),

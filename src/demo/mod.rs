@@ -7,6 +7,7 @@
 //!
 //! The code that detects and serves operations is in other modules. It is the same as in a cluster.
 
+pub mod access_reviews;
 mod columns;
 mod evictions;
 pub mod folder;

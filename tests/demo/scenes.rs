@@ -165,6 +165,27 @@ async fn reviews_tell_what_the_users_may_read() {
     ] {
         assert_eq!(code(path).await, expected, "{path}");
     }
+    // k9s and `kubectl auth can-i` ask what the user may do.
+    for (client, verb, namespace, expected) in [
+        (&viewer, "list", "team-a", true),
+        (&viewer, "list", "", false),
+        (&viewer, "delete", "team-a", false),
+        (&demo.client, "list", "", true),
+    ] {
+        let attributes =
+            json!({"verb": verb, "resource": "inflightoperations", "namespace": namespace});
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        });
+        let request = http::Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+            .header("content-type", "application/json")
+            .body(review.to_string().into_bytes())
+            .unwrap();
+        let answer: Value = client.request(request).await.unwrap();
+        let allowed = &answer["status"]["allowed"];
+        assert_eq!(*allowed, expected, "{verb} in {namespace:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
