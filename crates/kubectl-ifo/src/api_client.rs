@@ -1,5 +1,5 @@
-//! Sends requests to the kube-apiserver of a cluster. With the flag `--from`, lists come from files,
-//! and no request is sent.
+//! Sends requests to the kube-apiserver of a cluster. With the flag `--from`, lists come from
+//! files, and no request is sent.
 //!
 //! If the answer is 429, the client retries the request up to 20 times, every 0.5 s. The flag
 //! `--request-timeout` sets a time limit for each answer. The result is the answer, or a
@@ -104,10 +104,10 @@ async fn error_of(answer: http::Response<Body>) -> kube::Error {
 pub(super) struct ListRequest<'a> {
     /// Path of the list.
     pub(super) path: &'a str,
-    /// Label selector; empty for all objects.
+    /// Label selector; empty for all objects. With `--from`, selectors have no effect, so callers
+    /// also compare labels and fields themselves.
     pub(super) label_selector: &'a str,
-    /// Field selector; empty for all objects. With `--from`, it has no effect, so callers also compare
-    /// the fields themselves.
+    /// Field selector; empty for all objects.
     pub(super) field_selector: &'a str,
 }
 
@@ -152,9 +152,9 @@ impl ApiClient {
         self.send_once(uri).await
     }
 
-    /// Reads the objects of a list page by page, so that only one page is in memory. `read` decodes an
-    /// object, and returns None to leave it out. Also returns whether the list is complete. The list is
-    /// complete only if each page states this.
+    /// Reads the objects of a list page by page, so that only one page is in memory. `read` decodes
+    /// an object, and returns None to leave it out. Also returns whether the list is complete. The
+    /// list is complete only if each page states this.
     ///
     /// With `--from`, the objects come from the files.
     pub(super) async fn list<T>(
@@ -163,7 +163,7 @@ impl ApiClient {
         read: impl Fn(&str) -> Result<Option<T>, serde_json::Error>,
     ) -> Result<(Vec<T>, ListCompleteness), Problem> {
         if let Some(files) = &self.from_files {
-            let objects = files.objects(list.path, list.label_selector)?;
+            let objects = files.objects(list.path)?;
             let found = objects.iter().map(|it| read(&it.to_string()));
             let found = found
                 .filter_map(Result::transpose)

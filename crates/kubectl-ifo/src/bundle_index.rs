@@ -42,20 +42,14 @@ impl BundleIndex {
             plugin_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
             server_version: None,
             server_namespace: DEFAULT_NAMESPACE.to_owned(),
-            operations: OperationsPart {
-                result: PartResult::Skipped,
-                count: 0,
-                namespaces: None,
-                is_complete: false,
-                warning: None,
-            },
+            operations: OperationsPart::default(),
             parts: Vec::new(),
         }
     }
 }
 
 /// The number, the namespaces and the completeness of the operations in the bundle.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OperationsPart {
     /// The result of reading the operations.
@@ -76,7 +70,7 @@ pub(crate) struct OperationsPart {
 }
 
 /// A part of the bundle.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BundlePart {
     /// The name of the part, such as `rule sets`.
@@ -91,20 +85,8 @@ pub(crate) struct BundlePart {
     pub(crate) message: String,
 }
 
-impl BundlePart {
-    /// Returns a part that was not requested.
-    pub(crate) fn skipped(what: &str) -> Self {
-        Self {
-            what: what.to_owned(),
-            path: None,
-            result: PartResult::Skipped,
-            message: String::new(),
-        }
-    }
-}
-
 /// The result of reading a part of the bundle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum PartResult {
     /// The part was read completely.
     Read,
@@ -115,6 +97,7 @@ pub(crate) enum PartResult {
     /// The cluster has no such object or resource, or the list is empty.
     NotFound,
     /// The part was not requested, because it needs a flag, or Pods that could not be read.
+    #[default]
     Skipped,
     /// Any other error, for example no answer in time.
     #[serde(other)]
@@ -122,15 +105,6 @@ pub(crate) enum PartResult {
 }
 
 impl PartResult {
-    /// The results of the parts that are missing or incomplete.
-    pub(crate) const NOT_READ: [Self; 5] = [
-        Self::Truncated,
-        Self::Forbidden,
-        Self::NotFound,
-        Self::Skipped,
-        Self::Failed,
-    ];
-
     /// Returns the result of a part that was read.
     pub(crate) fn of_read(is_truncated: bool) -> Self {
         if is_truncated {

@@ -72,7 +72,8 @@ fn without_hidden_commands(command: &Command) -> Command {
     Command::new("kubectl-ifo")
         .bin_name("kubectl-ifo")
         .version(env!("CARGO_PKG_VERSION"))
-        .args(command.get_arguments().cloned())
+        .args(command.get_arguments())
+        .groups(command.get_groups())
         .subcommands(commands)
 }
 
@@ -222,7 +223,7 @@ fn names(connect: &Connect, of_namespaces: bool) -> Vec<String> {
             return Ok(namespaces(&server).await);
         }
         let filters = Filters::all_in(connect.namespace());
-        let (_, operations) = OperationSource::open(server, filters, false).await?;
+        let (_, operations) = OperationSource::open(server, filters).await?;
         Ok::<_, Problem>(
             operations
                 .into_iter()

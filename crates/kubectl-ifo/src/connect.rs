@@ -26,31 +26,35 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The flags that choose a cluster or a user. `--from` reads files instead of a cluster, so these
-/// flags cannot be used with `--from`.
-const CLUSTER_FLAGS: [&str; 15] = [
-    "kubeconfig",
-    "context",
-    "cluster",
-    "user",
-    "impersonate",
-    "impersonate_groups",
-    "impersonate_uid",
-    "impersonate_extras",
-    "server",
-    "token",
-    "certificate_authority",
-    "client_certificate",
-    "client_key",
-    "tls_server_name",
-    "insecure_skip_tls_verify",
-];
-
 /// Connection flags of kubectl, and `--from`. The flags of kubectl have the same meanings as there,
 /// except that all namespaces are the default, and that `-v` has no effect.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(super) struct Connect {
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    /// Only operations on subjects in this namespace; all namespaces if omitted
+    #[arg(short, long, value_parser = namespace, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Operations in all namespaces, which is the default; overrides --namespace, as in kubectl
+    #[arg(long)]
+    all_namespaces: bool,
+    /// Time limit for one answer, such as 30s; 0 for no limit
+    #[arg(long, default_value = "0", hide_default_value = true, value_parser = clock::duration, value_name = "TIME")]
+    request_timeout: Duration,
+    /// Read a support bundle, a must-gather folder, or the output of kubectl get ifos -A -o yaml
+    /// instead of a cluster; `-` for standard input
+    #[arg(long, value_name = "DIR|FILE", conflicts_with = "ClusterFlags")]
+    from: Option<PathBuf>,
+    /// Accepted for compatibility with kubectl, without effect: no request is logged
+    #[arg(short, long = "v", value_name = "LEVEL", hide_short_help = true)]
+    verbosity: Option<u32>,
+}
+
+/// The flags that choose a cluster or a user. `--from` reads files instead of a cluster, so these
+/// flags cannot be used with `--from`.
+#[derive(Debug, Clone, Default, clap::Args)]
+struct ClusterFlags {
     /// Path of the kubeconfig
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -63,12 +67,6 @@ pub(super) struct Connect {
     /// User of the kubeconfig
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Only operations on subjects in this namespace; all namespaces if omitted
-    #[arg(short, long, value_parser = namespace, value_name = "NAME")]
-    namespace: Option<String>,
-    /// Operations in all namespaces, which is the default; overrides --namespace, as in kubectl
-    #[arg(long)]
-    all_namespaces: bool,
     /// User to impersonate
     #[arg(long = "as", value_name = "USER")]
     impersonate: Option<String>,
@@ -81,9 +79,6 @@ pub(super) struct Connect {
     /// Extra field of the user to impersonate; may be given several times
     #[arg(long = "as-user-extra", value_parser = extra, value_name = "KEY=VALUE")]
     impersonate_extras: Vec<(String, String)>,
-    /// Time limit for one answer, such as 30s; 0 for no limit
-    #[arg(long, default_value = "0", hide_default_value = true, value_parser = clock::duration, value_name = "TIME")]
-    request_timeout: Duration,
     /// Address of the kube-apiserver
     #[arg(short, long, value_name = "URL")]
     server: Option<String>,
@@ -105,13 +100,6 @@ pub(super) struct Connect {
     /// Do not check the kube-apiserver's certificate
     #[arg(long, hide_short_help = true)]
     insecure_skip_tls_verify: bool,
-    /// Read a support bundle, a must-gather folder, or the output of kubectl get ifos -A -o yaml
-    /// instead of a cluster; `-` for standard input
-    #[arg(long, value_name = "DIR|FILE", conflicts_with_all = CLUSTER_FLAGS)]
-    from: Option<PathBuf>,
-    /// Accepted for compatibility with kubectl, without effect: no request is logged
-    #[arg(short, long = "v", value_name = "LEVEL", hide_short_help = true)]
-    verbosity: Option<u32>,
 }
 
 fn extra(text: &str) -> Result<(String, String), String> {
@@ -174,7 +162,7 @@ impl Connect {
         if let Some(path) = &self.from {
             return open_files(path);
         }
-        let config = self.config().await?;
+        let config = self.cluster.config().await?;
         let address = config.cluster_url.to_string();
         let default_namespace = config.default_namespace.clone();
         let exec = config.auth_info.exec.as_ref();
@@ -195,9 +183,12 @@ impl Connect {
 
     /// Returns the name of the chosen context. None if the kubeconfig has no current context.
     pub(super) fn context_name(&self) -> Option<String> {
-        given(self.context.as_ref()).or_else(|| self.load().ok()?.current_context)
+        let flags = &self.cluster;
+        given(flags.context.as_ref()).or_else(|| flags.load().ok()?.current_context)
     }
+}
 
+impl ClusterFlags {
     fn kubeconfig_file(&self) -> Option<&PathBuf> {
         let file = self.kubeconfig.as_ref();
         file.filter(|it| !it.as_os_str().is_empty())
@@ -209,7 +200,7 @@ impl Connect {
     }
 
     async fn config(&self) -> Result<Config, Problem> {
-        let kubeconfig = match self.load() {
+        let mut kubeconfig = match self.load() {
             Ok(kubeconfig) => kubeconfig,
             Err(error) if self.kubeconfig_file().is_some() => return Err(error.into()),
             // With `--server`, no kubeconfig is needed, as in kubectl.
@@ -218,13 +209,11 @@ impl Connect {
                 return Config::incluster().map_err(|_| error.into());
             }
         };
-        let chosen = self.choose(kubeconfig)?;
-        let proxy_url = chosen
-            .clusters
-            .iter()
-            .find_map(|it| it.cluster.as_ref()?.proxy_url.clone());
-        let mut config =
-            Config::from_custom_kubeconfig(chosen, &KubeConfigOptions::default()).await?;
+        let chosen = self.choose(&mut kubeconfig)?;
+        let mut clusters = kubeconfig.clusters.iter();
+        let cluster = clusters.find(|it| Some(&it.name) == chosen.cluster.as_ref());
+        let proxy_url = cluster.and_then(|it| it.cluster.as_ref()?.proxy_url.clone());
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &chosen).await?;
         if config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTP) {
             config.auth_info = without_credentials(&config.auth_info);
         }
@@ -239,53 +228,51 @@ impl Connect {
         Ok(config)
     }
 
-    /// Returns a kubeconfig with only the chosen context, cluster and user, whose values the flags
-    /// override.
-    fn choose(&self, kubeconfig: Kubeconfig) -> Result<Kubeconfig, Problem> {
-        let contexts = kubeconfig.contexts.into_iter();
-        let contexts = contexts.map(|it| (it.name, it.context));
-        let current = kubeconfig.current_context;
-        let name = given(self.context.as_ref()).or(current).unwrap_or_default();
-        let has_cluster = given(self.server.as_ref().or(self.cluster.as_ref())).is_some();
-        let needs_none = name.is_empty() && has_cluster;
-        let context = named("context", &name, contexts, needs_none)?;
-        let clusters = kubeconfig.clusters.into_iter();
-        let clusters = clusters.map(|it| (it.name, it.cluster));
-        let name = given(self.cluster.as_ref()).unwrap_or(context.cluster);
-        let has_server = given(self.server.as_ref()).is_some();
-        let mut cluster = named("cluster", &name, clusters, has_server)?;
-        let users = kubeconfig.auth_infos.into_iter();
-        let users = users.map(|it| (it.name, it.auth_info));
-        let name = given(self.user.as_ref())
-            .or(context.user)
-            .unwrap_or_default();
-        let mut user = named("user", &name, users, name.is_empty())?;
-        self.override_cluster(&mut cluster);
-        self.override_auth(&mut user);
-        let name = || "chosen".to_owned();
-        let context = Context {
-            cluster: name(),
-            user: Some(name()),
-            ..context
-        };
-        Ok(Kubeconfig {
-            current_context: Some(name()),
-            contexts: vec![NamedContext {
-                name: name(),
-                context: Some(context),
+    /// Returns the names of the chosen context, cluster and user. Overrides values of the
+    /// kubeconfig with the values of the flags.
+    fn choose(&self, kubeconfig: &mut Kubeconfig) -> Result<KubeConfigOptions, Problem> {
+        let current = kubeconfig.current_context.take();
+        let context = given(self.context.as_ref()).or(current).unwrap_or_default();
+        let mut contexts = kubeconfig.contexts.iter();
+        let of_context = contexts.find(|it| it.name == context);
+        let of_context = of_context.and_then(|it| it.context.clone());
+        let of_context = of_context.unwrap_or_default();
+        let cluster = given(self.cluster.as_ref()).unwrap_or(of_context.cluster);
+        let user = given(self.user.as_ref()).or(of_context.user);
+        let user = user.unwrap_or_default();
+        if given(self.user.as_ref()).is_some()
+            && !kubeconfig.auth_infos.iter().any(|it| it.name == user)
+        {
+            let why = format!("the kubeconfig has no user {user:?}");
+            return Err(Problem::Config(why));
+        }
+        // The flags for the address and the user need no kubeconfig. So these names always exist.
+        if context.is_empty() {
+            kubeconfig.contexts.push(NamedContext {
+                context: Some(Context::default()),
                 ..NamedContext::default()
-            }],
-            clusters: vec![NamedCluster {
-                name: name(),
-                cluster: Some(cluster),
+            });
+        }
+        if given(self.server.as_ref()).is_some() {
+            kubeconfig.clusters.push(NamedCluster {
+                name: cluster.clone(),
                 ..NamedCluster::default()
-            }],
-            auth_infos: vec![NamedAuthInfo {
-                name: name(),
-                auth_info: Some(user),
-                ..NamedAuthInfo::default()
-            }],
-            ..Kubeconfig::default()
+            });
+        }
+        kubeconfig.auth_infos.push(NamedAuthInfo {
+            name: user.clone(),
+            ..NamedAuthInfo::default()
+        });
+        for it in &mut kubeconfig.clusters {
+            self.override_cluster(it.cluster.get_or_insert_default());
+        }
+        for it in &mut kubeconfig.auth_infos {
+            self.override_auth(it.auth_info.get_or_insert_default());
+        }
+        Ok(KubeConfigOptions {
+            context: Some(context),
+            cluster: Some(cluster),
+            user: Some(user),
         })
     }
 
@@ -343,30 +330,14 @@ impl Connect {
     }
 }
 
-/// Returns the value with this name in a list of a kubeconfig. If there is none and `is_optional` is
-/// true, returns the default value.
-fn named<T: Default>(
-    what: &str,
-    name: &str,
-    mut all: impl Iterator<Item = (String, Option<T>)>,
-    is_optional: bool,
-) -> Result<T, Problem> {
-    match all.find(|it| it.0 == name) {
-        Some((_, value)) => Ok(value.unwrap_or_default()),
-        None if is_optional => Ok(T::default()),
-        None => Err(Problem::Config(format!(
-            "the kubeconfig has no {what} {name:?}"
-        ))),
-    }
-}
-
 /// Returns the value of a flag. As in kubectl, an empty value means that the flag is absent.
 fn given(flag: Option<&String>) -> Option<String> {
     flag.filter(|it| !it.is_empty()).cloned()
 }
 
 /// Reads the files at `path`, and returns a client whose lists come from these files. Prints a note
-/// about the files. After this call, `clock::now` returns the time at which the files were recorded.
+/// about the files. After this call, `clock::now` returns the time at which the files were
+/// recorded.
 fn open_files(path: &Path) -> Result<ApiClient, Problem> {
     let contents = FileContents::read(path)?;
     complain("note", contents.introduction());

@@ -176,26 +176,20 @@ impl Kinds {
         }
     }
 
-    /// Returns the style of a table. A table of `-o wide` has no maximum width.
+    /// Returns the style of a table. A table of `-o wide` has no maximum width. Output without a
+    /// maximum width shows complete kinds, so discovery is not read for it.
     pub(super) async fn style(&self, format: Format, paint: Paint) -> TextStyle {
         let screen = terminal_width().filter(|_| format == Format::Table);
+        let served = match screen {
+            Some(_) => self.discovered().await,
+            None => None,
+        };
         TextStyle {
             screen,
             wide: format == Format::Wide,
             paint,
-            short_names: self.short_names(screen).await,
+            short_names: served.map(|it| it.short_names.clone()).unwrap_or_default(),
         }
-    }
-
-    /// Returns the short names of kinds for a terminal of `screen` columns. Output without a limit
-    /// of the width shows complete kinds. So if `screen` is None, this method sends no request. The
-    /// result is also empty if discovery is not available.
-    async fn short_names(&self, screen: Option<usize>) -> Arc<ShortNames> {
-        if screen.is_none() {
-            return Arc::default();
-        }
-        let served = self.discovered().await;
-        served.map_or_else(Arc::default, |it| Arc::clone(&it.short_names))
     }
 
     /// Returns the resource of this `apiVersion` and kind. None if discovery does not contain the

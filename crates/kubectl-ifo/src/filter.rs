@@ -5,26 +5,13 @@
 
 use super::api_client::ApiClient;
 use super::discovered_kinds::{ChosenKind, Kinds};
+use super::label_selector::LabelSelector;
 use super::operation::{InFlightOperation, OperationFacts as _};
 use super::output::Format;
 use super::problem::Problem;
 use ifo_api::labels;
 use ifo_api::live::State;
 use std::fmt;
-
-/// The output formats of kubectl that this plugin does not support. `-o` accepts an output format
-/// or the name of an operation. The words in this list always count as output formats, because no
-/// operation has such a name.
-const KUBECTL_ONLY_FORMATS: [&str; 8] = [
-    "custom-columns",
-    "custom-columns-file",
-    "go-template",
-    "go-template-file",
-    "jsonpath",
-    "jsonpath-as-json",
-    "jsonpath-file",
-    "template",
-];
 
 /// The flags that select operations.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -42,7 +29,7 @@ pub(super) struct Filters {
     pub(super) operation: Vec<String>,
     /// Only operations with matching labels, such as a=b,c!=d
     #[arg(short = 'l', long, value_name = "SELECTOR")]
-    pub(super) selector: Option<String>,
+    pub(super) selector: Option<LabelSelector>,
     /// Only operations that touch this node, such as worker-3; may be given several times
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = node_name)]
     pub(super) node: Vec<String>,
@@ -55,9 +42,6 @@ pub(super) struct Filters {
     /// The value of `--namespace`, which is one of the connection flags.
     #[arg(skip)]
     pub(super) namespace: Option<String>,
-    /// True if the command also accepts an output format as a value of `-o`.
-    #[arg(skip)]
-    pub(super) accepts_format: bool,
 }
 
 /// One value of a filter flag.
@@ -124,14 +108,10 @@ impl Filters {
     /// The values of `-o` are output formats and names of operations. This method removes the
     /// output formats, and returns the last one.
     ///
-    /// A format that only kubectl supports is an error. If such a format were used as the name of
-    /// an operation, the empty result would look as if no operation were in flight.
+    /// A template, such as `jsonpath={.items}`, is an error. Only kubectl supports templates.
     pub(super) fn take_format(&mut self) -> Result<Option<Format>, Problem> {
-        self.accepts_format = true;
         let format = |value: &String| <Format as clap::ValueEnum>::from_str(value, true).ok();
-        let is_template = |value: &&String| {
-            value.contains(['=', '{']) || KUBECTL_ONLY_FORMATS.contains(&value.as_str())
-        };
+        let is_template = |value: &&String| value.contains(['=', '{']);
         if let Some(value) = self.operation.iter().find(is_template) {
             return Err(Problem::Usage(format!(
                 "unsupported output format {value:?}; supported formats: table, wide, json, yaml and name"
@@ -142,16 +122,10 @@ impl Filters {
         Ok(found)
     }
 
-    /// Returns an error if a value of `-o` is an output format. Commands without output formats
-    /// call this method.
-    ///
-    /// - For a format of this plugin, such as `json`, the text of the error is `message`.
-    /// - For a format that only kubectl supports, such as `jsonpath`, the error is that of
-    ///   [`Self::take_format`].
+    /// Returns an error with this message if a value of `-o` is an output format. Commands without
+    /// output formats call this method.
     pub(super) fn refuse_format(&mut self, message: &str) -> Result<(), Problem> {
-        let found = self.take_format()?;
-        self.accepts_format = false;
-        match found {
+        match self.take_format()? {
             Some(_) => Err(Problem::Usage(message.to_owned())),
             None => Ok(()),
         }
@@ -175,25 +149,36 @@ impl Filters {
         all.chain(namespace).collect()
     }
 
+    /// Returns the filter flags as the user can type them.
+    pub(super) fn flags(&self) -> Vec<String> {
+        let mut flags: Vec<String> = self.values().iter().map(ToString::to_string).collect();
+        flags.extend(
+            self.states
+                .iter()
+                .map(|it| format!("--state {}", it.name())),
+        );
+        flags.extend(self.selector.iter().map(|it| format!("--selector {it}")));
+        flags
+    }
+
     /// Returns true if the filters select all operations in flight.
     pub(super) fn is_unfiltered(&self) -> bool {
         self.values().is_empty() && self.selector.is_none() && self.states.is_empty()
     }
 
-    /// Returns a field selector for the first node of `--node`, such as `status.nodes=worker-3`.
-    /// Empty without `--node`.
-    ///
-    /// A field selector cannot contain alternatives, so the selector ignores further nodes. With
-    /// several nodes, callers use the selector only to test if `ifo-apiserver` knows the field.
+    /// Returns a field selector for the node, such as `status.nodes=worker-3`. The selector is
+    /// empty if the filters select no node or several nodes, because a field selector cannot
+    /// contain alternatives.
     pub(super) fn node_selector(&self) -> String {
-        let node = self.node.first();
-        node.map(|it| format!("status.nodes={it}"))
-            .unwrap_or_default()
+        match self.node.as_slice() {
+            [node] => format!("status.nodes={node}"),
+            _ => String::new(),
+        }
     }
 
-    /// Returns a field selector for the state, such as `status.state=Failing`. The selector is empty
-    /// if the filters select no state or several states, because a field selector cannot contain
-    /// alternatives.
+    /// Returns a field selector for the state, such as `status.state=Failing`. The selector is
+    /// empty if the filters select no state or several states, because a field selector cannot
+    /// contain alternatives.
     pub(super) fn state_selector(&self) -> String {
         match self.states.as_slice() {
             [state] => format!("status.state={}", state.name()),
@@ -214,7 +199,7 @@ impl Filters {
             let usable = !values.is_empty() && values.iter().all(|it| labels::is_value(it));
             usable.then(|| format!("{}{label} in ({})", labels::PREFIX, values.join(",")))
         };
-        let own = self.selector.clone().filter(|it| !it.trim().is_empty());
+        let own = Some(self.own_selector().to_owned()).filter(|it| !it.trim().is_empty());
         let component = label_in("component", &self.component);
         let operation = label_in("operation", &self.operation);
         let parts: Vec<String> = [own, component, operation].into_iter().flatten().collect();
@@ -222,36 +207,42 @@ impl Filters {
     }
 
     /// Returns the message for an empty result.
-    pub(super) fn empty_result_message(&self, server: &ApiClient) -> &'static str {
-        if server.from_files.is_some() {
-            // Files show only which operations were in flight when the files were recorded.
-            return match (self.all_phases, self.is_unfiltered()) {
-                (true, true) => "The files contain no operations.",
-                (true, false) => "The files contain no operations that fit the filters.",
-                (false, true) => "The files contain no operations that were in flight.",
-                (false, false) => {
-                    "The files contain no operations that were in flight and fit the filters."
-                }
-            };
-        }
-        match (self.all_phases, self.is_unfiltered()) {
-            (true, true) => "No operations.",
-            (true, false) => "No operations that fit the filters.",
-            (false, true) => "No operations in flight.",
-            (false, false) => "No operations in flight that fit the filters.",
-        }
+    pub(super) fn empty_result_message(&self, server: &ApiClient) -> String {
+        // Files show only which operations were in flight when the files were recorded.
+        let (found, in_flight) = match server.from_files {
+            Some(_) => ("The files contain no operations", " that were in flight"),
+            None => ("No operations", " in flight"),
+        };
+        let in_flight = if self.all_phases { "" } else { in_flight };
+        let fitting = if self.is_unfiltered() {
+            ""
+        } else {
+            " that fit the filters"
+        };
+        format!("{found}{in_flight}{fitting}.")
     }
 
-    /// Returns true if the filters select `operation`, regardless of its phase and state. This method does
-    /// not compare the labels with `--selector`. When the plugin lists operations, the server
-    /// evaluates `--selector`. The command `history` evaluates `--selector` itself.
+    /// Returns the text of `--selector`. Empty without this flag.
+    pub(super) fn own_selector(&self) -> &str {
+        self.selector.as_ref().map_or("", |it| it.text.as_str())
+    }
+
+    /// Returns true if `--selector` matches the labels of `operation`.
+    pub(super) fn has_labels(&self, operation: &InFlightOperation) -> bool {
+        let labels = || operation.metadata.labels.iter();
+        let selector = self.selector.as_ref();
+        selector.is_none_or(|it| it.matches(labels()))
+    }
+
+    /// Returns true if the filters select `operation`, regardless of its phase and state.
     pub(super) fn matches(&self, operation: &InFlightOperation) -> bool {
         let (spec, subject) = (&operation.spec, &operation.spec.subject);
         let nodes = &operation.status.nodes;
         let mut kinds = self.kind.iter();
         let is_kind = |it: &ChosenKind| it.matches_object(&subject.kind, &subject.api_version);
         let touches = |node: &String| nodes.iter().any(|it| it == node);
-        is_empty_or_contains(&self.component, &spec.component)
+        self.has_labels(operation)
+            && is_empty_or_contains(&self.component, &spec.component)
             && (self.kind.is_empty() || kinds.any(is_kind))
             && is_empty_or_contains(&self.operation, &spec.operation)
             && (self.node.is_empty() || self.node.iter().any(touches))
@@ -299,21 +290,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_a_name_with_or_without_its_kind() {
-        for text in ["worker-3", "node/worker-3", "Nodes/worker-3", "no/worker-3"] {
-            assert_eq!(node_name(text).as_deref(), Ok("worker-3"), "{text}");
-        }
-        for text in ["", "node/", "pod/a", "a,b", "a=b", "node/a/b"] {
-            assert!(node_name(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
     fn label_selector_selects_components_and_operations() {
         assert_eq!(Filters::default().label_selector(), "");
         let mut filters = Filters {
             component: vec!["olm".to_owned(), "kubevirt".to_owned()],
-            selector: Some("team=x".to_owned()),
+            selector: Some("team=x".parse().unwrap()),
             ..typed(&["Migrating"])
         };
         assert_eq!(

@@ -27,13 +27,12 @@
 use super::filter::{FilterValue, Filters};
 use super::operation::InFlightOperation;
 use super::operation_source::{OperationSource, escape};
-use super::output::complain;
+use super::output::{Format, complain};
 use super::problem::Problem;
 use super::rule_sets::RuleSets;
 use super::suggestion::nearest;
-
-/// The output formats, which are also values of `-o`.
-const FORMATS: [&str; 5] = ["table", "wide", "json", "yaml", "name"];
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 
 /// A warning about a filter value.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,10 +77,7 @@ pub(super) async fn check(
     for value in &unmatched {
         match exists(*value, source, &rule_sets).await {
             Ok(true) => {}
-            Ok(false) => {
-                let has_format = filters.accepts_format;
-                return Err(unknown(*value, rule_sets.as_ref().ok(), has_format));
-            }
+            Ok(false) => return Err(unknown(*value, rule_sets.as_ref().ok())),
             Err(why) => {
                 let text = format!("cannot check {value}: {why}");
                 warnings.push(FilterWarning::Unchecked(text));
@@ -117,8 +113,8 @@ pub(super) async fn check_and_warn(
     Ok(())
 }
 
-/// Returns true if the value exists, and false if it certainly does not exist. Returns the reason as an
-/// error if this cannot be found out.
+/// Returns true if the value exists, and false if it certainly does not exist. Returns the reason
+/// as an error if this cannot be found out.
 async fn exists(
     value: FilterValue<'_>,
     source: &OperationSource,
@@ -168,10 +164,12 @@ async fn has_object(source: &OperationSource, plural: &str, name: &str) -> Resul
     }
 }
 
-/// Returns the error for a value that does not exist. It suggests the most similar name of a rule set, of
-/// discovery, or with `has_format` of an output format.
-fn unknown(value: FilterValue<'_>, rule_sets: Option<&RuleSets>, has_format: bool) -> Problem {
+/// Returns the error for a value that does not exist. It suggests the most similar name of a rule
+/// set, of discovery, or of an output format, which is also a value of `-o`.
+fn unknown(value: FilterValue<'_>, rule_sets: Option<&RuleSets>) -> Problem {
     let rule_sets = rule_sets.into_iter();
+    let formats = Format::value_variants().iter();
+    let formats: Vec<_> = formats.filter_map(ValueEnum::to_possible_value).collect();
     let (what, typed, see, names): (_, &str, _, Vec<&str>) = match value {
         FilterValue::Component(name) => {
             let names = rule_sets.flat_map(RuleSets::components);
@@ -184,14 +182,9 @@ fn unknown(value: FilterValue<'_>, rule_sets: Option<&RuleSets>, has_format: boo
         }
         FilterValue::Operation(name) => {
             let names = rule_sets.flat_map(RuleSets::operations);
-            let formats = FORMATS.into_iter().filter(|_| has_format);
-            let what = if has_format {
-                "operation or output format"
-            } else {
-                "operation"
-            };
+            let names = names.chain(formats.iter().map(PossibleValue::get_name));
             let see = "get operationrulesets.ifo.kubevirt.io -o yaml";
-            (what, name, see, names.chain(formats).collect())
+            ("operation or output format", name, see, names.collect())
         }
         FilterValue::Kind(kind) => {
             let names = rule_sets.flat_map(RuleSets::resources);

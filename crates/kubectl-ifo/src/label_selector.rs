@@ -5,24 +5,41 @@
 use ifo_api::labels::{is_key, is_value};
 use kube::core::{Expression, Selector, SelectorExt as _};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::str::FromStr;
 
-/// A parsed label selector.
-#[derive(Debug)]
-pub(crate) struct ParsedLabelSelector(Selector);
+/// A label selector, such as `a=b,c notin (d,e),!f`.
+#[derive(Clone, Debug)]
+pub(crate) struct LabelSelector {
+    /// The selector as the user typed it.
+    pub(crate) text: String,
+    requirements: Vec<Expression>,
+}
 
-impl ParsedLabelSelector {
-    /// Parses the text of a selector, such as `a=b,c notin (d,e),!f`.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+impl FromStr for LabelSelector {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         let parts = split_outside_parentheses(text).map(str::trim);
         let parts = parts.filter(|it| !it.is_empty());
         let parsed = parts.map(|part| {
             let invalid = || format!("unable to parse requirement {part:?}");
             requirement(part).ok_or_else(invalid)
         });
-        Ok(Self(parsed.collect::<Result<_, String>>()?))
+        Ok(Self {
+            text: text.to_owned(),
+            requirements: parsed.collect::<Result<_, String>>()?,
+        })
     }
+}
 
+impl Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl LabelSelector {
     /// Returns true if labels match all requirements.
     pub(crate) fn matches<K: Display, V: Display>(
         &self,
@@ -30,12 +47,27 @@ impl ParsedLabelSelector {
     ) -> bool {
         let labels = labels.into_iter();
         let labels = labels.map(|(key, value)| (key.to_string(), value.to_string()));
-        self.0.matches(&labels.collect::<BTreeMap<_, _>>())
+        let selector: Selector = self.requirements.iter().cloned().collect();
+        selector.matches(&labels.collect::<BTreeMap<_, _>>())
+    }
+
+    /// Returns the keys of the labels.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        use Expression::{DoesNotExist, Equal, Exists, In, NotEqual, NotIn};
+        self.requirements.iter().map(|it| {
+            let (In(key, _)
+            | NotIn(key, _)
+            | Equal(key, _)
+            | NotEqual(key, _)
+            | Exists(key)
+            | DoesNotExist(key)) = it;
+            key.as_str()
+        })
     }
 }
 
 /// Splits a selector at the commas outside of parentheses.
-pub(crate) fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
+fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c: char| {
         match c {
@@ -96,7 +128,9 @@ mod tests {
             ("!d", true),
             ("x.io/c=", true),
         ] {
-            let parsed = ParsedLabelSelector::parse(selector).expect("the selector is valid");
+            let parsed = selector
+                .parse::<LabelSelector>()
+                .expect("the selector is valid");
             assert_eq!(parsed.matches(&labels), expected, "{selector}");
         }
         for invalid in [
@@ -107,7 +141,7 @@ mod tests {
             "a like (b)",
             "n>1",
         ] {
-            assert!(ParsedLabelSelector::parse(invalid).is_err(), "{invalid}");
+            assert!(invalid.parse::<LabelSelector>().is_err(), "{invalid}");
         }
     }
 }

@@ -50,8 +50,6 @@ mod support_bundle;
 mod terminal_text;
 #[cfg(test)]
 mod test_fixtures;
-#[cfg(test)]
-mod test_snapshots;
 mod top;
 mod tree;
 mod ui;
@@ -124,9 +122,9 @@ Examples:
     Rules(rules::RulesCommand),
     /// Collects in one archive what is needed to find the cause of a problem
     ///
-    /// The archive contains names of objects, namespaces and nodes. Messages, expressions, settings,
-    /// addresses, annotations and logs are left out, unless --include-text is given. Secrets are
-    /// never read. A part that you may not read is recorded as missing.
+    /// The archive contains names of objects, namespaces and nodes. Messages, expressions,
+    /// settings, addresses, annotations and logs are left out, unless --include-text is given.
+    /// Secrets are never read. A part that you may not read is recorded as missing.
     ///
     /// Limits: 30 s for each request (see --request-timeout) and 3 minutes in total, 20,000
     /// operations, 20,000 records of completed operations, 1,000 objects of any other list, and the
@@ -149,15 +147,13 @@ Examples:
 /// flags of `list`. If a flag is repeated, its last value applies, as in kubectl. Flags that accept
 /// several values keep all values.
 fn definitions() -> clap::Command {
-    let commands = PluginCli::command();
-    let default = commands.find_subcommand(DEFAULT_COMMAND);
-    let flags: Vec<clap::Arg> = default
-        .into_iter()
-        .flat_map(clap::Command::get_arguments)
-        .cloned()
-        .collect();
+    let mut commands = PluginCli::command();
+    if let Some(default) = commands.find_subcommand(DEFAULT_COMMAND).cloned() {
+        commands = commands
+            .args(default.get_arguments())
+            .groups(default.get_groups());
+    }
     commands
-        .args(flags)
         .subcommand_required(false)
         .arg_required_else_help(false)
         .args_override_self(true)
@@ -174,13 +170,10 @@ pub fn run() -> ExitCode {
         Err(answer) => return output::print_clap_answer(&answer),
     };
     match cli.command {
-        PluginCommand::Rules(command) => exit_code(rules::run(&command).map(|has_no_errors| {
-            if has_no_errors {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }
-        })),
+        PluginCommand::Rules(command) => {
+            let has_no_errors = rules::run(&command);
+            exit_code(has_no_errors.map(|it| ExitCode::from(u8::from(!it))))
+        }
         PluginCommand::Completion(args) => exit_code(completion::run(&args, &definitions())),
         PluginCommand::Complete(words) => {
             exit_code(completion::print_candidates(&words, &definitions()))

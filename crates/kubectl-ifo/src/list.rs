@@ -9,18 +9,16 @@ use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
-use super::operation_source::{Objects, OperationSource};
+use super::operation_source::{OperationSource, encode as encode_operation};
 use super::output::{Format, TerminalText, TextStyle, complain, encode, print, print_error_line};
-use super::problem::{HOME, Problem};
+use super::problem::{INSTALL_HINT, Problem};
 use super::sort::SortBy;
 use super::state_filter::StateArgs;
 use super::work_groups::{self, Row};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 /// The flags of `list`.
@@ -167,13 +165,11 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
         Format::Table | Format::Wide => SortBy::Need,
         Format::Json | Format::Yaml | Format::Name => SortBy::default(),
     });
-    let keeps_objects = format.is_data() || sort.needs_objects();
     let server = common.connect.open().await?;
     let empty_message = filters.empty_result_message(&server);
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
-    let (source, mut operations) =
-        OperationSource::open(server, filters.clone(), keeps_objects).await?;
+    let (source, mut operations) = OperationSource::open(server, filters.clone()).await?;
     if names.is_empty() {
         filter_check::check_and_warn(&filters, &source, &operations).await?;
     }
@@ -184,43 +180,45 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     let is_selected =
         |it: &InFlightOperation| names.is_empty() || names.contains(&&*it.metadata.name);
     operations.retain(is_selected);
-    let is_listed = |name: &&str| operations.iter().any(|it| it.metadata.name == *name);
-    let missing: Vec<&str> = names.iter().copied().filter(|it| !is_listed(it)).collect();
-    if missing.len() == names.len()
-        && let Some(first) = missing.first()
-    {
-        return Err(not_found(&source, &filters, first).await);
+    let is_listed = |name: &str| operations.iter().any(|it| it.metadata.name == *name);
+    let mut missing = Vec::new();
+    for name in names.iter().filter(|it| !is_listed(it)) {
+        missing.push(not_found(&source, &filters, name).await);
+    }
+    if operations.is_empty() {
+        report_missing(std::mem::take(&mut missing))?;
     }
     if !output.watch {
-        sort.check(&operations, &source.objects)?;
+        sort.check(&operations)?;
     }
-    sort.sort(&mut operations, &source.objects);
+    sort.sort(&mut operations);
     let view = ListView {
         format,
         rows,
         sort,
-        objects: source.objects.clone(),
         style: kinds.style(format, output.colors.paint()).await,
     };
     if !output.watch {
         print(view.format_all(&operations, clock::now(), names.len() == 1)?)?;
         if operations.is_empty() && format.is_table() {
-            print_error_line(empty_message);
+            print_error_line(&empty_message);
         }
         print_incomplete(source.incomplete().as_ref());
     }
-    // As in kubectl, errors about missing operations are printed after the operations that were
-    // found.
-    if let [first, others @ ..] = missing.as_slice() {
-        for name in others {
-            complain("error", not_found(&source, &filters, name).await);
-        }
-        return Err(not_found(&source, &filters, first).await);
-    }
+    report_missing(missing)?;
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
     list_watch::watch(&view, &source, operations, &filters, &is_selected).await
+}
+
+/// Reports missing operations: prints all errors except the first one, and returns the first one. As
+/// in kubectl, callers do this after they have printed the operations that were found.
+pub(super) fn report_missing(problems: Vec<Problem>) -> Result<(), Problem> {
+    let mut problems = problems.into_iter();
+    let first = problems.next();
+    problems.for_each(|it| complain("error", it));
+    first.map_or(Ok(()), Err)
 }
 
 /// Prints a line to standard error if operations may be missing.
@@ -232,26 +230,12 @@ pub(super) fn print_incomplete(incomplete: Option<&Incomplete>) {
 
 /// Formats the reason why operations may be missing, in one line.
 pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
-    match incomplete {
-        Incomplete::NoRuleSets => {
-            let what = "no OperationRuleSet is installed, so no operation can be detected; to install all rule sets of this release";
-            format!("note: {what}: kubectl apply -k {HOME}/rules")
-        }
-        Incomplete::NotRead
-        | Incomplete::NotCurrent
-        | Incomplete::NotKnown
-        | Incomplete::NotRecorded => {
-            format!("note: {incomplete}")
-        }
-        Incomplete::NotWorking(sets) => {
-            let hint = if sets.named.is_empty() {
-                ""
-            } else {
-                "; kubectl get ors"
-            };
-            format!("{}{}{hint}", sets.summary(), sets.names())
-        }
-    }
+    let hint = match incomplete {
+        Incomplete::NoRuleSets => INSTALL_HINT,
+        Incomplete::NotWorking(sets) if !sets.named.is_empty() => "; kubectl get ors",
+        _ => "",
+    };
+    format!("note: {incomplete}{hint}")
 }
 
 /// Returns the error for an argument of `get` that names no listed operation.
@@ -291,28 +275,7 @@ struct ListView {
     rows: RowMode,
     /// The order of the rows.
     sort: SortBy,
-    /// The JSON of the operations, for JSON, YAML and a JSONPath.
-    objects: Objects,
     style: TextStyle,
-}
-
-/// A list of objects, in the form in which kubectl prints it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct List<'a> {
-    api_version: &'static str,
-    items: Vec<FormattedObject<'a>>,
-    kind: &'static str,
-    metadata: BTreeMap<&'static str, &'static str>,
-}
-
-/// An object that is parsed only when it is printed.
-struct FormattedObject<'a>(&'a InFlightOperation, &'a Objects);
-
-impl Serialize for FormattedObject<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.1.get(self.0).serialize(serializer)
-    }
 }
 
 impl ListView {
@@ -322,9 +285,7 @@ impl ListView {
             return operations.iter().map(Row::from).collect();
         }
         let is_expanded = self.rows == RowMode::Expanded;
-        work_groups::rows(operations, is_expanded, |pieces| {
-            self.sort.sort(pieces, &self.objects);
-        })
+        work_groups::rows(operations, is_expanded, |pieces| self.sort.sort(pieces))
     }
 
     /// Formats all operations. If `single` is true and there is one operation, JSON and YAML output
@@ -341,9 +302,7 @@ impl ListView {
                 Ok(Table::text(&self.rows(operations), now, &self.style))
             }
             Format::Name => Ok(names(operations)),
-            format @ (Format::Json | Format::Yaml) => {
-                objects(operations, &self.objects, format, single)
-            }
+            format @ (Format::Json | Format::Yaml) => objects(operations, format, single),
         }
     }
 
@@ -366,18 +325,9 @@ impl ListView {
             }
             Format::Name => names([operation]),
             Format::Json | Format::Yaml => {
-                let Some(mut object) = self.objects.get(operation) else {
-                    return Ok(TerminalText::default());
-                };
-                // The watch has not received the outcome of an operation that was deleted while it
-                // was active.
-                if object["status"]["phase"] != operation.status.phase.name() {
-                    object["status"]["phase"] = json!(operation.status.phase);
-                    object["status"]["state"] = json!(operation.status.state);
-                }
                 let is_yaml = self.format == Format::Yaml;
                 let separator = if is_yaml { "---\n" } else { "" };
-                TerminalText::from(separator) + encode(&object, self.format)?
+                TerminalText::from(separator) + encode(&encode_operation(operation), self.format)?
             }
         })
     }
@@ -395,21 +345,19 @@ pub(super) fn names<'a>(
 /// operation, the result is its object instead of a list.
 pub(super) fn objects(
     operations: &[InFlightOperation],
-    objects: &Objects,
     format: Format,
     single: bool,
 ) -> Result<TerminalText, Problem> {
-    let items = operations.iter().map(|it| FormattedObject(it, objects));
-    let items: Vec<FormattedObject<'_>> = items.collect();
-    match items.as_slice() {
-        [item] if single => encode(item, format),
+    match operations {
+        [operation] if single => encode(&encode_operation(operation), format),
+        // This is the form in which kubectl prints a list.
         _ => encode(
-            &List {
-                api_version: "v1",
-                items,
-                kind: "List",
-                metadata: BTreeMap::from([("resourceVersion", "")]),
-            },
+            &json!({
+                "apiVersion": "v1",
+                "items": operations.iter().map(encode_operation).collect::<Vec<_>>(),
+                "kind": "List",
+                "metadata": {"resourceVersion": ""},
+            }),
             format,
         ),
     }

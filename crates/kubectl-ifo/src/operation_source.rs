@@ -7,15 +7,13 @@
 
 mod decode;
 mod follow;
-mod objects;
 mod watch;
 
 pub(super) use super::completeness::IncompleteJson;
 pub(super) use super::object_names::{escape, namespaces};
-pub(super) use decode::decode;
+pub(super) use decode::{decode, encode};
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
-pub(super) use objects::Objects;
 pub(super) use watch::{ObjectChange, changes, check_namespaces};
 
 use super::api_client::{ApiClient, ListRequest};
@@ -26,7 +24,7 @@ use super::output::complain;
 use super::plain_text::first_names;
 use super::problem::Problem;
 use futures::future::BoxFuture;
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use ifo_api::completeness::Incomplete;
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
@@ -100,8 +98,6 @@ pub(super) struct OperationSource {
     /// None if one request is enough: for all namespaces, or for the namespace of `-n`.
     pub(super) namespaces: Option<Vec<String>>,
     filters: Filters,
-    /// The JSON of the operations that the source has read, if the command needs it.
-    pub(super) objects: Objects,
     /// A note for the user. Set if the operations come from custom resources, or if the user may
     /// list operations only in some namespaces. Otherwise None.
     pub(super) note: Option<String>,
@@ -111,13 +107,12 @@ pub(super) struct OperationSource {
 
 impl OperationSource {
     /// Returns a source that reads the live API, without a request.
-    pub(super) fn new(server: ApiClient, filters: Filters, keep_objects: bool) -> Self {
+    pub(super) fn new(server: ApiClient, filters: Filters) -> Self {
         Self {
             server,
             served: Served::Live,
             namespaces: None,
             filters,
-            objects: Objects::new(keep_objects),
             note: None,
             completeness: Mutex::default(),
         }
@@ -125,14 +120,12 @@ impl OperationSource {
 
     /// Finds the API and the namespaces that the user may read, and lists the operations. Returns
     /// the source and the listed operations. If the source has a note, prints the note to standard
-    /// error. If `keep_objects` is true, the source keeps
-    /// the JSON of the objects.
+    /// error.
     pub(super) async fn open(
         server: ApiClient,
         filters: Filters,
-        keep_objects: bool,
     ) -> Result<(Self, Vec<InFlightOperation>), Problem> {
-        let (source, listed) = Self::find(server, filters, keep_objects).await?;
+        let (source, listed) = Self::find(server, filters).await?;
         source.print_note();
         Ok((source, listed))
     }
@@ -148,13 +141,12 @@ impl OperationSource {
     pub(super) async fn find(
         server: ApiClient,
         filters: Filters,
-        keep_objects: bool,
     ) -> Result<(Self, Vec<InFlightOperation>), Problem> {
-        let mut source = Self::new(server, filters, keep_objects);
+        let mut source = Self::new(server, filters);
         if let Some(from_files) = &source.server.from_files
             && source.filters.namespace.is_none()
         {
-            source.namespaces.clone_from(&from_files.namespaces);
+            source.namespaces = from_files.namespaces().cloned();
         }
         let mut listed = source.list_readable().await;
         if let Err(Problem::NotFound(_)) = listed {
@@ -175,13 +167,7 @@ impl OperationSource {
                 }
             }
         }
-        let listed = listed.map_err(|problem| match problem {
-            Problem::Invalid(why) if source.filters.selector.is_some() => {
-                Problem::Usage(format!("--selector: {why}"))
-            }
-            problem => problem,
-        })?;
-        Ok((source, listed))
+        Ok((source, listed?))
     }
 
     /// Returns a source for all operations, active and completed. The new source does not use `-n`.
@@ -190,12 +176,12 @@ impl OperationSource {
         self.filtered(Filters::all_in(None))
     }
 
-    /// Returns a source with other filters, which keeps no objects. Its API and its field `namespaces` stay the same.
+    /// Returns a source with other filters. Its API and its field `namespaces` stay the same.
     pub(super) fn filtered(&self, filters: Filters) -> Self {
         Self {
             served: self.served,
             namespaces: self.namespaces.clone(),
-            ..Self::new(self.server.clone(), filters, false)
+            ..Self::new(self.server.clone(), filters)
         }
     }
 
@@ -211,37 +197,24 @@ impl OperationSource {
         newest.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks the server whether its lists are complete at this time. The result says nothing about an
-    /// earlier list, so [`Self::completeness`] does not change: operations that were missing then
-    /// are still missing from that list.
+    /// Asks the server whether its lists are complete at this time. The result says nothing about
+    /// an earlier list, so [`Self::completeness`] does not change: operations that were missing
+    /// then are still missing from that list.
     ///
-    /// To get this answer, the plugin lists at most one operation. The request contains the labels, components and operation names of the
-    /// filters. The server considers only rule sets that can detect such operations.
+    /// To get this answer, the plugin lists at most one operation. The request contains the labels,
+    /// components and operation names of the filters. The server considers only rule sets that can
+    /// detect such operations.
     pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
-        let asked = self
-            .requested_namespaces()
-            .into_iter()
-            .map(|namespace| self.probe_in(namespace));
-        let asked: Vec<BoxFuture<'_, Result<ListCompleteness, Problem>>> =
-            asked.map(futures::FutureExt::boxed).collect();
-        let answers: Vec<ListCompleteness> = futures::stream::iter(asked)
-            .buffered(CONCURRENCY)
-            .try_collect()
-            .await?;
+        let asked = self.requested_namespaces().into_iter();
+        let asked = asked.map(|namespace| self.probe_in(namespace).boxed());
+        let answers = futures::stream::iter(asked.collect::<Vec<BoxFuture<'_, _>>>());
+        let answers: Vec<_> = answers.buffered(CONCURRENCY).try_collect().await?;
         Ok(combined_of_all(answers))
     }
 
     async fn probe_in(&self, namespace: Option<&str>) -> Result<ListCompleteness, Problem> {
         let selector = self.filters.label_selector();
-        let fields = match self.served {
-            Served::Live => self.filters.node_selector(),
-            Served::Crs => String::new(),
-        };
-        let query = query(&[
-            ("limit", "1"),
-            ("labelSelector", &selector),
-            ("fieldSelector", &fields),
-        ]);
+        let query = query(&[("limit", "1"), ("labelSelector", &selector)]);
         let uri = format!("{}?{query}", self.path(namespace));
         Ok(self.server.answer(&uri).await?.completeness)
     }
@@ -291,7 +264,8 @@ impl OperationSource {
     }
 
     /// Lists the operations with one request for each namespace, and sets `namespaces` to the
-    /// namespaces that the user may read. `refused` is the answer to the request for all namespaces.
+    /// namespaces that the user may read. `refused` is the answer to the request for all
+    /// namespaces.
     async fn list_one_by_one(
         &mut self,
         refused: Problem,
@@ -330,16 +304,10 @@ impl OperationSource {
         let (path, field_selector) = (self.path(namespace), self.field_selector());
         let list = ListRequest {
             path: &path,
-            label_selector: self.filters.selector.as_deref().unwrap_or_default(),
+            label_selector: self.filters.own_selector(),
             field_selector: &field_selector,
         };
-        let read = |item: &str| {
-            let operation = Some(decode(item)?).filter(|it| self.filters.shows(it));
-            if let Some(operation) = &operation {
-                self.objects.keep(operation, item);
-            }
-            Ok(operation)
-        };
+        let read = |item: &str| Ok(Some(decode(item)?).filter(|it| self.filters.shows(it)));
         self.server.list(list, read).await
     }
 
@@ -354,27 +322,22 @@ impl OperationSource {
         if self.served == Served::Crs {
             return String::new();
         }
-        let phase = if self.filters.all_phases {
-            ""
-        } else {
-            "status.phase=Active"
-        };
-        let node = self.watch_selector();
-        let state = self.filters.state_selector();
-        let parts = [phase, &node, &state];
-        let parts = parts.into_iter().filter(|it| !it.is_empty());
+        let active = (!self.filters.all_phases).then(|| "status.phase=Active".to_owned());
+        let (node, state) = (self.watch_selector(), self.filters.state_selector());
+        let parts = active.into_iter().chain([node, state]);
+        let parts = parts.filter(|it| !it.is_empty());
         parts.collect::<Vec<_>>().join(",")
     }
 
     /// Returns the field selector of a watch. The selector contains the node of `--node`. It
     /// contains neither the phase nor the state, because both change while an operation is watched.
-    /// For several nodes and for custom resources, the selector is empty, and the plugin selects the
-    /// operations itself.
+    /// For several nodes and for custom resources, the selector is empty, and the plugin selects
+    /// the operations itself.
     fn watch_selector(&self) -> String {
-        if self.served == Served::Crs || self.filters.node.len() > 1 {
-            return String::new();
+        match self.served {
+            Served::Live => self.filters.node_selector(),
+            Served::Crs => String::new(),
         }
-        self.filters.node_selector()
     }
 
     fn path(&self, namespace: Option<&str>) -> String {

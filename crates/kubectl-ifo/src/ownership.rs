@@ -63,7 +63,6 @@ pub(super) struct OwnershipNode<'a> {
 pub(super) struct Ownership<'a> {
     /// The nodes. Objects with operations come first, in input order.
     pub(super) nodes: Vec<OwnershipNode<'a>>,
-    by_uid: HashMap<Text, usize>,
     by_names: HashMap<GroupKindName, usize>,
 }
 
@@ -102,16 +101,10 @@ impl<'a> Ownership<'a> {
     /// Returns the index of the node for an object whose owner references are known. Adds the node
     /// if it does not exist.
     fn known_node(&mut self, subject: &'a SubjectReference) -> usize {
-        let object = SubjectReference {
-            uid: subject.uid.clone().filter(|uid| !uid.is_empty()),
+        let index = self.node(SubjectReference {
             owner_references: Arc::default(),
             ..subject.clone()
-        };
-        let index = match &object.uid {
-            Some(uid) => self.by_uid.get(uid),
-            None => self.by_names.get(&names(&object)),
-        };
-        let index = index.copied().unwrap_or_else(|| self.add_node(object));
+        });
         let node = &mut self.nodes[index];
         node.owners_known = true;
         if node.references.is_empty() {
@@ -120,56 +113,40 @@ impl<'a> Ownership<'a> {
         index
     }
 
-    fn add_node(&mut self, object: SubjectReference) -> usize {
-        let index = self.nodes.len();
-        if let Some(uid) = &object.uid {
-            self.by_uid.insert(uid.clone(), index);
+    /// Returns the index of the node with the names of `object`. Adds the node if it does not
+    /// exist.
+    fn node(&mut self, object: SubjectReference) -> usize {
+        let next = self.nodes.len();
+        let index = *self.by_names.entry(names(&object)).or_insert(next);
+        if index == next {
+            self.nodes.push(OwnershipNode {
+                object,
+                operations: Vec::new(),
+                parent: None,
+                owners_known: false,
+                references: &[],
+                owners: Vec::new(),
+            });
         }
-        self.by_names.entry(names(&object)).or_insert(index);
-        self.nodes.push(OwnershipNode {
-            object,
-            operations: Vec::new(),
-            parent: None,
-            owners_known: false,
-            references: &[],
-            owners: Vec::new(),
-        });
         index
     }
 
-    /// Returns the index of the node for an owner of an object in `namespace`. Adds the node if it
-    /// does not exist.
-    ///
-    /// The method finds the node by the UID of the owner. If the owner reference or the node has no
-    /// UID, the method finds the node by name.
+    /// Returns the index of the node for an owner of an object in `namespace`. An owner is in the
+    /// same namespace or cluster-scoped. If there is neither node, adds one in the same namespace.
     fn owner_node(&mut self, reference: &OwnerReference, namespace: Option<Text>) -> usize {
-        let uid = Some(reference.uid.clone()).filter(|uid| !uid.is_empty());
-        if let Some(index) = uid.as_ref().and_then(|uid| self.by_uid.get(uid)).copied() {
-            let node = &mut self.nodes[index];
-            // The node was added as the owner of an object in another namespace. An object that
-            // owns objects in two namespaces is cluster-scoped.
-            if !node.owners_known && node.object.namespace != namespace {
-                node.object.namespace = None;
-            }
-            return index;
-        }
-        let mut object = SubjectReference {
+        let mut owner = SubjectReference {
             api_version: reference.api_version.clone(),
             kind: reference.kind.clone(),
             name: reference.name.clone(),
-            uid,
+            uid: Some(reference.uid.clone()),
             ..SubjectReference::default()
         };
-        for namespace in [namespace.clone(), None] {
-            object.namespace = namespace;
-            if let Some(index) = self.by_names.get(&names(&object))
-                && (object.uid.is_none() || self.nodes[*index].object.uid.is_none())
-            {
-                return *index;
-            }
+        let cluster_scoped = self.by_names.get(&names(&owner)).copied();
+        owner.namespace = namespace;
+        match (self.by_names.get(&names(&owner)), cluster_scoped) {
+            (None, Some(index)) => index,
+            _ => self.node(owner),
         }
-        object.namespace = namespace;
-        self.add_node(object)
     }
 
     /// Determines the parent of each node.
@@ -219,8 +196,9 @@ impl<'a> Ownership<'a> {
         children(self.nodes.iter().map(|node| node.parent.as_slice()))
     }
 
-    /// Returns the nodes that are roots of correlation groups, by group. A node is a root if an operation
-    /// on its object has the value `root` in the label `ifo.kubevirt.io/correlation-role`.
+    /// Returns the nodes that are roots of correlation groups, by group. A node is a root if an
+    /// operation on its object has the value `root` in the label
+    /// `ifo.kubevirt.io/correlation-role`.
     fn group_roots(&self) -> HashMap<&'a str, BTreeSet<usize>> {
         let mut roots: HashMap<_, BTreeSet<usize>> = HashMap::new();
         for (index, node) in self.nodes.iter().enumerate() {
@@ -233,9 +211,9 @@ impl<'a> Ownership<'a> {
         roots
     }
 
-    /// Returns the root of the correlation group of a node: the only root in the same namespace. If there
-    /// is none, the only cluster-scoped root, or for a cluster-scoped node, the only root in any
-    /// namespace.
+    /// Returns the root of the correlation group of a node: the only root in the same namespace. If
+    /// there is none, the only cluster-scoped root, or for a cluster-scoped node, the only root in
+    /// any namespace.
     fn root_of_group(&self, index: usize, roots: &HashMap<&str, BTreeSet<usize>>) -> Option<usize> {
         let namespace = &self.nodes[index].object.namespace;
         let groups = self.nodes[index].operations.iter();

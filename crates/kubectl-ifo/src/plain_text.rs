@@ -32,9 +32,11 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     out
 }
 
-/// Formats the age of `time` as kubectl does, such as `5m28s`.
+/// Formats the age of `time` as kubectl does, such as `5m28s`. The clock of the cluster can be
+/// ahead, so a time in the future has the age 0s.
 pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
-    duration::human(now.as_second() - time.as_second())
+    let seconds = now.as_second() - time.as_second();
+    duration::human(seconds.max(0))
 }
 
 /// Formats at most `most` names, and the number of the other names: `a, b and 3 more`.

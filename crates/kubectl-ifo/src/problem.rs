@@ -9,6 +9,10 @@ use std::time::Duration;
 /// Address of the repository. Callers append a path for links and for `kubectl apply -k`.
 pub(super) const HOME: &str = "https://github.com/kubevirt/ifo/";
 
+/// The end of the message that no rule set is installed.
+pub(super) const INSTALL_HINT: &str = "; to install all rule sets of this release: \
+     kubectl apply -k https://github.com/kubevirt/ifo/rules";
+
 /// Text in a 429 answer that `ifo-apiserver` sends until it has listed all resources that rule sets
 /// watch. A 429 answer of the kube-apiserver contains the same text while its storage is being
 /// initialized.
@@ -39,8 +43,8 @@ pub(super) enum Problem {
         "the cluster does not accept your credentials; log in again, or name others with --user or --token"
     )]
     Unauthorized,
-    /// RBAC does not allow the request (403). Contains the message of the server, which names the user,
-    /// the resource and the namespace.
+    /// RBAC does not allow the request (403). Contains the message of the server, which names the
+    /// user, the resource and the namespace.
     #[error("{message}{}", grant_advice(.message))]
     Forbidden {
         /// The message.

@@ -4,7 +4,6 @@
 use super::api_client::ApiClient;
 use super::discovered_kinds::ChosenKind;
 use super::filter::{FilterValue, Filters, is_empty_or_contains};
-use super::label_selector::split_outside_parentheses;
 use super::problem::Problem;
 use ifo_api::ruleset::{self, OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_api::{GROUP, VERSION, labels};
@@ -73,24 +72,6 @@ impl RuleSets {
         rules.map(|it| it.operation.as_str())
     }
 
-    /// Writes the components and operations of the filters as the rule sets do. Users can type them in
-    /// upper or lower case, but the server compares them with case.
-    pub(super) fn spell(&self, filters: &mut Filters) {
-        let components: Vec<&str> = self.components().collect();
-        let operations: Vec<&str> = self.operations().collect();
-        for (typed, known) in [
-            (&mut filters.component, components),
-            (&mut filters.operation, operations),
-        ] {
-            for name in typed {
-                let mut known = known.iter();
-                if let Some(known) = known.find(|it| it.eq_ignore_ascii_case(name)) {
-                    *name = (*known).to_owned();
-                }
-            }
-        }
-    }
-
     /// Returns the plural names of the targets that the cluster serves.
     pub(super) fn resources(&self) -> impl Iterator<Item = &str> {
         let there = self.items.iter().filter(|it| !it.is_without_target());
@@ -123,7 +104,7 @@ impl RuleSets {
     /// Returns a message about the first label in the selector that no matching operation can have.
     /// The user has probably misspelt this label. None if operations can have all labels.
     pub(super) fn unknown_label_message(&self, filters: &Filters) -> Option<String> {
-        let keys = selector_keys(filters.selector.as_deref()?);
+        let keys = filters.selector.as_ref()?.keys();
         let mut unknown = keys.filter(|key| {
             let own = key.strip_prefix(labels::PREFIX);
             let is_set_by_server = own.is_some_and(|it| labels::SERVER_SUFFIXES.contains(&it));
@@ -136,16 +117,6 @@ impl RuleSets {
             )
         })
     }
-}
-
-/// Returns the keys of the labels in a selector: `team in (a,b),!tier` gives `team` and `tier`. The
-/// server has accepted the selector, so its syntax is valid.
-fn selector_keys(selector: &str) -> impl Iterator<Item = &str> {
-    let is_space = |c: char| c.is_ascii_whitespace();
-    split_outside_parentheses(selector)
-        .map(move |it| it.trim_start_matches(|c: char| is_space(c) || c == '!'))
-        .filter_map(move |it| it.split(|c| is_space(c) || "=!<>(".contains(c)).next())
-        .filter(|key| !key.is_empty())
 }
 
 impl ListedRuleSet {
@@ -213,38 +184,5 @@ impl ListedRuleSet {
             }
             _ => String::new(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_server_gets_names_as_the_rule_sets_have_them() {
-        let rule_set = serde_json::json!({"metadata": {}, "spec": {
-            "component": "olm", "rules": [{"operation": "Up", "expression": "x"}],
-            "target": {"group": "", "version": "v1", "resource": "pods"},
-        }});
-        let rule_sets: RuleSets =
-            serde_json::from_value(serde_json::json!({"items": [rule_set]})).unwrap();
-        let mut filters = Filters {
-            component: vec!["OLM".to_owned()],
-            operation: vec!["up".to_owned(), "other".to_owned()],
-            ..Filters::default()
-        };
-        rule_sets.spell(&mut filters);
-        assert_eq!(
-            filters.label_selector(),
-            "ifo.kubevirt.io/component in (olm),ifo.kubevirt.io/operation in (Up,other)"
-        );
-    }
-
-    #[test]
-    fn selector_keys_are_distinguished_from_values() {
-        let all: Vec<&str> =
-            selector_keys("a.b/c=d, e in (f,g) ,!h,i notin(j),k!=l,m>3 , ! n,o==,p , q").collect();
-        assert_eq!(all, ["a.b/c", "e", "h", "i", "k", "m", "n", "o", "p", "q"]);
-        assert_eq!(selector_keys("").count(), 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::columns::OperationColumn;
 use super::operation::{InFlightOperation, OperationFacts as _};
-use super::operation_source::Objects;
+use super::operation_source::encode;
 use super::problem::Problem;
 use jsonpath_rust::parser::model::JpQuery;
 use jsonpath_rust::parser::parse_json_path;
@@ -30,8 +30,8 @@ pub(super) enum SortBy {
 }
 
 /// The default order of objects and trees is by namespace, subject and operation. These values
-/// never change, so an operation keeps its place when it is printed again. Tables of operations have
-/// the order [`SortBy::Need`].
+/// never change, so an operation keeps its place when it is printed again. Tables of operations
+/// have the order [`SortBy::Need`].
 impl Default for SortBy {
     fn default() -> Self {
         Self::Column(OperationColumn::Subject)
@@ -68,23 +68,14 @@ impl SortBy {
         })
     }
 
-    /// Returns true if the sort needs the JSON of the operations.
-    pub(super) fn needs_objects(&self) -> bool {
-        matches!(self, Self::Path { .. })
-    }
-
     /// Returns an error if no operation has the field of the JSONPath. An empty list is no error. A
     /// command with `--watch` does not call this method, because a later change can add the field.
-    pub(super) fn check(
-        &self,
-        operations: &[InFlightOperation],
-        objects: &Objects,
-    ) -> Result<(), Problem> {
+    pub(super) fn check(&self, operations: &[InFlightOperation]) -> Result<(), Problem> {
         if let Self::Path { text, query } = self
             && !operations.is_empty()
             && !operations
                 .iter()
-                .any(|it| field(objects.get(it), query).is_some())
+                .any(|it| field(&encode(it), query).is_some())
         {
             return Err(Problem::Usage(format!(
                 "--sort-by: no operation has a field {text}"
@@ -94,12 +85,8 @@ impl SortBy {
     }
 
     /// Sorts operations. Operations with equal values have the order of [`by_subject`]. Operations
-    /// without the field of the JSONPath come first. `objects` has the JSON of the operations.
-    pub(super) fn sort<T: Borrow<InFlightOperation>>(
-        &self,
-        operations: &mut [T],
-        objects: &Objects,
-    ) {
+    /// without the field of the JSONPath come first.
+    pub(super) fn sort<T: Borrow<InFlightOperation>>(&self, operations: &mut [T]) {
         // The second sort is stable, so operations with equal values keep the order of this first
         // sort.
         operations.sort_by(|a, b| by_subject(a.borrow()).cmp(&by_subject(b.borrow())));
@@ -112,8 +99,9 @@ impl SortBy {
                 let [a, b] = [a, b].map(|it| &it.borrow().spec.subject.kind);
                 a.cmp(b)
             }),
-            Self::Path { query, .. } => operations
-                .sort_by_cached_key(|it| field_key(field(objects.get(it.borrow()), query))),
+            Self::Path { query, .. } => {
+                operations.sort_by_cached_key(|it| field_key(field(&encode(it.borrow()), query)));
+            }
         }
     }
 }
@@ -126,8 +114,8 @@ fn by_need(it: &InFlightOperation) -> impl Ord + use<> {
     (it.attention(), Reverse(end), it.started())
 }
 
-/// Returns the sort key of the subject: its namespace, kind and name, and then the operation, its item
-/// and the name of the object.
+/// Returns the sort key of the subject: its namespace, kind and name, and then the operation, its
+/// item and the name of the object.
 fn by_subject(it: &InFlightOperation) -> [&str; 6] {
     let (spec, subject) = (&it.spec, &it.spec.subject);
     [
@@ -141,9 +129,8 @@ fn by_subject(it: &InFlightOperation) -> [&str; 6] {
 }
 
 /// Returns the first value of a JSONPath in an object.
-fn field(object: Option<Value>, query: &JpQuery) -> Option<Value> {
-    let object = object?;
-    let found = js_path_process(query, &object).ok()?;
+fn field(object: &Value, query: &JpQuery) -> Option<Value> {
+    let found = js_path_process(query, object).ok()?;
     found.into_iter().next().map(|it| it.val().clone())
 }
 
@@ -162,14 +149,13 @@ fn field_key(value: Option<Value>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_fixtures::{OperationFixture as _, condition, on};
-    use super::super::test_snapshots::mixed_with_objects;
+    use super::super::test_fixtures::{OperationFixture as _, condition, mixed, on};
     use super::*;
 
     fn sorted(by: &str) -> Vec<String> {
-        let (mut operations, objects) = mixed_with_objects();
+        let mut operations = mixed();
         let by = SortBy::read(by).expect("the order must be supported");
-        by.sort(&mut operations, &objects);
+        by.sort(&mut operations);
         let names = operations.iter().map(|it| it.spec.subject.name.to_string());
         names.collect()
     }
@@ -216,7 +202,7 @@ mod tests {
             pod("older blocked", "Blocked", 5),
             pod("failing", "Failing", 1),
         ];
-        SortBy::Need.sort(&mut operations, &Objects::default());
+        SortBy::Need.sort(&mut operations);
         let order = operations.iter().map(|it| &*it.spec.subject.name);
         assert_eq!(
             order.collect::<Vec<_>>(),
@@ -238,19 +224,17 @@ mod tests {
     #[test]
     fn unknown_sort_keys_are_reported() {
         assert!(SortBy::read("size").is_err());
-        let (operations, objects) = mixed_with_objects();
         let nowhere = SortBy::read(".status.nothing").expect("the path must be supported");
-        assert!(nowhere.check(&operations, &objects).is_err());
-        assert!(nowhere.check(&[], &objects).is_ok());
+        assert!(nowhere.check(&mixed()).is_err());
+        assert!(nowhere.check(&[]).is_ok());
     }
 
     #[test]
     fn a_json_path_can_have_indexes_quoted_keys_braces_and_a_root() {
-        let more = serde_json::json!({
+        let object = serde_json::json!({
             "metadata": {"labels": {"a.b/c": "x"}},
             "status": {"conditions": [{"reason": "y"}]},
         });
-        let object = super::super::test_snapshots::object("a", "VM/b", "Up", 5, more);
         for (path, found) in [
             (".metadata.labels['a.b/c']", Some("x")),
             ("{$.status.conditions[0].reason}", Some("y")),
@@ -259,11 +243,7 @@ mod tests {
             let Ok(SortBy::Path { query, .. }) = SortBy::read(path) else {
                 panic!("{path}");
             };
-            assert_eq!(
-                field(Some(object.clone()), &query),
-                found.map(Value::from),
-                "{path}"
-            );
+            assert_eq!(field(&object, &query), found.map(Value::from), "{path}");
         }
         let [nine, ten] = [9, 10].map(|it| field_key(Some(Value::from(it))));
         assert!(nine < ten, "{nine} {ten}");

@@ -15,17 +15,3 @@ pub(super) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) 
         .min()
         .map(|(_, other)| other)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_suggestion_for_a_word_with_more_than_half_its_letters_wrong() {
-        let names = ["kubevirt", "olm", "openshift"];
-        assert_eq!(nearest("kubvirt", names), Some("kubevirt"));
-        assert_eq!(nearest("OpenShfit", names), Some("openshift"));
-        assert_eq!(nearest("velero", names), None);
-        assert_eq!(nearest("x", []), None);
-    }
-}

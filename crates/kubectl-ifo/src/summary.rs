@@ -12,7 +12,7 @@ use super::list::{CommonArgs, WorkArgs, print_incomplete};
 use super::operation::{
     AGE, InFlightOperation, OperationFacts, PrintedField, PrintedFields, SUBJECT,
 };
-use super::operation_source::{IncompleteJson, Objects, OperationSource};
+use super::operation_source::{IncompleteJson, OperationSource};
 use super::output::{Format, TerminalText, TextStyle, encode, formats, print, table};
 use super::plain_text::one_line;
 use super::problem::Problem;
@@ -60,22 +60,19 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     };
     let paint = args.common.output.colors.paint();
     let style = kinds.style(table_format, paint).await;
-    let keeps_objects = sort.needs_objects();
-    let (source, operations) =
-        OperationSource::open(server, filters.clone(), keeps_objects).await?;
+    let (source, operations) = OperationSource::open(server, filters.clone()).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     let mut view = SummaryView {
         format,
         style,
         filters,
         sort,
-        objects: source.objects.clone(),
         is_expanded: args.work.expand,
     };
     if args.common.output.watch {
         return reprint::run(&source, operations, format, view).await;
     }
-    view.sort.check(&operations, &source.objects)?;
+    view.sort.check(&operations)?;
     print(
         view.text(operations, &WatchOutputInputs::now(source.incomplete()))
             .await?,
@@ -91,7 +88,6 @@ struct SummaryView {
     filters: Filters,
     /// The order of the listed operations.
     sort: SortBy,
-    objects: Objects,
     /// True if the text counts operations instead of pieces of work.
     is_expanded: bool,
 }
@@ -110,7 +106,7 @@ impl WatchOutputText for SummaryView {
             let pieces = work_groups::pieces_of_work(&operations);
             operations = pieces.into_iter().map(|it| it.line).collect();
         }
-        self.sort.sort(&mut operations, &self.objects);
+        self.sort.sort(&mut operations);
         let now = shown.now;
         let mut summary = Summary::of(&operations, now);
         summary.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
@@ -292,14 +288,14 @@ fn urgent(operations: &[InFlightOperation]) -> Vec<&InFlightOperation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_snapshots::{mixed, now, short_names, snapshot};
+    use super::super::test_fixtures::{mixed, now, short_names, snapshot};
     use super::*;
     use crate::colors::Paint;
 
     #[test]
     fn summary_output_equals_the_snapshot() {
         let mut operations = mixed();
-        SortBy::Need.sort(&mut operations, &Objects::default());
+        SortBy::Need.sort(&mut operations);
         let summary = Summary::of(&operations, now());
         snapshot(
             "summary",

@@ -1,7 +1,7 @@
 //! Defines [`TerminalText`], the only type that the plugin prints as text. Text that comes from
 //! objects, files and servers cannot control the terminal, because the conversion to this type
-//! replaces unprintable characters. Only the styles and commands of the plugin itself contain escape
-//! sequences.
+//! replaces unprintable characters. Only the styles and commands of the plugin itself contain
+//! escape sequences.
 
 use crate::plain_text::cut;
 use anstyle::Style;
@@ -34,8 +34,8 @@ impl TerminalText {
         Self(sequence.to_owned())
     }
 
-    /// Converts a JSON document. Unprintable characters become escapes of JSON, such as `\u0085`. So
-    /// the document keeps its meaning.
+    /// Converts a JSON document. Unprintable characters become escapes of JSON, such as `\u0085`.
+    /// So the document keeps its meaning.
     pub(crate) fn json(document: &str) -> Self {
         let mut text = String::with_capacity(document.len());
         for c in document.chars() {
@@ -60,20 +60,24 @@ impl TerminalText {
         self.0.lines().map(|line| Self(line.to_owned())).collect()
     }
 
-    /// Cuts a line to at most `width` terminal columns. Escape sequences of styles have no width. If
-    /// a line with styles is cut, the escape sequence that ends all styles follows the `…`.
+    /// Returns the width in terminal columns. Escape sequences of styles have no width.
+    pub(crate) fn width(&self) -> usize {
+        self.visible_text().width()
+    }
+
+    fn visible_text(&self) -> String {
+        let mut is_visible = is_visible();
+        self.chars().filter(|c| is_visible(*c)).collect()
+    }
+
+    /// Cuts a line to at most `width` terminal columns. Escape sequences of styles have no width.
+    /// If a line with styles is cut, the escape sequence that ends all styles follows the `…`.
     pub(crate) fn cut(&self, width: usize) -> Self {
-        // The escape sequence of a style begins with ESC and ends with m.
-        let mut in_style = false;
-        let mut is_visible = |c: char| {
-            let is_visible = !in_style && c != '\x1b';
-            in_style = !is_visible && c != 'm';
-            is_visible
-        };
-        let visible_text: String = self.chars().filter(|c| is_visible(*c)).collect();
+        let visible_text = self.visible_text();
         if visible_text.width() <= width {
             return self.clone();
         }
+        let mut is_visible = is_visible();
         let kept = cut(&visible_text, width);
         // The last character of `kept` is the mark `…`, which is added below.
         let mut left = kept.chars().count().saturating_sub(1);
@@ -93,6 +97,17 @@ impl TerminalText {
             out.push_str(RESET);
         }
         Self(out)
+    }
+}
+
+/// Returns a function that tells of each character of a text whether it is visible. The escape
+/// sequence of a style begins with ESC and ends with m.
+fn is_visible() -> impl FnMut(char) -> bool {
+    let mut in_style = false;
+    move |c| {
+        let is_visible = !in_style && c != '\x1b';
+        in_style = !is_visible && c != 'm';
+        is_visible
     }
 }
 

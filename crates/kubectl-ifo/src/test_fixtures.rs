@@ -1,5 +1,5 @@
 //! Builds operations with owners and correlation groups, and clients of a cluster, for the tests of
-//! `tree`, `describe`, `top` and the lookup of owners.
+//! commands. Compares the output of commands with snapshot files.
 
 use super::api_client::ApiClient;
 use super::operation::InFlightOperation;
@@ -7,10 +7,12 @@ use super::operation_source::decode;
 use ifo_api::Text;
 use ifo_api::live::{Phase, SubjectReference};
 use ifo_api::metadata::{Condition, OwnerReference, Time, UnknownFields};
+use ifo_client::short_names::{NamedResource, ShortNames};
 use jiff::Timestamp;
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::sync::Arc;
 
 /// Returns the fixed current time of these tests.
 pub(super) fn now() -> Timestamp {
@@ -27,6 +29,7 @@ pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> In
         namespace => namespace,
     };
     let object = json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
         "metadata": {
             "name": format!("{name}-{}", operation.to_lowercase()),
             "namespace": namespace_of_object, "creationTimestamp": now(),
@@ -112,7 +115,7 @@ pub(super) trait OperationFixture: Sized {
     /// Marks the owner that was added last as the controller.
     fn controlled(self) -> Self {
         self.edit(|it| {
-            let owners = std::sync::Arc::make_mut(&mut it.spec.subject.owner_references);
+            let owners = Arc::make_mut(&mut it.spec.subject.owner_references);
             owners.last_mut().expect("there is an owner").controller = Some(true);
         })
     }
@@ -161,6 +164,11 @@ pub(super) trait OperationFixture: Sized {
         })
     }
 
+    /// Sets the message.
+    fn message(self, message: &str) -> Self {
+        self.edit(|it| it.status.message = message.into())
+    }
+
     /// Sets the item.
     fn item(self, item: &str) -> Self {
         self.edit(|it| it.spec.item = Some(item.into()))
@@ -191,4 +199,64 @@ pub(super) fn client(answer: impl Fn(&str) -> Option<Value> + Send + 'static) ->
         async move { Ok::<_, Infallible>(response.expect("the status code is valid")) }
     });
     ApiClient::new(kube::Client::new(service, "default"), "https://192.0.2.1")
+}
+
+/// Returns short names of kinds.
+pub(super) fn short_names() -> Arc<ShortNames> {
+    let all = [
+        ("VirtualMachine", "vm"),
+        ("VirtualMachineInstance", "vmi"),
+        ("VirtualMachineInstanceMigration", "vmim"),
+        ("DataVolume", "dv"),
+        ("ClusterServiceVersion", "csv"),
+    ];
+    let named = all.map(|(kind, short_name)| NamedResource {
+        group: "example.io",
+        kind,
+        plural: "",
+        short_names: vec![short_name],
+    });
+    Arc::new(ShortNames::new(&named))
+}
+
+/// Returns operations in different states, on different objects.
+pub(super) fn mixed() -> Vec<InFlightOperation> {
+    let blocked = on("shop", "VirtualMachine", "frontend", "Migrating");
+    vec![
+        on("", "ClusterVersion", "version", "Updating")
+            .of("openshift")
+            .since(7_500)
+            .state("Progressing", Some(15))
+            .message("Working towards 4.20.7: 147 of 929 done"),
+        blocked
+            .since(65)
+            .state("Blocked", Some(45))
+            .message("waits for\na node")
+            .edit(|it| it.spec.initiator = Some("ann".into())),
+        on("shop", "DataVolume", "データ", "Importing")
+            .since(600)
+            .state("Failing", None)
+            .item("disk-0")
+            .message("日本語のメッセージ"),
+        on("shop", "VirtualMachine", "backend", "Stopping")
+            .since(90)
+            .state("Succeeded", None)
+            .ended(30),
+    ]
+}
+
+/// Compares printed text with `tests/fixtures/cli/output/NAME.txt`. If the environment variable
+/// `UPDATE_SNAPSHOTS` is set, writes the text to the file instead. A developer must then review the
+/// file.
+pub(super) fn snapshot(name: &str, printed: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/fixtures/cli/output")
+        .join(format!("{name}.txt"));
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&path, printed).expect("the file must be writable");
+        return;
+    }
+    let wanted = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(printed, wanted, "{}", path.display());
 }

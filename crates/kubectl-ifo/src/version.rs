@@ -2,7 +2,7 @@
 
 use super::api_client::ApiClient;
 use super::connect::Connect;
-use super::output::{Format, complain, formats, print, print_value};
+use super::output::{Format, formats, print, print_value};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use ifo_api::{LIVE_GROUP, VERSION};
@@ -33,12 +33,7 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
     let server_version = if args.client {
         Ok(None)
     } else {
-        async {
-            read_server_version(&args.connect.open().await?)
-                .await
-                .map(Some)
-        }
-        .await
+        opened_server_version(&args.connect).await.map(Some)
     };
     let client_version = concat!("v", env!("CARGO_PKG_VERSION"));
     let known = server_version.as_ref().ok().and_then(Option::as_ref);
@@ -52,13 +47,11 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
         versions.extend(known.map(|it| ("serverVersion", it.as_str())));
         print_value(&versions, args.output)?;
     }
-    match server_version {
-        Ok(_) => Ok(ExitCode::SUCCESS),
-        Err(problem) => {
-            complain("error", problem);
-            Ok(ExitCode::FAILURE)
-        }
-    }
+    server_version.map(|_| ExitCode::SUCCESS)
+}
+
+async fn opened_server_version(connect: &Connect) -> Result<String, Problem> {
+    read_server_version(&connect.open().await?).await
 }
 
 /// Reads the version of `ifo-apiserver` from its OpenAPI document. The kube-apiserver passes this

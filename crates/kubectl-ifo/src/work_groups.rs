@@ -47,7 +47,7 @@ use super::operation::{InFlightOperation, OperationFacts, WorkKey};
 use ifo_api::Text;
 use ifo_api::live::{FAILED_WITHOUT_CAUSE, Phase, State, SubjectReference};
 use ifo_api::metadata::Time;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -57,7 +57,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) operation: InFlightOperation,
-    /// True for a member of a piece of work. `--expand` shows these rows below the line of the piece.
+    /// True for a member of a piece of work. `--expand` shows these rows below the line of the
+    /// piece.
     pub(super) is_member: bool,
 }
 
@@ -284,7 +285,9 @@ fn sort_members(piece: &mut [usize], operations: &[&InFlightOperation]) {
         let it = operations[*number];
         let is_owned = owner_uids(&it.spec.subject).any(|owner| subjects.contains(owner));
         let owns = uid(&it.spec.subject).is_some_and(|uid| owners.contains(uid));
-        (is_owned, !owns, Reverse(time_in_flight(it)), by_start(it))
+        let time = TimeInFlight::of(std::iter::once(it));
+        let time = time.end.duration_since(time.start);
+        (is_owned, !owns, Reverse(time), by_start(it))
     });
     piece.sort_by_key(|number| (Some(*number) != root, by_start(operations[*number])));
 }
@@ -295,21 +298,9 @@ fn owner_uids(subject: &SubjectReference) -> impl Iterator<Item = &str> {
     references.filter(|owner| !owner.is_empty() && uid(subject) != Some(*owner))
 }
 
-/// Returns the time for which an operation was in flight. The time of an operation that is still in
-/// flight has no limit. If the end is unknown, the time is zero.
-fn time_in_flight(operation: &InFlightOperation) -> SignedDuration {
-    if operation.is_active() {
-        return SignedDuration::MAX;
-    }
-    let end = operation.completed();
-    end.map_or(SignedDuration::ZERO, |end| {
-        end.duration_since(operation.started())
-    })
-}
-
 /// Returns the member whose message names the cause of a failure. This is the failed member that
-/// ended first, because a failure of a child makes its owner fail later. If several members ended in
-/// the same second, the root (the first member) comes last. A member without a message about the
+/// ended first, because a failure of a child makes its owner fail later. If several members ended
+/// in the same second, the root (the first member) comes last. A member without a message about the
 /// cause counts only if no other failed member has one. None if no member has failed.
 fn cause_of_failure<'a>(members: &[&'a InFlightOperation]) -> Option<&'a InFlightOperation> {
     let failed = members.iter().enumerate();
@@ -323,8 +314,8 @@ fn cause_of_failure<'a>(members: &[&'a InFlightOperation]) -> Option<&'a InFligh
 }
 
 /// Returns the rank of the state of an operation. The worst state has the lowest rank. Usually, the
-/// member with the lowest rank is the deciding member of its piece. `Ended` and `Superseded` say nothing
-/// about success, so the known outcomes `Failed` and `Succeeded` rank before them.
+/// member with the lowest rank is the deciding member of its piece. `Ended` and `Superseded` say
+/// nothing about success, so the known outcomes `Failed` and `Succeeded` rank before them.
 pub(super) fn rank(operation: &InFlightOperation) -> u8 {
     match operation.status.state {
         State::Failing => 0,
@@ -340,22 +331,6 @@ pub(super) fn rank(operation: &InFlightOperation) -> u8 {
     }
 }
 
-/// The object of an operation: kind, namespace and name of the subject, its UID, and the item.
-type SubjectAndItem<'a> = [Option<&'a Text>; 5];
-
-fn subject_and_item(operation: &InFlightOperation) -> SubjectAndItem<'_> {
-    let spec = &operation.spec;
-    let SubjectReference {
-        kind,
-        name,
-        namespace,
-        uid,
-        ..
-    } = &spec.subject;
-    let (namespace, uid, item) = (namespace.as_ref(), uid.as_ref(), spec.item.as_ref());
-    [Some(kind), namespace, Some(name), uid, item]
-}
-
 /// Returns the operation that is shown for a piece of work. `members` must not be empty, and its
 /// first member is the root.
 fn line_of(members: &[&InFlightOperation]) -> InFlightOperation {
@@ -367,20 +342,22 @@ fn line_of(members: &[&InFlightOperation]) -> InFlightOperation {
     let is_active = members.iter().any(|it| it.is_active());
     let shown = members.iter().filter(|it| it.is_active() == is_active);
     let mut by_rank: Vec<&InFlightOperation> = shown.copied().collect();
-    let mut last_ends: HashMap<SubjectAndItem<'_>, Option<Timestamp>> = HashMap::new();
-    for it in members.iter().filter(|it| !it.is_active()) {
-        let last = last_ends.entry(subject_and_item(it)).or_default();
-        *last = it.completed().max(*last);
-    }
+    let same_object = |a: &InFlightOperation, b: &InFlightOperation| {
+        let (own, other) = (&a.spec.subject, &b.spec.subject);
+        (&own.kind, &own.namespace, &own.name) == (&other.kind, &other.namespace, &other.name)
+            && a.spec.item == b.spec.item
+    };
     // The success of a phase is not the success of the whole work. For example, a job waits until a
     // person approves it. This phase succeeds, and then the next phase is aborted.
     let is_earlier_success = |it: &InFlightOperation| {
-        let last = last_ends.get(&subject_and_item(it)).copied().flatten();
-        let end = it.completed();
-        it.status.state == State::Succeeded && end.is_some() && end < last
+        let completed = members.iter().filter(|other| !other.is_active());
+        let mut later = completed.filter(|other| it.completed() < other.completed());
+        it.status.state == State::Succeeded
+            && it.completed().is_some()
+            && later.any(|other| same_object(it, other))
     };
     // The sort is stable, so the root comes before other members with an equal sort key.
-    by_rank.sort_by_key(|it| {
+    by_rank.sort_by_cached_key(|it| {
         let has_no_progress = it.status.progress.is_none();
         (is_earlier_success(it), rank(it), has_no_progress)
     });
@@ -403,8 +380,8 @@ fn line_of(members: &[&InFlightOperation]) -> InFlightOperation {
     }
     let ends = members.iter().filter_map(|it| it.status.completed);
     status.completed = ends.max().filter(|_| !is_active);
-    // The duration of the root is not the duration of the piece. Without this field, the duration is
-    // computed from the start and the end.
+    // The duration of the root is not the duration of the piece. Without this field, the duration
+    // is computed from the start and the end.
     status.duration_seconds = None;
     let expected = members.iter().filter_map(|it| it.status.expected.as_ref());
     let longest = expected.max_by_key(|it| it.typical_seconds);

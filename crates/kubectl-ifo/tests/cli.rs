@@ -24,8 +24,6 @@ mod pseudo_terminal;
 mod recordings;
 #[path = "cli/requests.rs"]
 mod requests;
-#[path = "cli/support_bundle.rs"]
-mod support_bundle;
 #[path = "cli/terminal.rs"]
 mod terminal;
 #[path = "cli/top.rs"]

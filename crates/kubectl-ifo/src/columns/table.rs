@@ -1,6 +1,6 @@
 //! Formats operations as a table. On a terminal that is narrower than [`MESSAGE_COLUMN_WIDTH`],
-//! messages are on lines of their own. A table that is too wide shows the short names of kinds, then
-//! messages on lines of their own, and is then narrowed in the steps of [`STEPS`]. A watch
+//! messages are on lines of their own. A table that is too wide shows the short names of kinds,
+//! then messages on lines of their own, and is then narrowed in the steps of [`STEPS`]. A watch
 //! (`list --watch`) adds rows to a table that is not narrowed.
 
 use super::OperationColumn::{
@@ -78,8 +78,8 @@ impl Table {
         Self::new(columns_of(style), rows, now, style)
     }
 
-    /// Creates a table whose further rows are formatted by [`Table::further_row`]. It has all columns in
-    /// full width.
+    /// Creates a table whose further rows are formatted by [`Table::further_row`]. It has all
+    /// columns in full width.
     pub(crate) fn growing(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
         let unlimited = TextStyle {
             screen: None,
@@ -170,12 +170,13 @@ impl Table {
     pub(crate) fn header(&self) -> TerminalText {
         let cells = self.columns.iter().map(|(column, width)| {
             let text = cut(column.header(), *width);
-            (self.style.paint.heading(&text), text.width(), *width)
+            (self.style.paint.heading(&text), *width)
         });
         line(cells, self.gap)
     }
 
-    /// Formats a further row. Columns that are too narrow for the row become wider, also for later rows.
+    /// Formats a further row. Columns that are too narrow for the row become wider, also for later
+    /// rows.
     pub(crate) fn further_row(&mut self, row: &Row, now: Timestamp) -> TerminalText {
         for index in 0..self.columns.len() {
             let (column, width) = self.columns[index];
@@ -186,8 +187,8 @@ impl Table {
     }
 
     /// Formats the row of one operation. The message takes all space that remains. If the table has
-    /// no column for messages, or too little space for this message, the message follows on a second
-    /// line.
+    /// no column for messages, or too little space for this message, the message follows on a
+    /// second line.
     pub(crate) fn row(&self, row: &Row, now: Timestamp) -> TerminalText {
         let screen = self.style.width();
         let others = self.columns.iter().filter(|it| it.0 != Message);
@@ -206,7 +207,7 @@ impl Table {
                 State => self.style.paint.state(row.color_state(), &text),
                 _ => text.as_str().into(),
             };
-            (painted, text.width(), *width)
+            (painted, *width)
         });
         let mut text = line(cells, self.gap);
         if let Some(screen) = screen.filter(|_| !fits && !message.is_empty()) {

@@ -19,14 +19,14 @@ async fn credentials_are_sent_over_tls_only() {
         (Some("HTTP://192.0.2.2"), None, false),
         (Some("192.0.2.2:8080"), None, false),
     ] {
-        let connect = Connect {
+        let flags = ClusterFlags {
             kubeconfig: Some(path.clone()),
             server: server.map(str::to_owned),
             token: token.map(str::to_owned),
             impersonate: Some("jane".to_owned()),
-            ..Connect::default()
+            ..ClusterFlags::default()
         };
-        let config = connect.config().await.unwrap();
+        let config = flags.config().await.unwrap();
         assert_eq!(config.auth_info.token.is_some(), is_sent, "{server:?}");
         assert_eq!(config.auth_info.impersonate.as_deref(), Some("jane"));
     }

@@ -1,8 +1,8 @@
-//! Finds the operations that an argument of `describe` names. If no operation of this name is served
-//! any more, finds the record of the operation that has ended.
+//! Finds the operations that an argument of `describe` names. If no operation of this name is
+//! served any more, finds the record of the operation that has ended.
 
 use crate::discovered_kinds::Kinds;
-use crate::history::selected_records;
+use crate::history::records;
 use crate::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
 use crate::operation_source::OperationSource;
 use crate::output::complain;
@@ -42,8 +42,8 @@ impl<'a> DescribeArgument<'a> {
 
     /// Returns the operations that the argument names, completed operations last. If the server no
     /// longer serves such an operation, returns the record of the operation that has ended. For a
-    /// subject, this is the newest record of each subject of this kind and name. `operations` are the
-    /// operations that the server serves.
+    /// subject, this is the newest record of each subject of this kind and name. `operations` are
+    /// the operations that the server serves.
     pub(super) async fn find(
         &self,
         source: &OperationSource,
@@ -65,7 +65,7 @@ impl<'a> DescribeArgument<'a> {
             Self::Operation(name) => format!("metadata.name={name}"),
             Self::Subject(resource) => format!("spec.subject.name={}", resource.name()),
         };
-        let (mut records, why) = match selected_records(source, &selector).await {
+        let (mut records, why) = match records(source, &selector).await {
             Ok(records) => (records, String::new()),
             // A server of an older release, and some files, have no records.
             Err(Problem::NotFound(_)) => (Vec::new(), String::new()),
@@ -75,7 +75,6 @@ impl<'a> DescribeArgument<'a> {
         if records.is_empty() {
             return Err(self.not_found(source, operations, &why).await);
         }
-        let all = records.len();
         if let Self::Subject(_) = self {
             records.sort_by_key(|it| Reverse(it.completed()));
             let mut seen = BTreeSet::new();
@@ -84,12 +83,10 @@ impl<'a> DescribeArgument<'a> {
                 seen.insert((subject.namespace, subject.api_version, subject.kind))
             });
         }
-        let earlier = match all - records.len() {
-            0 => String::new(),
-            count => format!("; number of earlier records: {count}, see: kubectl ifo history"),
-        };
-        let note = "no such operation is in flight; showing the newest record";
-        complain("note", format!("{note}{earlier}"));
+        complain(
+            "note",
+            "no such operation is in flight; showing the newest record; see: kubectl ifo history",
+        );
         Ok(records)
     }
 

@@ -22,8 +22,8 @@ use super::filter::Filters;
 use super::filter_check;
 use super::list;
 use super::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
-use super::operation_source::OperationSource;
-use super::output::{Format, complain, print};
+use super::operation_source::{OperationSource, encode};
+use super::output::{Format, print};
 use super::problem::Problem;
 use crate::clock;
 use argument::DescribeArgument;
@@ -70,7 +70,7 @@ pub(super) struct DescribeArgs {
 pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let filters = Filters::all_in(args.connect.namespace());
     let server = args.connect.open().await?;
-    let (source, operations) = OperationSource::open(server.clone(), filters.clone(), true).await?;
+    let (source, operations) = OperationSource::open(server.clone(), filters.clone()).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     let kinds = Kinds::new(server.clone());
     let mut chosen: Vec<InFlightOperation> = Vec::new();
@@ -93,7 +93,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             let mut names = args.names.iter();
             let by_name = names.all(|name| operation_name_in(name).is_some());
             let single = chosen.len() == 1 && by_name && missing.is_empty();
-            print(list::objects(&chosen, &source.objects, format, single)?)?;
+            print(list::objects(&chosen, format, single)?)?;
         }
         Format::Name => print(list::names(&chosen))?,
         Format::Table | Format::Wide => {
@@ -106,25 +106,17 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
                     .filter(|_| next != Some(&operation.spec.subject));
                 facts.push(read);
             }
-            let described = chosen.iter().zip(&facts).map(|(operation, facts)| {
-                let object = source.objects.get(operation).unwrap_or_default();
-                OperationDescription::new(operation, object, facts, &operations)
-            });
+            let described = chosen
+                .iter()
+                .zip(&facts)
+                .map(|(operation, facts)| OperationDescription::new(operation, facts, &operations));
             let descriptions: Vec<_> = described.collect();
             let paint = args.colors.paint();
             print(text::text(&descriptions, clock::now(), paint))?;
         }
     }
-    // As in kubectl, errors about missing operations are printed after the operations that were
-    // found.
-    let mut missing = missing.into_iter();
-    let Some(first) = missing.next() else {
-        return Ok(ExitCode::SUCCESS);
-    };
-    for problem in missing {
-        complain("error", problem);
-    }
-    Err(first)
+    list::report_missing(missing)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What must be read to describe an operation.
@@ -166,7 +158,7 @@ impl DescribedFacts {
 /// An operation with all that its description shows.
 pub(crate) struct OperationDescription<'a> {
     operation: &'a InFlightOperation,
-    /// The JSON of the object, as the command received it.
+    /// The JSON of the object.
     object: Value,
     facts: &'a DescribedFacts,
     related: Vec<Related<'a>>,
@@ -175,13 +167,12 @@ pub(crate) struct OperationDescription<'a> {
 impl<'a> OperationDescription<'a> {
     pub(crate) fn new(
         operation: &'a InFlightOperation,
-        object: Value,
         facts: &'a DescribedFacts,
         all: impl IntoIterator<Item = &'a InFlightOperation>,
     ) -> Self {
         Self {
             operation,
-            object,
+            object: encode(operation),
             facts,
             related: related::to(operation, all),
         }

@@ -6,12 +6,11 @@ use super::read_files::{
 };
 use crate::bundle_index::{BundleIndex, INDEX_FILE, PartResult};
 use crate::clock;
-use crate::label_selector::ParsedLabelSelector;
 use crate::output::complain;
 use crate::plain_text::first_names;
 use crate::problem::Problem;
 use ifo_api::completeness::Incomplete;
-use ifo_api::{GROUP, LIVE_GROUP, activity, live, ruleset};
+use ifo_api::{GROUP, LIVE_GROUP, VERSION, activity, live, record, ruleset};
 use ifo_client::manifest::{self, MemoryBudget};
 use ifo_client::offline_kinds;
 use jiff::Timestamp;
@@ -26,8 +25,8 @@ const MAX_NAMED: usize = 5;
 /// Objects by namespace and name.
 type ObjectsByName = BTreeMap<(Option<String>, String), Value>;
 
-/// Objects by resource (`plural.group`). A resource is missing if the files contain neither such
-/// objects nor a list of them.
+/// Objects by the path of their list in all namespaces. A path is missing if the files contain
+/// neither such objects nor a list of them.
 type Resources = BTreeMap<String, ObjectsByName>;
 
 /// The objects and the time that commands read from the files of `--from`.
@@ -36,21 +35,16 @@ pub(crate) struct FileContents {
     /// The path that the user has given.
     pub(crate) path: String,
     /// The time at which the objects were read from the cluster. Ages in the output are relative to
-    /// this time. If an operation contains a newer time, this is the newer time.
+    /// this time.
     pub(crate) time: Timestamp,
     /// Where the time comes from, in words. Empty if the files contain the time.
     time_origin: &'static str,
-    /// True if the support bundle has only the fields that may leave without `--include-text`.
-    is_redacted: bool,
+    /// The index of the support bundle. None if the files are no support bundle.
+    index: Option<BundleIndex>,
     resources: Resources,
-    /// The namespaces whose operations the support bundle contains. None if it contains the
-    /// operations of all namespaces, or if the files are no support bundle.
-    pub(crate) namespaces: Option<Vec<String>>,
     /// The reason why operations may be missing. None if the support bundle states that its list of
     /// operations is complete.
     pub(crate) incomplete: Option<Incomplete>,
-    /// The version of `ifo-apiserver` in the support bundle. None if the files do not contain it.
-    server_version: Option<String>,
     /// The files with Events. They are parsed when the Events are needed.
     event_files: Vec<FoundFile>,
     events: OnceLock<Vec<Value>>,
@@ -95,7 +89,7 @@ impl FileContents {
             )));
         }
         // If a cluster has no operations, its must-gather has no file for operations.
-        let operations = [LIVE_GROUP, GROUP].map(|group| format!("{}.{group}", live::PLURAL));
+        let operations = [LIVE_GROUP, GROUP].map(|group| list_path(group, live::PLURAL));
         if !operations.iter().any(|it| resources.contains_key(it)) {
             resources.insert(operations[0].clone(), ObjectsByName::new());
         }
@@ -105,21 +99,13 @@ impl FileContents {
             (None, Some(time)) => (time, " (the last change of the file)"),
             (None, None) => (clock::now(), " (now)"),
         };
-        let newest = resources.values().flat_map(BTreeMap::values);
-        let newest = newest.filter_map(newest_time).max();
         Ok(Self {
             path,
-            // The time comes from a clock that can be behind the clock of the cluster. The newest
-            // operation must not have a negative age.
-            time: newest.map_or(time, |newest| time.max(newest)),
+            time,
             time_origin,
-            is_redacted: index.as_ref().is_some_and(|it| it.redacted),
             incomplete: incomplete(index.as_ref(), &resources),
+            index,
             resources,
-            namespaces: index
-                .as_ref()
-                .and_then(|it| it.operations.namespaces.clone()),
-            server_version: index.and_then(|it| it.server_version),
             event_files,
             events: OnceLock::new(),
         })
@@ -131,58 +117,64 @@ impl FileContents {
         let mut text = format!(
             "showing the operations in {path} at {time:.0}{origin}; ages are relative to that time"
         );
-        if self.is_redacted {
+        if self.index.as_ref().is_some_and(|it| it.redacted) {
             text += "; texts such as messages were left out";
         }
-        if let Some(namespaces) = &self.namespaces {
+        if let Some(namespaces) = self.namespaces() {
             let named = first_names(namespaces.iter().map(String::as_str), MAX_NAMED);
             text.extend(["; only the operations in ", &named, " were recorded"]);
         }
         text
     }
 
-    /// Returns the objects of the list at `path` whose labels match the label selector. Returns an error
-    /// in these cases:
+    /// Returns the namespaces whose operations the support bundle contains. None if it contains the
+    /// operations of all namespaces, or if the files are no support bundle.
+    pub(crate) fn namespaces(&self) -> Option<&Vec<String>> {
+        self.index.as_ref()?.operations.namespaces.as_ref()
+    }
+
+    /// Returns the objects of the list at `path`. Returns an error in these cases:
     ///
     /// - `NotFound`: the files contain neither operations nor records of this API, nor a list of
     ///   them. After this error for the live API, commands read custom resources.
     /// - Another error: it is unknown whether such objects exist in the cluster.
-    pub(crate) fn objects(&self, path: &str, label_selector: &str) -> Result<Vec<&Value>, Problem> {
-        let ObjectPath {
-            resource,
-            namespace,
-            ..
-        } = ObjectPath::parse(path);
+    pub(crate) fn objects(&self, path: &str) -> Result<Vec<&Value>, Problem> {
+        let mut segments: Vec<&str> = path.split('/').collect();
+        let at = segments.iter().position(|it| *it == "namespaces");
+        let namespace = at.filter(|at| at + 2 < segments.len()).map(|at| {
+            let namespace = segments.drain(at..at + 2);
+            namespace.last().unwrap_or_default()
+        });
+        let whole = segments.join("/");
         let is_in =
             |it: &&Value| namespace.is_none() || namespace == it["metadata"]["namespace"].as_str();
-        if resource == "events" {
+        if whole == "/api/v1/events" {
             let found: Vec<&Value> = self.events().iter().filter(is_in).collect();
             // The files do not state whether there were Events.
             let lacks = || self.lacks(&format!("the Events of {}", namespace.unwrap_or_default()));
             return Some(found).filter(|it| !it.is_empty()).ok_or_else(lacks);
         }
-        let Some(objects) = self.resources.get(&resource) else {
-            let is_operation = resource.starts_with("inflight") || resource.contains("records.");
+        let Some(objects) = self.resources.get(&whole) else {
+            let is_operation =
+                [live::PLURAL, record::PLURAL].contains(&segments[segments.len() - 1]);
             return Err(if is_operation {
-                Problem::NotFound(format!("the files contain no {resource}"))
+                Problem::NotFound(format!("the files contain no {whole}"))
             } else {
-                self.lacks(&resource)
+                self.lacks(&whole)
             });
         };
-        if let (Some(listed), Some(namespace)) = (&self.namespaces, namespace)
+        if let (Some(listed), Some(namespace)) = (self.namespaces(), namespace)
             && !listed.iter().any(|it| it == namespace)
         {
             return Err(self.lacks(&format!("the operations in namespace {namespace}")));
         }
-        let labels = ParsedLabelSelector::parse(label_selector).map_err(Problem::Invalid)?;
-        let is_selected = |it: &&Value| is_in(it) && labels.matches(labels_of(it));
-        Ok(objects.values().filter(is_selected).collect())
+        Ok(objects.values().filter(is_in).collect())
     }
 
     /// Returns the object at `path`.
     pub(crate) fn object(&self, path: &str) -> Result<&Value, Problem> {
-        let name = ObjectPath::parse(path).name.unwrap_or_default();
-        let all = self.objects(path, "")?.into_iter();
+        let (list, name) = path.rsplit_once('/').unwrap_or_default();
+        let all = self.objects(list)?.into_iter();
         let mut found = all.filter(|it| it["metadata"]["name"] == name);
         found.next().ok_or_else(|| self.lacks(path))
     }
@@ -191,13 +183,14 @@ impl FileContents {
     pub(crate) fn known_namespaces(&self) -> BTreeSet<String> {
         let objects = self.resources.values().flat_map(BTreeMap::values);
         let subjects = objects.filter_map(|it| it.pointer("/spec/subject/namespace")?.as_str());
-        let recorded = self.namespaces.iter().flatten().map(String::as_str);
+        let recorded = self.namespaces().into_iter().flatten().map(String::as_str);
         subjects.chain(recorded).map(str::to_owned).collect()
     }
 
     /// Returns the version of `ifo-apiserver`.
     pub(crate) fn server_version(&self) -> Result<String, Problem> {
-        let version = self.server_version.clone();
+        let index = self.index.as_ref();
+        let version = index.and_then(|it| it.server_version.clone());
         version.ok_or_else(|| self.lacks("the version of the server"))
     }
 
@@ -206,7 +199,8 @@ impl FileContents {
         Problem::Other(format!("{} does not contain {what}", self.path))
     }
 
-    /// Returns the Events. The first call parses their files, and skips files that cannot be parsed.
+    /// Returns the Events. The first call parses their files, and skips files that cannot be
+    /// parsed.
     fn events(&self) -> &[Value] {
         self.events.get_or_init(|| {
             let mut objects = Vec::new();
@@ -222,32 +216,9 @@ impl FileContents {
     }
 }
 
-/// The parts of the path of a list or of an object.
-struct ObjectPath<'a> {
-    /// The resource as `plural.group`, or as the plural in the core group.
-    resource: String,
-    namespace: Option<&'a str>,
-    /// None for a list.
-    name: Option<&'a str>,
-}
-
-impl<'a> ObjectPath<'a> {
-    fn parse(path: &'a str) -> Self {
-        let mut parts = path.split(['/', '?']).skip(1);
-        let group = parts.next().filter(|it| *it == "apis");
-        let group = group.and_then(|_| parts.next());
-        let parts: Vec<&str> = parts.skip(1).collect();
-        let (namespace, rest) = match parts.as_slice() {
-            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
-            rest => (None, rest),
-        };
-        let plural = rest.first().copied().unwrap_or_default();
-        Self {
-            resource: group.map_or_else(|| plural.to_owned(), |it| format!("{plural}.{it}")),
-            namespace,
-            name: rest.get(1).copied(),
-        }
-    }
+/// Returns the path of the list of a resource in all namespaces.
+fn list_path(group: &str, plural: &str) -> String {
+    format!("/apis/{group}/{VERSION}/{plural}")
 }
 
 /// Adds the operations, records and rule sets in the documents of a file. If there are several
@@ -260,7 +231,7 @@ fn add_objects(resources: &mut Resources, documents: Vec<Value>) -> Result<(), S
             activity::KIND => activity::PLURAL.to_owned(),
             kind => format!("{}s", kind.to_lowercase()),
         };
-        is_own.then(|| format!("{plural}.{group}"))
+        is_own.then(|| list_path(group, &plural))
     };
     for document in documents {
         let text = |field: &str| document[field].as_str().unwrap_or_default();
@@ -293,8 +264,8 @@ fn documents(file: &FoundFile, budget: &mut MemoryBudget) -> Result<Vec<Value>, 
     manifest::documents(text, budget)
 }
 
-/// Reads the index of a support bundle. None if the files are no support bundle. Returns an error if
-/// there are several support bundles, or if the bundle contains no operations.
+/// Reads the index of a support bundle. None if the files are no support bundle. Returns an error
+/// if there are several support bundles, or if the bundle contains no operations.
 fn read_index(path: &str, found: &[FoundFile]) -> Result<Option<BundleIndex>, Problem> {
     let mut indexes = found.iter().filter(|it| base_name(&it.path) == INDEX_FILE);
     let Some(file) = indexes.next() else {
@@ -316,10 +287,10 @@ fn read_index(path: &str, found: &[FoundFile]) -> Result<Option<BundleIndex>, Pr
     }
 }
 
-/// Returns the reason why operations may be missing. Only a support bundle can state that its list is
-/// complete.
+/// Returns the reason why operations may be missing. Only a support bundle can state that its list
+/// is complete.
 fn incomplete(index: Option<&BundleIndex>, resources: &Resources) -> Option<Incomplete> {
-    let rule_sets = resources.get(&format!("{}.{GROUP}", ruleset::PLURAL));
+    let rule_sets = resources.get(&list_path(GROUP, ruleset::PLURAL));
     let unknown = match rule_sets {
         Some(rule_sets) if rule_sets.is_empty() => Incomplete::NoRuleSets,
         _ => Incomplete::NotRecorded,
@@ -331,62 +302,5 @@ fn incomplete(index: Option<&BundleIndex>, resources: &Resources) -> Option<Inco
             stated.and_then(|it| it.parse().ok()).or(Some(unknown))
         }
         None => Some(unknown),
-    }
-}
-
-/// Returns the newest time in an object.
-fn newest_time(object: &Value) -> Option<Timestamp> {
-    let conditions = object["status"]["conditions"].as_array();
-    let conditions = conditions.into_iter().flatten();
-    let times = conditions.map(|it| &it["lastTransitionTime"]).chain([
-        &object["metadata"]["creationTimestamp"],
-        &object["status"]["started"],
-        &object["status"]["completed"],
-    ]);
-    times.filter_map(|it| it.as_str()?.parse().ok()).max()
-}
-
-fn labels_of(object: &Value) -> impl Iterator<Item = (&String, &str)> {
-    let labels = object["metadata"]["labels"].as_object();
-    let labels = labels.into_iter().flatten();
-    labels.filter_map(|(key, value)| Some((key, value.as_str()?)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn contents(text: &str) -> Result<FileContents, Problem> {
-        let file = FoundFile {
-            path: "x".to_owned(),
-            bytes: text.as_bytes().to_vec(),
-            modified: Some(Timestamp::from_second(1_000_000_000).expect("in range")),
-        };
-        FileContents::of("x".to_owned(), vec![file])
-    }
-
-    #[test]
-    fn the_time_is_not_before_the_newest_operation() {
-        let operation = "{apiVersion: live.ifo.kubevirt.io/v1alpha1, kind: InFlightOperation, \
-                         metadata: {name: a, creationTimestamp: '2026-01-01T00:00:00Z'}}";
-        let contents = contents(operation).expect("the file has an operation");
-        assert_eq!(contents.time.to_string(), "2026-01-01T00:00:00Z");
-    }
-
-    #[test]
-    fn a_list_without_a_statement_is_never_complete() {
-        let none = "{apiVersion: ifo.kubevirt.io/v1alpha1, kind: OperationRuleSetList, items: []}";
-        for (text, reason) in [
-            (
-                "{apiVersion: v1, kind: List, items: []}",
-                Incomplete::NotRecorded,
-            ),
-            (none, Incomplete::NoRuleSets),
-        ] {
-            let contents = contents(text).expect("the file has a list");
-            assert_eq!(contents.incomplete, Some(reason));
-        }
-        let other = contents("{apiVersion: v1, kind: Pod, metadata: {name: a}}");
-        assert!(other.is_err(), "{other:?}");
     }
 }

@@ -73,8 +73,7 @@ pub(super) struct FoundFile {
 /// Reads all relevant files at `path`. The path `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
     let name = path.display().to_string();
-    let failed =
-        |error: io::Error| Problem::Other(format!("{name}: {}", without_error_number(&error)));
+    let failed = |error: io::Error| Problem::Other(format!("{name}: {error}"));
     let mut found = FoundFiles::default();
     let added = if path.as_os_str() == "-" {
         found.add_stream("-", io::stdin().lock(), None)
@@ -88,15 +87,6 @@ pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
     };
     added.map_err(failed)?;
     Ok(found.files)
-}
-
-/// Returns the message of an error without the error number at its end, such as `(os error 2)`.
-fn without_error_number(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error")
-        .next()
-        .unwrap_or_default()
-        .to_owned()
 }
 
 /// Returns the time of the last change of a file. None if it is unknown.
@@ -171,20 +161,12 @@ impl FoundFiles {
         modified: Option<Timestamp>,
     ) -> io::Result<()> {
         let (head, whole) = with_head(stream)?;
-        if head.starts_with(&GZIP_MAGIC) {
-            self.add_decompressed(name, MultiGzDecoder::new(whole), modified)
+        let content: Box<dyn Read + '_> = if head.starts_with(&GZIP_MAGIC) {
+            Box::new(MultiGzDecoder::new(whole))
         } else {
-            self.add_decompressed(name, whole, modified)
-        }
-    }
-
-    fn add_decompressed(
-        &mut self,
-        name: &str,
-        stream: impl Read,
-        modified: Option<Timestamp>,
-    ) -> io::Result<()> {
-        let (head, whole) = with_head(stream)?;
+            Box::new(whole)
+        };
+        let (head, whole) = with_head(content)?;
         let (offset, magic) = TAR_MAGIC;
         if head.get(offset..) == Some(magic) {
             return self.add_archive(whole);
@@ -330,19 +312,6 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_files_that_can_contain_operations_are_kept() {
-        let our_group = b"apiVersion: live.ifo.kubevirt.io/v1alpha1";
-        assert!(is_relevant(
-            "must-gather/x/namespaces/a/core/events.yaml",
-            b""
-        ));
-        assert!(is_relevant("a/b.yaml", our_group));
-        assert!(!is_relevant("a/pods.yaml", b"kind: Pod"));
-        assert!(is_candidate("quay-io/timestamp"));
-        assert!(!is_candidate("namespaces/a/pods/b/current.log"));
-    }
 
     #[test]
     fn the_time_of_a_must_gather_is_its_end() {

@@ -13,7 +13,6 @@ use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::label_selector::ParsedLabelSelector;
 use super::list::{FormatArgs, WorkArgs, names, objects, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts, OperationKey};
 use super::operation_source::OperationSource;
@@ -30,7 +29,7 @@ use ifo_api::completeness::Incomplete;
 use ifo_api::duration;
 use ifo_api::live::State;
 use jiff::{SignedDuration, Timestamp};
-pub(super) use records::selected_records;
+pub(super) use records::records;
 use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -108,8 +107,8 @@ fn since(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not a duration; examples are 12h and 2d"))
 }
 
-/// The limits of `--since`, `--failed` and `--state`. In a table, the limits apply to the line of each piece
-/// of work. In other formats, the limits apply to each operation.
+/// The limits of `--since`, `--failed` and `--state`. In a table, the limits apply to the line of
+/// each piece of work. In other formats, the limits apply to each operation.
 #[derive(Clone, Debug, Default)]
 struct HistoryLimits {
     /// The earliest allowed end. None if operations of any age are allowed.
@@ -139,17 +138,13 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     };
     let from_filters = filters.take_format()?;
     let format = args.format.format.or(from_filters).unwrap_or_default();
-    let selector = filters.selector.clone().unwrap_or_default();
-    let selector = ParsedLabelSelector::parse(&selector)
-        .map_err(|why| Problem::Usage(format!("--selector: {why}")))?;
     let server = args.connect.open().await?;
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
     // Reads all operations in flight in the namespace, even if the other filters exclude them. A
     // piece of work with a member in flight is not over, so the table leaves out the piece.
     let in_flight = Filters::default().with_namespace(namespace);
-    let keeps_objects = format.is_data();
-    let (source, in_flight) = OperationSource::open(server, in_flight, keeps_objects).await?;
+    let (source, in_flight) = OperationSource::open(server, in_flight).await?;
     let (mut operations, note) = records::completed_operations(&source).await?;
     if let Some(note) = note {
         complain("note", note);
@@ -158,7 +153,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         .iter()
         .filter_map(OperationFacts::completed)
         .min();
-    operations.retain(|it| filters.matches(it) && selector.matches(it.metadata.labels.iter()));
+    operations.retain(|it| filters.matches(it));
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     // If no rule set is installed, `filter_check` cannot find a misspelt component or operation. So
     // if the result is also empty, the command prints that no rule set is installed.
@@ -191,7 +186,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         operations.sort_by_cached_key(newest_first);
         print(match format {
             Format::Name => names(&operations),
-            _ => objects(&operations, &source.objects, format, false)?,
+            _ => objects(&operations, format, false)?,
         })?;
     }
     print_error_line(&reach_line(oldest_end, earliest_end));
@@ -253,6 +248,3 @@ fn reach_line(oldest_end: Option<Timestamp>, earliest_end: Option<Timestamp>) ->
     };
     format!("Records reach back{only} to {oldest_end:.0}.")
 }
-
-#[cfg(test)]
-mod tests;

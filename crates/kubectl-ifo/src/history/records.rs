@@ -1,8 +1,8 @@
-//! Reads completed operations. The server keeps a record of each completed operation. In persistence
-//! mode, there are also custom resources of completed operations.
+//! Reads completed operations. The server keeps a record of each completed operation. In
+//! persistence mode, there are also custom resources of completed operations.
 
 use crate::operation::InFlightOperation;
-use crate::operation_source::{OperationSource, Served, escape};
+use crate::operation_source::{OperationSource, Served, decode, escape};
 use crate::problem::Problem;
 use ifo_api::{LIVE_GROUP, Text, VERSION, live, record};
 use std::collections::HashSet;
@@ -12,13 +12,10 @@ use std::collections::HashSet;
 pub(super) async fn completed_operations(
     source: &OperationSource,
 ) -> Result<(Vec<InFlightOperation>, Option<String>), Problem> {
-    let records = match source.served {
-        Served::Live => records(source, "").await,
-        Served::Crs => Ok(Vec::new()),
-    };
+    let records = records(source, "").await;
     let path = format!("/apis/{}/{VERSION}/{}", Served::Crs.group(), live::PLURAL);
     let resource = Served::Crs.resource();
-    let read = |item: &str| source.objects.decode(item).map(Some);
+    let read = |item: &str| decode(item).map(Some);
     let custom = source.server.all(&path, "", read).await;
     let (custom, note) = match custom {
         Ok(custom) => (custom, None),
@@ -47,28 +44,19 @@ pub(super) async fn completed_operations(
     Ok((all, note))
 }
 
-/// Reads the records that a field selector selects, with their JSON. Empty if the operations come
-/// from custom resources.
-pub(crate) async fn selected_records(
-    source: &OperationSource,
-    field_selector: &str,
-) -> Result<Vec<InFlightOperation>, Problem> {
-    match source.served {
-        Served::Live => records(source, field_selector).await,
-        Served::Crs => Ok(Vec::new()),
-    }
-}
-
-async fn records(
+/// Reads the records that a field selector selects. Empty if the operations come from custom
+/// resources.
+pub(crate) async fn records(
     source: &OperationSource,
     field_selector: &str,
 ) -> Result<Vec<InFlightOperation>, Problem> {
     let resource = format!("{}.{LIVE_GROUP}", record::PLURAL);
     let mut records = Vec::new();
-    for namespace in source.requested_namespaces() {
+    let namespaces = source.requested_namespaces().into_iter();
+    for namespace in namespaces.filter(|_| source.served == Served::Live) {
         let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{}", record::PLURAL);
-        let read = |item: &str| source.objects.decode(item).map(Some);
+        let read = |item: &str| decode(item).map(Some);
         let listed = source.server.all(&path, field_selector, read).await;
         records.extend(listed.map_err(|problem| match problem {
             Problem::NotFound(_) => Problem::NotFound(format!(

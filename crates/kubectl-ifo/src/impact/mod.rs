@@ -15,7 +15,7 @@ use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
 use super::list::WorkArgs;
 use super::operation::{AGE, InFlightOperation, PrintedField, PrintedFields, SUBJECT};
-use super::operation_source::{Objects, OperationSource};
+use super::operation_source::OperationSource;
 use super::output::{
     Format, TerminalText, TextStyle, complain, formats, print, print_error_line, print_value, table,
 };
@@ -83,8 +83,8 @@ struct MissingPart {
 }
 
 impl MissingPart {
-    /// Returns the part with the reason why it is missing. If the problem affects all parts, returns
-    /// the problem as an error, because the command has no answer.
+    /// Returns the part with the reason why it is missing. If the problem affects all parts,
+    /// returns the problem as an error, because the command has no answer.
     fn of(part: &'static str, problem: Problem) -> Result<Self, Problem> {
         let reason = match problem {
             Problem::Unauthorized
@@ -140,7 +140,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         node: vec![args.node.clone()],
         ..Filters::default().with_namespace(namespace)
     };
-    let source = OperationSource::open(server.clone(), filters.clone(), false).await;
+    let source = OperationSource::open(server.clone(), filters.clone()).await;
     let operations = match source {
         Ok((source, listed)) => {
             check_operations(&filters, &source, &listed, &mut missing).await?;
@@ -161,9 +161,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let pods = affected_pods(&server, &args.node, namespace, &operations, &mut missing).await?;
     let verdict = DrainVerdict::of(&args.node, &operations, &pods, &missing);
     if args.format == Format::Table {
-        let rows = work_groups::rows(&operations, args.work.expand, |pieces| {
-            SortBy::Need.sort(pieces, &Objects::default());
-        });
+        let rows = work_groups::rows(&operations, args.work.expand, |it| SortBy::Need.sort(it));
         let kinds = Kinds::new(server.clone());
         let style = kinds.style(Format::Table, args.colors.paint()).await;
         print(verdict.text(&args.node) + "\n")?;
@@ -243,41 +241,4 @@ async fn check_operations(
         });
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test_fixtures::{client, on};
-    use serde_json::json;
-
-    #[tokio::test]
-    async fn the_target_pod_of_a_running_migration_is_a_reason_against_a_drain() {
-        let mut migrating = on("shop", "VirtualMachineInstance", "web", "LiveMigrating");
-        migrating.status.instance = Some("m-1".into());
-        for (uid, verdict, effect) in [
-            (
-                "m-1",
-                "no. Pods are targets of running migrations, which would fail: target in shop",
-                "the migration of VirtualMachineInstance/web to this node fails",
-            ),
-            ("m-0", "yes", "VirtualMachineInstance/web is shut down"),
-        ] {
-            let pods = json!({"metadata": {}, "items": [{"metadata": {
-                "name": "target", "namespace": "shop",
-                "labels": {"kubevirt.io/migrationJobUID": uid},
-                "ownerReferences": [{
-                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
-                    "name": "web", "uid": "u", "controller": true,
-                }],
-            }}]});
-            let server = client(move |_| Some(pods.clone()));
-            let (operations, mut missing) = ([migrating.clone()], Vec::new());
-            let affected = affected_pods(&server, "a", None, &operations, &mut missing).await;
-            let affected = affected.expect("the Pods can be listed");
-            assert_eq!(affected[0].text(), effect);
-            let of_node = DrainVerdict::of("a", &operations, &affected, &missing);
-            assert_eq!(of_node.text("a"), format!("Safe to drain a: {verdict}"));
-        }
-    }
 }

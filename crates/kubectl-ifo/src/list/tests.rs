@@ -1,9 +1,6 @@
-use super::super::test_snapshots::{
-    mixed, mixed_with_objects, now, operation, short_names, snapshot,
-};
+use super::super::test_fixtures::{OperationFixture as _, mixed, now, on, short_names, snapshot};
 use super::*;
 use crate::colors::Paint;
-use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr as _;
 
 fn view(format: Format, screen: Option<usize>, color: bool) -> ListView {
@@ -11,7 +8,6 @@ fn view(format: Format, screen: Option<usize>, color: bool) -> ListView {
         format,
         rows: RowMode::Operations,
         sort: SortBy::default(),
-        objects: mixed_with_objects().1,
         style: TextStyle {
             screen,
             wide: format == Format::Wide,
@@ -45,36 +41,22 @@ fn list_output_equals_the_snapshot() {
 /// Returns operations with long kinds, names and messages. The kind `VirtualMachineImage` has no
 /// short name, but its initials are the short name of another kind.
 fn long() -> Vec<InFlightOperation> {
-    let migration = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
-    let blocked = json!({"status": {
-        "progress": 45, "state": "Blocked",
-        "message": "no node has enough memory for the target pod",
-    }});
-    let importing = json!({"status": {"message": "importing"}});
-    let image = json!({"spec": {"subject": {"apiVersion": "harvesterhci.io/v1beta1"}}});
+    let migration = "kubevirt-migrate-vm-x7k2p";
     vec![
-        operation("team-b", migration, "Migrating", 65, blocked),
-        operation(
+        on(
             "team-b",
-            "DataVolume/disk-0",
-            "ImportInProgress",
-            600,
-            importing,
-        ),
-        operation(
-            "team-b",
-            "VirtualMachineImage/ubuntu",
-            "Downloading",
-            30,
-            image,
-        ),
-        operation(
-            "",
-            "Node/worker-12.example.com",
-            "Draining",
-            7_500,
-            json!({}),
-        ),
+            "VirtualMachineInstanceMigration",
+            migration,
+            "Migrating",
+        )
+        .since(65)
+        .state("Blocked", Some(45))
+        .message("no node has enough memory for the target pod"),
+        on("team-b", "DataVolume", "disk-0", "ImportInProgress")
+            .since(600)
+            .message("importing"),
+        on("team-b", "VirtualMachineImage", "ubuntu", "Downloading").since(30),
+        on("", "Node", "worker-12.example.com", "Draining").since(7_500),
     ]
 }
 
@@ -125,14 +107,8 @@ fn kinds_are_shortened_before_messages_and_messages_before_names() {
 
 #[test]
 fn a_message_with_enough_room_is_cut_on_its_line() {
-    let long_message = json!({"status": {"message": "m".repeat(200)}});
-    let operations = [operation(
-        "shop",
-        "VirtualMachine/web",
-        "Migrating",
-        5,
-        long_message,
-    )];
+    let operation = on("shop", "VirtualMachine", "web", "Migrating");
+    let operations = [operation.since(5).message(&"m".repeat(200))];
     for width in [120, 160] {
         let text = table(&operations, width);
         let row = text.lines().nth(1).unwrap_or_default();
@@ -144,38 +120,4 @@ fn a_message_with_enough_room_is_cut_on_its_line() {
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(text.ends_with("m…\n") && text.contains("\n  m"), "{text}");
     }
-}
-
-#[test]
-fn a_single_object_is_not_printed_as_a_list() {
-    let one = &mixed()[..1];
-    let text = view(Format::Json, None, false).format_all(one, now(), true);
-    let value: Value = serde_json::from_str(&text.expect("the sample can be encoded"))
-        .expect("the output is JSON");
-    assert_eq!(value["kind"], "InFlightOperation");
-}
-
-#[test]
-fn an_empty_result_is_an_empty_list_or_no_table() {
-    assert_eq!(
-        view(Format::Table, None, false).format_all(&[], now(), false),
-        Ok(TerminalText::default())
-    );
-    let text = view(Format::Json, None, false).format_all(&[], now(), false);
-    let value: Value = serde_json::from_str(&text.expect("an empty list can be encoded"))
-        .expect("the output is JSON");
-    assert_eq!(value["items"], json!([]));
-}
-
-#[test]
-fn a_deleted_operation_is_printed_as_completed() {
-    let view = view(Format::Json, None, false);
-    let deleted = Row::from(&list_watch::ended(mixed().remove(1)));
-    let mut table = Table::growing(&[], now(), &view.style);
-    let text = view.format_change(&mut table, &deleted, now());
-    let value: Value = serde_json::from_str(&text.expect("the sample can be encoded"))
-        .expect("the output is JSON");
-    assert_eq!(value["status"]["phase"], "Completed");
-    assert_eq!(value["status"]["state"], "Ended");
-    assert_eq!(value["status"]["progress"], 45);
 }

@@ -1,14 +1,15 @@
-//! Decodes the JSON of live objects, of custom resources and of records as the same type.
+//! Decodes the JSON of live objects, of custom resources and of records as the same type, and
+//! encodes them again for `-o json`. Unknown fields are kept.
 //!
 //! Custom resources come from persistence mode of `ifo-apiserver`, or from the older Go operator,
-//! which this project replaces. They and objects of other releases can lack fields, so missing fields
-//! have defaults.
+//! which this project replaces. They and objects of other releases can lack fields, so missing
+//! fields have defaults.
 
 use crate::operation::InFlightOperation;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-/// The fields that the type of the API requires, with their defaults.
+/// The fields that the type of the API requires, with their defaults. They are not printed.
 static REQUIRED: LazyLock<Value> = LazyLock::new(|| {
     let unknown = "1970-01-01T00:00:00Z";
     json!({
@@ -18,9 +19,7 @@ static REQUIRED: LazyLock<Value> = LazyLock::new(|| {
             "operation": "", "ruleSet": "", "component": "",
             "subject": {"apiVersion": "", "kind": "", "name": ""},
         },
-        "status": {
-            "phase": "Active", "reason": "", "startTimeSource": "Detected", "lastDetected": unknown,
-        },
+        "status": {"reason": "", "startTimeSource": "", "lastDetected": unknown, "conditions": []},
     })
 });
 
@@ -30,31 +29,47 @@ static CONDITION: LazyLock<Value> = LazyLock::new(|| {
     json!({"type": "", "status": "", "reason": "", "message": "", "lastTransitionTime": unknown})
 });
 
-/// Decodes an operation or a record. Start and UID are those of the operation: a custom resource has
-/// them in its status.
+/// Decodes an operation or a record. Start and UID are those of the operation: a custom resource
+/// has them in its status.
 pub(crate) fn decode(json: &str) -> Result<InFlightOperation, serde_json::Error> {
     let mut object: Value = serde_json::from_str(json)?;
     fill(&mut object, &REQUIRED);
-    let mut moved = [None, None];
+    let mut own = [None, None];
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
-        if let Some(outcome) = status.remove("outcome") {
+        if let Some(outcome) = status.get("outcome").cloned() {
             status.insert("phase".to_owned(), json!("Completed"));
             status.insert("state".to_owned(), outcome);
         }
         // Custom resources of the Go operator have only a phase.
-        let phase = status["phase"].clone();
+        let phase = status.entry("phase").or_insert(json!("Active")).clone();
         status.entry("state").or_insert(phase);
         let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
         let conditions = conditions.into_iter().flatten();
         conditions.for_each(|it| fill(it, &CONDITION));
-        moved = ["started", "liveUID"].map(|it| status.remove(it));
+        own = ["started", "liveUID"].map(|it| status.get(it).cloned());
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        for (field, value) in ["creationTimestamp", "uid"].into_iter().zip(moved) {
+        for (field, value) in ["creationTimestamp", "uid"].into_iter().zip(own) {
             metadata.extend(value.map(|value| (field.to_owned(), value)));
         }
     }
     serde_json::from_value(object)
+}
+
+/// Returns the JSON of an operation or of a record. Start and UID are those of the operation.
+pub(crate) fn encode(operation: &InFlightOperation) -> Value {
+    let mut object = serde_json::to_value(operation).unwrap_or_default();
+    if let Some(status) = object["status"].as_object_mut() {
+        let is_record = status.contains_key("outcome");
+        let has_no_state = status.get("state") == status.get("phase");
+        status.retain(|field, _| match field.as_str() {
+            "phase" => !is_record,
+            "state" => !is_record && !has_no_state,
+            _ => true,
+        });
+    }
+    remove_defaults(&mut object, &REQUIRED);
+    object
 }
 
 /// Adds the fields of `required` that `value` lacks.
@@ -68,6 +83,20 @@ fn fill(value: &mut Value, required: &Value) {
         }
         _ => {}
     }
+}
+
+/// Removes the fields that have their default in `required`.
+fn remove_defaults(value: &mut Value, required: &Value) {
+    let (Some(own), Some(required)) = (value.as_object_mut(), required.as_object()) else {
+        return;
+    };
+    own.retain(|field, value| {
+        let Some(default) = required.get(field) else {
+            return true;
+        };
+        remove_defaults(value, default);
+        value != default && *value != json!({})
+    });
 }
 
 #[cfg(test)]
@@ -93,14 +122,19 @@ mod tests {
     #[test]
     fn a_custom_resource_and_a_record_have_the_start_of_the_operation() {
         let start = "2026-01-01T00:00:00Z";
-        for state in ["state", "outcome"] {
-            let object = json!({
+        for state in [
+            json!({"phase": "Completed", "state": "Failed"}),
+            json!({"outcome": "Failed"}),
+        ] {
+            let mut object = json!({
                 "metadata": {"uid": "of the object", "creationTimestamp": "2026-01-02T00:00:00Z"},
                 "status": {
-                    "phase": "Completed", state: "Failed", "started": start, "liveUID": "u",
+                    "started": start, "liveUID": "u",
                     "completed": "2026-01-01T00:04:00Z", "durationSeconds": 230, "nodes": ["a"],
                 },
             });
+            let status = object["status"].as_object_mut().unwrap();
+            status.extend(state.as_object().unwrap().clone());
             let it = decode(&object.to_string()).unwrap();
             assert!(!it.is_active());
             assert_eq!(it.marked_state(), "Failed");
@@ -109,7 +143,9 @@ mod tests {
                 (start.to_owned(), "u")
             );
             assert_eq!((it.duration(), &*it.status.nodes[0]), (Some(230), "a"));
-            assert!(it.status.unknown.is_empty());
+            let mut encoded = encode(&it);
+            encoded["metadata"] = object["metadata"].clone();
+            assert_eq!(encoded, object);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Follows operations: returns the changes of operations, and whether the server still detects all of
-//! them. If namespaces are requested one by one, each namespace has its own watch.
+//! Follows operations: returns the changes of operations, and whether the server still detects all
+//! of them. If namespaces are requested one by one, each namespace has its own watch.
 //!
-//! When a watch starts again with a new list, the follower returns the differences between the new list
-//! and the known operations as changes.
+//! When a watch starts again with a new list, the follower returns the differences between the new
+//! list and the known operations as changes.
 
 use super::watch::{self, ObjectChange};
 use super::{OperationSource, decode};
@@ -63,9 +63,6 @@ pub(crate) struct OperationFollower<'a> {
     known: BTreeMap<OperationKey, InFlightOperation>,
     probe: BoxFuture<'a, Option<Incomplete>>,
     pending: VecDeque<OperationChange>,
-    /// The operations in the last deletions. Their objects are kept until the caller asks for the
-    /// next change.
-    deleted: Vec<InFlightOperation>,
 }
 
 impl OperationSource {
@@ -74,9 +71,9 @@ impl OperationSource {
     /// caller applies `--state`.
     ///
     /// A watch begins with a list. `listed` are the operations that the caller already knows. The
-    /// follower returns them only when they change. From the first list, it also returns the operations
-    /// that are not in `listed`. Without `--all-phases`, it leaves out the completed operations that are
-    /// not in `listed`.
+    /// follower returns them only when they change. From the first list, it also returns the
+    /// operations that are not in `listed`. Without `--all-phases`, it leaves out the completed
+    /// operations that are not in `listed`.
     ///
     /// Operations in files do not change.
     pub(crate) fn follow(
@@ -96,7 +93,6 @@ impl OperationSource {
             known: listed.into_iter().map(|it| (it.key(), it)).collect(),
             probe: futures::future::pending().boxed(),
             pending: VecDeque::new(),
-            deleted: Vec::new(),
         };
         if self.server.from_files.is_some() {
             follower.pending.push_back(OperationChange::Synced);
@@ -106,9 +102,8 @@ impl OperationSource {
         follower.probe = self.next_probe(self.incomplete()).boxed();
         let kind = GroupVersionKind::gvk(self.served.group(), VERSION, live::KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, live::PLURAL);
-        let labels = self.filters.selector.as_deref().unwrap_or_default();
         let config = Config::default()
-            .labels(labels)
+            .labels(self.filters.own_selector())
             .fields(&self.watch_selector());
         for (number, it) in follower.namespaces.iter().enumerate() {
             let namespace = it.namespace.as_deref();
@@ -119,8 +114,8 @@ impl OperationSource {
         Ok(follower)
     }
 
-    /// Waits for [`PROBE_INTERVAL`], and asks the server. If the server does not answer, returns `last`,
-    /// because the watch reports this.
+    /// Waits for [`PROBE_INTERVAL`], and asks the server. If the server does not answer, returns
+    /// `last`, because the watch reports this.
     pub(crate) async fn next_probe(&self, last: Option<Incomplete>) -> Option<Incomplete> {
         tokio::time::sleep(PROBE_INTERVAL).await;
         let answer = self.probe().await;
@@ -132,9 +127,6 @@ impl OperationFollower<'_> {
     /// Waits for the next change. Returns the problems `Forbidden` and `Unauthorized` as errors.
     /// After any other problem, returns [`OperationChange::Lost`] and retries the watch.
     pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
-        for operation in self.deleted.drain(..) {
-            self.source.objects.remove(&operation);
-        }
         loop {
             match self.pending.pop_front() {
                 // These errors remain until an administrator or the user changes something, so the
@@ -142,12 +134,7 @@ impl OperationFollower<'_> {
                 Some(OperationChange::Lost(
                     problem @ (Problem::Forbidden { .. } | Problem::Unauthorized),
                 )) => return Err(problem),
-                Some(change) => {
-                    if let OperationChange::Deleted { operation, .. } = &change {
-                        self.deleted.push((**operation).clone());
-                    }
-                    return Ok(change);
-                }
+                Some(change) => return Ok(change),
                 None => {}
             }
             tokio::select! {
@@ -169,9 +156,9 @@ impl OperationFollower<'_> {
                 }
             }
             ObjectChange::Applied(object) => {
-                if let Some(operation) = self.decoded(&object) {
-                    // The operation may have matched the filters before. For example, it can leave the
-                    // node of `--node`.
+                if let Some(operation) = decoded(&object) {
+                    // The operation may have matched the filters before. For example, it can leave
+                    // the node of `--node`.
                     if self.source.filters.matches(&operation) {
                         self.known.insert(operation.key(), operation.clone());
                         let change = OperationChange::Applied(Box::new(operation));
@@ -182,7 +169,7 @@ impl OperationFollower<'_> {
                 }
             }
             ObjectChange::Deleted(object) => {
-                if let Some(operation) = self.decoded(&object) {
+                if let Some(operation) = decoded(&object) {
                     self.delete(operation);
                 }
             }
@@ -193,16 +180,11 @@ impl OperationFollower<'_> {
         }
     }
 
-    /// Replaces the known operations of a watch with its new list, and keeps the differences as changes.
+    /// Replaces the known operations of a watch with its new list, and keeps the differences as
+    /// changes.
     fn take_list(&mut self, number: usize, objects: &[DynamicObject]) {
-        let listed = objects.iter().filter_map(|it| self.decoded(it));
-        let listed = listed.filter(|it| {
-            let is_selected = self.source.filters.matches(it);
-            if !is_selected {
-                self.source.objects.remove(it);
-            }
-            is_selected
-        });
+        let listed = objects.iter().filter_map(|it| decoded(it));
+        let listed = listed.filter(|it| self.source.filters.matches(it));
         let listed: BTreeMap<OperationKey, _> = listed.map(|it| (it.key(), it)).collect();
         let of = &mut self.namespaces[number];
         of.is_synced = true;
@@ -232,22 +214,18 @@ impl OperationFollower<'_> {
 
     /// Removes an operation. An unknown operation is no change.
     fn delete(&mut self, operation: InFlightOperation) {
-        match self.known.remove(&operation.key()) {
-            Some(before) => self.pending.push_back(OperationChange::Deleted {
+        if let Some(before) = self.known.remove(&operation.key()) {
+            self.pending.push_back(OperationChange::Deleted {
                 was_active: before.is_active(),
                 operation: Box::new(operation),
-            }),
-            None => self.deleted.push(operation),
+            });
         }
     }
+}
 
-    /// Decodes an operation, and keeps its JSON.
-    fn decoded(&self, object: &DynamicObject) -> Option<InFlightOperation> {
-        let json = serde_json::to_string(object).ok()?;
-        let operation = decode(&json).ok()?;
-        self.source.objects.keep(&operation, &json);
-        Some(operation)
-    }
+/// Decodes an operation. None if this is not possible.
+fn decoded(object: &DynamicObject) -> Option<InFlightOperation> {
+    decode(&serde_json::to_string(object).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //! the other files.
 //!
 //! Some documents may be no Kubernetes objects. If the plugin has found the file in a folder, it
-//! skips such documents. If the user or a kustomization names the file, such a document is an error.
+//! skips such documents. If the user or a kustomization names the file, such a document is an
+//! error.
 
 use crate::from_files::MAX_FILE_BYTES;
 use crate::output::{complain, print_excerpt};
@@ -228,125 +229,4 @@ pub(super) fn text_in(path: &Path) -> io::Result<String> {
 fn is_object(document: &Value) -> bool {
     let mut fields = ["apiVersion", "kind"].iter();
     fields.all(|key| document[key].is_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().expect("a folder can be created");
-        for (name, text) in files {
-            let path = folder.path().join(name);
-            fs::create_dir_all(path.parent().expect("the path is in the folder"))
-                .expect("a folder can be created");
-            fs::write(path, text).expect("a file can be written");
-        }
-        folder
-    }
-
-    fn names(input: &Input) -> Vec<&str> {
-        let names = input.objects.iter().map(|found| found.object.name.as_str());
-        names.collect()
-    }
-
-    const fn pod() -> &'static str {
-        "{apiVersion: v1, kind: Pod, metadata: {name: a}}"
-    }
-
-    #[test]
-    fn only_the_resources_of_a_kustomization_are_read() {
-        let folder = folder(&[
-            (
-                "kustomization.yaml",
-                "resources: [in.yaml, part]\nnamespace: x\n",
-            ),
-            ("in.yaml", pod()),
-            (
-                "out.yaml",
-                "{apiVersion: v1, kind: Pod, metadata: {name: out}}",
-            ),
-            ("part/kustomization.yml", "resources: [b.yaml]\n"),
-            (
-                "part/b.yaml",
-                "{apiVersion: v1, kind: Pod, metadata: {name: b}}",
-            ),
-            ("part/c.yaml", "nonsense: ["),
-        ]);
-        let input = Input::read(&[folder.path().to_owned()]);
-        assert_eq!(names(&input), ["a", "b"]);
-        assert!(input.faults.is_empty(), "{:?}", input.faults);
-    }
-
-    #[test]
-    fn a_kustomization_that_lists_itself_twice_is_read_once() {
-        let folder = folder(&[
-            (
-                "x/kustomization.yaml",
-                "resources: [../x, ../x, a.yaml, a.yaml, ../y]\n",
-            ),
-            ("x/a.yaml", pod()),
-            (
-                "y/kustomization.yaml",
-                "resources: [../x, ../y, ../x/a.yaml]\n",
-            ),
-        ]);
-        let input = Input::read(&[folder.path().join("x")]);
-        assert_eq!(names(&input), ["a"]);
-        assert!(input.faults.is_empty(), "{:?}", input.faults);
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn symbolic_links_to_their_own_folder_are_read_once() {
-        let folder = folder(&[("a.yaml", pod()), ("inner/b.yaml", pod())]);
-        for link in ["one", "two", "inner/one", "inner/two"] {
-            std::os::unix::fs::symlink(folder.path(), folder.path().join(link))
-                .expect("a link can be created");
-        }
-        let input = Input::read(&[folder.path().to_owned(), folder.path().join("one")]);
-        assert_eq!(names(&input), ["a", "a"]);
-        assert!(input.faults.is_empty(), "{:?}", input.faults);
-    }
-
-    #[test]
-    fn invalid_files_are_reported_and_the_others_are_read() {
-        let folder = folder(&[
-            ("a.yaml", pod()),
-            ("b.yaml", "a: ["),
-            (
-                "c/d.json",
-                r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"c"}}]}"#,
-            ),
-            ("values.yaml", "replicas: 3"),
-            ("readme.txt", "text"),
-        ]);
-        let input = Input::read(&[folder.path().to_owned()]);
-        assert_eq!(names(&input), ["a", "c"]);
-        assert_eq!(input.faults.len(), 1);
-        assert!(input.faults[0].text.contains("b.yaml: line 1"));
-        let named = Input::read(&[
-            folder.path().join("values.yaml"),
-            folder.path().join("none.yaml"),
-        ]);
-        assert_eq!(named.faults.len(), 2);
-        assert!(
-            named.faults[0]
-                .text
-                .ends_with("values.yaml: document 1: kind is missing")
-        );
-    }
-
-    #[test]
-    fn valid_documents_around_an_invalid_one_are_read() {
-        let text = format!("{}\n---\n{{kind: Pod}}\n---\n{}\n", pod(), pod());
-        let folder = folder(&[("a.yaml", &text)]);
-        let input = Input::read(&[folder.path().join("a.yaml")]);
-        assert_eq!(names(&input), ["a", "a"]);
-        assert!(
-            input.faults[0]
-                .text
-                .ends_with("document 2: apiVersion is missing")
-        );
-    }
 }

@@ -36,7 +36,7 @@ use crate::problem::Problem;
 use ifo_api::{Gvr, duration};
 use ifo_client::offline_kinds::KnownKinds;
 use ifo_client::recorded_watch::{self, RecordedChange, RecordedEvent};
-use ifo_engine::replay::{Replay, ReplayedObject};
+use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
 use ifo_engine::rules::RuleSet;
 use ifo_engine::track::TrackerSettings;
 use operation_history::{OperationHistory, Recorder};
@@ -50,6 +50,9 @@ use std::time::Duration;
 /// Interval at which the rules that use `now` are evaluated again. This is the default of the
 /// server's setting `K8S_INFORMER_RESYNC`.
 const RESYNC: Duration = Duration::from_secs(30);
+
+/// Largest number of records of completed operations. The command does not print them.
+const MAX_RECORDS: usize = 1_000;
 
 /// The arguments of `rules replay`.
 #[derive(Debug, clap::Args)]
@@ -175,14 +178,31 @@ fn replay(
     hindsight: bool,
 ) -> (Vec<OperationHistory>, Vec<String>) {
     let scale = TimeScale::of(events);
+    let recorder = Recorder::new(hindsight, scale);
+    let mut replay = replay_with(targets, (events, scale), debounce, recorder, |_, _| {});
+    if hindsight {
+        replay.observer.close();
+        while replay.observer.is_settling() && replay.expire_next() {}
+    }
+    replay.observer.into_results()
+}
+
+/// Replays `events`, which are sorted by time. `after` is called after each event of a target, with
+/// the time of the event.
+fn replay_with<O: ReplayObserver>(
+    targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
+    (events, scale): (&[RecordedEvent], TimeScale),
+    debounce: Duration,
+    observer: O,
+    mut after: impl FnMut(&O, f64),
+) -> Replay<O> {
     let settings = TrackerSettings {
         debounce,
         retain: None,
-        max_records: 0,
+        max_records: MAX_RECORDS,
         cluster_namespace: "ifo-system".into(),
     };
-    let recorder = Recorder::new(hindsight, scale);
-    let mut replay = Replay::new(settings, RESYNC, scale.first(), recorder);
+    let mut replay = Replay::new(settings, RESYNC, scale.first(), observer);
     for (target, rule_sets) in targets {
         if let Some(first) = events.iter().find(|event| event.resource == *target) {
             let namespaced = first.object.namespace.is_some();
@@ -212,12 +232,9 @@ fn replay(
                 replay.deleted(object, applied.is_some_and(|last| *last > index));
             }
         }
+        after(&replay.observer, event.t);
     }
-    if hindsight {
-        replay.observer.close();
-        while replay.observer.is_settling() && replay.expire_next() {}
-    }
-    replay.observer.into_results()
+    replay
 }
 
 /// For each object (by UID), returns the index of the last event that is not a deletion.

@@ -2,12 +2,11 @@
 //! also those that could not be read.
 
 use super::fields;
-use super::output::BundleFile;
 use super::parts::{CUSTOM_RESOURCES, ListPart, OPERATIONS};
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::bundle_index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResult};
 use crate::filter::Filters;
-use crate::operation_source::{OperationSource, Served, escape};
+use crate::operation_source::{OperationSource, Served, encode as encode_operation, escape};
 use crate::problem::Problem;
 use crate::version::read_server_version;
 use ifo_api::{GROUP, LIVE_GROUP};
@@ -37,6 +36,13 @@ const LOG_BYTES: usize = 8 * 1024 * 1024;
 
 /// The beginning of the names of the parts with the logs of containers that ran before.
 pub(super) const PREVIOUS_LOG: &str = "previous log";
+
+/// A file of the bundle.
+#[derive(Debug)]
+pub(super) struct BundleFile {
+    pub(super) path: String,
+    pub(super) bytes: Vec<u8>,
+}
 
 /// The parts that were collected so far.
 pub(super) struct BundleCollection {
@@ -76,11 +82,14 @@ impl BundleCollection {
         timeout_at(self.deadline, answer).await.unwrap_or_else(late)
     }
 
-    /// Records a part. If it was read, adds the file `path` with these bytes. The flag is true if a limit
-    /// was reached. The bundle keeps the message of a problem only with `--include-text`, because it
-    /// can contain the name of the user.
+    /// Records a part. If it was read, adds the file `path` with these bytes. The flag is true if a
+    /// limit was reached. The bundle keeps the message of a problem only with `--include-text`,
+    /// because it can contain the name of the user.
     fn add(&mut self, what: &str, path: &str, read: Result<(Vec<u8>, bool), Problem>) {
-        let mut part = BundlePart::skipped(what);
+        let mut part = BundlePart {
+            what: what.to_owned(),
+            ..BundlePart::default()
+        };
         match read {
             Ok((bytes, is_truncated)) => {
                 part.result = PartResult::of_read(is_truncated);
@@ -99,7 +108,10 @@ impl BundleCollection {
 
     /// Records a part that was not requested.
     pub(super) fn skip(&mut self, what: &str) {
-        self.index.parts.push(BundlePart::skipped(what));
+        self.index.parts.push(BundlePart {
+            what: what.to_owned(),
+            ..BundlePart::default()
+        });
     }
 
     /// Adds the metrics that the user has read.
@@ -142,8 +154,8 @@ impl BundleCollection {
         }
     }
 
-    /// Reads the first page of each list, or each object. Also returns true if objects were left out
-    /// because of a limit.
+    /// Reads the first page of each list, or each object. Also returns true if objects were left
+    /// out because of a limit.
     async fn read(&self, part: &ListPart) -> Result<(Vec<Value>, bool), Problem> {
         let (mut objects, mut is_truncated) = (Vec::new(), false);
         let mut missing = None;
@@ -206,18 +218,18 @@ impl BundleCollection {
     /// custom resources. If `namespace` is None, reads all that the user may read.
     pub(super) async fn collect_operations(&mut self, namespace: Option<&String>) {
         let filters = Filters::all_in(namespace);
-        let found = OperationSource::find(self.client.clone(), filters, true);
+        let found = OperationSource::find(self.client.clone(), filters);
         let mut namespaces = namespace.map(|it| vec![it.clone()]);
         let mut served = Served::Live;
         match self.within(found).await {
             Ok((source, listed)) => {
                 namespaces = namespaces.or_else(|| source.namespaces.clone());
                 served = source.served;
-                // An object that serde cannot decode, for example because its values are nested too
-                // deeply, is left out.
-                let kept = listed.iter().take(OPERATIONS);
-                let objects = kept.filter_map(|it| source.objects.get(it));
-                let objects: Vec<Value> = objects.collect();
+                let objects: Vec<Value> = listed
+                    .iter()
+                    .take(OPERATIONS)
+                    .map(encode_operation)
+                    .collect();
                 let is_truncated = objects.len() < listed.len();
                 let completeness = source.completeness();
                 self.index.operations = OperationsPart {

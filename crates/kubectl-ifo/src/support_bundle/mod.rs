@@ -1,31 +1,34 @@
 //! `kubectl ifo support-bundle`: collects in one archive the data that a developer needs to find
 //! the cause of a problem.
 //!
-//! Input: the cluster. Output: an archive or a folder, and a summary on standard error. If a part
-//! of the data cannot be read, the index of the bundle records the reason, and the collection
-//! continues. The command reads no Secret. Without `--include-text`, only the fields in `fields`
-//! leave the cluster.
+//! Input: the cluster. Output: an archive, and a summary on standard error. If a part of the data
+//! cannot be read, the index of the bundle records the reason, and the collection continues. The
+//! command reads no Secret. Without `--include-text`, only the fields in `fields` leave the
+//! cluster.
 //!
 //! ```text
-//! parts ─▶ collect ─▶ fields ─▶ output
+//! parts ─▶ collect ─▶ fields ─▶ archive
 //! ```
 
 mod collect;
 mod fields;
-mod output;
 mod parts;
 
 use super::api_client::ApiClient;
 use super::bundle_index::{BundleIndex, BundlePart, PartResult};
 use super::connect::{Connect, needs_cluster};
-use super::output::{complain, print};
+use super::output::{complain, create_private, print};
 use super::problem::Problem;
 use crate::clock;
-use collect::{BundleCollection, PREVIOUS_LOG};
+use collect::{BundleCollection, BundleFile, PREVIOUS_LOG};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use jiff::Timestamp;
-use output::BundleOutput;
 use parts::{CUSTOM_RESOURCES, ListPart};
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -42,11 +45,12 @@ Examples:
   kubectl ifo support-bundle
 
   # Look at it before you send it, and list its operations
-  kubectl ifo support-bundle -o bundle/
-  kubectl ifo list --from bundle/")]
+  kubectl ifo support-bundle -o bundle.tar.gz
+  tar tzf bundle.tar.gz
+  kubectl ifo list --from bundle.tar.gz")]
 pub(super) struct SupportBundleArgs {
-    /// New archive (tar.gz); or a folder, which must be empty or end with a slash
-    #[arg(short = 'O', short_alias = 'o', long, value_name = "FILE|DIR")]
+    /// New archive (tar.gz)
+    #[arg(short = 'O', short_alias = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Also messages, expressions, settings and all other fields, and the logs
     #[arg(long)]
@@ -67,19 +71,39 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
         return Err(needs_cluster("support-bundle"));
     }
     let now = clock::now();
-    let output = BundleOutput::choose(args.output.as_deref(), now)?;
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path)
             .map_err(|error| Problem::Other(format!("{}: {error}", path.display())))
     };
     let metrics = args.metrics.as_ref().map(read).transpose()?;
     let client = args.connect.open().await?;
+    let folder = format!("ifo-support-bundle-{}", now.strftime("%Y%m%d-%H%M%S"));
+    let default = || PathBuf::from(format!("{folder}.tar.gz"));
+    let path = args.output.clone().unwrap_or_else(default);
+    let failed =
+        |error: io::Error| Problem::Other(format!("cannot write {}: {error}", path.display()));
+    let file = create_private(&path).map_err(failed)?;
     let mut bundle = collect_all(args, client, metrics, now).await;
     bundle.add_index();
-    output.write(&bundle.files, now)?;
-    print(format!("{}\n", output.path.display()))?;
+    write(file, &folder, &bundle.files, now).map_err(failed)?;
+    print(format!("{}\n", path.display()))?;
     report(&bundle.index, bundle.files.len());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes an archive. All files are in one folder, so that unpacking does not fill the current
+/// folder.
+fn write(archive: File, folder: &str, files: &[BundleFile], now: Timestamp) -> io::Result<()> {
+    let mut archive = tar::Builder::new(GzEncoder::new(archive, Compression::default()));
+    for file in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(file.bytes.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(u64::try_from(now.as_second()).unwrap_or_default());
+        let path = format!("{folder}/{}", file.path);
+        archive.append_data(&mut header, path, file.bytes.as_slice())?;
+    }
+    archive.into_inner()?.finish()?.flush()
 }
 
 /// Collects all parts. If a part cannot be read, records the reason and continues. `metrics` is the
@@ -127,15 +151,12 @@ fn report(index: &BundleIndex, files: usize) {
         "note",
         format!("{files} files, {count} operations; {texts}"),
     );
-    for result in PartResult::NOT_READ {
-        let named = index
-            .parts
-            .iter()
-            .filter(|it| it.result == result && is_named(it));
-        let parts: Vec<&str> = named.map(|it| it.what.as_str()).collect();
-        if !parts.is_empty() {
-            complain("note", format!("{result}: {}", parts.join(", ")));
-        }
+    let mut by_result: BTreeMap<PartResult, Vec<&str>> = BTreeMap::new();
+    for part in index.parts.iter().filter(|it| is_named(it)) {
+        by_result.entry(part.result).or_default().push(&part.what);
+    }
+    for (result, parts) in by_result {
+        complain("note", format!("{result}: {}", parts.join(", ")));
     }
 }
 

@@ -66,7 +66,7 @@ impl Model {
             Char('e') => self.is_expanded = !self.is_expanded,
             _ => return,
         }
-        self.mark_stale();
+        self.is_fresh = false;
     }
 
     /// Moves the cursor, or scrolls the detail page. Returns false if the key does neither.
@@ -104,7 +104,9 @@ impl Model {
             }
             Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => self.filter.clear(),
             Char(c) if !key.modifiers.intersects(modified) => {
-                self.insert(c.encode_utf8(&mut [0; 4]));
+                if self.filter.chars().count() < LONGEST_FILTER {
+                    self.filter.push(c);
+                }
             }
             // While the filter is typed, letters such as `j` are text. So only these keys move the
             // cursor.
@@ -113,12 +115,6 @@ impl Model {
             }
             _ => {}
         }
-        self.mark_stale();
-    }
-
-    /// Appends a text to the filter, up to the largest length.
-    pub(super) fn insert(&mut self, text: &str) {
-        let room = LONGEST_FILTER.saturating_sub(self.filter.chars().count());
-        self.filter.extend(text.chars().take(room));
+        self.is_fresh = false;
     }
 }

@@ -5,14 +5,13 @@
 //! main loop draws the model. When the command ends, it restores the terminal.
 //!
 //! ```text
-//! keys, changes, clock ─▶ model ─▶ view ─▶ screen
+//! keys, changes, clock ─▶ model ─▶ view
 //! ```
 //!
-//! Only this file and `screen` do I/O.
+//! Only this file does I/O.
 
 mod keys;
 mod model;
-mod screen;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -36,7 +35,7 @@ use futures::future::{BoxFuture, pending};
 use futures::stream::{self, SelectAll};
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use model::{LoopAction, Model, ORDERS};
-use screen::Screen;
+use ratatui::DefaultTerminal;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -120,13 +119,14 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
     let style = kinds.style(Format::Table, paint).await;
-    // The model selects the phases and states, because the user can show completed operations later.
+    // The model selects the phases and states, because the user can show completed operations
+    // later.
     let all = Filters {
         all_phases: true,
         states: Vec::new(),
         ..filters.clone()
     };
-    let (source, listed) = OperationSource::open(server, all, false).await?;
+    let (source, listed) = OperationSource::open(server, all).await?;
     // The alternate screen hides these warnings until the command ends.
     filter_check::check_and_warn(&filters, &source, &listed).await?;
     let mut model = Model {
@@ -154,7 +154,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
 /// Describes the filters in one line, such as `all namespaces, --component kubevirt`. If the
 /// operations are read from custom resources, the line also names the API group.
 fn about(filters: &Filters, source: &OperationSource) -> String {
-    let mut parts: Vec<String> = filters.values().iter().map(ToString::to_string).collect();
+    let mut parts = filters.flags();
     match &source.namespaces {
         Some(namespaces) if filters.namespace.is_none() => {
             parts.insert(0, format!("{} namespaces", namespaces.len()));
@@ -162,8 +162,6 @@ fn about(filters: &Filters, source: &OperationSource) -> String {
         None if filters.namespace.is_none() => parts.insert(0, "all namespaces".to_owned()),
         _ => {}
     }
-    parts.extend(filters.states.iter().map(|it| it.name().to_owned()));
-    parts.extend(filters.selector.clone());
     if source.served == Served::Crs {
         parts.push(format!("CRs of {}", source.served.group()));
     }
@@ -191,9 +189,8 @@ async fn show(
     loop {
         if changed && Instant::now() >= next_frame {
             model.refresh_rows();
-            screen
-                .draw(&mut model)
-                .map_err(|error| terminal_error(&error))?;
+            let drawn = screen.0.draw(|frame| view::draw(&mut model, frame));
+            drawn.map_err(|error| terminal_error(&error))?;
             changed = false;
             next_frame = Instant::now() + FRAME_INTERVAL;
         }
@@ -215,10 +212,6 @@ async fn show(
             }
             input = keys.next() => match input {
                 Some(Ok(Input::Key(key))) => model.key(key),
-                Some(Ok(Input::Paste(text))) => {
-                    model.paste(&text);
-                    LoopAction::Continue
-                }
                 Some(Ok(Input::Resize(..))) => {
                     // The view scrolls the table down until the cursor is visible.
                     model.offset = 0;
@@ -271,4 +264,39 @@ fn end_signals() -> io::Result<impl Stream<Item = u8> + Unpin> {
         all.push(received.map(move |()| number));
     }
     Ok(all)
+}
+
+/// The full screen of `top`: the alternate screen of the terminal, in raw mode. When the value is
+/// dropped, the terminal is restored, also after an error, a panic or a signal.
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    /// Switches the terminal to the alternate screen. ratatui installs a panic hook that restores
+    /// the terminal before it prints the message of the panic.
+    fn enter() -> io::Result<Self> {
+        let terminal = ratatui::try_init().inspect_err(|_| drop(ratatui::try_restore()))?;
+        let mut screen = Self(terminal);
+        // Some terminals have no alternate screen, so they still show earlier lines.
+        screen.clear()?;
+        Ok(screen)
+    }
+
+    /// Forgets the content of the screen, so that the next frame is drawn completely. This is
+    /// necessary if another program has written to the screen.
+    fn clear(&mut self) -> io::Result<()> {
+        // `Terminal::resize` also clears the screen. `Terminal::clear` is not used, because it asks
+        // the terminal for the position of the cursor, and `top` would read the answer as keys.
+        let size = self.0.size()?;
+        self.0.resize(size.into())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // After a panic, the hook has restored the terminal. A second time would move the cursor
+        // onto the message of the panic.
+        if !std::thread::panicking() {
+            let _ = ratatui::try_restore();
+        }
+    }
 }

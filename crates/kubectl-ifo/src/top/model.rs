@@ -1,13 +1,14 @@
 //! The model of `top`, which contains everything that is shown on the screen.
 //!
-//! The model changes when the user presses a key, and when an operation or the connection changes. The module `view` draws the model. This module does no I/O.
+//! The model changes when the user presses a key, and when an operation or the connection changes.
+//! The module `view` draws the model. This module does no I/O.
 
 use crate::columns::OperationColumn;
 use crate::describe::DescribedFacts;
 use crate::filter::Filters;
 use crate::list::incomplete_line;
 use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
-use crate::operation_source::{Objects, OperationChange};
+use crate::operation_source::OperationChange;
 use crate::output::TextStyle;
 use crate::sort::SortBy;
 use crate::work_groups::{PieceOfWork, Row, pieces_of_work, rank};
@@ -150,15 +151,6 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Processes a text that the user has pasted. A text that is not part of a filter is ignored: it
-    /// must not be executed as commands.
-    pub(super) fn paste(&mut self, text: &str) {
-        if self.is_typing {
-            self.insert(text.lines().next().unwrap_or_default());
-            self.is_fresh = false;
-        }
-    }
-
     /// Processes a change of the operations or of the connection.
     pub(super) fn change(&mut self, change: OperationChange) {
         match change {
@@ -205,11 +197,6 @@ impl Model {
         }
     }
 
-    /// Marks the rows of the table as outdated.
-    pub(super) fn mark_stale(&mut self) {
-        self.is_fresh = false;
-    }
-
     /// Computes the rows of the table again if they are outdated. This method runs once for each
     /// frame and each key, and not for each change, because its work grows with the number of
     /// operations.
@@ -237,7 +224,7 @@ impl Model {
                 && (words.is_empty() || all.any(|it| contains_all(it, &words, self.now)))
         });
         let order = &ORDERS[self.order % ORDERS.len()].by;
-        order.sort(&mut pieces, &Objects::default());
+        order.sort(&mut pieces);
         if self.reversed {
             pieces.reverse();
         }

@@ -1,14 +1,12 @@
 //! Tests of the screen of `top` after keys, changes of operations, and changes of the size.
 
 use super::model::{LoopAction, MAX_KEPT, Model};
-use super::screen::replace_unprintable;
 use super::view;
 use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::operation_source::OperationChange;
 use crate::output::TextStyle;
 use crate::problem::Problem;
-use crate::test_fixtures::{OperationFixture as _, condition, now, on};
-use crate::test_snapshots::short_names;
+use crate::test_fixtures::{OperationFixture as _, condition, now, on, short_names};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ifo_api::live::State;
 use ratatui::Terminal;
@@ -109,11 +107,9 @@ impl TopFixture {
     fn draw(&mut self) {
         self.model.refresh_rows();
         let model = &mut self.model;
-        let draw = |frame: &mut ratatui::Frame| {
-            view::draw(model, frame);
-            replace_unprintable(frame.buffer_mut());
-        };
-        self.terminal.draw(draw).unwrap();
+        self.terminal
+            .draw(|frame| view::draw(model, frame))
+            .unwrap();
     }
 
     /// Returns the lines on the screen, without trailing blanks.
@@ -201,20 +197,15 @@ fn a_filter_applies_while_it_is_typed() {
 }
 
 #[test]
-fn a_filter_can_be_pasted_and_has_a_limited_length() {
+fn a_filter_has_a_limited_length_and_can_be_cleared() {
     let mut seen = TopFixture::with(40, 9, sample_operations());
     let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
-    // A text that is pasted by mistake is not executed.
-    seen.model.paste("q");
     seen.press(KeyCode::Char('/'));
-    let pasted = "one two\nthree".to_owned();
-    seen.model.paste(&pasted);
-    assert_eq!(seen.model.filter, "one two");
-    seen.model.key(control('u'));
-    assert_eq!(seen.model.filter, "");
-    seen.model.paste(&"x".repeat(300));
+    seen.type_text(&"x".repeat(300));
     assert_eq!(seen.model.filter.len(), 200);
     assert_eq!(seen.lines()[8], "x".repeat(39));
+    seen.model.key(control('u'));
+    assert_eq!(seen.model.filter, "");
     assert_eq!(seen.model.key(control('c')), LoopAction::Quit);
 }
 

@@ -45,8 +45,8 @@ pub(super) fn draw(model: &mut Model, frame: &mut Frame) {
 }
 
 /// Draws the lines at the top of the screen. The first line has the number of operations in each
-/// state, and the state of the watch. The second line has the order and the filters. If the watch is
-/// interrupted or operations may be missing, the second line has the reason instead.
+/// state, and the state of the watch. The second line has the order and the filters. If the watch
+/// is interrupted or operations may be missing, the second line has the reason instead.
 fn draw_header(model: &Model, frame: &mut Frame, area: Rect) {
     let (state, problem) = match &model.watch_state {
         TopWatchState::Listing => ("listing".to_owned(), None),
@@ -180,11 +180,10 @@ fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
     if model.is_deleted(&operation.key()) {
         lines.push("The server has deleted this operation; this is its last known state.".into());
     }
-    let object = serde_json::to_value(operation).unwrap_or_default();
     let unread = DescribedFacts::unread();
     let facts = detail.facts.as_ref().unwrap_or(&unread);
     let all = model.operations.values();
-    let description = OperationDescription::new(operation, object, facts, all);
+    let description = OperationDescription::new(operation, facts, all);
     let text = describe::text::text(&[description], model.now, paint);
     lines.extend(text.split_lines().iter().map(styled));
     lines

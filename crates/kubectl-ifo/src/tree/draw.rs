@@ -1,6 +1,6 @@
-//! Draws trees of operations as text. Columns are aligned over the whole output. If the output is too
-//! wide for the terminal, kinds are replaced by their short names, and then each line is
-//! cut. In the wide format, the output has no maximum width.
+//! Draws trees of operations as text. Columns are aligned over the whole output. If the output is
+//! too wide for the terminal, kinds are replaced by their short names, and then each line is cut.
+//! In the wide format, the output has no maximum width.
 
 use super::forest::{Forest, TreeObject};
 use crate::operation::{InFlightOperation, OperationFacts as _};
@@ -8,7 +8,6 @@ use crate::output::{TerminalText, TextStyle, cells};
 use crate::plain_text::one_line;
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
-use unicode_width::UnicodeWidthStr as _;
 
 /// Number of blanks between two columns.
 const TREE_GAP: usize = 2;
@@ -17,68 +16,70 @@ const TREE_GAP: usize = 2;
 const NAMESPACE_INDENT: &str = "  ";
 const OBJECT_INDENT: &str = "    ";
 
-/// The columns. The first column has the names of objects with their bars.
-const NAME: usize = 0;
-const OPERATION: usize = 1;
-const STATE: usize = 3;
-
 /// Formats all trees of `forest`.
 pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> TerminalText {
     let no_short_names = ShortNames::default();
-    let mut drawing = Drawing::new(&no_short_names, now, style);
-    drawing.add_forest(forest);
-    if let Some(screen) = style.width()
-        && drawing.excess(screen) > 0
-    {
-        drawing = Drawing::new(&style.short_names, now, style);
+    let with_names = |short_names| {
+        let mut drawing = Drawing {
+            short_names,
+            now,
+            style,
+            rows: Vec::new(),
+        };
         drawing.add_forest(forest);
+        let widths = widths(&drawing.rows);
+        (drawing.rows, widths)
+    };
+    let screen = style.width().unwrap_or(usize::MAX);
+    let (mut rows, mut widths) = with_names(&no_short_names);
+    let columns = widths.iter().filter(|it| **it > 0);
+    if columns.map(|it| it + TREE_GAP).sum::<usize>() > screen.saturating_add(TREE_GAP) {
+        (rows, widths) = with_names(&style.short_names);
     }
-    let lines = drawing.rows.iter().map(|row| drawing.line(row));
-    lines
-        .map(|line| line.cut(style.width().unwrap_or(usize::MAX)) + "\n")
-        .collect()
+    let lines = rows.into_iter().map(|row| {
+        let is_single = row.len() == 1;
+        let row = row.into_iter().zip(widths.iter().copied());
+        cells(row.filter(|it| is_single || it.1 > 0), TREE_GAP)
+    });
+    lines.map(|line| line.cut(screen) + "\n").collect()
 }
 
-/// A line of the output: a heading, or the cells of an object with or without an operation.
-enum TreeRow<'a> {
-    Heading(TerminalText),
-    Resource(Vec<String>, Option<&'a InFlightOperation>),
+/// The cells of a line. A heading, and an object without an operation, has one cell.
+type TreeRow = Vec<TerminalText>;
+
+/// Returns the width of each column. A row with one cell does not count. A column without a text
+/// has the width 0.
+fn widths(rows: &[TreeRow]) -> Vec<usize> {
+    let mut widths = vec![0];
+    for row in rows.iter().filter(|it| it.len() > 1) {
+        widths.resize(row.len(), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.width().max(*width);
+        }
+    }
+    widths
 }
 
 struct Drawing<'a> {
     short_names: &'a ShortNames,
     now: Timestamp,
     style: &'a TextStyle,
-    rows: Vec<TreeRow<'a>>,
-    widths: Vec<usize>,
+    rows: Vec<TreeRow>,
 }
 
-impl<'a> Drawing<'a> {
-    fn new(short_names: &'a ShortNames, now: Timestamp, style: &'a TextStyle) -> Self {
-        Self {
-            short_names,
-            now,
-            style,
-            rows: Vec::new(),
-            widths: Vec::new(),
-        }
-    }
-
-    fn add_forest(&mut self, forest: &Forest<'a>) {
+impl Drawing<'_> {
+    fn add_forest(&mut self, forest: &Forest<'_>) {
         for component in &forest.components {
             let name = match component.name {
                 "" => "(none)".to_owned(),
                 name => one_line(name),
             };
-            let heading = self.style.paint.heading(&name);
-            self.rows.push(TreeRow::Heading(heading));
+            self.rows.push(vec![self.style.paint.heading(&name)]);
             for namespace in &component.namespaces {
                 let name = namespace.name.as_deref();
-                let heading = format!(
-                    "{NAMESPACE_INDENT}{}",
-                    one_line(name.unwrap_or("(cluster)"))
-                );
-                self.rows.push(TreeRow::Heading(heading.into()));
+                let heading = one_line(name.unwrap_or("(cluster)"));
+                let heading = format!("{NAMESPACE_INDENT}{heading}");
+                self.rows.push(vec![heading.into()]);
                 for top in &namespace.resources {
                     self.add_object(top, name, OBJECT_INDENT, ["", ""]);
                 }
@@ -91,35 +92,34 @@ impl<'a> Drawing<'a> {
     /// depth, so the recursion is limited.
     fn add_object(
         &mut self,
-        object: &TreeObject<'a>,
+        object: &TreeObject<'_>,
         heading: Option<&str>,
         bars: &str,
         own: [&str; 2],
     ) {
         let [mut bar, further] = own;
+        let paint = self.style.paint;
         for operation in &object.operations {
             let name = self.name(object, heading, operation.spec.item.as_deref());
-            let mut cells = vec![
-                format!("{bars}{bar}{name}"),
-                one_line(&operation.spec.operation),
-                operation.age(self.now),
-                state_and_progress(operation, self.style.wide),
+            let state = state_and_progress(operation, self.style.wide);
+            let painted = |text: &str| paint.state(operation.color_state(), text);
+            let mut cells: TreeRow = vec![
+                format!("{bars}{bar}{name}").into(),
+                painted(&one_line(&operation.spec.operation)),
+                operation.age(self.now).into(),
+                painted(&state),
             ];
             if self.style.wide {
-                cells.push(one_line(&operation.metadata.name));
-                cells.push(one_line(&operation.status.message));
+                cells.push(one_line(&operation.metadata.name).into());
+                cells.push(one_line(&operation.status.message).into());
             }
-            self.widths.resize(cells.len(), 0);
-            for (width, cell) in self.widths.iter_mut().zip(&cells) {
-                *width = cell.width().max(*width);
-            }
-            self.rows.push(TreeRow::Resource(cells, Some(operation)));
+            self.rows.push(cells);
             bar = further;
         }
         if object.operations.is_empty() {
             let name = self.name(object, heading, None);
-            let cells = vec![format!("{bars}{bar}{name}")];
-            self.rows.push(TreeRow::Resource(cells, None));
+            let name = paint.dim(&format!("{bars}{bar}{name}"));
+            self.rows.push(vec![name]);
         }
         let bars = format!("{bars}{further}");
         for (number, child) in object.children.iter().enumerate() {
@@ -142,32 +142,6 @@ impl<'a> Drawing<'a> {
         let namespace = namespace.filter(|it| heading != Some(it));
         let namespace = namespace.map(|it| format!(" ({it})")).unwrap_or_default();
         one_line(&format!("{kind}/{}{item}{namespace}", object.name))
-    }
-
-    /// Returns by how many terminal columns the trees are too wide.
-    fn excess(&self, screen: usize) -> usize {
-        let columns = self.widths.iter().filter(|width| **width > 0);
-        let total: usize = columns.map(|width| width + TREE_GAP).sum();
-        total.saturating_sub(TREE_GAP + screen)
-    }
-
-    fn line(&self, row: &TreeRow<'_>) -> TerminalText {
-        let paint = self.style.paint;
-        let (row_cells, operation) = match row {
-            TreeRow::Heading(heading) => return heading.clone(),
-            TreeRow::Resource(cells, None) => return paint.dim(&cells[NAME]),
-            TreeRow::Resource(cells, Some(operation)) => (cells, operation),
-        };
-        let columns = row_cells.iter().zip(&self.widths).enumerate();
-        let columns = columns.filter(|(_, (_, width))| **width > 0);
-        let columns = columns.map(|(column, (cell, width))| {
-            let painted = match column {
-                OPERATION | STATE => paint.state(operation.color_state(), cell),
-                _ => cell.into(),
-            };
-            (painted, cell.width(), *width)
-        });
-        cells(columns, TREE_GAP)
     }
 }
 

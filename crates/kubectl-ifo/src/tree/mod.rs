@@ -9,10 +9,9 @@ mod tests;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::label_selector::ParsedLabelSelector;
 use super::list::{CommonArgs, names, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts as _};
-use super::operation_source::{IncompleteJson, Objects, OperationSource};
+use super::operation_source::{IncompleteJson, OperationSource};
 use super::output::{Format, TerminalText, TextStyle, complain, encode, print, print_error_line};
 use super::owner_lookup::OwnerLookup;
 use super::ownership::Ownership;
@@ -26,10 +25,7 @@ use std::process::ExitCode;
 
 /// Largest number of owners that the command looks up. Each owner needs a request. If there are
 /// more owners, a note states how many were not looked up.
-const MAX_OWNERS: usize = 200;
-/// Largest number of owners that are looked up with `--for`. With `--for`, the command looks up the
-/// owners of all operations, also of operations that it does not show. So this number is larger.
-const MAX_OWNERS_FOR: usize = 2000;
+const MAX_OWNERS: usize = 1000;
 
 /// The flags of `tree`.
 #[derive(Debug, Clone, clap::Args)]
@@ -62,39 +58,30 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if let Some(resource) = &mut resource {
         resource.resolve(&kinds).await;
     }
-    let selector = filters.selector.as_deref().unwrap_or_default();
-    let selector = ParsedLabelSelector::parse(selector).map_err(Problem::Usage)?;
     // An operation that the filters exclude can connect other objects in the tree. So the command
-    // requests these operations, too, and applies the filters when it builds the tree. With `--for`,
-    // it also applies the filter for the phase then.
+    // requests these operations, too, and applies the filters when it builds the tree. With
+    // `--for`, it also applies the filter for the phase then.
     let wanted = Filters {
         all_phases: args.resource.is_some() || filters.all_phases,
         ..Filters::default().with_namespace(filters.namespace.as_ref())
     };
-    let (source, operations) =
-        OperationSource::open(server.clone(), wanted, sort.needs_objects()).await?;
+    let (source, operations) = OperationSource::open(server.clone(), wanted).await?;
     let mut labelled = operations.clone();
-    labelled.retain(|it| selector.matches(it.metadata.labels.iter()));
+    labelled.retain(|it| filters.has_labels(it));
     filter_check::check_and_warn(&filters, &source, &labelled).await?;
     let unknown_kind_message = match &resource {
         Some(resource) => resource.unknown_kind_message(&source, &operations).await,
         None => None,
     };
     let empty_message = filters.empty_result_message(&server);
-    let most = match args.resource {
-        Some(_) => MAX_OWNERS_FOR,
-        None => MAX_OWNERS,
-    };
     let mut view = TreeView {
         resource,
         filters,
-        selector,
         sort,
-        objects: source.objects.clone(),
         format,
         style: kinds.style(format, args.common.output.colors.paint()).await,
         empty_message,
-        lookup: OwnerLookup::new(server, kinds, most),
+        lookup: OwnerLookup::new(server, kinds, MAX_OWNERS),
         unknown_kind_message,
         is_empty: false,
         is_resource_missing: false,
@@ -103,7 +90,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if args.common.output.watch {
         return reprint::run(&source, operations, format, view).await;
     }
-    view.sort.check(&operations, &source.objects)?;
+    view.sort.check(&operations)?;
     let shown = WatchOutputInputs::now(source.incomplete());
     // JSON and YAML are printed even if the result is empty.
     print(view.show(operations, &shown).await?)?;
@@ -118,14 +105,12 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
 struct TreeView {
     resource: Option<ResourceArgument>,
     filters: Filters,
-    selector: ParsedLabelSelector,
     sort: SortBy,
-    objects: Objects,
     format: Format,
     style: TextStyle,
     lookup: OwnerLookup,
     /// The message if no operations match the filters.
-    empty_message: &'static str,
+    empty_message: String,
     /// The message that the kind in `--for` does not exist. None if the kind exists, if the command
     /// could not check this, or without `--for`.
     unknown_kind_message: Option<String>,
@@ -164,11 +149,9 @@ impl TreeView {
         mut operations: Vec<InFlightOperation>,
         shown: &WatchOutputInputs,
     ) -> Result<TerminalText, Problem> {
-        self.sort.sort(&mut operations, &self.objects);
-        let (filters, selector) = (&self.filters, &self.selector);
-        let is_included = |it: &InFlightOperation| {
-            filters.shows(it) && selector.matches(it.metadata.labels.iter())
-        };
+        self.sort.sort(&mut operations);
+        let filters = &self.filters;
+        let is_included = |it: &InFlightOperation| filters.shows(it);
         // With `--for`, any operation can be on a descendant of the named object. So the command
         // looks up the owners of all objects.
         let of_one = self.resource.is_some();
@@ -213,7 +196,7 @@ impl TreeView {
     /// Returns the message for an empty result.
     fn empty_message(&self) -> String {
         match &self.resource {
-            None => self.empty_message.to_owned(),
+            None => self.empty_message.clone(),
             Some(resource) => match &self.unknown_kind_message {
                 Some(unknown) if self.is_resource_missing => {
                     format!("Nothing is in flight for {resource}: {unknown}")

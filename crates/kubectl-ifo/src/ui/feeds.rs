@@ -3,23 +3,21 @@
 
 use super::store::{FeedObject, FeedState, Store};
 use crate::api_client::ListRequest;
-use crate::discovered_kinds::ChosenKind;
-use crate::filter::{Filters, is_empty_or_contains};
-use crate::operation_source::{ObjectChange, OperationSource, changes, check_namespaces};
+use crate::filter::Filters;
+use crate::operation_source::{ObjectChange, OperationSource, changes, check_namespaces, decode};
 use crate::problem::Problem;
 use futures::StreamExt as _;
 use ifo_api::{LIVE_GROUP, VERSION, activity, live, record};
 use kube::api::{ApiResource, DynamicObject, Resource as _, TypeMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::Config;
-use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Interval of the lists of a kind that cannot be watched. Usually, the kind is listed earlier, because
-/// an operation has ended.
+/// Interval of the lists of a kind that cannot be watched. Usually, the kind is listed earlier,
+/// because an operation has ended.
 const LIST_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Pause before such a list, so that one list shows all operations that end together.
@@ -97,9 +95,7 @@ async fn update_notes(source: Arc<OperationSource>, store: Arc<Store>) {
 
 impl Feed {
     fn label_selector(&self) -> &str {
-        let filters = self.filters.as_ref();
-        let selector = filters.and_then(|it| it.selector.as_deref());
-        selector.unwrap_or_default()
+        self.filters.as_ref().map_or("", |it| it.own_selector())
     }
 
     /// The resource as `plural.group`, for messages.
@@ -107,7 +103,8 @@ impl Feed {
         format!("{}.{}", self.resource.plural, self.resource.group)
     }
 
-    /// Lists records when an operation has ended, because the server does not support to watch them.
+    /// Lists records when an operation has ended, because the server does not support to watch
+    /// them.
     async fn list_often(self, store: Arc<Store>) {
         let mut ends = store.ends();
         loop {
@@ -181,24 +178,22 @@ impl Feed {
         }
     }
 
-    /// Returns the object as the page gets it. If the filters do not select it, returns only its key.
+    /// Returns the object as the page gets it. If the filters do not select it, returns only its
+    /// key.
     fn selected(&self, mut object: DynamicObject) -> Result<FeedObject, (String, String)> {
         let key = key_of(&object);
-        let filters = self.filters.as_ref();
-        if filters.is_some_and(|it| !is_selected(it, &object.data)) {
-            return Err(key);
-        }
         object.types.get_or_insert_with(|| TypeMeta {
             api_version: self.resource.api_version.clone(),
             kind: self.resource.kind.clone(),
         });
         let json = serde_json::to_string(&object).map_err(|_| key.clone())?;
-        let version = object.metadata.resource_version.unwrap_or_default();
-        Ok(FeedObject {
-            key,
-            version,
-            json: json.into(),
-        })
+        if let Some(filters) = &self.filters
+            && !decode(&json).is_ok_and(|it| filters.shows(&it))
+        {
+            return Err(key);
+        }
+        let json = json.into();
+        Ok(FeedObject { key, json })
     }
 }
 
@@ -206,29 +201,4 @@ fn key_of(object: &DynamicObject) -> (String, String) {
     let metadata = &object.metadata;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     (text(&metadata.namespace), text(&metadata.name))
-}
-
-/// Returns true if the flags select an operation or a record. The label selector is not compared,
-/// because the server evaluates it.
-fn is_selected(filters: &Filters, object: &Value) -> bool {
-    let (spec, status) = (&object["spec"], &object["status"]);
-    let subject = &spec["subject"];
-    let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, version) = (text(&subject["kind"]), text(&subject["apiVersion"]));
-    let is_kind = |it: &ChosenKind| it.matches_object(&kind, &version);
-    let nodes = status["nodes"].as_array();
-    let touches = |node: &String| nodes.is_some_and(|it| it.iter().any(|it| it == node.as_str()));
-    // A record has the last state as its outcome.
-    let state = [&status["state"], &status["outcome"]];
-    is_empty_or_contains(&filters.component, &text(&spec["component"]))
-        && is_empty_or_contains(&filters.operation, &text(&spec["operation"]))
-        && (filters.kind.is_empty() || filters.kind.iter().any(is_kind))
-        && (filters.node.is_empty() || filters.node.iter().any(touches))
-        && (filters.states.is_empty()
-            || filters
-                .states
-                .iter()
-                .any(|it| state.iter().any(|own| *own == it.name())))
-        && (filters.namespace.is_none()
-            || filters.namespace.as_deref() == subject["namespace"].as_str())
 }

@@ -10,7 +10,7 @@
 
 use http::header::{COOKIE, HOST, ORIGIN};
 use http::{HeaderMap, Method, StatusCode, request};
-use ring::hmac;
+use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::sync::{Mutex, PoisonError};
 
@@ -27,11 +27,9 @@ pub(super) type Refusal = (StatusCode, &'static str);
 pub(super) struct Guard {
     port: u16,
     random: SystemRandom,
-    key: hmac::Key,
-    /// The tag of the token in the printed address. None after its use.
-    token: Mutex<Option<hmac::Tag>>,
+    /// The token in the printed address. None after its use.
+    token: Mutex<Option<String>>,
     session: String,
-    session_tag: hmac::Tag,
 }
 
 impl Guard {
@@ -39,14 +37,10 @@ impl Guard {
     /// random numbers.
     pub(super) fn new(port: u16) -> Option<Self> {
         let random = SystemRandom::new();
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &random).ok()?;
-        let session = secret(&random)?;
         Some(Self {
             port,
-            session_tag: hmac::sign(&key, session.as_bytes()),
-            session,
+            session: secret(&random)?,
             random,
-            key,
             token: Mutex::new(None),
         })
     }
@@ -54,11 +48,12 @@ impl Guard {
     /// Returns an address with a new token. The token of an earlier address becomes invalid.
     pub(super) fn new_address(&self) -> Option<String> {
         let token = secret(&self.random)?;
-        *self.lock() = Some(hmac::sign(&self.key, token.as_bytes()));
-        Some(format!("http://127.0.0.1:{}/#token={token}", self.port))
+        let address = format!("http://127.0.0.1:{}/#token={token}", self.port);
+        *self.lock() = Some(token);
+        Some(address)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<hmac::Tag>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
         self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,9 +101,9 @@ impl Guard {
             return None;
         };
         let mut expected = self.lock();
-        let tag = expected.as_ref()?;
-        // The comparison takes the same time for each wrong token.
-        hmac::verify(&self.key, token.as_bytes(), tag.as_ref()).ok()?;
+        if !is_same(token, expected.as_ref()?) {
+            return None;
+        }
         *expected = None;
         let (name, session) = (self.cookie(), &self.session);
         Some(format!(
@@ -124,9 +119,7 @@ impl Guard {
                 .trim()
                 .strip_prefix(&name)
                 .and_then(|it| it.strip_prefix('='));
-            value.is_some_and(|it| {
-                hmac::verify(&self.key, it.as_bytes(), self.session_tag.as_ref()).is_ok()
-            })
+            value.is_some_and(|it| is_same(it, &self.session))
         };
         let cookies = values(headers, COOKIE.as_str()).into_iter().flatten();
         cookies.flat_map(|it| it.split(';')).any(is_session)
@@ -136,6 +129,12 @@ impl Guard {
     fn cookie(&self) -> String {
         format!("ifo-session-{}", self.port)
     }
+}
+
+/// Compares two secrets by their hashes. So the time of the comparison says nothing about the secrets.
+fn is_same(given: &str, expected: &str) -> bool {
+    let hash = |text: &str| digest(&SHA256, text.as_bytes());
+    hash(given).as_ref() == hash(expected).as_ref()
 }
 
 /// Returns the values of a header. None stands for a value that is not text.

@@ -9,7 +9,6 @@
 //! the page gets only the answers, not the credentials. `page` has the files of the page, and
 //! `guard` decides which requests are answered.
 
-mod export;
 mod feeds;
 mod guard;
 mod page;
@@ -20,16 +19,17 @@ mod stream;
 
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
-use super::filter::{FilterValue, Filters};
+use super::filter::Filters;
 use super::filter_check;
 use super::operation_source::OperationSource;
-use super::output::{complain, print};
+use super::output::{complain, create_private, print};
 use super::problem::Problem;
 use super::state_filter::StateArgs;
 use crate::clock;
 use guard::Guard;
 use serde_json::{Value, json};
 use server::Site;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -101,7 +101,7 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     }
     let server = args.connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
-    let (source, listed) = OperationSource::open(server.clone(), filters.clone(), false).await?;
+    let (source, listed) = OperationSource::open(server.clone(), filters.clone()).await?;
     filter_check::check_and_warn(&filters, &source, &listed).await?;
     drop(listed);
     let (store, _tasks) = feeds::start(&Arc::new(source), &filters)?;
@@ -110,25 +110,22 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
         Some(context) if !is_files => context,
         _ => server.address.clone(),
     };
-    let text = filter_text(&filters);
+    let text = filters.with_namespace(None).flags().join(" ");
     let about = about(&context, namespace, &text);
     let files = server.from_files.as_ref();
     let note = files.map(|it| it.introduction()).unwrap_or_default();
-    let namespace = namespace.cloned();
-    let begin = move || {
-        json!({
-            "context": context,
-            "mode": if is_files { "files" } else { "live" },
-            "time": clock::now(),
-            "namespace": namespace,
-            "version": env!("CARGO_PKG_VERSION"),
-            "filter": text,
-            // How the files were recorded. Empty for a cluster.
-            "note": note,
-        })
-    };
+    let begin = json!({
+        "context": context,
+        "mode": if is_files { "files" } else { "live" },
+        "time": clock::now(),
+        "namespace": namespace,
+        "version": env!("CARGO_PKG_VERSION"),
+        "filter": text,
+        // How the files were recorded. Empty for a cluster.
+        "note": note,
+    });
     if let Some(path) = &args.export {
-        return export(path, &store, &begin()).await;
+        return export(path, &store, &begin).await;
     }
     let failed =
         |error| Problem::Other(format!("cannot listen on 127.0.0.1:{}: {error}", args.port));
@@ -148,7 +145,6 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
             "the browser cannot be opened; open the address yourself",
         );
     }
-    let begin: Arc<dyn Fn() -> Value + Send + Sync> = Arc::new(begin);
     let site = Site {
         guard,
         store,
@@ -162,34 +158,29 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Writes the page with its data to a new file that only the user may read.
 async fn export(path: &Path, store: &store::Store, begin: &Value) -> Result<ExitCode, Problem> {
     let _ = timeout(EXPORT_TIMEOUT, store.started()).await;
     let snapshot = store.snapshot();
     if let Some(problem) = snapshot.state.problem() {
         return Err(Problem::Other(problem.to_owned()));
     }
-    export::write(path, begin, &snapshot)?;
+    let objects = snapshot.objects.join(",\n");
+    let state = json!(snapshot.state);
+    let data = format!("{{\"begin\":{begin},\"items\":[{objects}],\"state\":{state}}}");
+    let page = page::self_contained(&data);
+    // If the write fails, the file is removed.
+    let written = create_private(path).and_then(|mut file| {
+        let written = file.write_all(page.as_bytes());
+        written.inspect_err(|_| drop(std::fs::remove_file(path)))
+    });
+    written.map_err(|error| Problem::Other(format!("cannot write {}: {error}", path.display())))?;
     for warning in &snapshot.state.warnings {
         complain("note", warning);
     }
     let (name, count) = (path.display(), snapshot.objects.len());
     print(format!("{name}: {count} objects\n"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Formats the filter flags, without the namespace.
-fn filter_text(filters: &Filters) -> String {
-    let values = filters.values().into_iter();
-    let values = values.filter(|it| !matches!(it, FilterValue::Namespace(_)));
-    let mut flags: Vec<String> = values.map(|it| it.to_string()).collect();
-    flags.extend(
-        filters
-            .states
-            .iter()
-            .map(|it| format!("--state {}", it.name())),
-    );
-    flags.extend(filters.selector.iter().map(|it| format!("--selector {it}")));
-    flags.join(" ")
 }
 
 fn about(context: &str, namespace: Option<&String>, filter: &str) -> String {

@@ -1,7 +1,7 @@
 //! Answers the requests of the page with HTTP/1.1 on 127.0.0.1.
 //!
-//! Each connection serves one request, so a connection has one time limit. The number of connections
-//! and the size of a request are bounded.
+//! Each connection serves one request, so a connection has one time limit. The number of
+//! connections and the size of a request are bounded.
 
 use super::guard::Guard;
 use super::page;
@@ -52,8 +52,8 @@ pub(super) struct Site {
     pub(super) guard: Guard,
     pub(super) store: Arc<Store>,
     pub(super) server: ApiClient,
-    /// Creates the data of the event `begin`.
-    pub(super) begin: Arc<dyn Fn() -> Value + Send + Sync>,
+    /// The data of the event `begin`, without the time.
+    pub(super) begin: Value,
 }
 
 /// Answers requests. Connections are closed when the returned future is dropped.
@@ -138,8 +138,8 @@ impl Site {
         response
     }
 
-    /// Exchanges the token of the printed address for the cookie, and prints an address for the next
-    /// browser.
+    /// Exchanges the token of the printed address for the cookie, and prints an address for the
+    /// next browser.
     fn session(&self, headers: &http::HeaderMap) -> Response<Body> {
         let cookie = self.guard.sign_in(headers);
         if cookie.is_none() && !self.guard.has_session(headers) {
@@ -158,8 +158,7 @@ impl Site {
     }
 
     fn stream(&self, deadline: Deadline) -> Response<Body> {
-        let begin = self.begin.clone();
-        let events = stream::events(self.store.clone(), move || begin(), deadline);
+        let events = stream::events(self.store.clone(), self.begin.clone(), deadline);
         let body = StreamBody::new(events.map(|it| Ok(Frame::data(it))));
         response("text/event-stream", body.boxed_unsync())
     }

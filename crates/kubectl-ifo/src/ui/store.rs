@@ -35,8 +35,6 @@ const MAX_GAPS: usize = 200;
 pub(super) struct FeedObject {
     /// Namespace and name.
     pub(super) key: (String, String),
-    /// The resourceVersion.
-    pub(super) version: String,
     /// The JSON of the object, in one line.
     pub(super) json: Arc<str>,
 }
@@ -243,8 +241,8 @@ impl Store {
         self.ends.send_replace(());
     }
 
-    /// Returns a receiver that notices when a watched object is deleted, such as an operation that has
-    /// ended.
+    /// Returns a receiver that notices when a watched object is deleted, such as an operation that
+    /// has ended.
     pub(super) fn ends(&self) -> watch::Receiver<()> {
         self.ends.subscribe()
     }
@@ -261,8 +259,8 @@ impl Store {
         });
     }
 
-    /// Replaces the warnings that belong to no feed, and the reason why the server does not detect all
-    /// operations.
+    /// Replaces the warnings that belong to no feed, and the reason why the server does not detect
+    /// all operations.
     pub(super) fn set_notes(&self, notes: Vec<String>, incomplete: Option<String>) {
         self.change(|contents| {
             contents.notes = notes;
@@ -318,7 +316,7 @@ impl Contents {
     fn put(&mut self, feed: usize, object: FeedObject) -> Option<Bytes> {
         let key = (feed, object.key.clone());
         let before = self.objects.get(&key);
-        if before.is_some_and(|it| it.version == object.version && it.json == object.json) {
+        if before.is_some_and(|it| it.json == object.json) {
             return None;
         }
         let freed = before.map_or(0, |it| it.json.len());

@@ -1,9 +1,10 @@
 //! The stream of events for one tab: the whole content of the store, and then its changes.
 
 use super::store::{Store, event};
+use crate::clock;
 use bytes::Bytes;
 use futures::Stream;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
@@ -23,10 +24,10 @@ const WAITING_EVENTS: usize = 2;
 /// The time at which a connection is closed. The stream moves it while the client reads.
 pub(super) type Deadline = watch::Sender<Instant>;
 
-/// Returns the events for one tab. `begin` creates the data of the first event.
+/// Returns the events for one tab. `begin` is the data of the first event, without the time.
 pub(super) fn events(
     store: Arc<Store>,
-    begin: impl Fn() -> Value + Send + 'static,
+    begin: Value,
     deadline: Deadline,
 ) -> impl Stream<Item = Bytes> {
     let (sender, mut receiver) = mpsc::channel(WAITING_EVENTS);
@@ -42,9 +43,10 @@ struct Tab {
 
 impl Tab {
     /// Sends events until the connection is closed.
-    async fn send_all(&self, store: &Store, begin: impl Fn() -> Value) -> Option<()> {
+    async fn send_all(&self, store: &Store, mut begin: Value) -> Option<()> {
         loop {
-            self.send(event("begin", &begin())).await?;
+            begin["time"] = json!(clock::now());
+            self.send(event("begin", &begin)).await?;
             while timeout(COMMENT_INTERVAL, store.started()).await.is_err() {
                 self.send_comment().await?;
             }

@@ -67,16 +67,3 @@ fn limit(text: &str) -> Result<Duration, String> {
         None => clock::duration(text),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_negative_timeout_is_no_limit() {
-        assert_eq!(limit("-1s"), Ok(Duration::MAX));
-        assert_eq!(limit("0"), Ok(Duration::ZERO));
-        assert_eq!(limit("30m"), Ok(Duration::from_mins(30)));
-        assert!(limit("-soon").is_err() && limit("soon").is_err());
-    }
-}

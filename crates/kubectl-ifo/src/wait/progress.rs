@@ -67,8 +67,8 @@ pub(super) fn ignored_text(wait_state: &WaitState) -> String {
     }
 }
 
-/// Prints the progress, at most one line in [`PRINT_INTERVAL`]. Other lines are dropped, because many of
-/// them differ only in an age.
+/// Prints the progress, at most one line in [`PRINT_INTERVAL`]. Other lines are dropped, because
+/// many of them differ only in an age.
 #[derive(Default)]
 pub(super) struct ProgressOutput {
     last: String,
@@ -84,34 +84,5 @@ impl ProgressOutput {
             self.last_printed = Some(Instant::now());
             self.last = text;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test_fixtures::{OperationFixture as _, on};
-    use crate::wait::wait_state::WaitSettings;
-
-    #[test]
-    fn the_progress_describes_each_stage_of_a_wait() {
-        let now = Instant::now();
-        let mut wait_state = WaitState::new(WaitSettings {
-            goal: WaitGoal::Idle,
-            quiet_period: Some(Duration::from_secs(30)),
-            ignore_failing: false,
-            ignore_blocked: false,
-        });
-        let line = |wait_state: &WaitState, why: Option<&str>| state_text(wait_state, why, now);
-        let unknown = line(&wait_state, Some("no rules"));
-        assert_eq!(unknown, "still unknown: no rules");
-        let operation = on("a", "VM", "b", "Migrating").state("Blocked", None);
-        wait_state.listed(std::slice::from_ref(&operation), now);
-        let waiting = line(&wait_state, None);
-        assert!(waiting.starts_with("waiting: "), "{waiting}");
-        assert!(waiting.contains("Migrating (Blocked)"), "{waiting}");
-        wait_state.ended_or_deleted(&operation, now);
-        let idle = "no operation in flight; the quiet period ends in 30 s";
-        assert_eq!(line(&wait_state, None), idle);
     }
 }

@@ -31,12 +31,12 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time for which the result may be unknown. After this time, the wait ends with the exit
 /// code for an unknown result. While an operation is certainly active, the result is known. A
-/// restart of `ifo-apiserver`, including its first lists of all watched resources, usually takes less
-/// time.
+/// restart of `ifo-apiserver`, including its first lists of all watched resources, usually takes
+/// less time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
 /// The message for the goal `idle` if the cluster has only the custom resources of operations. It
-/// says why custom resources cannot show that no operation is in flight: if the `ifo-apiserver` that
-/// writes them is killed, they are no longer up to date.
+/// says why custom resources cannot show that no operation is in flight: if the `ifo-apiserver`
+/// that writes them is killed, they are no longer up to date.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
 /// The message if the timeout has passed before the first answer.
 const NO_ANSWER: &str =
@@ -81,11 +81,7 @@ impl<'a> OperationWait<'a> {
         let mut server = self.args.connect.open().await?;
         server.ignored_rule_sets.clone_from(&self.args.ignored);
         self.filters.resolve(&Kinds::new(server.clone())).await;
-        // If the rule sets cannot be read, the statement of the server must be about all operations.
-        if let Ok(rule_sets) = RuleSets::read(&server).await {
-            rule_sets.spell(&mut self.filters);
-            server.relevant_operations = self.filters.label_selector();
-        }
+        server.relevant_operations = self.filters.label_selector();
         loop {
             match self.attempt(&server).await {
                 Err(WaitVerdict::Error(problem)) if self.is_temporary(&problem) => {
@@ -144,7 +140,7 @@ impl<'a> OperationWait<'a> {
         &mut self,
         server: &ApiClient,
     ) -> Step<(OperationSource, Vec<InFlightOperation>)> {
-        let found = OperationSource::find(server.clone(), self.filters.clone(), false).await;
+        let found = OperationSource::find(server.clone(), self.filters.clone()).await;
         let (source, listed) = found?;
         if !self.are_filters_checked {
             let warnings = filter_check::check(&self.filters, &source, &listed).await?;
@@ -185,8 +181,8 @@ impl<'a> OperationWait<'a> {
         self.wait_state.ended_or_deleted(&ended, Instant::now());
     }
 
-    /// Decides whether the wait ends with the state that was just read. `completeness` is that of the
-    /// list. None if the rule sets do not matter.
+    /// Decides whether the wait ends with the state that was just read. `completeness` is that of
+    /// the list. None if the rule sets do not matter.
     async fn decide(&mut self, server: &ApiClient, completeness: Option<ListCompleteness>) -> Step {
         let is_final = self.wait_state.verdict(Instant::now()).is_final();
         let doubt = match completeness {
@@ -208,8 +204,8 @@ impl<'a> OperationWait<'a> {
         Ok(())
     }
 
-    /// Processes changes until the wait ends, or until the state must be read again. `changes` is None
-    /// if the state comes from an activity.
+    /// Processes changes until the wait ends, or until the state must be read again. `changes` is
+    /// None if the state comes from an activity.
     async fn follow(
         &mut self,
         server: &ApiClient,
@@ -263,7 +259,8 @@ impl<'a> OperationWait<'a> {
         }
     }
 
-    /// Returns the reason why the rule sets may not detect all matching operations, if there is one.
+    /// Returns the reason why the rule sets may not detect all matching operations, if there is
+    /// one.
     async fn check_rule_sets(
         &self,
         server: &ApiClient,

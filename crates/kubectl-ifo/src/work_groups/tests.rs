@@ -1,7 +1,8 @@
 use super::*;
-use crate::test_fixtures::{OperationFixture as _, condition, now, on};
+use crate::test_fixtures::{OperationFixture as _, condition, on};
 use ifo_api::live::{Expected, ExpectedSource};
 use ifo_api::metadata::UnknownFields;
+use jiff::SignedDuration;
 
 /// Returns an operation of the piece of work `key`.
 fn part(key: &str, kind: &str, name: &str, operation: &str) -> InFlightOperation {
@@ -31,34 +32,6 @@ fn only_line(operations: &[InFlightOperation]) -> InFlightOperation {
     let pieces = pieces_of_work(operations);
     assert_eq!(pieces.len(), 1, "{pieces:?}");
     pieces[0].line.clone()
-}
-
-#[test]
-fn operations_with_one_key_are_one_line_with_the_subject_of_the_root() {
-    let line = only_line(&migration());
-    assert_eq!(line.subject_name(), "VirtualMachine/web");
-    assert_eq!(line.spec.operation, "Migrating");
-    let status = &line.status;
-    assert_eq!(
-        (status.progress, &*status.message),
-        (Some(45), "copies memory")
-    );
-    assert_eq!(line.age_seconds(now()), 60);
-    assert_eq!(*status.nodes, ["a", "b"].map(Text::from));
-    assert!(line.is_active());
-}
-
-#[test]
-fn operations_without_a_key_and_other_keys_stay_apart() {
-    let operations = [
-        part("m", "Pod", "a", "Moving"),
-        part("n", "Pod", "b", "Moving"),
-        on("shop", "Pod", "c", "Moving"),
-        on("shop", "Pod", "c", "Resizing"),
-    ];
-    let pieces = pieces_of_work(&operations);
-    assert_eq!(pieces.len(), 4);
-    assert!(pieces.iter().all(|it| it.members.is_empty()));
 }
 
 #[test]
@@ -166,15 +139,6 @@ fn pieces_with_open_keys_have_the_order_of_their_first_operations() {
 }
 
 #[test]
-fn a_piece_can_span_namespaces_and_rule_sets() {
-    let mut other = part("m", "Pod", "b", "Moving");
-    other.spec.subject.namespace = Some("elsewhere".into());
-    other.metadata.namespace = "elsewhere".into();
-    other.spec.rule_set = "others".into();
-    only_line(&[part("m", "Pod", "a", "Moving"), other]);
-}
-
-#[test]
 fn the_root_owns_a_member_then_started_first_then_is_first_by_name() {
     let root = |operations: &[InFlightOperation]| only_line(operations).subject_name();
     let a = part("m", "Pod", "a", "Moving").since(5);
@@ -270,23 +234,6 @@ fn the_success_of_a_phase_is_not_the_success_of_an_aborted_work() {
 }
 
 #[test]
-fn the_times_of_a_completed_piece_are_those_of_the_whole() {
-    let at = |text: &str| Time(text.parse().expect("the text is a valid time"));
-    let mut first = part("m", "Pod", "a", "Moving").state("Superseded", None);
-    first.metadata.creation_timestamp = at("2026-01-01T00:00:00Z");
-    first.status.completed = Some(at("2026-01-01T00:01:00Z"));
-    first.status.duration_seconds = Some(60);
-    let mut second = part("m", "Pod", "a", "Starting").state("Succeeded", None);
-    second.metadata.creation_timestamp = at("2026-01-01T00:01:00Z");
-    second.status.completed = Some(at("2026-01-01T00:03:00Z"));
-    second.status.duration_seconds = Some(120);
-    let line = only_line(&[second, first]);
-    assert_eq!(line.duration(), Some(180));
-    assert_eq!(line.status.completed, Some(at("2026-01-01T00:03:00Z")));
-    assert_eq!(line.status.state.name(), "Succeeded");
-}
-
-#[test]
 fn markers_the_usual_duration_and_the_initiator_come_from_any_member() {
     let mut operations = migration();
     let expected = |typical_seconds| Expected {
@@ -312,35 +259,4 @@ fn markers_the_usual_duration_and_the_initiator_come_from_any_member() {
     assert_eq!(line.in_queue(), Some(9));
     operations[3].status.expected = Some(expected(200));
     assert_eq!(only_line(&operations).usual_duration(), "limit 3m20s");
-}
-
-#[test]
-fn expanded_rows_show_the_members_below_their_line() {
-    let mut operations = migration();
-    operations.push(on("shop", "Pod", "a", "Moving"));
-    let rows = rows(&operations, true, |lines| {
-        lines.sort_by_key(|it| it.line.subject_name());
-    });
-    let shown: Vec<String> = rows
-        .iter()
-        .map(|it| {
-            format!(
-                "{} {} {}",
-                it.is_member,
-                it.subject_name(),
-                it.operation.spec.operation
-            )
-        })
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            "false Pod/a Moving",
-            "false VirtualMachine/web Migrating",
-            "true VirtualMachine/web Migrating",
-            "true VirtualMachineInstanceMigration/x Pending",
-            "true VirtualMachineInstance/web Migrating",
-            "true VirtualMachineInstanceMigration/x Running",
-        ]
-    );
 }

@@ -1,8 +1,6 @@
-//! Tests of shell completion, both with the plugin's own script and through kubectl. Also tests the
-//! man pages.
+//! Tests of the completion script for bash. `transcripts/completion.txt` has the other scripts, and the
+//! completion through kubectl.
 
-use super::fake_apiserver::{LIVE, json_response, list_response, not_found, operation, serve};
-use serde_json::json;
 use std::process::{Command, Stdio};
 
 const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-ifo");
@@ -35,16 +33,6 @@ fn bash_completions(words: &[&str]) -> Option<Vec<String>> {
     Some(offered.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Returns the completions in kubectl for the last of `words`. Leaves out the last line of the
-/// output, `:4`, which stops the shell from completing file names.
-fn kubectl_completions(words: &[&str]) -> Vec<String> {
-    let output = stdout_of(Command::new(PLUGIN).args(["__complete", "--"]).args(words));
-    let lines = output.lines().filter(|line| *line != ":4");
-    lines
-        .filter_map(|line| line.split('\t').next().map(str::to_owned))
-        .collect()
-}
-
 #[test]
 fn bash_completes_flags_values_and_visible_commands() {
     let Some(commands) = bash_completions(&["kubectl-ifo", ""]) else {
@@ -67,97 +55,4 @@ fn bash_completes_flags_values_and_visible_commands() {
         let all = bash_completions(words).unwrap_or_default();
         assert!(all.iter().any(|it| it == offered), "{words:?}: {all:?}");
     }
-}
-
-#[test]
-fn no_script_contains_a_hidden_command() {
-    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        let script = stdout_of(Command::new(PLUGIN).args(["completion", shell]));
-        assert!(
-            !script.contains("__complete") && !script.contains("__man"),
-            "{shell}"
-        );
-    }
-}
-
-#[test]
-fn kubectl_completion_offers_values_and_not_commands_after_a_flag() {
-    for (words, offered) in [
-        (&["-"][..], "--sort-by"),
-        (&["-O", ""], "yaml"),
-        (&["tree", "-O", ""], "yaml"),
-        (&["-n", "a", "tree", "--fo"], "--for"),
-        (&["wait", "--for", ""], "idle"),
-        (&["list", "--state", ""], "Failing"),
-        (&[""], "tree"),
-        (&["-n", "a", ""], "tree"),
-    ] {
-        let all = kubectl_completions(words);
-        assert!(all.iter().any(|it| it == offered), "{words:?}: {all:?}");
-    }
-    let all = kubectl_completions(&["--context", ""]);
-    assert!(!all.contains(&"tree".to_owned()), "{all:?}");
-}
-
-#[test]
-fn completed_names_come_from_the_cluster_and_namespace_of_the_flags() {
-    let (_runtime, address) = serve(|request| match request.uri().path() {
-        "/api/v1/namespaces" => json_response(&json!({
-            "metadata": {},
-            "items": [{"metadata": {"name": "shop"}}, {"metadata": {"name": "team-b"}}],
-        })),
-        "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/shop/inflightoperations" | LIVE => {
-            list_response(&[operation(1)], "")
-        }
-        _ => not_found(),
-    });
-    let server = format!("http://{address}");
-    let offered = |words: &[&str]| {
-        let words = words
-            .iter()
-            .map(|it| if *it == "S" { &*server } else { *it });
-        kubectl_completions(&words.collect::<Vec<_>>())
-    };
-    let vm = &["vm-1-migrating"][..];
-    for (words, names) in [
-        (&["get", "-s", "S", ""][..], vm),
-        (&["-s", "S", "get", ""], vm),
-        (&["-w", "get", "-O", "json", "-s", "S", "vm"], vm),
-        (&["describe", "-n", "shop", "-s", "S", ""], vm),
-        (&["get", "-s", "S", "-wn", ""], &["shop", "team-b"]),
-        (&["tree", "-s", "S", "--namespace", "te"], &["team-b"]),
-        (&["-s", "S", "--namespace=te"], &["team-b"]),
-        (&["-s", "S", "-nte"], &["-nteam-b"]),
-        // kubectl's scripts add `--output=` to each completion, so the plugin prints only the
-        // value.
-        (&["list", "--output=j"], &["json"]),
-    ] {
-        assert_eq!(offered(words), names, "{words:?}");
-    }
-    for words in [
-        &["get", "-s", "S", "-n", "nosuch", ""][..],
-        &["get", "-s", "S", "--context", "nope", ""],
-        &["get", "-s", "S", "--kubeconfig", "/nope", ""],
-        &["rules", "test", "-s", "S", ""],
-        &["list", "-s", "S", ""],
-    ] {
-        let all = offered(words);
-        assert!(!all.contains(&vm[0].to_owned()), "{words:?}: {all:?}");
-    }
-}
-
-#[test]
-fn a_man_page_keeps_the_line_breaks_of_examples_and_describes_each_flag() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be created");
-    stdout_of(Command::new(PLUGIN).arg("__man").arg(folder.path()));
-    let page = |name: &str| {
-        let page = std::fs::read_to_string(folder.path().join(name));
-        page.unwrap_or_else(|error| panic!("{name}: {error}"))
-    };
-    let list = page("kubectl-ifo-list.1");
-    assert!(list.contains(".SH EXAMPLES\n.nf\n"), "{list}");
-    assert!(list.contains("Bearer token"), "{list}");
-    assert!(!list.contains(".SH EXTRA"), "{list}");
-    let first = page("kubectl-ifo.1");
-    assert!(first.contains("sort\\-by"), "{first}");
 }

@@ -1,39 +1,14 @@
-//! Tests of the requests that the plugin sends: their headers, their number, and their way through a
-//! proxy.
+//! Tests of retries, time limits, pages and proxies. `transcripts/requests.txt` shows the requests of
+//! commands.
 
-use super::cluster::{Cluster, parameter};
-use super::fake_apiserver::{
-    LIVE, execute, json_response, list_response, not_found, operation, plugin, serve,
-    status_response,
-};
-use axum::extract::Request;
-use axum::response::Response;
-use serde_json::{Value, json};
-use std::net::{SocketAddr, TcpListener};
-use std::process::{Command, Stdio};
+use super::cluster::parameter;
+use super::fake_apiserver::{execute, list_response, operation, plugin, serve, status_response};
+use serde_json::Value;
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// Starts a server that also records the requests.
-fn serve_logged(
-    answer: impl Fn(&Request) -> Response + Clone + Send + Sync + 'static,
-    entry: fn(&Request) -> String,
-) -> (
-    tokio::runtime::Runtime,
-    SocketAddr,
-    impl Fn() -> Vec<String>,
-) {
-    let log: Arc<Mutex<Vec<String>>> = Arc::default();
-    let entries = log.clone();
-    let (runtime, address) = serve(move |request| {
-        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.push(entry(request));
-        answer(request)
-    });
-    let take = move || std::mem::take(&mut *entries.lock().unwrap_or_else(PoisonError::into_inner));
-    (runtime, address, take)
-}
 
 #[test]
 fn requests_to_a_server_that_is_syncing_are_retried() {
@@ -85,39 +60,6 @@ fn all_pages_are_read_and_an_expired_list_is_read_in_one_page() {
 }
 
 #[test]
-fn impersonation_headers_are_sent_and_tokens_never_over_plain_http() {
-    let header_names = [
-        "authorization",
-        "impersonate-user",
-        "impersonate-group",
-        "impersonate-extra-scopes",
-    ];
-    let (_runtime, address) = serve(move |request| {
-        let values = header_names
-            .iter()
-            .flat_map(|it| request.headers().get_all(*it));
-        let values: Vec<&str> = values.map(|it| it.to_str().unwrap_or_default()).collect();
-        let mut item = operation(1);
-        item["status"]["message"] = json!(values.join(" "));
-        list_response(&[item], "")
-    });
-    let flags = [
-        "list",
-        "--token",
-        "secret",
-        "--as",
-        "jane",
-        "--as-group",
-        "friends",
-        "--as-user-extra=scopes=view",
-        "--as-user-extra",
-        "scopes=a=b",
-    ];
-    let output = execute(plugin(address).args(flags));
-    output.prints("   jane friends view a=b");
-}
-
-#[test]
 fn the_proxy_of_the_environment_respects_no_proxy() {
     let proxy = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     proxy
@@ -164,128 +106,5 @@ fn the_proxy_of_the_environment_respects_no_proxy() {
         let expected = uses_proxy.then(|| "CONNECT 0.0.0.0:1 HTTP/1.1".to_owned());
         let found = request_to_proxy(server, no_proxy);
         assert_eq!(found, expected, "{server} {no_proxy}");
-    }
-}
-
-#[test]
-fn owners_and_filters_share_one_discovery() {
-    let cluster = Cluster::read(
-        "{operations: [{spec: {subject: {ownerReferences: [{apiVersion: kubevirt.io/v1, kind: Pool, \
-         name: pool-1, uid: u-1, controller: true}]}}}], kind: [Pool, pools, pl]}",
-    );
-    let answer = move |request: &Request| cluster.answer(request);
-    let path = |request: &Request| request.uri().path().to_owned();
-    let (_runtime, address, requests) = serve_logged(answer, path);
-    execute(plugin(address).args(["tree", "-k", "VirtualMachine"])).exits(0);
-    let requests = requests();
-    for (path, expected) in [
-        ("/api", 1),
-        ("/apis", 1),
-        ("/apis/kubevirt.io/v1", 0),
-        ("/apis/kubevirt.io/v1/namespaces/shop/pools/pool-1", 1),
-    ] {
-        let count = requests.iter().filter(|it| *it == path).count();
-        assert_eq!(count, expected, "{path}: {requests:?}");
-    }
-}
-
-#[test]
-fn schemas_of_a_cluster_are_read_as_the_impersonated_user() {
-    let user = |request: &Request| {
-        let user = request.headers().get("impersonate-user");
-        format!("{} {:?}", request.uri().path(), user.map(|it| it.to_str()))
-    };
-    let (_runtime, address, requests) =
-        serve_logged(|_| json_response(&json!({"paths": {}})), user);
-    let rules = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/fixtures/cli/rules"
-    );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
-    command.args([
-        "rules",
-        "check",
-        rules,
-        "--cluster",
-        "--as",
-        "jane",
-        "--server",
-    ]);
-    execute(command.arg(format!("http://{address}"))).says("does not serve example.io/v1");
-    assert_eq!(requests(), ["/openapi/v3 Some(Ok(\"jane\"))"]);
-}
-
-#[test]
-fn only_a_single_state_is_in_the_field_selector() {
-    let answer = |request: &Request| match request.uri().path() {
-        LIVE => list_response(&[operation(1)], ""),
-        _ => not_found(),
-    };
-    let (_runtime, address, selectors) =
-        serve_logged(answer, |request| parameter(request, "fieldSelector"));
-    for (flags, expected) in [
-        (
-            &["--failing"][..],
-            "status.phase=Active,status.state=Failing",
-        ),
-        (&["--state", "Succeeded"], "status.state=Succeeded"),
-        (&["--state", "Blocked,Failing"], "status.phase=Active"),
-    ] {
-        execute(plugin(address).arg("list").args(flags)).exits(0);
-        assert_eq!(selectors()[0], expected);
-    }
-}
-
-#[test]
-fn evictions_are_requested_only_for_pods_that_a_drain_evicts_and_as_a_dry_run() {
-    let cluster = Cluster::read(
-        "
-pods:
-- {metadata: {name: api}}
-- {metadata: {name: ended}, status: {phase: Succeeded}}
-- {metadata: {name: static, annotations: {kubernetes.io/config.mirror: x}}}
-- {metadata: {name: agent, ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: agent, uid: u, controller: true}]}}
-answers: {'*/eviction': {}}
-",
-    );
-    let answer = move |request: &Request| cluster.answer(request);
-    let line = |request: &Request| format!("{} {}", request.method(), request.uri());
-    let (_runtime, address, requests) = serve_logged(answer, line);
-    execute(plugin(address).args(["impact", "worker-3"]));
-    let mut requests = requests();
-    requests.retain(|it| it.contains("/pods"));
-    assert_eq!(
-        requests,
-        [
-            "GET /api/v1/pods?limit=500&fieldSelector=spec.nodeName%3Dworker-3",
-            "POST /api/v1/namespaces/shop/pods/api/eviction?dryRun=All",
-        ]
-    );
-}
-
-/// Only Linux has the device `/dev/full`, to which every write fails.
-#[cfg(target_os = "linux")]
-#[test]
-fn output_that_cannot_be_written_is_an_error() {
-    let (_runtime, address) = Cluster::read("operations: [1]").serve();
-    for (args, code) in [
-        (&["-O", "json"][..], 1),
-        (&["tree"], 1),
-        (&["summary"], 1),
-        (&["version", "--client"], 1),
-        (&["wait", "--for=started", "--timeout=3m"], 2),
-    ] {
-        let full = std::fs::File::options().write(true).open("/dev/full");
-        let mut command = plugin(address);
-        let command = command
-            .args(args)
-            .stdout(full.expect("Linux has this device"));
-        let output = command.stderr(Stdio::piped()).spawn();
-        let output = output.and_then(std::process::Child::wait_with_output);
-        let output = output.expect("the plugin can be started");
-        let err = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {err}");
-        let expected = "error: cannot write to standard output: No space left";
-        assert!(err.contains(expected), "{args:?}: {err}");
     }
 }

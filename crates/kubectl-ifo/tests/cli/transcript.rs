@@ -14,14 +14,17 @@
 //! The lines between the title and the first command are YAML: fields of [`Cluster`], and `files`, which
 //! are written into the working folder. A shell runs each command line. `ifo` is the plugin. Lines of
 //! standard error begin with `! `, and `? ` shows an exit code that is not 0. Ages of at least 100 days
-//! are printed as `AGE`.
+//! are printed as `AGE`. The file `$REQUESTS` has the requests of the scene so far.
 
 use super::cluster::Cluster;
+use super::fake_apiserver::serve;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// Runs the plugin, and adds its standard error and its exit code to the output. A command that hangs
 /// ends with the exit code 124.
@@ -65,9 +68,15 @@ fn run_scene(scene: &str) -> String {
     };
     let files = settings.remove("files");
     let settings = serde_json::to_string(&settings).expect("the settings are JSON");
-    let (_runtime, address) = Cluster::read(&settings).serve();
     let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let folder = folder.path();
+    let log = fs::File::create(folder.join("requests")).expect("the folder is writable");
+    let log = Arc::new(log);
+    let cluster = Cluster::read(&settings);
+    let (_runtime, address) = serve(move |request| {
+        writeln!(&*log, "{}", description(request)).expect("the file is writable");
+        cluster.answer(request)
+    });
     let server = format!("http://{address}");
     let kubeconfig = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "a",
@@ -94,6 +103,7 @@ fn run_scene(scene: &str) -> String {
             .env("ERRORS", folder.join("errors"))
             .env("KUBECONFIG", folder.join("kubeconfig"))
             .env("SERVER", &server)
+            .env("REQUESTS", folder.join("requests"))
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())
             .output()
@@ -106,6 +116,17 @@ fn run_scene(scene: &str) -> String {
     let trailing = scene.len() - scene.trim_end_matches('\n').len();
     found.truncate(found.trim_end_matches('\n').len());
     found + &"\n".repeat(trailing)
+}
+
+/// Describes a request in one line: its method, its address, and its headers for the user.
+fn description(request: &axum::extract::Request) -> String {
+    let mut line = format!("{} {}", request.method(), request.uri());
+    for (name, value) in request.headers() {
+        if *name == "authorization" || name.as_str().starts_with("impersonate-") {
+            line += &format!(" {name}={}", value.to_str().unwrap_or_default());
+        }
+    }
+    line
 }
 
 /// Writes a file with a text, or with an object as JSON.
@@ -162,4 +183,6 @@ macro_rules! transcripts {
     };
 }
 
-transcripts! { bundle detection errors filters from impact names rules wait work }
+transcripts! {
+    bundle completion describe detection errors filters from impact names requests rules wait work
+}

@@ -1,4 +1,5 @@
-//! Tests of the changes that a follower returns. `crates/kubectl-ifo/tests/cli/watches.rs` has the interruptions of a watch.
+//! Tests of the changes that a follower returns. `crates/kubectl-ifo/tests/cli/watches.rs` has the
+//! interruptions of a watch.
 
 use super::{OperationChange, OperationFollower};
 use crate::filter::Filters;
@@ -6,19 +7,21 @@ use crate::operation::OperationFacts as _;
 use crate::operation_source::{ObjectChange, OperationSource, decode};
 use crate::problem::Problem;
 use crate::test_fixtures::client;
-use crate::test_snapshots::object;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 fn active(name: &str, version: &str) -> Value {
-    let subject = format!("VirtualMachine/{name}");
-    let more = json!({"metadata": {"resourceVersion": version}});
-    object("shop", &subject, "Migrating", 65, more)
+    json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
+        "metadata": {"name": name, "namespace": "shop", "resourceVersion": version},
+        "spec": {"subject": {"name": name}},
+        "status": {"phase": "Active", "state": "Progressing"},
+    })
 }
 
 fn completed(name: &str, version: &str) -> Value {
     let mut object = active(name, version);
-    object["status"] = json!({"phase": "Completed", "state": "Succeeded", "reason": "Done"});
+    object["status"] = json!({"phase": "Completed", "state": "Succeeded"});
     object
 }
 
@@ -27,7 +30,7 @@ fn dynamic(object: &Value) -> DynamicObject {
 }
 
 fn source() -> OperationSource {
-    let mut source = OperationSource::new(client(|_| None), Filters::default(), false);
+    let mut source = OperationSource::new(client(|_| None), Filters::default());
     source.namespaces = Some(["other", "shop"].map(str::to_owned).to_vec());
     source
 }
@@ -40,7 +43,8 @@ fn listed<'a>(source: &'a OperationSource, operations: &[Value]) -> OperationFol
     followed.expect("two namespaces can be watched")
 }
 
-/// Sends a change of the namespace `shop` to the follower, and returns the resulting changes as text.
+/// Sends a change of the namespace `shop` to the follower, and returns the resulting changes as
+/// text.
 fn take(follower: &mut OperationFollower<'_>, change: ObjectChange) -> Vec<String> {
     follower.take(1, change);
     let texts = follower.pending.drain(..).map(|change| match change {

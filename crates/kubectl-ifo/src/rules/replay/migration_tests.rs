@@ -12,7 +12,6 @@ use crate::work_groups;
 use ifo_api::Key;
 use ifo_engine::ClockReading;
 use ifo_engine::detect::Evaluation;
-use ifo_engine::replay::ReplayObserver;
 use ifo_engine::track::Write;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -81,49 +80,17 @@ fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
     let kinds = KnownKinds::default().with_targets(targets.keys());
     let (events, faults) = recorded_watch::read(&text, &kinds);
     assert!(faults.is_empty(), "{faults:?}");
-    let scale = TimeScale::of(&events);
-    let settings = TrackerSettings {
-        debounce: Duration::from_secs(30),
-        retain: None,
-        max_records: 1000,
-        cluster_namespace: "ifo-system".into(),
-    };
-    let served = ServedOperations::default();
-    let mut replay = Replay::new(settings, RESYNC, scale.first(), served);
-    for (target, rule_sets) in &targets {
-        if let Some(first) = events.iter().find(|event| event.resource == *target) {
-            let book = rule_sets::book(target, &first.object.kind, true, rule_sets);
-            replay.add_book(&book);
-        }
-    }
-    let last_applied = last_applied(&events);
     let mut lines_with_all_subjects = 0;
-    for (index, event) in events.iter().enumerate() {
-        replay.advance_to(scale.at(event.t));
-        if !targets.contains_key(&event.resource) {
-            continue;
-        }
-        let json = event.object.json.to_string();
-        let object = ReplayedObject {
-            target: &event.resource,
-            namespace: event.object.namespace.as_deref(),
-            name: &event.object.name,
-            json: json.as_bytes(),
-        };
-        match event.change {
-            RecordedChange::Applied => replay.applied(object),
-            RecordedChange::Deleted => {
-                let uid = event.object.uid().expect("each object has a UID");
-                replay.deleted(object, last_applied.get(uid).is_some_and(|it| *it > index));
-            }
-        }
-        let in_flight: Vec<InFlightOperation> =
-            replay.observer.in_flight.values().cloned().collect();
+    let after = |served: &ServedOperations, t: f64| {
+        let in_flight: Vec<InFlightOperation> = served.in_flight.values().cloned().collect();
         let pieces = pieces(&in_flight);
-        assert!(pieces.len() <= 1, "at {}: {pieces:?}", event.t);
+        assert!(pieces.len() <= 1, "at {t}: {pieces:?}");
         let machine = pieces.iter().find(|it| it.contains("VirtualMachine/mig"));
         lines_with_all_subjects += machine.map_or(0, |it| usize::from(it.len() == 3));
-    }
+    };
+    let (debounce, served) = (Duration::from_secs(30), ServedOperations::default());
+    let events = (&*events, TimeScale::of(&events));
+    let mut replay = replay_with(&targets, events, debounce, served, after);
     assert!(
         lines_with_all_subjects > 0,
         "the three subjects were never in one line"
