@@ -364,17 +364,15 @@ fn override_value(flag: Option<&String>, value: &mut Option<String>) -> bool {
 /// is skipped, as in kubectl.
 fn read_kubeconfig() -> Result<Kubeconfig, KubeconfigError> {
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
-    let existing: Vec<PathBuf> = std::env::split_paths(&listed)
-        .filter(|path| path.exists())
-        .collect();
-    if existing.is_empty() {
+    let mut existing = std::env::split_paths(&listed)
+        .filter(|it| it.exists())
+        .peekable();
+    if existing.peek().is_none() {
         return Kubeconfig::read();
     }
-    existing
-        .iter()
-        .try_fold(Kubeconfig::default(), |merged, path| {
-            merged.merge(Kubeconfig::read_from(path)?)
-        })
+    existing.try_fold(Kubeconfig::default(), |merged, path| {
+        merged.merge(Kubeconfig::read_from(path)?)
+    })
 }
 
 /// Returns the address of the proxy for requests to `server`. The kube crate would choose wrongly:

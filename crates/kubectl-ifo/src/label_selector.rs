@@ -1,5 +1,5 @@
-//! Parses label selectors that the plugin evaluates itself. It does so in two cases: for objects
-//! from files (`--from`), and in the command `history`, for the labels of completed operations. The
+//! Parses and evaluates label selectors. The server evaluates the selector of a request itself, but
+//! not for objects from files (`--from`), and not for the labels of completed operations. The
 //! comparisons `>` and `<` are not supported.
 
 use ifo_api::labels::{is_key, is_value};

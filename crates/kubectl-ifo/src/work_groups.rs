@@ -387,9 +387,8 @@ fn line_of(members: &[&InFlightOperation]) -> InFlightOperation {
     let longest = expected.max_by_key(|it| it.typical_seconds);
     status.expected = root.status.expected.as_ref().or(longest).cloned();
     let estimates = by_rank.iter();
-    status.estimated_completion = estimates
-        .filter_map(|it| it.status.estimated_completion)
-        .max();
+    let estimates = estimates.filter_map(|it| it.status.estimated_completion);
+    status.estimated_completion = estimates.max();
     let start = members.iter().map(|it| it.started()).min();
     let start = start.unwrap_or(root.started());
     line.metadata.creation_timestamp = Time(start);

@@ -142,8 +142,9 @@ impl FileContents {
         let mut segments: Vec<&str> = path.split('/').collect();
         let at = segments.iter().position(|it| *it == "namespaces");
         let namespace = at.filter(|at| at + 2 < segments.len()).map(|at| {
-            let namespace = segments.drain(at..at + 2);
-            namespace.last().unwrap_or_default()
+            let name = segments[at + 1];
+            segments.drain(at..at + 2);
+            name
         });
         let whole = segments.join("/");
         let is_in =

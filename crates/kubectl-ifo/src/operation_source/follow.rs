@@ -183,7 +183,7 @@ impl OperationFollower<'_> {
     /// Replaces the known operations of a watch with its new list, and keeps the differences as
     /// changes.
     fn take_list(&mut self, number: usize, objects: &[DynamicObject]) {
-        let listed = objects.iter().filter_map(|it| decoded(it));
+        let listed = objects.iter().filter_map(decoded);
         let listed = listed.filter(|it| self.source.filters.matches(it));
         let listed: BTreeMap<OperationKey, _> = listed.map(|it| (it.key(), it)).collect();
         let of = &mut self.namespaces[number];

@@ -103,10 +103,11 @@ impl Model {
                 self.filter.pop();
             }
             Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => self.filter.clear(),
-            Char(c) if !key.modifiers.intersects(modified) => {
-                if self.filter.chars().count() < LONGEST_FILTER {
-                    self.filter.push(c);
-                }
+            Char(c)
+                if !key.modifiers.intersects(modified)
+                    && self.filter.chars().count() < LONGEST_FILTER =>
+            {
+                self.filter.push(c);
             }
             // While the filter is typed, letters such as `j` are text. So only these keys move the
             // cursor.

@@ -75,9 +75,8 @@ struct Run {
 fn runs(folder: &Folder) -> Vec<Run> {
     let word = |word: &str| match word {
         "NAME" => NAME.to_owned(),
-        file if file.ends_with(".yaml") || file.contains(".json") || file.starts_with("bundle") => {
-            folder.path(file)
-        }
+        file if file.starts_with("bundle") => folder.path(file),
+        file if [".yaml", ".json"].iter().any(|it| file.contains(it)) => folder.path(file),
         word => word.replace("BAD", "zqx\u{9b}\u{1b}[5m\u{202e}"),
     };
     let lines = LINES.lines().filter_map(|it| it.split_once(' '));

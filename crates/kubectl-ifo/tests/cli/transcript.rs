@@ -123,7 +123,7 @@ fn description(request: &axum::extract::Request) -> String {
     let mut line = format!("{} {}", request.method(), request.uri());
     for (name, value) in request.headers() {
         if *name == "authorization" || name.as_str().starts_with("impersonate-") {
-            line += &format!(" {name}={}", value.to_str().unwrap_or_default());
+            line.extend([" ", name.as_str(), "=", value.to_str().unwrap_or_default()]);
         }
     }
     line
