@@ -6,6 +6,11 @@ use crate::harness::{
     Caller, Events, OPERATION, TestCluster, VM, eventually, filtered, items, ok_if, text,
 };
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+/// Set when a test has created the roles. If two tests apply them at the same time, one of them gets
+/// `AlreadyExists`.
+static ROLES: OnceCell<()> = OnceCell::const_new();
 
 /// Two namespaces, each with operations on the VirtualMachines `a` and `b`.
 struct Tenants {
@@ -19,8 +24,12 @@ struct Tenants {
 
 impl Tenants {
     async fn create(cluster: &'static TestCluster, prefix: &str) -> Self {
-        let roles = "deploy/components/subject-visibility/rbac.yaml";
-        cluster.kubectl(&format!("apply -f {roles}")).await;
+        ROLES
+            .get_or_init(async || {
+                let file = "deploy/components/subject-visibility/rbac.yaml";
+                cluster.kubectl(&format!("apply -f {file}")).await;
+            })
+            .await;
         let (mine, _) = cluster.migrations(prefix, &["a", "b"]).await;
         let (other, _) = cluster.migrations(prefix, &["a", "b"]).await;
         let name = format!("{mine}-user");
