@@ -173,13 +173,14 @@ impl ReadsFinder<'_> {
             (Some(range), [vars @ .., _]) if is_macro(name, vars.len()) => {
                 self.comprehension(name, range, &call.args)
             }
-            (None, [operand, key]) if is_index.contains(&name) => match text_of(key) {
-                Some(key) => self.select(operand, key),
-                None => {
+            (None, [operand, key]) if is_index.contains(&name) => {
+                if let Some(key) = text_of(key) {
+                    self.select(operand, key)
+                } else {
                     self.read(key);
                     inner(&self.read(operand), &PathStep::Index)
                 }
-            },
+            }
             (Some(list), []) if matches!(name, "first" | "last") => {
                 inner(&self.read(list), &PathStep::Index)
             }
