@@ -55,7 +55,7 @@ test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which t
 # The names of the tests in SECURITY.md.
 ATTACKS := hostile access:: admission:: error_texts errors_contain_no_values while_a_rule_fails status_conditions baseline_store tables limits connection_limit \
 	concurrency_limit front_proxy visibility a_watch_ends_with_403 \
-	evaluator::command evaluation_time slow_rules interruptions stored_objects many_operations operation_bounds two_components compile_limits work_groups rules::input
+	evaluator::command evaluation_time slow_rules interruptions stored_objects many_operations operation_bounds two_components compile_limits work_groups transcript::rules
 
 attack: ## Attack a server and a real kube-apiserver, as SECURITY.md describes: minutes, not hours
 	$(CARGO) test --locked --lib --test e2e --test pipeline --test cli -- $(ATTACKS)

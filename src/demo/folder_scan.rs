@@ -226,7 +226,11 @@ fn manifests(dir: &Path) -> io::Result<BTreeMap<PathBuf, FileStamp>> {
         entry.depth() == 0 || !entry.file_name().as_encoded_bytes().starts_with(b".")
     };
     for entry in WalkDir::new(dir).into_iter().filter_entry(is_visible) {
-        let entry = entry?;
+        let entry = match entry.map_err(io::Error::from) {
+            // The file was deleted during the walk, for example by an editor.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() => continue,
+            entry => entry?,
+        };
         if !is_manifest(entry.path()) {
             continue;
         }

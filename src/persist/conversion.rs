@@ -132,6 +132,8 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
 /// - `subjectGeneration`, because it changes with each change of the subject's spec. The subject is
 ///   the object on which the operation runs.
 /// - `startTimeSource`, because a restart of the server changes it.
+/// - Fields of a newer release in the status, because a custom resource does not contain them.
+/// - The name and the owner references, because they follow from other fields.
 pub(super) fn has_same_content(
     one: &live::InFlightOperation,
     other: &live::InFlightOperation,

@@ -56,7 +56,8 @@ impl StoreFailure {
         }
     }
 
-    /// Returns true if the kube-apiserver works, and the failure concerns only one object.
+    /// Returns true if the failure can concern only one object. `Forbidden` is such a failure,
+    /// because an admission plugin can refuse a single object.
     pub(super) fn is_of_one_object(&self) -> bool {
         matches!(self, Self::Forbidden(_) | Self::Invalid(_) | Self::Conflict)
     }

@@ -16,8 +16,9 @@
 //! each second is limited, and several changes of one operation need one write. A failure that concerns
 //! all objects ends the round.
 //!
-//! Requests of API clients never wait for persistence. The table has one small row for each
-//! operation, so it does not grow while the kube-apiserver is slow or unavailable.
+//! Requests of API clients never wait for persistence. The table has one row for each
+//! operation. While the kube-apiserver is unavailable, a row also has the operation as it was last
+//! written.
 
 mod client;
 mod condition;
@@ -78,9 +79,9 @@ pub struct Persist {
     /// because the list failed or the watch is broken. If an operation of any other rule set is
     /// missing in the index, the operation has ended.
     pub unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
-    /// True if the index contains the operations of all custom resources that existed at the beginning
-    /// of the leadership term, and that must stay. Until then, no custom resource of a completed
-    /// operation is deleted whose operation is not in the index.
+    /// True if the index contains all operations that had a custom resource when the term began, and
+    /// whose custom resource must stay. While this value is false, no custom resource is deleted
+    /// whose operation has completed and is missing in the index.
     pub is_restored: watch::Receiver<bool>,
     /// Stops the task.
     pub stop: CancellationToken,
@@ -105,9 +106,9 @@ impl Persist {
         self.metrics.persistence_backlog(0, Duration::ZERO);
     }
 
-    /// Waits until all targets have been listed. Then runs one round after the other, and processes
-    /// the events of the watch between them. Returns after the first round that begins after the
-    /// stop.
+    /// Waits until each target has been listed, or its list has failed. Then runs one round after
+    /// the other, and processes the events of the watch between them. Returns after the first round
+    /// that begins after the stop.
     async fn run_rounds(&self) {
         let mut listed = self.unsynced_rule_sets.clone();
         let is_listed = listed.wait_for(Option::is_some);

@@ -111,6 +111,12 @@ impl Row {
         if before.is_none_or(|before| !is_same(&before, operation)) {
             self.unchanged_since = Some(now);
         }
+        // Later comparisons of the two then only compare addresses.
+        if let Some(stored) = &mut self.stored
+            && is_same(&stored.operation, operation)
+        {
+            stored.operation = operation.clone();
+        }
         if std::mem::take(&mut self.is_orphan) {
             self.due = None;
             if let Some(stored) = &mut self.stored

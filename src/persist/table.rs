@@ -41,9 +41,9 @@ pub(super) const WRITES_PER_ROUND: usize = 50;
 /// The longest pause that a kube-apiserver can request.
 const MAX_PAUSE: Duration = Duration::from_mins(10);
 
-/// If an operation ended more than this time before the term began, its missing custom resource is not
-/// created, because a user has probably deleted it. The time is longer
-/// than the usual restart of a kube-apiserver, during which a previous leader cannot write.
+/// If an operation ended more than this time before the table was created, its missing custom
+/// resource is not created, because a user has probably deleted it. The time is longer than the
+/// usual restart of a kube-apiserver, during which a previous leader cannot write.
 const OLD_AGE: Duration = Duration::from_mins(10);
 
 /// The time for which requests must fail before the verdict becomes [`PersistVerdict::failing`]. A
@@ -160,7 +160,8 @@ impl Table {
     }
 
     /// Returns the writes of this round: those that are due, the longest waiting first. If
-    /// `is_stopping` is true, also those that are delayed. Orphans stay in these cases:
+    /// `is_stopping` is true, also those that are delayed, except young orphans. Orphans stay in
+    /// these cases:
     ///
     /// - A rule set in `unsynced` can still detect the operation in flight.
     /// - The operation has completed, and `is_restored` is false. Then the leader could not read all

@@ -207,7 +207,8 @@ impl Election {
                     let took = clock::boot().since(begun);
                     return Ok(self.inputs.timing.retry_period.saturating_sub(took));
                 }
-                // If each write conflicts, the cause may be another one, such as a missing namespace.
+                // If all attempts fail like this, the cause is probably not a conflict. For example,
+                // a missing namespace also causes a 404.
                 Err(error) if !is_conflict(&error) || attempt == MAX_FAST_CONFLICTS => {
                     return Err(format!("cannot write the Lease: {}", chain(&error)));
                 }

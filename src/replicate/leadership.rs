@@ -114,7 +114,7 @@ impl Leadership {
         self.grant.borrow().until
     }
 
-    /// Returns true if the Lease was not renewed in time.
+    /// Returns true if the leadership is over: it was ended, or the Lease was not renewed in time.
     pub(super) fn has_expired(&self) -> bool {
         self.grant.borrow().has_expired()
     }

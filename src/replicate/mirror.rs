@@ -148,8 +148,8 @@ impl Mirror {
             apply(writer, change?)?;
             // This replica may have received changes of a crashed leader that the new leader
             // never received. Then this replica is not in sync, even if its own resourceVersion
-            // is higher than the leader's. With the first change, the leader confirms that it
-            // knows the resourceVersion of this replica's index.
+            // is higher than the leader's. With the first item of the stream, the leader confirms
+            // that it knows the resourceVersion of this replica's index.
             if writer.head() >= in_sync {
                 let synced = Some(term.clone());
                 self.status.in_sync().send_if_modified(|before| {

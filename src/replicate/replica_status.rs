@@ -53,7 +53,7 @@ const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
 /// If the kube-apiserver has not answered this replica for this time, but the leader still leads, this
 /// replica becomes unready. Without the kube-apiserver, a replica cannot authenticate and authorize new
-/// clients.
+/// clients. The time is longer if twice the renew deadline is longer.
 ///
 /// A leader that the kube-apiserver does not answer stops leading after the renew deadline (5 s by
 /// default). Then this replica stays ready, because no other replica serves clients better.
@@ -107,8 +107,9 @@ struct TimedState {
     /// The time of the last state query that this replica received from another replica. None if
     /// this replica has received no state query.
     last_peer_query: Option<Instant>,
-    /// The time of the first Lease request since the kube-apiserver last answered one.
-    unanswered_since: Option<Instant>,
+    /// The time from which this replica is unready if the kube-apiserver does not answer. It is set by
+    /// the first Lease request since the kube-apiserver last answered one.
+    unready_at: Option<Instant>,
     /// The last leadership term in which this replica led. A leadership term is the time for which
     /// one leader holds the Lease. This replica sends the changes of this term to followers. The
     /// streams of changes to the followers end when the token is cancelled.
@@ -143,7 +144,7 @@ impl ReplicaStatus {
                 interruption: None,
                 unreached: None,
                 last_peer_query: None,
-                unanswered_since: None,
+                unready_at: None,
                 served: None,
             }),
         }))
@@ -183,7 +184,7 @@ impl ReplicaStatus {
     }
 
     /// Makes the election read the Lease soon. The mirror (the task that copies the leader's index)
-    /// notifies it when the stream of changes from the leader ends, because the term may then be over.
+    /// calls `notify_one` each time that the copy is interrupted: the term may then be over.
     pub(super) fn wake(&self) -> &Notify {
         &self.0.wake
     }
@@ -278,7 +279,7 @@ impl ReplicaStatus {
         // This replica sends a state query about every 2 s, and a leader with a valid Lease answers
         // within 1 s. If the last answer is older than 3 s, the leader may have stopped leading.
         let is_led = since_leader_reached < QUERY_INTERVAL + QUERY_TIMEOUT;
-        let is_lost = state.unanswered_since?.elapsed() > UNREADY_WITHOUT_ANSWER;
+        let is_lost = state.unready_at? < Instant::now();
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
 
@@ -310,14 +311,14 @@ impl ReplicaStatus {
     }
 
     /// Records that the election sends a request to the kube-apiserver.
-    pub(super) fn asks_cluster(&self) {
-        let now = Instant::now();
-        self.state().unanswered_since.get_or_insert(now);
+    pub(super) fn asks_cluster(&self, renew_deadline: Duration) {
+        let unready_at = Instant::now() + UNREADY_WITHOUT_ANSWER.max(2 * renew_deadline);
+        self.state().unready_at.get_or_insert(unready_at);
     }
 
     /// Records that the kube-apiserver has answered a request of the election.
     pub(super) fn cluster_answered(&self) {
-        self.state().unanswered_since = None;
+        self.state().unready_at = None;
     }
 
     /// Returns true if this replica leads.

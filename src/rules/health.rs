@@ -233,7 +233,7 @@ impl NotReady {
         }
         if let Some(reached) = activity.reached_bound() {
             let message = format!("Operations may be missing: {reached}.{UNTIL_ROOM}");
-            let warning = format!("too many operations: {} are kept", reached.kept);
+            let warning = format!("too many operations: {} are counted", reached.kept);
             return Some(Self::new(TOO_MANY_OPERATIONS, message, warning));
         }
         // If a rule fails on an object, the server does not know whether an operation is in flight on

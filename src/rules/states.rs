@@ -234,7 +234,7 @@ mod tests {
             .activity
             .add_unknown(Some(&shop), &["Migrating".into()]);
         let gap = rule_set().gap().expect("a bound is reached");
-        assert_eq!(gap.reason, "too many operations: 10000 are kept");
+        assert_eq!(gap.reason, "too many operations: 10000 are counted");
         assert_eq!(gap.operations.len(), 2);
         assert!(affects(rule_set(), "bank") && !affects(rule_set(), "elsewhere"));
         assert_eq!(gap.namespaces.map(|all| all.len()), Some(2));

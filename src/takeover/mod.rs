@@ -25,6 +25,7 @@ use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, timeout};
 
 /// The time limit for reading the namespaces, if persistence mode is off. The limit is short,
@@ -94,10 +95,12 @@ pub async fn take_over(
     let mut is_complete = known.is_some() && store.is_some();
     let mut state = InitialState::new(cluster_namespace, known);
     for entry in listed {
+        consume_budget().await;
         state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
     }
     let indexed = state.count();
     for entry in deleted {
+        consume_budget().await;
         state.add_deleted_object(entry.object(), clock::reading());
     }
     let count_before_custom_resources = state.count();

@@ -42,7 +42,7 @@ async fn rules_that_are_true_on_sixty_thousand_objects_stay_within_the_memory_li
     let api_server = FakeApiServer::start(scripts).await;
     let mut server = RunningServer::start(&api_server).await;
     // An operation with a long message counts several times.
-    let bound = "operations are kept, because 10000 is the bound for a rule set.";
+    let bound = "operations are counted, and 10000 is the bound for a rule set.";
     for rule_set in ["things", WITH_LONG_MESSAGES] {
         until(
             "the bound is reached, and the list is complete",

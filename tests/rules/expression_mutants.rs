@@ -13,7 +13,7 @@ pub struct Mutant {
 
 /// Matches the tokens of an expression: literals, calls of the macro `has`, words and operators.
 static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
-    let tokens = r#"'[^']*'|"[^"]*"|has\([^)]*\)|\w+|&&|\|\||[=!<>]=|[<>!?+*/-]"#;
+    let tokens = r#"'[^']*'|"[^"]*"|has\([^)]*\)|\.\?|\w+|&&|\|\||[=!<>]=|[<>!?+*/-]"#;
     Regex::new(tokens).expect("the expression is valid")
 });
 

@@ -240,9 +240,7 @@ impl ClusterFlags {
         let cluster = given(self.cluster.as_ref()).unwrap_or(of_context.cluster);
         let user = given(self.user.as_ref()).or(of_context.user);
         let user = user.unwrap_or_default();
-        if given(self.user.as_ref()).is_some()
-            && !kubeconfig.auth_infos.iter().any(|it| it.name == user)
-        {
+        if !user.is_empty() && !kubeconfig.auth_infos.iter().any(|it| it.name == user) {
             let why = format!("the kubeconfig has no user {user:?}");
             return Err(Problem::Config(why));
         }

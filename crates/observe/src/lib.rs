@@ -114,8 +114,8 @@ pub enum InvalidData {
     /// A watch event has an unknown type.
     #[error("an event of an unknown type")]
     UnknownEvent,
-    /// An object has more than 8 MiB.
-    #[error("an object of more than 8 MiB")]
+    /// An object has more than 10 MiB.
+    #[error("an object of more than 10 MiB")]
     TooLarge,
     /// A page of a list has the same continue token as the previous page, or the list has no
     /// resourceVersion.

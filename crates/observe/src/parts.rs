@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// Maximum size in bytes of an object and of a line. etcd stores at most 1.5 MiB for an object.
-pub(super) const MAX_PART: usize = 8 << 20;
+pub(super) const MAX_PART: usize = 10 << 20;
 
 /// The reason why there is no further part.
 #[derive(Debug, PartialEq, Eq)]

@@ -147,7 +147,11 @@ impl WatchTask {
         loop {
             let began = Instant::now();
             let end = self.attempt(&client).await;
-            self.state.backoff.ended(began);
+            // After invalid data, each attempt reads all objects. So a long attempt is no reason for a
+            // short delay.
+            if !matches!(end, AttemptEnd::Failed(GapReason::Garbled(_), _)) {
+                self.state.backoff.ended(began);
+            }
             debug!(source = %self.source, ?end, "watch ended");
             let max_delay = MAX_UNREACHABLE_DELAY.min(self.retry_interval);
             let wait = match end {

@@ -61,7 +61,7 @@ impl Election {
             return if holder.is_some() && holder == self.last_own_term {
                 ElectionDecision::Release(version)
             } else if self.leading.is_some() {
-                ElectionDecision::StopLeading("it stops, and the Lease has no holder")
+                ElectionDecision::StopLeading("it stops, and no longer holds the Lease")
             } else {
                 ElectionDecision::Wait(None)
             };

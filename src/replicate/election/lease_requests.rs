@@ -97,7 +97,8 @@ impl Election {
         limit: Duration,
         request: impl Future<Output = kube::Result<T>>,
     ) -> kube::Result<T> {
-        self.inputs.status.asks_cluster();
+        let renew_deadline = self.inputs.timing.renew_deadline;
+        self.inputs.status.asks_cluster(renew_deadline);
         let late = || kube::Error::Service(io::Error::other("no answer in time").into());
         let answer = timeout(limit, request).await;
         let answer = answer.unwrap_or_else(|_| Err(late()));

@@ -1,5 +1,5 @@
 //! Sends the state queries of a follower to the leader. The answer contains the leader's newest
-//! resourceVersion. [`ReplicaStatus`] has the reads that wait for it.
+//! resourceVersion. [`ReplicaStatus::wait_until_current`] lets a read wait until this replica has it.
 
 use super::{LastAnswer, MAX_UNANSWERED_QUERIES, QUERY_INTERVAL, QUERY_TIMEOUT, ReplicaStatus};
 use crate::index::Rv;
@@ -7,9 +7,8 @@ use crate::replicate::link::{Link, LinkError, PeerAnswer};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// If the leader of the current leadership term does not answer a state query, the follower sends
-/// no further query for this time. Meanwhile, the follower answers reads from its own index at
-/// once.
+/// If the leader does not answer a state query, or its answer is not usable, the follower sends no
+/// further query for this time. Meanwhile, the follower answers reads from its own index at once.
 const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 
 /// The time within which the watch must deliver the resourceVersion in the answer to a state query.
@@ -30,7 +29,7 @@ impl ReplicaStatus {
         state.interruption = reason;
     }
 
-    /// Decides if reads wait for the next state query.
+    /// Sets whether reads wait for the next state query.
     pub fn set_asking(&self, is_asking: bool) {
         let before_all_reads = LastAnswer {
             query: 0,

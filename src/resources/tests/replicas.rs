@@ -175,7 +175,7 @@ async fn a_stale_replica_serves_no_activities_and_ends_their_watches() {
         let (code, body) = fixture.get(path).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE, "{body}");
         assert!(
-            body.contains("this replica has received no operations"),
+            body.contains("this replica has not been up to date"),
             "{body}"
         );
     }

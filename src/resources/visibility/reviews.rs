@@ -17,7 +17,7 @@ pub(super) struct Reviews {
     pub(super) decisions: Decisions,
 }
 
-/// All subjects in a place, or the subject with a name.
+/// The subjects of one kind in one namespace (a place), or the subject with this name there.
 pub(super) type Reviewed = (Arc<Place>, Option<Text>);
 
 impl Reviews {
@@ -50,8 +50,8 @@ impl Reviews {
     }
 
     /// Returns the namespace for which the server reviews the right to list
-    /// `inflightoperations/all`. It is empty for all namespaces. It is also empty for the
-    /// activities in the namespace of the cluster, because they are about all namespaces.
+    /// `inflightoperations/all`. The empty text stands for all namespaces. Activities in
+    /// `cluster_namespace` are about all namespaces, so their result is also empty.
     pub(super) fn namespace_of_all<'a>(&self, namespace: &'a str, is_activities: bool) -> &'a str {
         if is_activities && *namespace == *self.cluster_namespace {
             ""

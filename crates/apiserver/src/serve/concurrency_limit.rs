@@ -6,13 +6,14 @@
 //!
 //! Three rules decide whether a client gets a slot:
 //!
-//! 1. A tenth of all slots is reserved. Administrators, other replicas, controllers in
-//!    `kube-system` and users who read all namespaces may use this reserve.
+//! 1. A tenth of all slots is reserved. Administrators, other replicas and controllers in
+//!    `kube-system` may use this reserve. Requests without a namespace may also use it, unless the
+//!    server hides objects from users.
 //! 2. Some limits also have a maximum number of slots for each client.
 //! 3. A client gets a slot only if it uses fewer slots than are free. The reserve counts as free
-//!    only for the clients that may use it. So one client can use half of the slots, and two
-//!    clients can use a third each. A client without slots then finds a free slot, unless very many
-//!    other clients use slots.
+//!    only for the clients that may use it. So one client can use at most half of the slots. The
+//!    next client can use at most half of the rest. A new client then finds a free slot, unless
+//!    very many other clients use slots.
 
 use crate::auth::User;
 use std::collections::HashMap;
@@ -53,8 +54,9 @@ pub struct RequestingClient {
 }
 
 impl RequestingClient {
-    /// Returns the client of a request of `user`. `is_for_all_namespaces` is true if the request is
-    /// not for a single namespace. The server authorizes the request after it has taken the slot.
+    /// Returns the client of a request of `user`. `is_for_all_namespaces` is true if only users who
+    /// may read all namespaces may send the request. The server authorizes the request after it has
+    /// taken the slot.
     /// If the request is denied, the slot becomes free at once. So only users who may read all
     /// namespaces keep a slot of the reserve.
     pub fn of(user: &User, is_for_all_namespaces: bool) -> Self {

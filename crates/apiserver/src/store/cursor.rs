@@ -15,9 +15,9 @@ use tokio::sync::watch;
 mod tests;
 
 /// Maximum number of changes that [`Cursor::next`] returns at once. But changes with the same
-/// version are always returned together, even if they exceed this number. A watch keeps the
-/// returned changes in memory until its client has received them. So this number limits the memory
-/// that slow watches take.
+/// version are always returned together, even if they exceed this number. A watch encodes the
+/// returned changes, and keeps the encoded events in memory until its client has received them. So
+/// this number limits the memory that slow watches take.
 const MAX_CHANGES: usize = 16;
 
 /// The position of a watch in the ring buffer of changes.

@@ -1,5 +1,5 @@
 //! Finds the texts that an expression can have as its result, such as `'a'` and `'b'` in `x ? 'a' :
-//! 'b'`. Callers use the list if only some texts are valid.
+//! 'b'`. If a field allows only some texts, the caller checks each text in the list.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +21,8 @@ const MAX_VARIABLE_READS: usize = 32;
 /// ['b']}.a[0]`. The result of a longer selection is unknown.
 const MAX_SELECTIONS: usize = 32;
 
-/// Maximum number of results of one expression. If there are more, the last result is unknown
-/// and stands for the others.
+/// Maximum number of results of one expression. The last one is unknown, and stands for all further
+/// results.
 const MAX_RESULTS: usize = 256;
 
 /// A part of an expression whose value can be the result of the expression.
@@ -58,7 +58,7 @@ impl Program {
     }
 }
 
-/// A selection of one element or member of a list or map. If the key is not a literal, it is None.
+/// A selection of one element or member of a list or map. None if the key is no string literal.
 type Selection = Option<String>;
 
 struct ResultReader<'e> {
@@ -89,7 +89,7 @@ impl ResultReader<'_> {
 
     /// Adds the possible results of `node`. `path` has the selections from the value of `node` that
     /// lead to the result. The last entry is the first selection. For example, for `{'a':
-    /// ['b']}.a[0]`, the path of the map literal has the entries `0` and `a`.
+    /// ['b']}.a[0]`, the path of the map literal has the entries None (for `0`) and `a`.
     fn read(&mut self, node: &IdedExpr, current: &CurrentSource<'_>, path: &mut Vec<Selection>) {
         match &node.expr {
             Expr::Literal(LiteralValue::String(text)) if path.is_empty() => {

@@ -198,7 +198,8 @@ impl Detector {
         self.evaluate(json, now)
     }
 
-    /// Handles a `DELETED` event. `json` is the last state of the object. Returns None if `json` does not contain the identity.
+    /// Handles a `DELETED` event. `json` is the last state of the object. Returns None if `json` does
+    /// not contain the identity.
     pub fn deleted(&mut self, json: &[u8]) -> Option<VanishedObject> {
         let Some(subject) = Subject::identify(json, &self.book) else {
             tracing::warn!(gvr = %self.book.target, "a deleted object could not be decoded");

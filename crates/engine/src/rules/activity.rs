@@ -65,7 +65,8 @@ pub struct ReachedBound {
     pub bound: OperationBound,
     /// Maximum number of operations.
     pub maximum: usize,
-    /// Number of operations of the rule set when it reached the bound.
+    /// Number of operations of the rule set when it reached the bound. An operation with long texts
+    /// counts as several.
     pub kept: usize,
 }
 
@@ -77,7 +78,7 @@ impl fmt::Display for ReachedBound {
             OperationBound::RuleSet => "is the bound for a rule set",
             OperationBound::AllRuleSets => "is the bound for all rule sets",
         };
-        write!(f, "{kept} operations are kept, because {maximum} {of}")
+        write!(f, "{kept} operations are counted, and {maximum} {of}")
     }
 }
 

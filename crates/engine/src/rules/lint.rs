@@ -75,7 +75,12 @@ pub(super) fn missing_item_key(rule: &CompiledRule) -> Option<RuleSetError> {
     let mut programs = rule.programs.iter();
     let (name, program) = programs.find(|(_, program)| program.reads_field_of_item())?;
     let source = program.source();
-    let at = source.find("item").unwrap_or_default();
+    let is_in_word = |c: char| c.is_alphanumeric() || c == '_';
+    let is_name = |at: &usize| {
+        !source[..*at].ends_with(is_in_word) && !source[at + 4..].starts_with(is_in_word)
+    };
+    let mut found = source.match_indices("item").map(|(at, _)| at);
+    let at = found.find(is_name).unwrap_or_default();
     let error = needs_item_key(source, at, "an element with fields cannot be a key");
     let field = format!("rules[{}].{name}", rule.operation);
     Some(RuleSetError::in_expression(field, source, error))

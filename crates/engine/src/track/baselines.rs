@@ -87,6 +87,9 @@ pub enum BaselinesError {
     /// The format has another version.
     #[error("format {0} is unknown, expected {FORMAT}")]
     Format(u32),
+    /// The server never writes such a text.
+    #[error("more than {MAX_ENCODED_BYTES} bytes or {MAX_BASELINES} baselines")]
+    TooLarge,
 }
 
 /// The JSON of all baselines.
@@ -198,7 +201,13 @@ impl Baselines {
 
     /// Decodes the text of [`SharedBaselines::encode`].
     pub fn decode(text: &str) -> Result<Self, BaselinesError> {
+        if text.len() > MAX_ENCODED_BYTES {
+            return Err(BaselinesError::TooLarge);
+        }
         let stored: StoredBaselines = serde_json::from_str(text)?;
+        if stored.baselines.len() > MAX_BASELINES {
+            return Err(BaselinesError::TooLarge);
+        }
         if stored.format != FORMAT {
             return Err(BaselinesError::Format(stored.format));
         }

@@ -1,7 +1,7 @@
 //! The bounds on the operations that the tracker keeps in memory. An operation counts for each rule
-//! set that detects it, from its detection to its end. So one rule set cannot use up the own bounds of
-//! another rule set. It also uses a part of the bound that all rule sets share. Of this bound, all
-//! rule sets of a component have one share together.
+//! set that detects it, from its detection to its end. Each rule set has a bound of its own, so it
+//! cannot use up the bound of another rule set. In addition, all rule sets share one bound. Each
+//! component has a share of this bound for all its rule sets together.
 //!
 //! An operation with long texts counts as several operations ([`TEXTS_OF_OPERATION`]). So the bounds
 //! on the number of operations also limit their memory.
@@ -20,8 +20,8 @@ pub const MAX_OPERATIONS_OF_RULE_SET: usize = 10_000;
 /// Maximum number of operations of all rule sets together.
 pub const MAX_OPERATIONS: usize = 50_000;
 
-/// Bytes of text, such as messages and labels, with which an operation counts once. It counts once
-/// more for each further multiple. Most operations have less than 500 bytes.
+/// Bytes of text, such as messages and labels. An operation counts once, and once more for each full
+/// multiple of this size. Most operations have less than 500 bytes.
 pub(super) const TEXTS_OF_OPERATION: usize = 1 << 10;
 
 /// The bounds of a tracker. Only tests and benchmarks use other bounds than the default.
@@ -122,9 +122,9 @@ impl OperationLimits {
         false
     }
 
-    /// The tracker has refused operations of the rule set because of `bound`. Returns true if the
-    /// rule set may have another operation now. Whether there is room on an object is not known
-    /// before its next evaluation.
+    /// Returns true if the rule set may have another operation now, after `bound` has refused some.
+    /// Only the next evaluation shows whether there is room on an object. So for
+    /// `OperationBound::Object`, the result is always true.
     pub fn has_room(&self, rule_set: &RuleSet, bound: OperationBound) -> bool {
         bound == OperationBound::Object || self.exceeded(rule_set, 0, 1).is_none()
     }

@@ -60,8 +60,8 @@ impl RefusedOperations {
     }
 
     /// Handles the end of a list. Returns the reports of the bounds that have refused nothing in
-    /// this list. The caller must drop these reports after the operations in the list are in the
-    /// index. Otherwise, a list of operations without them would count as complete.
+    /// this list. The caller must drop these reports after the listed operations are in the index.
+    /// If it drops them earlier, an answer that lacks these operations counts as complete.
     pub fn end_list(&mut self) -> impl Iterator<Item = RefusalReport> {
         let ended = self.0.extract_if(.., |_, refusal| !refusal.is_confirmed);
         ended.map(|(_, refusal)| refusal.report)

@@ -1,8 +1,7 @@
 //! Stores which completed operations or records the tracker retains until they expire. If there are
-//! too many, the component with most of them loses one: the oldest one of its rule set that has most of
-//! them. So many rule sets of one component never push out the history of another component. Within a
-//! component, a rule set that completes many operations never pushes out the history of a rule set
-//! that completes few.
+//! too many, the tracker selects the component with most objects. In this component, it selects the
+//! rule set with most objects, and removes the oldest object of this rule set. So a component never
+//! pushes out the history of a smaller component. The same applies to the rule sets of a component.
 
 use crate::ClockReading;
 use ifo_api::Key;
@@ -13,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Limits of the retention of completed operations. If there are too many, the tracker deletes the
-/// oldest ones of the component that has most of them.
+/// oldest ones of the largest rule set in the largest component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Time after the end of an operation for which the operation is retained.

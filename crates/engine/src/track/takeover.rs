@@ -86,11 +86,12 @@ impl InitialState {
     }
 
     /// Adds an object of the index: an operation or a record. The tracker takes over the object.
-    /// In two cases, the tracker deletes the object instead:
+    /// In three cases, the tracker deletes the object instead:
     ///
-    /// - The UID of the operation or of its subject is missing or invalid, or the completed operation
-    ///   has no end.
+    /// - The UID of the operation is missing or invalid, its subject has no UID, or the completed
+    ///   operation has no end.
     /// - The object is a completed operation or a record, and its namespace was deleted.
+    /// - Another object of the index has the same operation and start.
     pub fn add_index_object(&mut self, key: &Key, object: &Object, now: ClockReading) {
         if let Some(record) = object.record() {
             if self.is_record_of_deleted_namespace(key, record) {
@@ -144,7 +145,8 @@ impl InitialState {
         let name = object.metadata.name.clone();
         match Restored::from_custom_resource(object, &self.cluster_namespace, now) {
             Ok(restored) if self.is_from_deleted_namespace(&restored) => {}
-            // Users must not see an operation of a deleted namespace.
+            // The namespaces are unknown, so the namespace may be deleted. Users must not see an
+            // operation of a deleted namespace.
             Ok(restored) if self.namespaces.is_none() && restored.ended.is_some() => {}
             Ok(restored) => self.insert(restored, FoundIn::CustomResource),
             Err(error) => {

@@ -82,9 +82,12 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     let path = args.output.clone().unwrap_or_else(default);
     let failed =
         |error: io::Error| Problem::Other(format!("cannot write {}: {error}", path.display()));
-    let file = create_private(&path).map_err(failed)?;
+    if path.exists() {
+        return Err(failed(io::ErrorKind::AlreadyExists.into()));
+    }
     let mut bundle = collect_all(args, client, metrics, now).await;
     bundle.add_index();
+    let file = create_private(&path).map_err(failed)?;
     write(file, &folder, &bundle.files, now).map_err(failed)?;
     print(format!("{}\n", path.display()))?;
     report(&bundle.index, bundle.files.len());

@@ -172,7 +172,7 @@ async fn a_line_that_cannot_be_decoded_is_a_gap_and_all_objects_are_read_again()
     let not_an_object = r#"{"type":"ADDED","object":7}"#;
     let too_large = line("~l6").replace(
         r#""kind""#,
-        &format!(r#""x":"{}","kind""#, "x".repeat(9 << 20)),
+        &format!(r#""x":"{}","kind""#, "x".repeat(11 << 20)),
     );
     for line in ["<html>oops</html>", not_an_object, &too_large] {
         let script = vec![open(&["+a3", "end5", line]), open(&["end9"])];
@@ -181,7 +181,7 @@ async fn a_line_that_cannot_be_decoded_is_a_gap_and_all_objects_are_read_again()
         let script = vec![open(&[line]), open(&["end9"])];
         check(script, "reset / lost: invalid data / reset / synced", &[]).await;
     }
-    let item = format!(r#"{{"x":"{}"}}"#, "x".repeat(9 << 20));
+    let item = format!(r#"{{"x":"{}"}}"#, "x".repeat(11 << 20));
     let listed = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{item}]}}"#);
     let script = vec![no_watch_list(), text(200, &listed)];
     check(script, "reset / lost: invalid data", &[]).await;

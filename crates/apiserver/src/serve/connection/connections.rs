@@ -9,11 +9,10 @@
 //! - A new connection is a newcomer. If all slots for newcomers are used, the server evicts
 //!   (closes) a newcomer of the address with most newcomers. So a newcomer always gets a slot.
 //! - The first authenticated request moves a connection to another class. If all slots of that
-//!   class are used, the server evicts a connection of the client with most connections. If no
-//!   other client has more connections than the client of the request, the server evicts only an
-//!   idle connection. That connection must belong to a client with as many connections as the
-//!   client of the request has, including its new one. If there is no such connection, the server
-//!   refuses the request with a 429, and closes its connection.
+//!   class are used, the server evicts a connection of the client with most connections. The new
+//!   connection counts for its own client. A client with fewer connections than this client loses
+//!   none. A client with equally many loses only an idle one. This can be the same client. If no
+//!   connection can be evicted, the server answers with a 429 and closes the new connection.
 //!
 //! Among the connections of the selected client, the server evicts idle ones first, and then the
 //! oldest.

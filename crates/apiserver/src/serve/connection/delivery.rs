@@ -6,8 +6,8 @@
 //!
 //! - An authorized request other than a watch: the client must read the whole answer within a
 //!   minute, as in the kube-apiserver.
-//! - A request for a public path, or a refused request: the client must read the whole answer
-//!   within 10 seconds.
+//! - A request for a public path, a health probe, or a refused request: the client must read the
+//!   whole answer within 10 seconds.
 //! - A watch: while there is unread data, the client must read some of it at least every two
 //!   minutes.
 //!

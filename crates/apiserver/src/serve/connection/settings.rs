@@ -88,8 +88,8 @@ pub(super) fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     // These options close the connection of a client that is unreachable or does not read. HTTP/2
-    // pings do not detect such clients, because hyper sends no ping while it cannot write to the
-    // socket.
+    // pings detect such a client only if no data waits in the socket: hyper sends no ping while it
+    // cannot write.
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(STALL_TIMEOUT))?;

@@ -259,6 +259,7 @@ impl OperationTiming {
 
     /// Updates the values that depend on the progress. If the progress falls, forgets the earlier
     /// rises. Later rises then count from the lower value. Returns true if the progress has risen.
+    /// The first known progress counts as a rise.
     fn update_progress(&mut self, progress: Option<u8>) -> bool {
         let Some(progress) = progress else {
             return false;
