@@ -277,6 +277,10 @@ impl Tracker {
         missing: Option<oneshot::Sender<Vec<Subject>>>,
         now: ClockReading,
     ) {
+        if source.namespace.is_some() {
+            // It exists only if the rules have changed during an interruption.
+            self.feeds.remove(&all_namespaces(&source.target));
+        }
         let feed = self.feed_state(source);
         feed.synced = true;
         feed.is_interrupted = false;
@@ -331,7 +335,13 @@ impl Tracker {
     ) {
         // New rules make the feeds of the target list all objects again. With the old feed states,
         // the objects in these lists would count as objects that have just changed.
-        self.feeds.retain(|source, _| source.target != *target);
+        let old = self.feeds.extract_if(|source, _| source.target == *target);
+        let was_interrupted = old.fold(false, |any, (_, feed)| any | feed.is_interrupted);
+        // The interruption lasts until a new feed has listed the objects. Otherwise, operations whose
+        // debounce period has ended meanwhile would complete.
+        if was_interrupted && book.is_some() {
+            self.feed_state(&all_namespaces(target)).is_interrupted = true;
+        }
         if let Some(book) = &book {
             let subjects = self.subjects.values_mut();
             for tracked in subjects.filter(|it| it.has_no_target() && it.is_of(book)) {
@@ -352,6 +362,14 @@ impl Tracker {
         let is_claimed = |it: &TrackedSubject| !it.has_no_target();
         let action = SubjectAction::RulesChanged(Some(target.clone()), end);
         self.step_each(now, is_claimed, action);
+    }
+}
+
+/// Returns the source of all objects of a target.
+fn all_namespaces(target: &Arc<Gvr>) -> Source {
+    Source {
+        target: target.clone(),
+        namespace: None,
     }
 }
 
