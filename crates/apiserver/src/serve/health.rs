@@ -105,7 +105,7 @@ fn run_checks(name: &str, checks: &[HealthCheck], readiness: &Readiness, uri: &U
             format!("{report}{name} check failed"),
         );
     }
-    if name == "readyz" && !options.iter().any(|(key, _)| key == "exclude") {
+    if name == "readyz" {
         readiness.set_was_ready();
     }
     if options.iter().any(|(key, _)| key == "verbose") {
