@@ -14,9 +14,9 @@ use futures::future::BoxFuture;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// When a leader stops, it waits for at most this time until the election begins to release the
-/// Lease. After this time, it stops without the release. Then another replica leads only when the
-/// Lease has expired.
+/// When a leader stops, it waits for at most this time until the election has released the Lease.
+/// After this time, it stops without the release. Then another replica leads only when the Lease
+/// has expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The tasks with which a leader detects operations and writes them to the index. [`Pipeline::run`]
@@ -158,8 +158,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         failed
     }
 
-    /// Requests the release of the Lease, so that another replica can lead at once. Waits until the
-    /// election has ended the leadership.
+    /// Releases the Lease, so that another replica can lead at once. The election publishes the new
+    /// role after it has written the Lease, or has failed to.
     async fn hand_over(&mut self, leadership: &Leadership) {
         let status = &self.replica_status;
         status

@@ -111,7 +111,6 @@ impl Election {
     /// Removes the holder from the Lease. Writes `version` into the Lease as the final version.
     pub(super) async fn release(&mut self, version: Rv) -> kube::Result<()> {
         self.end_leadership("it releases the Lease");
-        self.publish();
         let Some(seen) = &self.seen else {
             return Ok(());
         };
