@@ -83,7 +83,7 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     let failed =
         |error: io::Error| Problem::Other(format!("cannot write {}: {error}", path.display()));
     if path.exists() {
-        return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        return Err(failed(io::Error::other("the file exists")));
     }
     let mut bundle = collect_all(args, client, metrics, now).await;
     bundle.add_index();
