@@ -30,7 +30,7 @@ impl Projection {
         self.root.merge_up_to(need, MAX_PROJECTION_PARTS);
     }
 
-    /// Adds all paths of `other`. With more than [`MAX_PROJECTION_PARTS`] parts, the result is the
+    /// Adds all paths of `other`. With more than `MAX_PROJECTION_PARTS` parts, the result is the
     /// whole object.
     pub fn merge(&mut self, other: &Projection) {
         self.root

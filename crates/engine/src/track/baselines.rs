@@ -36,7 +36,7 @@ const MAX_BASELINES: usize = 1_000;
 
 /// Maximum length of all baselines as text, in bytes. `ifo-apiserver` stores the text in a ConfigMap,
 /// which can have 1 MiB. If the baselines need more bytes, the text leaves out those that
-/// [`Baselines::remove_surplus`] removes first.
+/// `remove_surplus` removes first.
 pub const MAX_ENCODED_BYTES: usize = 512 * 1024;
 
 /// Version of the format of the text. [`Baselines::decode`] refuses a text with another version.
