@@ -2,7 +2,7 @@
 //! rule set, and the processor time.
 
 use aggregated_apiserver::auth::{Authenticate, Authorize};
-use aggregated_apiserver::serve::{self, Limits, Readiness, ServerParameters, VersionInfo};
+use aggregated_apiserver::serve::{self, Limits, ServerParameters};
 use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode};
@@ -17,7 +17,6 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 /// Largest number of watches. The benchmark `pipeline` opens 1,000 watches. The server's default
@@ -45,35 +44,20 @@ pub fn router_of(
     served: Resource,
     (authenticate, authorize): (Arc<dyn Authenticate>, Arc<dyn Authorize>),
 ) -> Router {
-    let readiness = Arc::new(Readiness::new());
-    readiness.set_has_joined();
-    readiness.set_synced();
-    let hooks = Arc::new(OperationHooks {
+    let mut server = ServerParameters::new("ifo", authenticate, authorize.clone());
+    server.readiness.set_synced();
+    server.hooks = Arc::new(OperationHooks {
         reader: reader.clone(),
         replica_status: ReplicaStatus::alone(reader),
         read_gaps: Arc::new(ifo_api::completeness::Gaps::default),
         cluster_namespace: "ifo-system".into(),
-        readiness: readiness.clone(),
-        authorize: authorize.clone(),
-    });
-    let server = ServerParameters {
-        title: "ifo",
-        authenticate,
+        readiness: server.readiness.clone(),
         authorize,
-        hooks,
-        readiness,
-        metrics: Arc::default(),
-        render_metrics: Arc::new(String::new),
-        version: VersionInfo::default(),
-        served_by_other_router: None,
-        routes: Router::new(),
-        public_routes: Router::new(),
-        limits: Limits {
-            watches: MAX_WATCHES,
-            watches_per_user: MAX_WATCHES,
-            ..Limits::default()
-        },
-        shutdown: CancellationToken::new(),
+    });
+    server.limits = Limits {
+        watches: MAX_WATCHES,
+        watches_per_user: MAX_WATCHES,
+        ..Limits::default()
     };
     serve::router(server, vec![served])
 }

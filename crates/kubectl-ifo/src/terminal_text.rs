@@ -100,8 +100,8 @@ impl TerminalText {
     }
 }
 
-/// Returns a function that tells of each character of a text whether it is visible. The escape
-/// sequence of a style begins with ESC and ends with m.
+/// Returns a function to call with each character of a text, in order. The function returns true if the
+/// terminal shows the character. Escape sequences are not shown. They begin with ESC and end with `m`.
 fn is_visible() -> impl FnMut(char) -> bool {
     let mut in_style = false;
     move |c| {

@@ -147,8 +147,8 @@ impl WatchTask {
         loop {
             let began = Instant::now();
             let end = self.attempt(&client).await;
-            // After invalid data, each attempt reads all objects. So a long attempt is no reason for a
-            // short delay.
+            // After invalid data, the next attempt reads all objects, which can take long. So the
+            // duration of such an attempt does not show that the API server works. The delay grows.
             if !matches!(end, AttemptEnd::Failed(GapReason::Garbled(_), _)) {
                 self.state.backoff.ended(began);
             }

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of new places that one request reviews. Operations in further places are hidden,
-/// unless a review of their name allows them.
+/// Maximum number of places (one kind in one namespace) that one call of `decide` reviews. Beyond it,
+/// an operation is visible only if a review of its subject by name allows it.
 const MAX_PLACES: usize = 2_000;
 
-/// Maximum number of reviews of single subjects for one request.
+/// Maximum number of single subjects that one view reviews. `decide_object` can add one more.
 const MAX_NAMES: usize = 50;
 
-/// Interval at which a watch of activities counts the operations again.
+/// Time after which a watch of activities counts the operations again, if the index has changed.
 const RECOUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What one user sees.
@@ -33,11 +33,11 @@ pub(super) struct UserView {
     reviews: Arc<Reviews>,
     is_activities: bool,
     period: Arc<Period>,
-    /// The version at which the operations were counted.
+    /// The version of the index for which this view was made. Activities are counted at this version.
     version: Rv,
     /// True if nothing is hidden.
     sees_all: bool,
-    /// True for each place and each single subject that the user may get.
+    /// Whether the user may get each place or single subject. A missing key means no access.
     decided: HashMap<Reviewed, bool>,
     /// The activities of the operations that the user sees.
     counted: HashMap<Key, Arc<Activity>>,
@@ -45,8 +45,8 @@ pub(super) struct UserView {
 }
 
 impl UserView {
-    /// Decides about the objects of a request. `seen_names` are the subjects to which a review by
-    /// name granted access in an earlier view.
+    /// Decides about the objects of a request. `seen_names` are single subjects that the earlier view
+    /// showed. They are reviewed first, so that new names cannot use up their part of [`MAX_NAMES`].
     pub(super) async fn decide_all(
         reviews: Arc<Reviews>,
         is_activities: bool,
@@ -103,9 +103,9 @@ impl UserView {
         })
     }
 
-    /// Decides about the places of the objects, and if `with_names` is true, about single subjects in
-    /// places to which the user has no access. Objects whose kind discovery does not serve stay hidden
-    /// without a review.
+    /// Reviews the places of the objects. If `with_names` is true, it then reviews single subjects in
+    /// places without access. If discovery does not serve a kind, its objects stay hidden without a
+    /// review.
     async fn decide(
         &mut self,
         objects: &[Arc<IndexEntry>],
@@ -164,8 +164,8 @@ impl UserView {
         Ok(())
     }
 
-    /// Decides about one object, which may not exist. The reviews do not depend on whether it exists,
-    /// so that their duration does not reveal a hidden object.
+    /// Decides about one object, which may not exist. A hidden operation causes the same reviews as a
+    /// missing one, so that the duration does not reveal it.
     async fn decide_object(
         &mut self,
         key: &Key,
@@ -178,6 +178,7 @@ impl UserView {
             let place = Place::of_activity(key).map(Arc::new);
             let request = place.and_then(|place| self.reviews.get(&(place, None)));
             let requests = request.into_iter().collect();
+            // The result does not matter. An activity that exists causes the same review.
             self.reviews.decide(&self.period, requests).await?;
             return Ok(());
         }
@@ -239,8 +240,9 @@ impl UserView {
         Ok(())
     }
 
-    /// Returns an activity with the operations that the user sees. It has the resourceVersion of
-    /// the answer, because that of the activity also changes when hidden operations change.
+    /// Returns the activity, counting only operations that the user sees. Its resourceVersion is the
+    /// version of the view: its own also changes when hidden operations change. Returns None if the
+    /// user sees none of its operations and has no access to its place.
     fn show_activity(&self, entry: &IndexEntry, activity: &Activity) -> Option<Arc<IndexEntry>> {
         let counted = self.counted.get(entry.key());
         let place = entry.group();

@@ -1,4 +1,4 @@
-//! What the text of an expression says without an evaluation: its possible results, and its mistakes.
+//! Finds the possible results of an expression and its mistakes, without evaluating it.
 
 pub(crate) mod results;
 pub(crate) mod times;

@@ -1,4 +1,4 @@
-//! Tests of what the text of an expression says without an evaluation.
+//! Tests the analysis of expressions, which evaluates nothing: possible results, and mistakes.
 
 use super::*;
 
