@@ -38,12 +38,12 @@ use tokio_util::sync::CancellationToken;
 
 /// Limits of the ring: the buffer of past changes from which clients resume their watches. When a
 /// limit is reached, the oldest changes are dropped. While all changes are younger than ten
-/// seconds, the limit is 48 MiB instead of 12 MiB (see [`Bounds::peak_bytes`]).
+/// seconds, the limit is 48 MiB instead of 8 MiB (see [`Bounds::peak_bytes`]).
 ///
-/// 12 MiB hold about 5,000 changes. Five minutes are much longer than a restart of the
+/// 8 MiB hold about 3,500 changes. Five minutes are much longer than a restart of the
 /// kube-apiserver. So a client whose watch breaks during such a restart can resume the watch.
 const RING_BOUNDS: Bounds = Bounds {
-    bytes: 12 << 20,
+    bytes: 8 << 20,
     age: Duration::from_mins(5),
 };
 

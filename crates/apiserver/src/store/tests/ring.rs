@@ -76,7 +76,7 @@ fn the_ring_drops_old_changes_and_the_state_is_kept() {
 
 /// The limits that the server uses.
 const SERVER_BOUNDS: Bounds = Bounds {
-    bytes: 12 << 20,
+    bytes: 8 << 20,
     age: Duration::from_mins(5),
 };
 /// The number of operations (objects of the ifo server) for which its limits are chosen.
