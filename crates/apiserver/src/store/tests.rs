@@ -222,6 +222,8 @@ fn a_write_that_changes_nothing_has_no_version() {
     };
     let bytes = reader.ring_bytes();
     let nothing = vec![put("a", "x", 1), delete("a", "y"), delete("b", "x"), again];
+    assert_eq!(mint(&mut writer, nothing.clone()), head);
+    writer.reserve(Rv(0));
     assert_eq!(mint(&mut writer, nothing), head);
     assert_eq!(exact(&mut writer, Rv(head.0 + 1), []), head);
     assert_eq!((reader.head(), reader.ring_bytes()), (head, bytes));

@@ -290,29 +290,21 @@ impl<'a, M: Model> BatchDraft<'a, M> {
     }
 
     fn write(&mut self, write: &Write<M>) -> Result<(), Error> {
-        let rv = self.next()?;
-        let (before, after) = match write {
-            Write::Put { key, object } => {
-                let before = self.current(key);
-                let is_same = before
-                    .as_ref()
-                    .is_some_and(|before| before.object() == object);
-                if is_same && matches!(self.assignment, VersionAssignment::Mint) {
-                    return Ok(());
-                }
-                let after = Entry::new(key.clone(), rv, object.clone(), self.groups);
-                (before, Some(Arc::new(after)))
-            }
-            Write::Delete { key } => match self.current(key) {
-                None => return Ok(()),
-                before => (before, None),
-            },
+        let (key, object) = match write {
+            Write::Put { key, object } => (key, Some(object)),
+            Write::Delete { key } => (key, None),
         };
-        let change = Change { rv, before, after };
-        if let Some(key) = change.key() {
-            self.drafted.insert(key.clone(), self.changes.len());
+        let before = self.current(key);
+        let is_same = before.as_ref().map(|before| before.object()) == object;
+        let keeps_version = object.is_none() || matches!(self.assignment, VersionAssignment::Mint);
+        if is_same && keeps_version {
+            return Ok(());
         }
-        self.changes.push(change);
+        let rv = self.next()?;
+        let after = object.map(|object| Entry::new(key.clone(), rv, object.clone(), self.groups));
+        let after = after.map(Arc::new);
+        self.drafted.insert(key.clone(), self.changes.len());
+        self.changes.push(Change { rv, before, after });
         Ok(())
     }
 
