@@ -86,7 +86,7 @@ pub async fn take_over(
     if known.is_none() {
         tracing::warn!(
             "the namespaces cannot be listed; in persistence mode, the leader does not restore \
-             completed custom resources"
+             completed custom resources of namespaced subjects"
         );
         let namespaces = listed.iter().map(|it| it.key().object_namespace().into());
         unlisted = namespaces.collect();

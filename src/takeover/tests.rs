@@ -63,7 +63,8 @@ fn start() -> Timestamp {
 }
 
 /// Returns the tracker's writes for an operation on the subject (the object) `name`. The operation
-/// has started. If `is_over` is true, the operation has also ended.
+/// has started. If `is_over` is true, the operation has also ended. Only the subject `node` is
+/// cluster-scoped.
 fn writes(name: &str, is_over: bool) -> Vec<Write> {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
@@ -105,7 +106,7 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
                 reference: SubjectReference {
                     uid: Some(format!("uid-{name}").into()),
                     name: name.into(),
-                    namespace: Some("ns".into()),
+                    namespace: (name != "node").then(|| "ns".into()),
                     ..SubjectReference::default()
                 },
                 generation: None,
@@ -266,6 +267,7 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
     let script = Script(vec![
         active("active"),
         custom_resource("over", Phase::Completed),
+        custom_resource("node", Phase::Completed),
         Raw::Synced,
     ]);
     let restore_with = async |namespaces: watch::Receiver<Option<ListedNamespaces>>| {
@@ -275,16 +277,18 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
     let early = start() - Duration::from_mins(1);
     let late = start() + Duration::from_secs(30);
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let both = (names(&["active", "over!"]), true);
-    assert_eq!(restore_with(listed("ns", early)).await, both);
+    let all = (names(&["active", "node!", "over!"]), true);
+    assert_eq!(restore_with(listed("ns", early)).await, all);
     for namespaces in [listed("ns", late), listed("other", early)] {
-        assert_eq!(restore_with(namespaces).await, (Vec::new(), true));
+        assert_eq!(restore_with(namespaces).await, (names(&["node!"]), true));
     }
-    // If the namespaces are not listed in time, completed custom resources are not restored.
+    // If the namespaces are not listed in time, completed custom resources of namespaces are not
+    // restored.
     let (_never, unlisted) = watch::channel(None);
     let begun = tokio::time::Instant::now();
-    assert_eq!(restore_with(unlisted).await, (names(&["active"]), false));
-    assert_eq!(begun.elapsed().as_secs(), 63);
+    let unlisted = restore_with(unlisted).await;
+    assert_eq!(unlisted, (names(&["active", "node!"]), false));
+    assert_eq!(begun.elapsed().as_secs(), 64);
 }
 
 #[tokio::test(start_paused = true)]

@@ -147,7 +147,10 @@ impl InitialState {
             Ok(restored) if self.is_from_deleted_namespace(&restored) => {}
             // The namespaces are unknown, so the namespace may be deleted. Users must not see an
             // operation of a deleted namespace.
-            Ok(restored) if self.namespaces.is_none() && restored.ended.is_some() => {}
+            Ok(restored)
+                if self.namespaces.is_none()
+                    && restored.ended.is_some()
+                    && restored.subject.reference.namespace.is_some() => {}
             Ok(restored) => self.insert(restored, FoundIn::CustomResource),
             Err(error) => {
                 let name: String = name.chars().take(253).collect();
