@@ -59,14 +59,10 @@ pub(super) async fn keep_readiness(shared: Components, connections: Arc<Connecti
     let mut in_sync = replica_status.in_sync().subscribe();
     let mut impaired = None;
     loop {
-        let is_in_sync = in_sync.borrow_and_update().is_some();
-        if is_in_sync {
+        if in_sync.borrow_and_update().is_some() {
             readiness.set_synced();
         }
-        if is_in_sync
-            || replica_status.is_ready_without_leader()
-            || replica_status.is_unregistered()
-        {
+        if replica_status.has_joined() {
             readiness.set_has_joined();
         }
         let impairment = replica_status.impairment();

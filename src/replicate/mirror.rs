@@ -37,9 +37,11 @@ pub struct Mirror {
     status: ReplicaStatus,
     /// The start of the next copy.
     next_start: CopyStart,
+    /// The start of the next copy if the leader lacks the resourceVersion of the current copy.
+    start_if_gone: CopyStart,
 }
 
-/// The start of the next copy of the leader's index.
+/// The start of a copy of the leader's index.
 #[derive(Clone, Copy)]
 enum CopyStart {
     /// Only the changes after the resourceVersion of this replica's index. If the index was never
@@ -59,6 +61,7 @@ impl Mirror {
             connect,
             status,
             next_start: CopyStart::Resume,
+            start_if_gone: CopyStart::Oldest,
         }
     }
 
@@ -99,29 +102,27 @@ impl Mirror {
         let client = (self.connect)(leader.address.clone()).await?;
         let link = Link::new(client, &leader.term)?;
         let status = self.status.clone();
-        let first = status.first_answer(&link).await?;
-        let start = self.next_start;
-        let at = match start {
+        let first = status.ask(&link).await?;
+        let at = match self.next_start {
             // The index was filled before, so only the later changes are needed. An index that was
             // never filled has the resourceVersion 0.
             CopyStart::Resume if writer.head() > Rv(0) => None,
             CopyStart::Resume | CopyStart::Oldest => Some(Rv(first.oldest)),
             CopyStart::Newest => Some(Rv(first.head)),
         };
+        // If the copy of a whole state fails, the leader has dropped changes that the copy still
+        // needed. The leader drops the oldest changes first. So the next copy starts from the newest
+        // state, which needs only newer changes.
+        self.start_if_gone = at.map_or(CopyStart::Oldest, |_| CopyStart::Newest);
         let copying = self.copy_from(at, Rv(first.head), writer, &link, &leader.term);
         let copied = tokio::select! {
             biased;
             copied = copying => copied,
             error = status.send_queries(&link) => Err(error),
         };
-        match (&copied, start) {
-            (Err(LinkError::Gone), CopyStart::Resume) | (Err(LinkError::Diverged(_)), _) => {
-                self.next_start = CopyStart::Oldest;
-            }
-            // The copy of a whole state has failed. While this replica was reading the state, the
-            // leader dropped changes that the copy still needed. The leader drops the oldest changes
-            // first. So the next copy starts from the newest state, which needs only newer changes.
-            (Err(LinkError::Gone), _) => self.next_start = CopyStart::Newest,
+        match copied {
+            Err(LinkError::Gone) => self.next_start = self.start_if_gone,
+            Err(LinkError::Diverged(_)) => self.next_start = CopyStart::Oldest,
             _ => {}
         }
         copied
@@ -138,7 +139,7 @@ impl Mirror {
         term: &Term,
     ) -> Result<(), LinkError> {
         if let Some(at) = at {
-            load(writer, link, at).await?;
+            self.load(writer, link, at).await?;
         }
         // The index now has a whole state. If the watch is interrupted, the next copy can resume
         // at the resourceVersion of the index.
@@ -146,6 +147,7 @@ impl Mirror {
         let mut changes = pin!(link.watch(writer.head()).await?);
         while let Some(change) = changes.next().await {
             apply(writer, change?)?;
+            self.start_if_gone = CopyStart::Oldest;
             // This replica may have received changes of a crashed leader that the new leader
             // never received. Then this replica is not in sync, even if its own resourceVersion
             // is higher than the leader's. With the first item of the stream, the leader confirms
@@ -161,21 +163,22 @@ impl Mirror {
         }
         Ok(())
     }
-}
 
-/// Replaces the contents of the index by the leader's state at the resourceVersion `at`.
-async fn load(writer: &mut Writer, link: &Link, at: Rv) -> Result<(), LinkError> {
-    let mut replacement = writer.replacement(at);
-    let mut token = None;
-    loop {
-        let (objects, next) = link.page(at, token.as_deref()).await?;
-        for (key, rv, object) in objects {
-            replacement.add(key, rv, object);
-        }
-        token = next;
-        if token.is_none() {
-            writer.replace(replacement);
-            return Ok(());
+    /// Replaces the contents of the index by the leader's state at the resourceVersion `at`.
+    async fn load(&self, writer: &mut Writer, link: &Link, at: Rv) -> Result<(), LinkError> {
+        let mut replacement = writer.replacement(at);
+        let mut token = None;
+        loop {
+            let (objects, next) = link.page(at, token.as_deref()).await?;
+            self.status.record_progress();
+            for (key, rv, object) in objects {
+                replacement.add(key, rv, object);
+            }
+            token = next;
+            if token.is_none() {
+                writer.replace(replacement);
+                return Ok(());
+            }
         }
     }
 }

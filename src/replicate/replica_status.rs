@@ -296,20 +296,6 @@ impl ReplicaStatus {
         (!reasons.is_empty()).then(|| reasons.join(": "))
     }
 
-    /// Returns true if this replica follows a leader, but cannot connect to it because our
-    /// `APIService` is not registered.
-    ///
-    /// Such a replica is ready, for two reasons:
-    ///
-    /// - Before the registration, the kube-apiserver sends no requests to this replica.
-    /// - An administrator registers the server after the Deployment is ready. So the Deployment
-    ///   must become ready without the registration.
-    ///
-    /// Until this replica has filled its index, it answers requests for operations with 429.
-    pub fn is_unregistered(&self) -> bool {
-        self.is_following() && self.state().interruption == Some(LinkError::NotRegistered)
-    }
-
     /// Records that the election sends a request to the kube-apiserver.
     pub(super) fn asks_cluster(&self, renew_deadline: Duration) {
         let unready_at = Instant::now() + UNREADY_WITHOUT_ANSWER.max(2 * renew_deadline);
@@ -326,25 +312,20 @@ impl ReplicaStatus {
         matches!(&*self.0.role.borrow(), ReplicaRole::Leading(leadership) if leadership.is_valid())
     }
 
-    /// Returns true if this replica is ready although it is not in sync with a leader. The
-    /// result depends on the role of this replica:
+    /// Returns true if this replica can be ready. There are three cases:
     ///
-    /// | Role of this replica | Result |
-    /// |---|---|
-    /// | it leads | true while its leadership is valid |
-    /// | another replica leads | false |
-    /// | the Lease has not been read yet | false |
-    /// | no replica leads, and the Lease names no earlier leader | true |
-    /// | no replica leads, but the Lease names an earlier leader | true if this replica's index was ever filled |
+    /// - This replica leads.
+    /// - This replica has completely copied the index of a leader. This leader may be gone now.
+    /// - This replica follows a leader, but cannot connect to it because our `APIService` is not
+    ///   registered. Before the registration, the kube-apiserver sends no requests to this replica.
+    ///   An administrator registers the server after the Deployment is ready. Until this replica has
+    ///   filled its index, it answers requests for operations with 429.
     ///
-    /// The index of a restarted container was never filled. If such a replica were ready without a
-    /// leader, it would serve an empty list, although another replica may have the operations.
-    pub fn is_ready_without_leader(&self) -> bool {
-        match &*self.0.role.borrow() {
-            ReplicaRole::Leading(leadership) => leadership.is_valid(),
-            ReplicaRole::Vacant { last: Some(_), .. } => self.0.reader.head() != Rv(0),
-            ReplicaRole::Vacant { last: None, .. } => true,
-            ReplicaRole::Following(_) | ReplicaRole::Unknown => false,
-        }
+    /// Any other replica, for example a restarted container without a leader, has no operations.
+    /// Another replica may have them.
+    pub fn has_joined(&self) -> bool {
+        let is_unregistered = || self.state().interruption == Some(LinkError::NotRegistered);
+        let is_in_sync = self.in_sync().borrow().is_some();
+        self.leads() || is_in_sync || self.is_following() && is_unregistered()
     }
 }

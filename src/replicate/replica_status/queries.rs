@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 /// further query for this time. Meanwhile, the follower answers reads from its own index at once.
 const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 
-/// The time within which the watch must deliver the resourceVersion in the answer to a state query.
-/// If the watch does not deliver it in time, the watch is broken. The follower then closes the
+/// The time within which the leader must send a page of its list, or the watch must deliver the
+/// resourceVersion in the answer to a state query. After this time, the follower closes the
 /// connection and connects again. For example, after a network failure, the leader may still answer
 /// state queries, but the watch delivers no changes.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,22 +47,10 @@ impl ReplicaStatus {
         self.state().leader_reached_at = Instant::now();
     }
 
-    /// Sends the first state query of a connection, and returns the answer. The caller uses two
-    /// resourceVersions of the answer:
-    ///
-    /// - [`PeerAnswer::oldest`]: if this replica needs the leader's whole state, it lists the state
-    ///   at this resourceVersion, and then watches the later changes.
-    /// - [`PeerAnswer::head`]: when this replica's index has this resourceVersion, this replica is
-    ///   in sync.
-    pub(in crate::replicate) async fn first_answer(
-        &self,
-        link: &Link,
-    ) -> Result<PeerAnswer, LinkError> {
-        let asked = Instant::now();
-        let answer = self.ask(link).await?;
-        self.record_answer(&answer, asked);
-        self.set_interruption(None);
-        Ok(answer)
+    /// Records that the copy of the leader's whole state has made progress. So the time limit
+    /// [`STREAM_TIMEOUT`] begins again.
+    pub(in crate::replicate) fn record_progress(&self) {
+        self.state().unreached = None;
     }
 
     /// Sends state queries to the leader until the connection must be closed, and returns the
@@ -72,32 +60,30 @@ impl ReplicaStatus {
         let mut unanswered = 0;
         // The time at which the next query is sent even if no read is waiting.
         let mut next_query = Instant::now() + QUERY_INTERVAL;
-        self.state().unreached = None;
+        self.record_progress();
         loop {
             // The wait ends at `next_query` if no read arrives before.
             let _ = timeout_at(next_query, self.0.query_wanted.notified()).await;
-            let asked = Instant::now();
-            let is_late = |it: LastAnswer| asked - it.asked > STREAM_TIMEOUT;
+            let is_late = |it: LastAnswer| it.asked.elapsed() > STREAM_TIMEOUT;
             if self.state().unreached.is_some_and(is_late) {
-                return LinkError::Failed("the leader's watch delivers no changes".to_owned());
+                return LinkError::Failed("the leader sends no objects and no changes".to_owned());
             }
             match self.ask(link).await {
                 Ok(answer) if answer.leading => {
                     unanswered = 0;
-                    next_query = asked + QUERY_INTERVAL;
-                    let answer = self.record_answer(&answer, asked);
-                    self.state().unreached.get_or_insert(answer);
+                    next_query = Instant::now() + QUERY_INTERVAL;
                     continue;
                 }
                 // The other replica is reachable, but its answer is not usable.
                 Ok(_) | Err(LinkError::Refused(_) | LinkError::NotAuthorized(_)) => {
                     unanswered = 0;
                 }
-                Err(LinkError::AnotherTerm) => return LinkError::AnotherTerm,
-                Err(_) => unanswered += 1,
-            }
-            if unanswered >= MAX_UNANSWERED_QUERIES {
-                return unanswered_queries();
+                Err(error) => {
+                    unanswered += 1;
+                    if error == LinkError::AnotherTerm || unanswered >= MAX_UNANSWERED_QUERIES {
+                        return error;
+                    }
+                }
             }
             self.set_asking(false);
             sleep(NO_QUERY_PERIOD).await;
@@ -106,27 +92,29 @@ impl ReplicaStatus {
         }
     }
 
-    /// Sends one state query.
-    async fn ask(&self, link: &Link) -> Result<PeerAnswer, LinkError> {
+    /// Sends one state query, and records the answer. The caller uses two resourceVersions of the
+    /// first answer of a connection:
+    ///
+    /// - [`PeerAnswer::oldest`]: if this replica needs the leader's whole state, it lists the state
+    ///   at this resourceVersion, and then watches the later changes.
+    /// - [`PeerAnswer::head`]: when this replica's index has this resourceVersion, this replica is
+    ///   in sync.
+    pub(in crate::replicate) async fn ask(&self, link: &Link) -> Result<PeerAnswer, LinkError> {
+        let asked = Instant::now();
         self.state().queries += 1;
         let answer = timeout(QUERY_TIMEOUT, link.ask()).await;
-        answer.unwrap_or_else(|_| Err(unanswered_queries()))
-    }
-
-    /// Records the leader's answer to the last state query, which was sent at the time `asked`.
-    fn record_answer(&self, answer: &PeerAnswer, asked: Instant) -> LastAnswer {
+        let late = || LinkError::Failed("the leader does not answer state queries".to_owned());
+        let answer = answer.map_err(|_| late())??;
         let mut state = self.state();
         state.leader_reached_at = Instant::now();
-        let answer = LastAnswer {
+        state.interruption = None;
+        let last = LastAnswer {
             query: state.queries,
             asked,
             head: Rv(answer.head),
         };
-        self.0.answer.send_replace(Some(answer));
-        answer
+        state.unreached.get_or_insert(last);
+        self.0.answer.send_replace(Some(last));
+        Ok(answer)
     }
-}
-
-fn unanswered_queries() -> LinkError {
-    LinkError::Failed("the leader does not answer state queries".to_owned())
 }

@@ -20,12 +20,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const BOUNDS: Bounds = Bounds {
+pub(super) const BOUNDS: Bounds = Bounds {
     bytes: 1 << 20,
     age: Duration::from_mins(5),
 };
 
-fn leader() -> Leader {
+pub(super) fn leader() -> Leader {
     Leader {
         term: Term::from("pod_1"),
         address: "leader:1".to_owned(),
@@ -161,8 +161,8 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
 #[tokio::test(start_paused = true)]
 async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations() {
     let mut pair = Pair::start().await;
-    assert!(pair.leader().status.is_ready_without_leader());
-    assert!(!pair.follower().status.is_ready_without_leader());
+    let ready = |it: &WholeReplica| it.status.has_joined();
+    assert!(ready(pair.leader()) && ready(pair.follower()));
     // The new replica has no copy, like a container that was just restarted.
     let leader = pair.leader;
     pair.cluster.replicas.remove(leader).kill();
@@ -174,9 +174,18 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations(
     pair.cluster.start(None);
     pair.sleep(30).await;
     assert_eq!(pair.cluster.leader(), None);
-    let ready = |it: &WholeReplica| it.status.is_ready_without_leader();
-    let is_ready: Vec<bool> = pair.cluster.replicas.iter().map(ready).collect();
-    assert_eq!(is_ready, [true, false]);
+    for is_deleted in [false, true] {
+        if is_deleted {
+            pair.cluster.environment.leases.delete();
+            pair.sleep(5).await;
+        }
+        let is_ready: Vec<bool> = pair.cluster.replicas.iter().map(ready).collect();
+        assert_eq!(
+            is_ready,
+            [true, false],
+            "the Lease is deleted: {is_deleted}"
+        );
+    }
     pair.cluster.end();
 }
 
@@ -198,7 +207,7 @@ fn broken_link(answers: bool) -> Link {
 async fn the_reason_to_close_a_connection_names_the_part_that_fails() {
     for (answers, reason) in [
         (false, "the leader does not answer state queries"),
-        (true, "the leader's watch delivers no changes"),
+        (true, "the leader sends no objects and no changes"),
     ] {
         let (_writer, reader) = index_from(BOUNDS, Rv(0));
         let status = ReplicaStatus::new(reader);
@@ -219,7 +228,7 @@ async fn without_a_registration_a_follower_is_not_impaired() {
     assert!(replica_status.impairment().is_some());
     replica_status.set_interruption(Some(LinkError::NotRegistered));
     tokio::time::sleep(Duration::from_secs(11)).await;
-    assert!(replica_status.is_unregistered());
+    assert!(replica_status.has_joined());
     assert_eq!(replica_status.impairment(), None);
     // A follower is impaired if it has not reached the leader for 10 s. These 10 s begin again when
     // the `APIService` is registered again.

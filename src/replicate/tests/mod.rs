@@ -2,6 +2,7 @@
 //! run in a simulated cluster, and most of them inject failures, such as a paused process or a lost
 //! message.
 
+mod copies;
 mod elections;
 mod follower_reads;
 mod lease;
