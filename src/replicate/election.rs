@@ -20,8 +20,9 @@
 //!   follower that has copied the leader's index completely acquires the Lease. Every other
 //!   follower also waits for the additional time.
 //! - **There is no Lease**, because no replica has led yet, or because a user has deleted it. A
-//!   replica creates the Lease, and thus acquires it, one lease duration after this replica first
-//!   noticed that there is no Lease. A leader creates a deleted Lease again with its next renewal.
+//!   replica that has led, or has completely copied a leader's index, creates the Lease one lease
+//!   duration after it noticed that there is none. Every other replica also waits for the additional
+//!   time. A leader creates a deleted Lease again with its next renewal.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
 //! Lease first. The leader records in the Lease whether a follower is copying its index. If so, the

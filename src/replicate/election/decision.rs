@@ -98,11 +98,8 @@ impl Election {
             }
             // The leader has released the Lease, and this replica lacks changes.
             (Some(_), _) => additional_wait,
-            // There is no Lease.
-            (None, None) => self.expiry_period(record),
-            (None, Some(last)) if self.has_all_changes_of(&last) => self.expiry_period(record),
-            // This replica is not in sync with the leader.
-            (None, Some(_)) => self.expiry_period(record) + additional_wait,
+            (None, last) if self.has_all_changes_of(last.as_ref()) => self.expiry_period(record),
+            (None, _) => self.expiry_period(record) + additional_wait,
         };
         if now.since(seen.since) >= delay {
             ElectionDecision::Acquire
@@ -135,13 +132,14 @@ impl Election {
         term.starts_with(&self.prefix)
     }
 
-    /// Returns true if this replica led in `term`, or has copied the index of the leader of `term`
-    /// completely.
+    /// Returns true if this replica led in the term `last`, or has copied the index of its leader
+    /// completely. If `last` is None, because the Lease was deleted, any term counts.
     ///
     /// If that leader crashed, it may have had changes that it did not send to any replica. These
     /// changes do not count, because no replica has them.
-    fn has_all_changes_of(&self, term: &Term) -> bool {
-        self.last_own_term.as_ref() == Some(term)
-            || self.inputs.status.in_sync().borrow().as_ref() == Some(term)
+    fn has_all_changes_of(&self, last: Option<&Term>) -> bool {
+        let in_sync = self.inputs.status.in_sync().borrow();
+        let mut known = in_sync.iter().chain(&self.last_own_term);
+        known.any(|term| last.is_none_or(|last| last == term))
     }
 }

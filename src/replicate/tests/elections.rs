@@ -37,6 +37,8 @@ fn annotate(lease: &mut Lease, key: &str, value: &str) {
 enum End {
     /// It is killed. No container replaces it.
     Crash,
+    /// It is killed, the Lease is deleted, and another Pod starts.
+    CrashAndDeletion,
     /// It is killed together with all followers. Another Pod starts.
     CrashOfAll,
     /// Its container restarts.
@@ -53,9 +55,10 @@ enum End {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_without_a_leader_depends_on_how_the_last_leader_ended() {
-    let cases: [(End, usize, Range<u32>); 9] = [
+    let cases: [(End, usize, Range<u32>); 10] = [
         // A follower with all changes takes over when the Lease expires.
         (End::Crash, 3, 7_000..9_500),
+        (End::CrashAndDeletion, 2, 7_000..9_500),
         (End::CrashOfAll, 1, 10_000..12_500),
         // A replica could have copied the changes, so the new Pod waits for it for 10 seconds.
         (End::CrashOfAll, 3, 17_000..19_500),
@@ -71,16 +74,28 @@ async fn the_time_without_a_leader_depends_on_how_the_last_leader_ended() {
         let _clock = simulated_clock();
         let mut cluster = SimulatedCluster::calm(replicas);
         let first = cluster.until_leader(MINUTE).await;
+        // No replica has the operations of an earlier leader.
         assert!(
-            (8_000 * MILLISECOND..9_500 * MILLISECOND).contains(&first),
+            (11_000 * MILLISECOND..12_500 * MILLISECOND).contains(&first),
             "{first:?}"
         );
         cluster.run_for(Duration::from_secs(30)).await;
         let leader = cluster.leader().expect("a replica leads");
         let pod = cluster.replicas[leader].pod.clone();
+        let pods = cluster
+            .replicas
+            .iter()
+            .map(|it| it.pod.clone())
+            .collect::<Vec<_>>();
         let term = cluster.replicas[leader].term();
         match end {
             End::Crash => cluster.replicas.remove(leader).kill(),
+            End::CrashAndDeletion => {
+                cluster.replicas.remove(leader).kill();
+                cluster.environment.leases.delete();
+                // This replica notices the deletion before the follower.
+                cluster.start(None);
+            }
             End::CrashOfAll => cluster.replicas.drain(..).for_each(WholeReplica::kill),
             End::Restart | End::LateRestart => {
                 cluster.replicas.remove(leader).kill();
@@ -104,6 +119,9 @@ async fn the_time_without_a_leader_depends_on_how_the_last_leader_ended() {
         let range = range.start * MILLISECOND..range.end * MILLISECOND;
         assert!(range.contains(&took), "{end:?} of {replicas}: {took:?}");
         let leader = cluster.leader().expect("a replica leads");
+        let has_copy = pods.contains(&cluster.replicas[leader].pod);
+        let none_has_copy = matches!(end, End::CrashOfAll | End::ReleaseOfAll);
+        assert_eq!(has_copy, !none_has_copy, "{end:?}");
         let same_pod = cluster.replicas[leader].pod == pod;
         assert_eq!(
             same_pod,
