@@ -117,8 +117,8 @@ struct App {
     /// operations. While this replica leads, the thread detects operations. While this replica
     /// follows another replica, the thread copies the index of the leader.
     pipeline: PipelineThread,
-    /// Cancelled when this replica must give up the leadership. A server without an election
-    /// ignores this token.
+    /// Cancelled when this replica must give up the leadership, at the latest at the shutdown. A
+    /// server without an election leads until the shutdown.
     retire: CancellationToken,
     /// The short names of kinds, for tables.
     short_names_of_kinds: SharedShortNames,
@@ -145,6 +145,7 @@ impl App {
             baselines: durations.of_all_namespaces(),
             ..sample(&status)
         });
+        let shutdown = CancellationToken::new();
         let app = Self {
             shared: Components {
                 common: common.clone(),
@@ -155,11 +156,11 @@ impl App {
                 baselines,
             },
             tasks: Tasks::default(),
-            shutdown: CancellationToken::new(),
+            retire: shutdown.child_token(),
+            shutdown,
             behind_service,
             connections: Connections::new(common.max_connections),
             pipeline: PipelineThread::start()?,
-            retire: CancellationToken::new(),
             short_names_of_kinds: SharedShortNames::default(),
         };
         Ok((app, writer))
@@ -182,17 +183,20 @@ impl App {
         mirror: Option<Mirror>,
         begin_term: BeginTerm,
     ) {
+        let retire = match &mirror {
+            Some(_) => self.retire.clone(),
+            None => self.shutdown.clone(),
+        };
         let pipeline = ServerPipeline {
             shared: self.shared.clone(),
             begin_term,
-            running: None,
         };
         let replica = ReplicaTask {
             writer,
             mirror,
             replica_status: self.shared.replica_status.clone(),
             pipeline,
-            retire: self.retire.clone(),
+            retire,
             shutdown: self.shutdown.clone(),
         };
         let run = async move { replica.run().await.unwrap_or("replica") };
@@ -306,7 +310,6 @@ impl App {
             () = drained => {}
             _ = signals.next() => {}
         }
-        self.tasks.stop().await;
         match early {
             Some(task) => bail!("the task {task:?} ended before the shutdown"),
             None => Ok(()),

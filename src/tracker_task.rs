@@ -35,8 +35,8 @@ pub const QUEUE_CAPACITY: usize = 1024;
 /// delay short. Further messages wait for the next batch.
 const MAX_BATCH: usize = 256;
 
-/// The interval at which the task looks for rule sets that have begun or stopped to miss operations.
-/// It also does this with each batch of messages.
+/// The interval at which [`send_gaps`] looks for rule sets that have begun or stopped to miss
+/// operations.
 const GAPS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The interval at which the numbers of activities are updated.
@@ -49,35 +49,21 @@ pub type ReadGaps = Arc<dyn Fn() -> Gaps + Send + Sync>;
 /// with the operations.
 pub struct ActivityWriter {
     activities: Activities,
-    read_gaps: ReadGaps,
-    /// The gaps in the index.
-    shown: Gaps,
-    /// The gaps that are left after some have ended. Until the task has processed this number of
-    /// messages, the index may miss operations that were detected before the end of the others.
-    ended: Option<(Gaps, usize)>,
     numbers_at: Instant,
 }
 
 impl ActivityWriter {
     /// Creates the writer of a leadership term. At first, it is unknown whether anything is idle,
     /// because this leader has not read the targets of the rule sets.
-    pub fn new(cluster_namespace: Text, reader: &IndexReader, read_gaps: ReadGaps) -> Self {
+    pub fn new(cluster_namespace: Text, reader: &IndexReader) -> Self {
         let listed = reader.list(&Scope::Everything, ReadVersion::Latest);
         let entries = listed.map(|(_, entries)| entries).unwrap_or_default();
         let keys: Vec<_> = entries.iter().map(|it| engine_key(it.key())).collect();
         let objects = entries.iter().map(|entry| entry.object());
         Self {
             activities: Activities::new(cluster_namespace, keys.iter().zip(objects)),
-            read_gaps,
-            shown: Gaps::default(),
-            ended: None,
             numbers_at: Instant::now(),
         }
-    }
-
-    /// Returns the writes at the beginning of the term.
-    fn begin(&mut self) -> Vec<Write> {
-        self.show(Gaps::default())
     }
 
     /// Adds the writes of the activities that change with the operations in `batch`.
@@ -105,40 +91,18 @@ impl ActivityWriter {
         batch.extend(last);
     }
 
-    /// Returns the writes for gaps that have begun or ended, and for outdated numbers. The task has
-    /// processed `processed` messages since the last call. `queue` contains the next messages.
-    ///
-    /// A gap that has begun is shown at once. A feed sends the operations that it has detected, and
-    /// then ends a gap. So the end of a gap is shown after the messages that were in the queue when
-    /// the task noticed the end, unless the gap begins again before.
-    fn update(&mut self, processed: usize, queue: &mpsc::Receiver<Message>) -> Vec<Write> {
+    /// Returns the writes for outdated numbers, at most once per [`NUMBERS_INTERVAL`].
+    fn update_numbers(&mut self) -> Vec<Write> {
         let now = Instant::now();
-        let found = (self.read_gaps)();
-        let waiting = match self.ended.take() {
-            Some((ended, waiting)) if ended == found => waiting.saturating_sub(processed),
-            _ => queue.len(),
-        };
-        let is_over = waiting == 0;
-        let next = if is_over || found == self.shown {
-            found
-        } else {
-            let next = union(&self.shown, &found);
-            self.ended = Some((found, waiting));
-            next
-        };
-        let mut writes = Vec::new();
-        if next != self.shown {
-            writes = self.show(next);
+        if now < self.numbers_at || !self.activities.has_outdated_numbers() {
+            return Vec::new();
         }
-        if now >= self.numbers_at && self.activities.has_outdated_numbers() {
-            self.numbers_at = now + NUMBERS_INTERVAL;
-            writes.extend(self.activities.writes(clock::now(), true));
-        }
-        writes
+        self.numbers_at = now + NUMBERS_INTERVAL;
+        self.activities.writes(clock::now(), true)
     }
 
+    /// Returns the writes that show these gaps.
     fn show(&mut self, gaps: Gaps) -> Vec<Write> {
-        self.shown = gaps.clone();
         self.activities.set_gaps(Arc::new(gaps.clone()));
         let mut writes = vec![Write::Put {
             key: GapsObject::key(),
@@ -155,29 +119,22 @@ impl ActivityWriter {
     }
 }
 
-/// Returns the gaps of both values. If a rule set has a gap in both, the result affects the objects
-/// of both.
-fn union(shown: &Gaps, found: &Gaps) -> Gaps {
-    if !shown.rule_sets_are_read || shown.total == 0 {
-        // As long as nothing is known, or no rule set exists, everything may be missing.
-        return shown.clone();
-    }
-    if !found.rule_sets_are_read || found.total == 0 {
-        return found.clone();
-    }
-    let mut all = found.clone();
-    for gap in &shown.rule_sets {
-        match all
-            .rule_sets
-            .iter_mut()
-            .find(|it| it.rule_set == gap.rule_set)
-        {
-            Some(both) => both.extend(gap),
-            None => all.rule_sets.push(gap.clone()),
+/// Sends the gaps to the tracker when they change. Ends with the tracker.
+///
+/// A feed sends the operations that it has detected, and then ends a gap. So these operations precede
+/// the end of the gap in the queue of the tracker.
+pub async fn send_gaps(read_gaps: ReadGaps, tracker: mpsc::Sender<Message>) {
+    let mut sent = Gaps::default();
+    loop {
+        let gaps = read_gaps();
+        if gaps != sent {
+            sent = gaps.clone();
+            if tracker.send(Message::Gaps(gaps)).await.is_err() {
+                return;
+            }
         }
+        tokio::time::sleep(GAPS_INTERVAL).await;
     }
-    all.rule_sets.sort_by(|a, b| a.rule_set.cmp(&b.rule_set));
-    all
 }
 
 /// Processes messages until all senders are dropped or the leadership is lost. In the second case,
@@ -194,9 +151,10 @@ pub async fn run(
     metrics: Arc<Metrics>,
 ) -> Option<()> {
     let mut batch = Vec::with_capacity(MAX_BATCH);
-    let mut ticks = interval(GAPS_INTERVAL);
+    let mut ticks = interval(NUMBERS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    commit(writer, leadership, activity.begin()).await?;
+    // At first, it is unknown whether anything is idle.
+    commit(writer, leadership, activity.show(Gaps::default())).await?;
     loop {
         let deadline = tracker.next_deadline();
         let expired = async {
@@ -215,7 +173,6 @@ pub async fn run(
         let mut read_times = Vec::with_capacity(batch.len());
         let mut unanswered_flushes = Vec::new();
         let mut has_changed = false;
-        let processed = batch.len();
         for message in batch.drain(..) {
             if let Message::Flush(done) = message {
                 unanswered_flushes.push(done);
@@ -228,11 +185,17 @@ pub async fn run(
             {
                 read_times.push(*read);
             }
-            if let Message::Existing(existing) = message {
-                commit(writer, leadership, activity.set_existing(existing)).await?;
-                continue;
+            match message {
+                Message::Existing(existing) => {
+                    commit(writer, leadership, activity.set_existing(existing)).await?;
+                }
+                Message::Gaps(gaps) => {
+                    has_changed |=
+                        commit_all(&mut tracker, &mut activity, writer, leadership).await?;
+                    commit(writer, leadership, activity.show(gaps)).await?;
+                }
+                message => tracker.advance(message, now),
             }
-            tracker.advance(message, now);
             if tracker.has_full_batch() {
                 has_changed |= commit_all(&mut tracker, &mut activity, writer, leadership).await?;
             }
@@ -240,8 +203,7 @@ pub async fn run(
         tracker.expire(now);
         has_changed |= commit_all(&mut tracker, &mut activity, writer, leadership).await?;
         tracker.committed();
-        let updates = activity.update(processed, &messages);
-        commit(writer, leadership, updates).await?;
+        commit(writer, leadership, activity.update_numbers()).await?;
         if has_changed {
             for read in read_times {
                 metrics

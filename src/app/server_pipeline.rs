@@ -74,9 +74,6 @@ pub(super) type BeginTerm = Box<dyn FnMut(&Components, &mut LeaderTerm) -> Pipel
 pub(super) struct ServerPipeline {
     pub(super) shared: Components,
     pub(super) begin_term: BeginTerm,
-    /// The tasks of the current term, and the token that is cancelled at its orderly end. `None`
-    /// while this replica does not lead.
-    pub(super) running: Option<(Tasks, CancellationToken)>,
 }
 
 impl Pipeline for ServerPipeline {
@@ -84,6 +81,7 @@ impl Pipeline for ServerPipeline {
         &'a mut self,
         writer: &'a mut Writer,
         leadership: &'a Leadership,
+        stop: &'a CancellationToken,
     ) -> BoxFuture<'a, Option<&'static str>> {
         let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
         let mut term = LeaderTerm {
@@ -96,30 +94,29 @@ impl Pipeline for ServerPipeline {
         let metrics = self.shared.metrics.clone();
         let tracker = self.tracker();
         let activity = self.activity_writer();
-        let (tasks, _) = self.running.insert((term.tasks, term.ending));
+        let shared = &self.shared;
         async move {
-            tokio::select! {
+            let LeaderTerm {
+                mut tasks, ending, ..
+            } = term;
+            let ended = tokio::select! {
+                biased;
+                () = leadership.lost() => None,
+                () = stop.cancelled() => None,
                 _ = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
                 ended = tasks.next_ended() => Some(ended),
+            };
+            tasks.abort();
+            if leadership.is_valid() {
+                ending.cancel();
+                tasks.finish().await;
             }
-        }
-        .boxed()
-    }
-
-    fn end(&mut self, is_orderly: bool) -> BoxFuture<'_, ()> {
-        async move {
-            if let Some((mut tasks, ending)) = self.running.take() {
-                tasks.abort().await;
-                if is_orderly {
-                    ending.cancel();
-                    tasks.finish().await;
-                }
-                tasks.stop().await;
-            }
+            drop(tasks);
             // Both were valid only in the leadership term that has ended. The next leader reads the
             // durations again.
-            self.shared.report.send_replace(Arc::default());
-            self.shared.baselines.clear();
+            shared.report.send_replace(Arc::default());
+            shared.baselines.clear();
+            ended
         }
         .boxed()
     }
@@ -186,9 +183,9 @@ mod tests {
                 begin(term);
                 silent_input()
             }),
-            running: None,
         };
-        let running = pipeline.run(&mut writer, &leadership);
+        let stop = CancellationToken::new();
+        let running = pipeline.run(&mut writer, &leadership, &stop);
         let ended = tokio::time::timeout(Duration::from_hours(1), running).await;
         ended.ok().flatten()
     }

@@ -12,9 +12,8 @@ use crate::clock;
 use crate::detection::Supervisor;
 use crate::persist::UnsyncedRuleSets;
 use crate::rules::{Controller, Inputs, Outputs, SyncState, compile_on_thread};
-use crate::tracker_task::ActivityWriter;
+use crate::tracker_task::{ActivityWriter, send_gaps};
 use aggregated_apiserver::serve::Readiness;
-use futures::{FutureExt as _, StreamExt as _};
 use ifo_engine::rules::{EvaluationTime, RuleSetsWithoutBook};
 use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings};
 use std::sync::Arc;
@@ -51,7 +50,7 @@ impl ServerPipeline {
     pub(super) fn activity_writer(&self) -> ActivityWriter {
         let shared = &self.shared;
         let reader = shared.replica_status.reader();
-        ActivityWriter::new(shared.cluster_namespace(), reader, shared.read_gaps())
+        ActivityWriter::new(shared.cluster_namespace(), reader)
     }
 
     /// Starts the supervisor, the rule-set controller and [`watch_sync_state`].
@@ -72,15 +71,8 @@ impl ServerPipeline {
             ),
         };
         term.tasks.start("supervisor", supervisor.run(published));
-        let (restored, restored_reader) = oneshot::channel();
-        // The controller receives the rule sets after the operations of earlier leaders are
-        // restored. A feed starts only for a rule set, so no operation is detected before the
-        // restoration is complete.
-        let rule_sets = input.restored.map(move |()| {
-            // The send fails only if the leadership term is ending.
-            let _ = restored.send(());
-            input.rule_sets
-        });
+        let gaps = send_gaps(self.shared.read_gaps(), term.tracker.clone());
+        term.tasks.start("gaps", gaps);
         let controller = Controller::new(
             input.resolve,
             Arc::new(compile_on_thread),
@@ -88,7 +80,7 @@ impl ServerPipeline {
             common.allow_secrets,
         );
         let inputs = Inputs {
-            rule_sets: rule_sets.flatten_stream().boxed(),
+            rule_sets: input.rule_sets,
             feedback: reported,
         };
         let outputs = Outputs {
@@ -97,91 +89,82 @@ impl ServerPipeline {
             report: self.shared.report.clone(),
             status: input.status,
         };
-        term.tasks.start("rules", controller.run(inputs, outputs));
         let synced = watch_sync_state(
-            restored_reader,
             sync_reader,
             term.tracker.clone(),
             self.shared.readiness.clone(),
             input.unsynced_rule_sets,
             common.sync_timeout,
         );
-        term.tasks.start("first sync", synced);
+        // The controller starts after the operations of earlier leaders are restored. A feed starts
+        // only for a rule set, so no operation is detected before the restoration is complete.
+        term.tasks.start("rules", async move {
+            input.restored.await;
+            tokio::select! {
+                () = controller.run(inputs, outputs) => {}
+                () = synced => {}
+            }
+        });
     }
 }
 
 /// Decides when a new leader begins to serve operations, and keeps `unsynced_rule_sets` up to date.
-/// Never ends.
+/// Ends with the controller. The caller has restored the operations of earlier leaders.
 ///
 /// A replica that copied the operations of an earlier leader already serves operations when it
-/// becomes the leader. Any other new leader begins when all of these conditions are met:
+/// becomes the leader. Any other new leader begins when both conditions are met:
 ///
-/// - The operations of earlier leaders are restored.
 /// - Every feed of the rule sets that the controller first listed has reported that its target was
 ///   read, or that the read failed.
 /// - The operations that these feeds detected are in the index.
 ///
-/// If the last two conditions are not met within the time `limit` after the restoration, the leader
-/// serves the operations that it has detected so far.
+/// If they are not met within the time `limit`, the leader serves the operations that it has detected
+/// so far.
 async fn watch_sync_state(
-    restored: oneshot::Receiver<()>,
     mut sync: watch::Receiver<SyncState>,
     tracker: mpsc::Sender<Message>,
     readiness: Arc<Readiness>,
     unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
     limit: Duration,
 ) {
-    // The senders of `restored` and `sync` are dropped without a message in two
-    // cases: the leadership term is ending, or the rule-set controller has panicked. In both cases,
-    // this task is aborted soon. Until then, the leader must not serve the incomplete index.
-    if restored.await.is_err() {
-        return std::future::pending().await;
-    }
-    let complete = async {
-        let is_read = |state: &SyncState| state.without_book.is_some();
-        let is_complete = sync.wait_for(is_read).await.is_ok();
-        let state = sync.borrow_and_update().clone();
-        send_rule_sets_and_flush(state.without_book, &tracker).await;
-        is_complete
+    let late = async {
+        tokio::time::sleep(limit).await;
+        if unsynced_rule_sets.borrow().is_none() {
+            tracing::warn!(
+                "not every target has been read within {} s; the operations that were detected so far are served",
+                limit.as_secs()
+            );
+            readiness.set_synced();
+        }
     };
-    match tokio::time::timeout(limit, complete).await {
-        Ok(true) => {
-            tracing::info!("every target has been read, or its read has failed");
+    let following = async {
+        loop {
+            // This task first takes the newest value of the rule-set controller, and then flushes.
+            // So after the flush, the index contains all operations that feeds detected before the
+            // controller sent this value.
+            let state = sync.borrow_and_update().clone();
+            if let Some(without_book) = state.without_book {
+                send_rule_sets_and_flush(without_book, &tracker).await;
+                readiness.set_synced();
+                let before = unsynced_rule_sets.send_replace(Some(state.unsynced));
+                if before.is_none() {
+                    tracing::info!("every target has been read, or its read has failed");
+                }
+            }
+            if sync.changed().await.is_err() {
+                return;
+            }
         }
-        Ok(false) => return std::future::pending().await,
-        Err(_) => tracing::warn!(
-            "not every target has been read within {} s; the operations that were detected so far are served",
-            limit.as_secs()
-        ),
-    }
-    readiness.set_synced();
-    loop {
-        // This task first takes the newest value of the rule-set controller, and then flushes. So
-        // after the flush, the index contains all operations that feeds detected before the
-        // controller sent this value.
-        let state = sync.borrow_and_update().clone();
-        if state.without_book.is_some() {
-            send_rule_sets_and_flush(state.without_book, &tracker).await;
-            unsynced_rule_sets.send_replace(Some(state.unsynced));
-        }
-        if sync.changed().await.is_err() {
-            return std::future::pending().await;
-        }
-    }
+    };
+    tokio::join!(late, following);
 }
 
 /// Tells the tracker that the controller has read all rule sets, and which of them are in no rule
 /// book. Returns after the tracker has processed this message and all earlier messages.
-///
-/// Does nothing while `without_book` is `None`: a feed has not yet reported that its
-/// target was read, or that the read failed.
 async fn send_rule_sets_and_flush(
-    without_book: Option<Arc<RuleSetsWithoutBook>>,
+    without_book: Arc<RuleSetsWithoutBook>,
     tracker: &mpsc::Sender<Message>,
 ) {
-    let Some(without_book) = without_book else {
-        return;
-    };
     let (done, flushed) = oneshot::channel();
     for message in [
         Message::AllRuleBooksSent(without_book),
@@ -192,38 +175,4 @@ async fn send_rule_sets_and_flush(
         }
     }
     let _ = flushed.await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The rule-set controller owns the senders `restored` and `sync`. If the
-    /// controller panics, both are dropped. The test drops them in the same way.
-    #[tokio::test(start_paused = true)]
-    async fn an_incomplete_index_is_not_served_after_the_controller_has_ended() {
-        for is_restored in [false, true] {
-            let (restored, restored_reader) = oneshot::channel();
-            let (sync, sync_reader) = watch::channel(SyncState::default());
-            let (tracker, _queue) = mpsc::channel(1);
-            let readiness = Arc::new(Readiness::new());
-            if is_restored {
-                restored.send(()).unwrap();
-            } else {
-                drop(restored);
-            }
-            drop(sync);
-            let synced = watch_sync_state(
-                restored_reader,
-                sync_reader,
-                tracker,
-                readiness.clone(),
-                watch::Sender::new(None),
-                Duration::from_secs(30),
-            );
-            let ended = tokio::time::timeout(Duration::from_hours(1), synced).await;
-            assert!(ended.is_err(), "the task never ends");
-            assert!(!readiness.synced());
-        }
-    }
 }

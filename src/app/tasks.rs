@@ -5,7 +5,7 @@
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 
-/// Long-lived tasks, which must not end before [`Tasks::stop`]. Dropping this value aborts them.
+/// Long-lived tasks, which must not end early. Dropping this value aborts them.
 #[derive(Default)]
 pub(super) struct Tasks {
     aborted: JoinSet<&'static str>,
@@ -53,19 +53,13 @@ impl Tasks {
     }
 
     /// Aborts the tasks that have no work to do at the end. The other tasks continue.
-    pub(super) async fn abort(&mut self) {
-        self.aborted.shutdown().await;
+    pub(super) fn abort(&mut self) {
+        self.aborted.abort_all();
     }
 
     /// Waits until the tasks that have work to do at the end have done it. Cancel-safe.
     pub(super) async fn finish(&mut self) {
         while self.finishing.join_next().await.is_some() {}
-    }
-
-    /// Aborts all tasks.
-    pub(super) async fn stop(mut self) {
-        self.finishing.shutdown().await;
-        self.aborted.shutdown().await;
     }
 }
 

@@ -307,7 +307,7 @@ impl Election {
         self.write_as_holder(&own, reserved, self.request_timeout())
             .await?;
         self.last_own_term = Some(term.clone());
-        if own.leadership.has_expired() {
+        if !own.leadership.is_valid() {
             return Ok(());
         }
         let other_leader = last_leader.filter(|last| !self.is_own_term(&last.term));

@@ -28,16 +28,10 @@ pub struct Leader {
 /// The role of this replica.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReplicaRole {
-    /// The Lease has not been read yet.
-    Unknown,
-    /// As far as this replica knows, no replica leads.
-    Vacant {
-        /// The last known leader. None if no leader is known.
-        last: Option<Leader>,
-        /// The last resourceVersion that the last known leader issued. None if this leader did not
-        /// release the Lease.
-        final_version: Option<Rv>,
-    },
+    /// The Lease has not been read yet, or no replica leads, as far as this replica knows. If the
+    /// last leader has released the Lease, the value is this leader and the last resourceVersion
+    /// that it issued.
+    Vacant(Option<(Leader, Rv)>),
     /// Another replica leads. While the kube-apiserver is unreachable, this is the leader from the
     /// last successful read of the Lease.
     Following(Leader),
@@ -114,11 +108,6 @@ impl Leadership {
         self.grant.borrow().until
     }
 
-    /// Returns true if the leadership is over: it was ended, or the Lease was not renewed in time.
-    pub(super) fn has_expired(&self) -> bool {
-        self.grant.borrow().has_expired()
-    }
-
     /// Returns the highest resourceVersion that this replica may issue. Returns `Rv(0)` if the
     /// leadership is lost.
     ///
@@ -143,17 +132,18 @@ impl Leadership {
     /// lost.
     pub async fn reserved_above(&self, rv: Rv) -> bool {
         let mut grant = self.grant.subscribe();
-        loop {
-            grant.mark_unchanged();
-            if !self.is_valid() {
-                return false;
-            }
-            if self.reserved() > rv {
-                return true;
-            }
-            // `self` has the sender, so this wait cannot fail.
-            let _ = grant.changed().await;
-        }
+        let is_over_or_enough =
+            |grant: &LeadershipGrant| grant.has_expired() || grant.reserved > rv;
+        // `self` has the sender, so this wait cannot fail.
+        let _ = grant.wait_for(is_over_or_enough).await;
+        self.is_valid()
+    }
+
+    /// Waits until the leadership is over.
+    pub async fn lost(&self) {
+        let mut grant = self.grant.subscribe();
+        // `self` has the sender, so this wait cannot fail.
+        let _ = grant.wait_for(|grant| grant.has_expired()).await;
     }
 
     /// Returns true while this replica leads. The leadership ends in these cases:
@@ -162,7 +152,7 @@ impl Leadership {
     /// - The Lease has another holder.
     /// - This replica releases the Lease.
     pub fn is_valid(&self) -> bool {
-        self.reserved() > Rv(0)
+        !self.grant.borrow().has_expired()
     }
 
     /// Returns the highest reserved resourceVersion, even if the leadership is lost.

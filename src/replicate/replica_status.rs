@@ -126,12 +126,12 @@ impl fmt::Debug for ReplicaStatus {
 }
 
 impl ReplicaStatus {
-    /// Creates the status of a replica with the index of `reader`. Its role is unknown.
+    /// Creates the status of a replica with the index of `reader`. No replica leads yet.
     pub fn new(reader: IndexReader) -> Self {
         let now = Instant::now();
         Self(Arc::new(SharedReplicaStatus {
             reader,
-            role: watch::Sender::new(ReplicaRole::Unknown),
+            role: watch::Sender::new(ReplicaRole::Vacant(None)),
             in_sync: watch::Sender::default(),
             final_version: watch::Sender::default(),
             wake: Notify::new(),

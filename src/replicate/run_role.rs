@@ -19,24 +19,24 @@ use tokio_util::sync::CancellationToken;
 /// has expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The tasks with which a leader detects operations and writes them to the index. [`Pipeline::run`]
-/// starts new tasks for each leadership term (the time for which one leader holds the Lease).
+/// The tasks with which a leader detects operations and writes them to the index.
 pub trait Pipeline: Send {
-    /// Detects operations and writes them to the index until the leadership is lost. The future can
-    /// be dropped at any time.
+    /// Starts new tasks for the leadership term (the time for which one leader holds the Lease), and
+    /// detects operations until one of these events:
     ///
-    /// Each task must run until the end of the term. If a task ends earlier, the future completes
-    /// with the name of this task. If the leadership is lost, the future completes with None.
+    /// - `stop` is cancelled.
+    /// - The leadership is lost.
+    /// - A task ends. Each task must run until the end of the term. The future completes with the
+    ///   name of this task.
+    ///
+    /// Then stops all tasks of the term. While this replica still leads, tasks that write to the
+    /// cluster first finish their current writes.
     fn run<'a>(
         &'a mut self,
         writer: &'a mut Writer,
         leadership: &'a Leadership,
+        stop: &'a CancellationToken,
     ) -> BoxFuture<'a, Option<&'static str>>;
-
-    /// Stops all tasks of the term. If `is_orderly` is true, tasks that write to the cluster may
-    /// first finish their current writes. If `is_orderly` is false, because the leadership was
-    /// lost, all tasks stop at once.
-    fn end(&mut self, is_orderly: bool) -> BoxFuture<'_, ()>;
 }
 
 /// A replica, with everything that it needs in each role.
@@ -49,8 +49,7 @@ pub struct ReplicaTask<P> {
     pub replica_status: ReplicaStatus,
     /// The pipeline that detects operations while this replica leads.
     pub pipeline: P,
-    /// Cancelled when this replica must stop leading and release the Lease. A server without an
-    /// election ignores it.
+    /// Cancelled when this replica must stop leading and release the Lease.
     pub retire: CancellationToken,
     /// Cancelled when the process stops.
     pub shutdown: CancellationToken,
@@ -61,65 +60,45 @@ impl<P: Pipeline> ReplicaTask<P> {
     /// the task that ended too early, or None after the shutdown.
     pub async fn run(mut self) -> Option<&'static str> {
         let shutdown = self.shutdown.clone();
-        loop {
+        while !shutdown.is_cancelled() {
             let role = self.replica_status.role().borrow().clone();
-            let ended = match &role {
-                ReplicaRole::Leading(leadership) => self.lead(leadership).await,
-                ReplicaRole::Following(leader) => {
-                    self.follow(leader).await;
-                    None
+            match &role {
+                ReplicaRole::Leading(leadership)
+                    if leadership.is_valid() && !self.retire.is_cancelled() =>
+                {
+                    if let Some(ended) = self.lead(leadership).await {
+                        return Some(ended);
+                    }
                 }
-                // The last leader has released the Lease, and still serves its last changes. This
-                // replica lacks some of these changes, so it copies them from the last leader.
-                ReplicaRole::Vacant {
-                    last: Some(leader),
-                    final_version: Some(last),
-                } if self.writer.head() < *last => {
-                    self.follow(leader).await;
-                    None
+                _ => {
+                    let following = self.follow(&role);
+                    shutdown.run_until_cancelled(following).await;
                 }
-                ReplicaRole::Vacant { .. } | ReplicaRole::Unknown => {
-                    self.until_role(|now| *now != role).await;
-                    None
-                }
-            };
-            if ended.is_some() || shutdown.is_cancelled() {
-                return ended;
             }
         }
+        None
     }
 
-    /// Waits until the role of this replica is such a role, or until the process stops.
-    async fn until_role(&mut self, is_wanted: impl FnMut(&ReplicaRole) -> bool) {
-        let mut role = self.replica_status.role().subscribe();
+    /// Copies the index of another replica, if `role` names one. Returns when the role has changed,
+    /// unless the same replica must still be copied.
+    async fn follow(&mut self, role: &ReplicaRole) {
+        let head = self.writer.head();
+        let leader = leader_to_copy(role, head);
+        let has_changed = |now: &ReplicaRole| match leader {
+            Some(_) => leader_to_copy(now, head) != leader,
+            None => now != role,
+        };
+        let mut roles = self.replica_status.role().subscribe();
+        let copying = async {
+            match (&mut self.mirror, leader) {
+                (Some(mirror), Some(leader)) => mirror.follow(&mut self.writer, leader).await,
+                _ => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
-            _ = role.wait_for(is_wanted) => {}
-            () = self.shutdown.cancelled() => {}
-        }
-    }
-
-    /// Copies the index of `leader` until the role of this replica changes. If `leader` releases
-    /// the Lease, the copying continues, because `leader` still serves its last changes.
-    async fn follow(&mut self, leader: &Leader) {
-        let has_changed = |role: &ReplicaRole| match role {
-            ReplicaRole::Following(other) => other != leader,
-            ReplicaRole::Vacant {
-                last,
-                final_version,
-            } => last.as_ref() != Some(leader) || final_version.is_none(),
-            ReplicaRole::Leading(_) | ReplicaRole::Unknown => true,
-        };
-        // A server without an election never follows.
-        let Some(mirror) = &mut self.mirror else {
-            return;
-        };
-        let mut role = self.replica_status.role().subscribe();
-        tokio::select! {
-            biased;
-            _ = role.wait_for(has_changed) => {}
-            () = self.shutdown.cancelled() => {}
-            () = mirror.follow(&mut self.writer, leader) => {}
+            _ = roles.wait_for(has_changed) => {}
+            () = copying => {}
         }
     }
 
@@ -128,45 +107,30 @@ impl<P: Pipeline> ReplicaTask<P> {
     async fn lead(&mut self, leadership: &Leadership) -> Option<&'static str> {
         if let Err(error) = self.writer.begin(leadership.start) {
             tracing::error!(%error, "this replica cannot begin to lead: the index rejects the first resourceVersion of this leadership term");
-            self.until_role(|role| !leads_in_term(role, leadership))
-                .await;
-            return None;
+            return Some("index");
         }
         self.replica_status.serve(&leadership.term);
-        let mut role = self.replica_status.role().subscribe();
-        let lost = role.wait_for(|role| !leads_in_term(role, leadership));
-        let mut failed = None;
-        let is_orderly = tokio::select! {
-            biased;
-            _ = lost => false,
-            () = self.retire.cancelled(), if self.mirror.is_some() => true,
-            () = self.shutdown.cancelled() => true,
-            ended = self.pipeline.run(&mut self.writer, leadership) => {
-                failed = ended;
-                failed.is_some()
-            }
-        };
-        // The index accepts only changes with a reserved resourceVersion. After this call, no
-        // resourceVersion is reserved, so the index refuses all further changes.
-        self.writer.reserve(Rv(0));
-        self.pipeline.end(is_orderly).await;
-        if is_orderly && self.mirror.is_some() {
-            self.hand_over(leadership).await;
-        } else {
-            self.replica_status.end_streams(false);
-        }
-        failed
+        let pipeline = &mut self.pipeline;
+        let ended = pipeline.run(&mut self.writer, leadership, &self.retire);
+        let ended = ended.await;
+        let is_released = self.mirror.is_some() && self.release(leadership).await;
+        self.replica_status.end_streams(is_released);
+        ended
     }
 
-    /// Releases the Lease, so that another replica can lead at once. The election publishes the new
-    /// role after it has written the Lease, or has failed to.
-    async fn hand_over(&mut self, leadership: &Leadership) {
+    /// Releases the Lease, so that another replica can lead at once. Returns true if the Lease was
+    /// released. The election publishes the new role after it has written the Lease, or has failed
+    /// to.
+    async fn release(&mut self, leadership: &Leadership) -> bool {
+        if !leadership.is_valid() {
+            return false;
+        }
         let status = &self.replica_status;
-        status
-            .final_version()
-            .send_replace(Some(self.writer.head()));
+        let last = status.final_version();
+        last.send_replace(Some(self.writer.head()));
         let mut role = status.role().subscribe();
-        let released = role.wait_for(|it| !leads_in_term(it, leadership));
+        let leading = ReplicaRole::Leading(leadership.clone());
+        let released = role.wait_for(|role| *role != leading);
         let is_released = tokio::time::timeout(RELEASE_TIMEOUT, released)
             .await
             .is_ok();
@@ -176,11 +140,17 @@ impl<P: Pipeline> ReplicaTask<P> {
                 it expires"
             );
         }
-        self.replica_status.end_streams(is_released);
+        is_released
     }
 }
 
-/// Returns true if this replica leads in the term of `leadership`.
-fn leads_in_term(role: &ReplicaRole, leadership: &Leadership) -> bool {
-    matches!(role, ReplicaRole::Leading(now) if now.term == leadership.term)
+/// Returns the replica whose index this replica must copy: the leader, or the last leader, which has
+/// released the Lease and still serves its last changes. `head` is the newest resourceVersion of this
+/// replica's index.
+fn leader_to_copy(role: &ReplicaRole, head: Rv) -> Option<&Leader> {
+    match role {
+        ReplicaRole::Following(leader) => Some(leader),
+        ReplicaRole::Vacant(Some((leader, last))) if head < *last => Some(leader),
+        ReplicaRole::Vacant(_) | ReplicaRole::Leading(_) => None,
+    }
 }

@@ -78,26 +78,6 @@ impl Gap {
         };
         in_namespace || self.cluster_scoped && cluster_scoped
     }
-
-    /// Adds the objects and operations that `other` affects.
-    pub fn extend(&mut self, other: &Self) {
-        match (&mut self.namespaces, &other.namespaces) {
-            (Some(own), Some(more)) => own.extend(more.iter().cloned()),
-            _ => self.namespaces = None,
-        }
-        self.cluster_scoped |= other.cluster_scoped;
-        self.is_being_read &= other.is_being_read;
-        if other.operations.is_empty() {
-            self.operations.clear();
-        } else if !self.operations.is_empty() {
-            let more = other.operations.iter();
-            let more: Vec<Text> = more
-                .filter(|operation| !self.operations.contains(operation))
-                .cloned()
-                .collect();
-            self.operations.extend(more);
-        }
-    }
 }
 
 /// The object of the index that contains the [`Gaps`]. Followers copy it from the leader. It is not

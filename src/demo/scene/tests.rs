@@ -94,7 +94,7 @@ pub(in crate::demo) async fn run_demo(age: Duration) -> [Vec<(Key, Value)>; 2] {
     let scenes = Scenes::open("ifo-system");
     let settings = settings(Duration::from_secs(5), 1_000);
     let resync = Duration::from_secs(30);
-    let pipeline = TestPipeline::start(Arc::new(scenes.objects()), settings, resync, None);
+    let pipeline = TestPipeline::start(Arc::new(scenes.objects()), settings, resync);
     for book in rule_books() {
         pipeline.publish(Arc::new(book)).await;
     }

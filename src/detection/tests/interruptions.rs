@@ -10,7 +10,7 @@ use jiff::Timestamp;
 async fn pipeline(rule: Value) -> (TestPipeline, Arc<FakeFeed>) {
     let feed = Arc::new(FakeFeed::default());
     let settings = settings(Duration::from_secs(30), 0);
-    let pipeline = TestPipeline::start(feed.clone(), settings, RESYNC, None);
+    let pipeline = TestPipeline::start(feed.clone(), settings, RESYNC);
     let target = target("cars");
     let book = book(1, &target, rule_set_of(&target, &[], &rule));
     pipeline.publish(Arc::new(book)).await;

@@ -5,10 +5,10 @@ use crate::index::{self, Bounds, Cursor, IndexReader, index};
 use crate::replicate::Leadership;
 use crate::rules::{Feedback, Publication};
 use crate::telemetry::Metrics;
-use crate::tracker_task::{self, ActivityWriter, ReadGaps};
+use crate::tracker_task::{self, ActivityWriter};
 use ifo_api::completeness::Gaps;
 use ifo_engine::rules::RuleBook;
-use ifo_engine::track::{Tracker, TrackerSettings};
+use ifo_engine::track::{Message, Tracker, TrackerSettings};
 use ifo_observe::Feed;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,14 +38,8 @@ pub(crate) struct TestPipeline {
 }
 
 impl TestPipeline {
-    /// Starts the tasks. `read_gaps` returns the rule sets that may miss operations. `None` means that
-    /// all rule sets work.
-    pub(crate) fn start(
-        feed: Arc<dyn Feed>,
-        settings: TrackerSettings,
-        resync: Duration,
-        read_gaps: Option<ReadGaps>,
-    ) -> Self {
+    /// Starts the tasks. All rule sets work.
+    pub(crate) fn start(feed: Arc<dyn Feed>, settings: TrackerSettings, resync: Duration) -> Self {
         let (mut writer, operations) = index(Bounds {
             bytes: 1 << 30,
             age: Duration::from_hours(1_000),
@@ -54,6 +48,13 @@ impl TestPipeline {
         let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
         let (feedback, reports) = mpsc::channel(4096);
         let (publications, published) = mpsc::channel(64);
+        let gaps = Gaps {
+            rule_sets_are_read: true,
+            total: 1,
+            ..Gaps::default()
+        };
+        let sent = tracker.try_send(Message::Gaps(gaps));
+        sent.expect("the queue is empty");
         let supervisor = Supervisor {
             feed,
             tracker,
@@ -63,13 +64,7 @@ impl TestPipeline {
             stored_bytes: Arc::default(),
             time: Arc::default(),
         };
-        let no_gaps: ReadGaps = Arc::new(|| Gaps {
-            rule_sets_are_read: true,
-            total: 1,
-            ..Gaps::default()
-        });
-        let read_gaps = read_gaps.unwrap_or(no_gaps);
-        let activity = ActivityWriter::new("ifo-system".into(), &operations, read_gaps);
+        let activity = ActivityWriter::new("ifo-system".into(), &operations);
         let changes = operations.follow_newest(index::OPERATIONS);
         let meter = metrics.clone();
         let mut tasks = JoinSet::new();

@@ -75,7 +75,7 @@ async fn changes_of_server(
         begin,
         recording: recording.clone(),
     });
-    let mut pipeline = TestPipeline::start(feed, settings(), RESYNC, None);
+    let mut pipeline = TestPipeline::start(feed, settings(), RESYNC);
     for book in &recording.books {
         pipeline.publish(book.clone()).await;
     }

@@ -41,7 +41,7 @@ impl Election {
     /// Returns the reason why this replica must stop leading. Returns None if this replica still
     /// leads.
     fn loss_reason(&self, leading: &OwnLeadership) -> Option<&'static str> {
-        if leading.leadership.has_expired() {
+        if !leading.leadership.is_valid() {
             return Some("the Lease could not be renewed in time");
         }
         // If the Lease has no holder, the leadership continues, and the next renewal writes the

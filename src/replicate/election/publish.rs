@@ -26,24 +26,12 @@ impl Election {
             ..
         }) = &self.seen
         else {
-            return ReplicaRole::Unknown;
+            return ReplicaRole::Vacant(None);
         };
-        let holder = record.holder();
+        let is_held = record.holder().is_some() && !has_expired;
         match record.last() {
-            Some(last) if holder.is_some() && !has_expired && !self.is_own_term(&last.term) => {
-                ReplicaRole::Following(last)
-            }
-            last => ReplicaRole::Vacant {
-                last,
-                // If the Lease still names this replica's last term as the holder, the Lease has no
-                // final version. If this replica has already been asked to release the Lease, it
-                // knows the final version itself.
-                final_version: if holder.is_some() && holder == self.last_own_term {
-                    self.final_version_at_stop()
-                } else {
-                    record.final_version()
-                },
-            },
+            Some(last) if is_held && !self.is_own_term(&last.term) => ReplicaRole::Following(last),
+            last => ReplicaRole::Vacant(last.zip(record.final_version())),
         }
     }
 

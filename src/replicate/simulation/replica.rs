@@ -112,7 +112,6 @@ impl WholeReplica {
                 store: environment.store.clone(),
                 metrics: metrics.clone(),
                 random: random.fork(),
-                persistence: None,
             },
             retire: retire.clone(),
             shutdown: CancellationToken::new(),
@@ -167,7 +166,7 @@ impl WholeReplica {
         match &*self.status.role().borrow() {
             ReplicaRole::Leading(leadership) => Some(leadership.term.clone()),
             ReplicaRole::Following(leader) => Some(leader.term.clone()),
-            ReplicaRole::Unknown | ReplicaRole::Vacant { .. } => None,
+            ReplicaRole::Vacant(_) => None,
         }
     }
 

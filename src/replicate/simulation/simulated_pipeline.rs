@@ -132,8 +132,6 @@ pub struct SimulatedPipeline {
     pub store: Option<FakeCluster>,
     pub metrics: Arc<Metrics>,
     pub random: fastrand::Rng,
-    /// The persistence of the current leadership term: the token that stops it, and its task.
-    pub persistence: Option<(CancellationToken, BoxFuture<'static, ()>)>,
 }
 
 impl Pipeline for SimulatedPipeline {
@@ -141,11 +139,13 @@ impl Pipeline for SimulatedPipeline {
         &'a mut self,
         writer: &'a mut Writer,
         leadership: &'a Leadership,
+        stop: &'a CancellationToken,
     ) -> BoxFuture<'a, Option<&'static str>> {
         self.invariants.record_term(leadership);
         let (sender, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
         let unsynced_rule_sets = watch::Sender::new(None);
-        let persistence = self.persist(unsynced_rule_sets.subscribe());
+        let ending = CancellationToken::new();
+        let mut persistence = self.persist(unsynced_rule_sets.subscribe(), &ending);
         let feed = SimulatedFeed {
             operations: self.operations.clone(),
             subjects: self.subjects.clone(),
@@ -154,12 +154,6 @@ impl Pipeline for SimulatedPipeline {
             random: self.random.fork(),
             messages: sender,
         };
-        let (stop, run) = self
-            .persistence
-            .insert((CancellationToken::new(), pending().boxed()));
-        if let Some((token, task)) = persistence {
-            (*stop, *run) = (token, task);
-        }
         let settings = TrackerSettings {
             debounce: DEBOUNCE,
             retain: self.retention,
@@ -168,45 +162,37 @@ impl Pipeline for SimulatedPipeline {
         };
         let tracker = Tracker::new(settings, self.metrics.clone());
         let metrics = self.metrics.clone();
-        let is_read = unsynced_rule_sets.subscribe();
-        let read_gaps = Arc::new(move || Gaps {
-            rule_sets_are_read: is_read.borrow().is_some(),
-            total: 1,
-            ..Gaps::default()
-        });
-        let activity = ActivityWriter::new("ifo-system".into(), &self.operations, read_gaps);
+        let activity = ActivityWriter::new("ifo-system".into(), &self.operations);
         async move {
-            tokio::select! {
+            let ended = tokio::select! {
                 biased;
+                () = leadership.lost() => None,
+                () = stop.cancelled() => None,
                 _ = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
                 () = feed.run(unsynced_rule_sets) => Some("feed"),
-                () = run => Some("persistence"),
+                () = &mut persistence => Some("persistence"),
+            };
+            if leadership.is_valid() {
+                ending.cancel();
+                persistence.await;
             }
-        }
-        .boxed()
-    }
-
-    fn end(&mut self, is_orderly: bool) -> BoxFuture<'_, ()> {
-        async move {
-            if let Some((stop, run)) = self.persistence.take()
-                && is_orderly
-                && self.store.is_some()
-            {
-                stop.cancel();
-                run.await;
-            }
+            ended
         }
         .boxed()
     }
 }
 
 impl SimulatedPipeline {
+    /// Returns the task of persistence mode, which runs until `stop` is cancelled.
     fn persist(
         &self,
         unsynced_rule_sets: watch::Receiver<Option<Arc<persist::UnsyncedRuleSets>>>,
-    ) -> Option<(CancellationToken, BoxFuture<'static, ()>)> {
-        let store = self.store.clone()?;
-        let stop = CancellationToken::new();
+        stop: &CancellationToken,
+    ) -> BoxFuture<'static, ()> {
+        let stop = stop.clone();
+        let Some(store) = self.store.clone() else {
+            return async move { stop.cancelled().await }.boxed();
+        };
         let persist = Persist {
             reader: self.operations.clone(),
             store: Arc::new(store),
@@ -219,10 +205,10 @@ impl SimulatedPipeline {
             metrics: self.metrics.clone(),
             unsynced_rule_sets,
             is_restored: watch::channel(true).1,
-            stop: stop.clone(),
+            stop,
             verdict: watch::Sender::new(None),
         };
-        Some((stop, persist.run().boxed()))
+        persist.run().boxed()
     }
 }
 
@@ -275,6 +261,12 @@ impl SimulatedFeed {
                 let _ = flushed.await;
                 self.readiness.set_synced();
                 unsynced_rule_sets.send_replace(Some(Arc::default()));
+                let gaps = Gaps {
+                    rule_sets_are_read: true,
+                    total: 1,
+                    ..Gaps::default()
+                };
+                self.send(Message::Gaps(gaps)).await;
             }
             while self.random.u8(..) > 2 {
                 // This wait cannot fail, because `self.subjects` contains the sender.

@@ -279,6 +279,6 @@ async fn a_follower_whose_credentials_are_refused_names_the_flag_and_warns_once(
             .contains("--peer-token-file")
     );
     // A replica that no longer follows a leader needs no credentials for it.
-    role.send_replace(ReplicaRole::Unknown);
+    role.send_replace(ReplicaRole::Vacant(None));
     assert_eq!(replica_status.unready_reason(), None);
 }

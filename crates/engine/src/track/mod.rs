@@ -32,6 +32,7 @@ pub use tracker::{FULL_BATCH, Tracker};
 
 use crate::detect::FeedEvent;
 use crate::rules::{RuleBook, RuleSetsWithoutBook};
+use ifo_api::completeness::Gaps;
 use ifo_api::{Gvr, Key, Object, Source};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -110,6 +111,9 @@ pub enum Message {
     /// The namespaces or nodes that exist. The task that writes the tracker's changes to the index
     /// needs them for the activities. The tracker ignores this message.
     Existing(Existing),
+    /// The rule sets that may miss operations now. The index contains the operations of all earlier
+    /// messages before it contains these gaps. The tracker ignores this message.
+    Gaps(Gaps),
     /// A request for an answer as soon as the index contains the changes of all earlier messages.
     /// The task that writes these changes to the index sends the answer. The tracker ignores this
     /// message.

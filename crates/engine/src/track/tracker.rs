@@ -117,7 +117,7 @@ impl Tracker {
                 self.step_each(now, |it| !it.has_no_target(), SubjectAction::Refresh);
             }
             // The caller answers this message after it has written the changes to the index.
-            Message::Existing(_) | Message::Flush(_) => {}
+            Message::Existing(_) | Message::Gaps(_) | Message::Flush(_) => {}
             Message::Feed {
                 source,
                 generation,
