@@ -23,7 +23,7 @@
 use super::OperationHooks;
 use crate::index::{Object, ReadVersion, Scope, index_key};
 use aggregated_apiserver::auth::{
-    AccessDecision, Attributes, ResourceAttributes, SelectorRequirement, User,
+    AccessDecision, Attributes, ResourceAttributes, SelectorOperator, SelectorRequirement, User,
 };
 use aggregated_apiserver::serve::{Read, ReviewedSelectors, version_of_list};
 use axum::response::Response;
@@ -207,9 +207,9 @@ fn may_match(gap: &Gap, selectors: &ReviewedSelectors) -> bool {
 fn admits(requirement: &SelectorRequirement, value: &str) -> bool {
     let mut values = requirement.values.iter();
     match requirement.operator {
-        "In" => values.any(|wanted| wanted.eq_ignore_ascii_case(value)),
-        "NotIn" => values.all(|wanted| wanted != value),
-        "DoesNotExist" => false,
+        SelectorOperator::In => values.any(|wanted| wanted.eq_ignore_ascii_case(value)),
+        SelectorOperator::NotIn => values.all(|wanted| wanted != value),
+        SelectorOperator::DoesNotExist => false,
         _ => true,
     }
 }

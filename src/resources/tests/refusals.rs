@@ -2,6 +2,7 @@
 //! the limits, and before the index is complete. This file also tests health probes and audit IDs.
 
 use super::*;
+use aggregated_apiserver::auth::SelectorOperator::{In, NotIn};
 use aggregated_apiserver::auth::{ResourceAttributes, SelectorAttributes, SelectorRequirement};
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
@@ -53,12 +54,12 @@ async fn the_authorizer_receives_the_selectors() {
             name: "x".to_owned(),
             field_selector: SelectorAttributes {
                 requirements: vec![
-                    requirement("metadata.name", "In", &["x"]),
-                    requirement("status.phase", "NotIn", &["Active"]),
+                    requirement("metadata.name", In, &["x"]),
+                    requirement("status.phase", NotIn, &["Active"]),
                 ],
             },
             label_selector: SelectorAttributes {
-                requirements: vec![requirement("a", "In", &["b", "c"])],
+                requirements: vec![requirement("a", In, &["b", "c"])],
             },
             ..ResourceAttributes::default()
         })

@@ -7,7 +7,7 @@ use crate::metrics::{Metrics, ReviewKind};
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 /// Paths that every client may read, because kubelets probe without credentials. These are the
@@ -91,7 +91,7 @@ impl Authorize for ClusterAuthorizer {
     }
 }
 
-/// Returns the content of a review. Empty texts and lists are left out.
+/// Returns the content of a review.
 fn review_spec(
     user: &User,
     attributes: &Attributes,
@@ -108,27 +108,7 @@ fn review_spec(
             spec["nonResourceAttributes"] = json!({"path": path, "verb": verb});
         }
     }
-    remove_empty(&mut spec);
     serde_json::from_value(spec)
-}
-
-/// Removes the empty values in `value`. Returns true if `value` is then empty.
-fn remove_empty(value: &mut Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => {
-            for item in items.iter_mut().filter(|item| item.is_object()) {
-                remove_empty(item);
-            }
-            items.is_empty()
-        }
-        Value::Object(members) => {
-            members.retain(|_, member| !remove_empty(member));
-            members.is_empty()
-        }
-        Value::Bool(_) | Value::Number(_) => false,
-    }
 }
 
 /// Returns the decision in an answered review. Access is allowed if the answer has `allowed: true`

@@ -136,8 +136,10 @@ pub struct ResourceAttributes {
     /// Name of the object.
     pub name: String,
     /// The field selector of a list, watch or deletecollection. Only reviews contain it.
+    #[serde(skip_serializing_if = "SelectorAttributes::is_empty")]
     pub field_selector: SelectorAttributes,
     /// The label selector of a list, watch or deletecollection. Only reviews contain it.
+    #[serde(skip_serializing_if = "SelectorAttributes::is_empty")]
     pub label_selector: SelectorAttributes,
     /// True for the deprecated paths with `/watch/`, such as `/apis/GROUP/VERSION/watch/things`.
     #[serde(skip)]
@@ -151,15 +153,40 @@ pub struct SelectorAttributes {
     pub requirements: Vec<SelectorRequirement>,
 }
 
+impl SelectorAttributes {
+    /// The kube-apiserver refuses a review with an empty selector.
+    fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+}
+
 /// One requirement of a selector, as in `authorization.k8s.io/v1`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct SelectorRequirement {
     /// Label key or field path.
     pub key: String,
-    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
-    pub operator: &'static str,
-    /// Values of `In` and `NotIn`. Empty for `Exists` and `DoesNotExist`.
+    /// The comparison.
+    pub operator: SelectorOperator,
+    /// Values of the operators `In` and `NotIn`, and the number of a comparison. Empty for `Exists`
+    /// and `DoesNotExist`.
     pub values: Vec<String>,
+}
+
+/// The comparison of a [`SelectorRequirement`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum SelectorOperator {
+    /// The value is one of the values.
+    In,
+    /// The value is absent, or none of the values.
+    NotIn,
+    /// The value exists.
+    Exists,
+    /// The value is absent.
+    DoesNotExist,
+    /// The value is a number above the given number. Reviews do not support it.
+    GreaterThan,
+    /// The value is a number below the given number. Reviews do not support it.
+    LessThan,
 }
 
 /// The decision of an authorizer on a request.

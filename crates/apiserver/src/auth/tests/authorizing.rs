@@ -3,7 +3,7 @@
 
 use super::super::testing::Cluster;
 use super::super::{
-    AccessDecision, Attributes, Authorize, ClusterAuthorizer, ResourceAttributes,
+    AccessDecision, Attributes, Authorize, ClusterAuthorizer, ResourceAttributes, SelectorOperator,
     SelectorRequirement, User,
 };
 use http::Method;
@@ -57,12 +57,12 @@ async fn the_review_has_all_attributes_of_the_request() {
     if let Attributes::Resource(list) = &mut what {
         list.field_selector.requirements.push(SelectorRequirement {
             key: "spec.operation".to_owned(),
-            operator: "In",
+            operator: SelectorOperator::In,
             values: vec!["Migrating".to_owned()],
         });
         list.label_selector.requirements.push(SelectorRequirement {
             key: "app".to_owned(),
-            operator: "Exists",
+            operator: SelectorOperator::Exists,
             values: Vec::new(),
         });
     }
@@ -81,10 +81,11 @@ async fn the_review_has_all_attributes_of_the_request() {
             "extra": {"scope": ["a"]},
             "resourceAttributes": {
                 "verb": "list", "group": "live.ifo.kubevirt.io", "version": "v1alpha1",
-                "resource": "inflightoperations", "namespace": "ns",
+                "resource": "inflightoperations", "namespace": "ns", "name": "", "subresource": "",
                 "fieldSelector": {"requirements": [
                     {"key": "spec.operation", "operator": "In", "values": ["Migrating"]}]},
-                "labelSelector": {"requirements": [{"key": "app", "operator": "Exists"}]},
+                "labelSelector": {"requirements": [
+                    {"key": "app", "operator": "Exists", "values": []}]},
             },
         })
     );

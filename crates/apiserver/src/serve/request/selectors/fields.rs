@@ -1,22 +1,12 @@
 //! Parses field selectors, such as `metadata.name=x,status.phase!=Completed`, and compares them
 //! with objects.
 
+use crate::Model;
+use crate::auth::{SelectorOperator, SelectorRequirement};
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::resource::{Resource, SelectableField};
 use crate::store::Entry;
-use crate::{Model, auth};
 use std::mem::discriminant;
-
-/// One requirement of a field selector, before its field is looked up in the resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldRequirement {
-    /// The path of the field, such as `status.phase`.
-    pub field: String,
-    /// True for the operators `=` and `==`, false for `!=`.
-    pub equal: bool,
-    /// The value after unescaping.
-    pub value: String,
-}
 
 /// The source of a field's value in an entry of the store.
 #[derive(Clone, Debug)]
@@ -38,11 +28,11 @@ pub struct ResolvedFieldRequirement<M: Model> {
 }
 
 /// Parses a field selector as Kubernetes does. Returns a 400 if it is not valid.
-pub fn parse(text: &str) -> Result<Vec<FieldRequirement>, ErrorStatus> {
+pub fn parse(text: &str) -> Result<Vec<SelectorRequirement>, ErrorStatus> {
     let terms = terms(text).filter(|term| !term.is_empty());
     let parsed: Result<Vec<_>, _> = terms.map(|term| parse_term(term, text)).collect();
     let mut requirements = parsed?;
-    requirements.retain(|it| !it.field.is_empty() || !it.value.is_empty());
+    requirements.retain(|it| !it.key.is_empty() || it.values.iter().any(|it| !it.is_empty()));
     Ok(requirements)
 }
 
@@ -56,7 +46,7 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn parse_term(term: &str, selector: &str) -> Result<FieldRequirement, ErrorStatus> {
+fn parse_term(term: &str, selector: &str) -> Result<SelectorRequirement, ErrorStatus> {
     let bad = || {
         ErrorStatus::bad_request(format!(
             "invalid selector: '{selector}'; can't understand '{term}'"
@@ -65,15 +55,18 @@ fn parse_term(term: &str, selector: &str) -> Result<FieldRequirement, ErrorStatu
     // A `!` directly before `=` belongs to the operator. Any other `!` belongs to the field: the
     // field of `a!b=c` is `a!b`.
     let (field, value) = term.split_once('=').ok_or_else(bad)?;
-    let (field, equal, value) = match (field.strip_suffix('!'), value.strip_prefix('=')) {
-        (Some(field), _) => (field, false, value),
-        (None, Some(value)) => (field, true, value),
-        (None, None) => (field, true, value),
+    let (field, operator, value) = match field.strip_suffix('!') {
+        Some(field) => (field, SelectorOperator::NotIn, value),
+        None => (
+            field,
+            SelectorOperator::In,
+            value.strip_prefix('=').unwrap_or(value),
+        ),
     };
-    Ok(FieldRequirement {
-        field: field.to_owned(),
-        equal,
-        value: unescape(value).ok_or_else(bad)?,
+    Ok(SelectorRequirement {
+        key: field.to_owned(),
+        operator,
+        values: vec![unescape(value).ok_or_else(bad)?],
     })
 }
 
@@ -92,43 +85,31 @@ fn unescape(value: &str) -> Option<String> {
     Some(out)
 }
 
-impl FieldRequirement {
-    /// Returns the requirement in the form of a `SubjectAccessReview`.
-    pub fn to_review_requirement(&self) -> auth::SelectorRequirement {
-        auth::SelectorRequirement {
-            key: self.field.clone(),
-            operator: if self.equal { "In" } else { "NotIn" },
-            values: vec![self.value.clone()],
-        }
-    }
-
+impl<M: Model> ResolvedFieldRequirement<M> {
     /// Looks up the field in the resource. Returns a 400 if the resource has no such selectable
     /// field.
-    pub fn resolve<M: Model>(
-        self,
+    pub fn of(
+        requirement: SelectorRequirement,
         resource: &Resource<M>,
-    ) -> Result<ResolvedFieldRequirement<M>, ErrorStatus> {
-        let source = match self.field.as_str() {
+    ) -> Result<Self, ErrorStatus> {
+        let source = match requirement.key.as_str() {
             "metadata.name" => FieldSource::Name,
             "metadata.namespace" if resource.info.namespaced => FieldSource::Namespace,
-            field => resource
-                .fields
-                .iter()
-                .find(|(name, _)| *name == field)
-                .map(|(_, field)| FieldSource::Other(field.clone()))
-                .ok_or_else(|| {
-                    ErrorStatus::bad_request(format!("field label not supported: {field}"))
-                })?,
+            field => {
+                let mut known = resource.fields.iter();
+                let known = known.find(|(name, _)| *name == field);
+                let unknown = || format!("field label not supported: {field}");
+                let known = known.ok_or_else(|| ErrorStatus::bad_request(unknown()))?;
+                FieldSource::Other(known.1.clone())
+            }
         };
-        Ok(ResolvedFieldRequirement {
+        Ok(Self {
             source,
-            equal: self.equal,
-            value: self.value,
+            equal: requirement.operator == SelectorOperator::In,
+            value: requirement.values.into_iter().next().unwrap_or_default(),
         })
     }
-}
 
-impl<M: Model> ResolvedFieldRequirement<M> {
     /// Creates the requirement `metadata.name=NAME`.
     pub fn name(name: &str) -> Self {
         Self {
@@ -165,11 +146,12 @@ impl<M: Model> ResolvedFieldRequirement<M> {
 mod tests {
     use super::*;
 
-    fn term(requirement: &FieldRequirement) -> String {
-        let operator = if requirement.equal { "=" } else { "!=" };
-        let value = requirement.value.replace('\\', r"\\");
+    fn term(requirement: &SelectorRequirement) -> String {
+        let is_equal = requirement.operator == SelectorOperator::In;
+        let operator = if is_equal { "=" } else { "!=" };
+        let value = requirement.values[0].replace('\\', r"\\");
         let value = value.replace(',', r"\,").replace('=', r"\=");
-        format!("{}{operator}{value}", requirement.field)
+        format!("{}{operator}{value}", requirement.key)
     }
 
     #[test]

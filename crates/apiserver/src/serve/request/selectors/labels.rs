@@ -1,91 +1,38 @@
 //! Parses label selectors, such as `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`, and compares them
 //! with the labels of objects.
 
-use crate::auth;
+use crate::auth::{SelectorOperator, SelectorRequirement};
 use crate::serve::answer::error_status::ErrorStatus;
 use std::collections::BTreeSet;
 
-/// One requirement of a label selector.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelRequirement {
-    key: String,
-    test: Test,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Test {
-    In(BTreeSet<String>),
-    /// An object without the label also fulfils this test.
-    NotIn(BTreeSet<String>),
-    Exists,
-    DoesNotExist,
-    Greater(i64),
-    Less(i64),
-}
-
-impl Test {
-    /// Returns true if the value of the label fulfils the test. `value` is None if the object does
-    /// not have the label.
-    fn matches(&self, value: Option<&str>) -> bool {
-        let number = || value?.parse::<i64>().ok();
-        match self {
-            Test::In(values) => value.is_some_and(|value| values.contains(value)),
-            Test::NotIn(values) => !value.is_some_and(|value| values.contains(value)),
-            Test::Exists => value.is_some(),
-            Test::DoesNotExist => value.is_none(),
-            Test::Greater(than) => number().is_some_and(|number| number > *than),
-            Test::Less(than) => number().is_some_and(|number| number < *than),
-        }
+/// Returns true if the value of a label fulfils the requirement. `value` is None if the object does
+/// not have the label.
+pub fn matches(requirement: &SelectorRequirement, value: Option<&str>) -> bool {
+    let is_listed = || value.is_some_and(|value| requirement.values.iter().any(|it| it == value));
+    let compare = |is_ordered: fn(i64, i64) -> bool| {
+        let number = |text: &str| text.parse::<i64>().ok();
+        let than = requirement.values.first().and_then(|text| number(text));
+        let numbers = value.and_then(number).zip(than);
+        numbers.is_some_and(|(number, than)| is_ordered(number, than))
+    };
+    match requirement.operator {
+        SelectorOperator::In => is_listed(),
+        SelectorOperator::NotIn => !is_listed(),
+        SelectorOperator::Exists => value.is_some(),
+        SelectorOperator::DoesNotExist => value.is_none(),
+        SelectorOperator::GreaterThan => compare(|number, than| number > than),
+        SelectorOperator::LessThan => compare(|number, than| number < than),
     }
-}
-
-/// Returns true if an object fulfils all `requirements`. `value` returns the value of the object's
-/// label with the given key, or None if the object does not have the label.
-pub fn all_match<'a>(
-    requirements: &[LabelRequirement],
-    value: impl Fn(&str) -> Option<&'a str>,
-) -> bool {
-    let mut all = requirements.iter();
-    all.all(|it| it.test.matches(value(&it.key)))
-}
-
-impl LabelRequirement {
-    /// Returns the requirement in the form of a `SubjectAccessReview`. Returns None for comparisons
-    /// (`>` and `<`), because a review does not support them.
-    pub fn to_review_requirement(&self) -> Option<auth::SelectorRequirement> {
-        let (operator, values) = match &self.test {
-            Test::In(values) => ("In", values.iter().cloned().collect()),
-            Test::NotIn(values) => ("NotIn", values.iter().cloned().collect()),
-            Test::Exists => ("Exists", Vec::new()),
-            Test::DoesNotExist => ("DoesNotExist", Vec::new()),
-            Test::Greater(_) | Test::Less(_) => return None,
-        };
-        Some(auth::SelectorRequirement {
-            key: self.key.clone(),
-            operator,
-            values,
-        })
-    }
-}
-
-/// Returns the number of values in all requirements: `a in (b,c),d=e` has three. The number in a
-/// comparison such as `l>3` does not count.
-pub fn count_values(requirements: &[LabelRequirement]) -> usize {
-    let values = requirements.iter().map(|it| match &it.test {
-        Test::In(values) | Test::NotIn(values) => values.len(),
-        _ => 0,
-    });
-    values.sum()
 }
 
 /// Returns a 400 if a requirement needs a label that no object has, according to `check`. Without
 /// the error, the list would be empty, and the user would not notice the mistake. A field selector
 /// with an unknown field is refused, too.
 pub fn check_keys(
-    requirements: &[LabelRequirement],
+    requirements: &[SelectorRequirement],
     check: fn(&str) -> Result<(), String>,
 ) -> Result<(), ErrorStatus> {
-    let mut needing = requirements.iter().filter(|it| !it.test.matches(None));
+    let mut needing = requirements.iter().filter(|it| !matches(it, None));
     needing
         .try_for_each(|it| check(&it.key))
         .map_err(ErrorStatus::bad_request)
@@ -98,7 +45,7 @@ const MAX_NAME: usize = 63;
 const MAX_PREFIX: usize = 253;
 
 /// Parses a label selector as Kubernetes does. Returns a 400 if it is not valid.
-pub fn parse(text: &str) -> Result<Vec<LabelRequirement>, ErrorStatus> {
+pub fn parse(text: &str) -> Result<Vec<SelectorRequirement>, ErrorStatus> {
     let parsed = Parser { rest: text }.parse_selector();
     let mut requirements = parsed
         .map_err(|why| ErrorStatus::bad_request(format!("unable to parse requirement: {why}")))?;
@@ -145,7 +92,7 @@ impl<'a> Parser<'a> {
         Parser { rest: self.rest }.next()
     }
 
-    fn parse_selector(&mut self) -> Result<Vec<LabelRequirement>, String> {
+    fn parse_selector(&mut self) -> Result<Vec<SelectorRequirement>, String> {
         let mut requirements = Vec::new();
         if self.peek() == END {
             return Ok(requirements);
@@ -160,7 +107,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn parse_requirement(&mut self) -> Result<LabelRequirement, String> {
+    fn parse_requirement(&mut self) -> Result<SelectorRequirement, String> {
         let mut token = self.next();
         let is_absent = token == Token::Sign("!");
         if is_absent {
@@ -172,30 +119,26 @@ impl<'a> Parser<'a> {
         if !is_key(key) {
             return Err(format!("{key:?} is not a label key"));
         }
-        let test = if is_absent {
-            Test::DoesNotExist
+        let (operator, values) = if is_absent {
+            (SelectorOperator::DoesNotExist, BTreeSet::new())
+        } else if matches!(self.peek(), END | Token::Sign(",")) {
+            (SelectorOperator::Exists, BTreeSet::new())
         } else {
-            self.parse_test()?
+            match self.next() {
+                Token::Sign("=" | "==") => (SelectorOperator::In, [self.parse_value()?].into()),
+                Token::Sign("!=") => (SelectorOperator::NotIn, [self.parse_value()?].into()),
+                Token::Sign(">") => (SelectorOperator::GreaterThan, self.parse_number()?),
+                Token::Sign("<") => (SelectorOperator::LessThan, self.parse_number()?),
+                Token::Word("in") => (SelectorOperator::In, self.parse_values()?),
+                Token::Word("notin") => (SelectorOperator::NotIn, self.parse_values()?),
+                other => return Err(unexpected(other, "in, notin, =, ==, !=, < or >")),
+            }
         };
-        Ok(LabelRequirement {
+        Ok(SelectorRequirement {
             key: key.to_owned(),
-            test,
+            operator,
+            values: values.into_iter().collect(),
         })
-    }
-
-    fn parse_test(&mut self) -> Result<Test, String> {
-        if matches!(self.peek(), END | Token::Sign(",")) {
-            return Ok(Test::Exists);
-        }
-        match self.next() {
-            Token::Sign("=" | "==") => Ok(Test::In([self.parse_value()?].into())),
-            Token::Sign("!=") => Ok(Test::NotIn([self.parse_value()?].into())),
-            Token::Sign(">") => self.parse_number().map(Test::Greater),
-            Token::Sign("<") => self.parse_number().map(Test::Less),
-            Token::Word("in") => self.parse_values().map(Test::In),
-            Token::Word("notin") => self.parse_values().map(Test::NotIn),
-            other => Err(unexpected(other, "in, notin, =, ==, !=, < or >")),
-        }
     }
 
     /// Parses a value. A missing value is the empty value.
@@ -214,10 +157,12 @@ impl<'a> Parser<'a> {
         Ok(value.to_owned())
     }
 
-    fn parse_number(&mut self) -> Result<i64, String> {
+    fn parse_number(&mut self) -> Result<BTreeSet<String>, String> {
         let value = self.parse_value()?;
-        let number = value.parse();
-        number.map_err(|_| format!("{value:?} is not an integer, which < and > need"))
+        if value.parse::<i64>().is_err() {
+            return Err(format!("{value:?} is not an integer, which < and > need"));
+        }
+        Ok([value].into())
     }
 
     fn parse_values(&mut self) -> Result<BTreeSet<String>, String> {
@@ -280,18 +225,15 @@ mod tests {
         labels.find_map(|(own, value)| (own == key).then_some(value))
     }
 
-    fn term(LabelRequirement { key, test }: &LabelRequirement) -> String {
-        let set = |word: &str, values: &BTreeSet<String>| {
-            let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            format!("{key} {word} ({})", values.join(","))
-        };
-        match test {
-            Test::In(values) => set("in", values),
-            Test::NotIn(values) => set("notin", values),
-            Test::Exists => key.clone(),
-            Test::DoesNotExist => format!("!{key}"),
-            Test::Greater(than) => format!("{key}>{than}"),
-            Test::Less(than) => format!("{key}<{than}"),
+    fn term(requirement: &SelectorRequirement) -> String {
+        let (key, values) = (&requirement.key, requirement.values.join(","));
+        match requirement.operator {
+            SelectorOperator::In => format!("{key} in ({values})"),
+            SelectorOperator::NotIn => format!("{key} notin ({values})"),
+            SelectorOperator::Exists => key.clone(),
+            SelectorOperator::DoesNotExist => format!("!{key}"),
+            SelectorOperator::GreaterThan => format!("{key}>{values}"),
+            SelectorOperator::LessThan => format!("{key}<{values}"),
         }
     }
 
@@ -305,7 +247,9 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_makes_the_parser_panic(text in "[a-c=!,<>() \\\\innotéx/.-]{0,24}") {
-            all_match(&parse(&text).unwrap_or_default(), value);
+            for requirement in parse(&text).unwrap_or_default() {
+                matches(&requirement, value(&requirement.key));
+            }
         }
     }
 }

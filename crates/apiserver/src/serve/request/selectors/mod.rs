@@ -5,11 +5,12 @@
 mod fields;
 mod labels;
 
+use crate::Model;
+use crate::auth::{SelectorOperator, SelectorRequirement};
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::request::Query;
 use crate::serve::resource::Resource;
 use crate::store::{Entry, Scope};
-use crate::{Model, auth};
 
 /// Largest number of requirements in one selector. A request with more requirements gets a 400. The
 /// server compares each requirement with every object. With thousands of requirements, one request
@@ -28,7 +29,7 @@ const MAX_VALUES: usize = 500;
 /// The label selector and the field selector of a request. An object must fulfil all requirements.
 #[derive(Clone, Debug)]
 pub struct Selector<M: Model> {
-    labels: Vec<labels::LabelRequirement>,
+    labels: Vec<SelectorRequirement>,
     fields: Vec<fields::ResolvedFieldRequirement<M>>,
 }
 
@@ -39,7 +40,7 @@ impl<M: Model> Selector<M> {
         let labels = parse_labels(query.text("labelSelector"))?;
         labels::check_keys(&labels, resource.check_label)?;
         let fields = parse_fields(query.text("fieldSelector"))?.into_iter();
-        let fields = fields.map(|requirement| requirement.resolve(resource));
+        let fields = fields.map(|it| fields::ResolvedFieldRequirement::of(it, resource));
         Ok(Self {
             labels,
             fields: fields.collect::<Result<_, _>>()?,
@@ -70,11 +71,10 @@ impl<M: Model> Selector<M> {
 
     /// Returns true if `entry` is selected.
     pub fn matches(&self, entry: &Entry<M>) -> bool {
-        if self.is_everything() {
-            return true;
-        }
+        let label = |key: &str| M::label(entry.object(), key);
+        let mut labels = self.labels.iter();
         self.fields.iter().all(|field| field.matches(entry))
-            && labels::all_match(&self.labels, |key| M::label(entry.object(), key))
+            && labels.all(|it| labels::matches(it, label(&it.key)))
     }
 
     /// Returns a part of the store that contains all selected objects of `resource`: one object,
@@ -106,10 +106,10 @@ impl<M: Model> Selector<M> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReviewedSelectors {
     /// The requirements of the field selector.
-    pub fields: Vec<auth::SelectorRequirement>,
+    pub fields: Vec<SelectorRequirement>,
     /// The requirements of the label selector. Comparisons (`>` and `<`) are left out, because a
     /// review does not support them.
-    pub labels: Vec<auth::SelectorRequirement>,
+    pub labels: Vec<SelectorRequirement>,
     /// The name that the field selector requires with `metadata.name=NAME`. Empty if the field
     /// selector requires no name.
     pub name: String,
@@ -123,41 +123,37 @@ impl ReviewedSelectors {
 
     /// Parses a field selector and a label selector. A selector that is not valid counts as absent.
     pub fn parse(fields: &str, labels: &str) -> Self {
+        use SelectorOperator::{GreaterThan, In, LessThan};
         let fields = parse_fields(fields).unwrap_or_default();
-        let labels = parse_labels(labels).unwrap_or_default();
-        let mut names = fields
-            .iter()
-            .filter(|it| it.field == "metadata.name" && it.equal);
+        let mut labels = parse_labels(labels).unwrap_or_default();
+        labels.retain(|it| !matches!(it.operator, GreaterThan | LessThan));
+        let mut all = fields.iter();
+        let name = all.find(|it| it.key == "metadata.name" && it.operator == In);
         Self {
-            name: names.next().map(|it| it.value.clone()).unwrap_or_default(),
-            fields: fields
-                .iter()
-                .map(fields::FieldRequirement::to_review_requirement)
-                .collect(),
-            labels: labels
-                .iter()
-                .filter_map(labels::LabelRequirement::to_review_requirement)
-                .collect(),
+            name: name
+                .and_then(|it| it.values.first().cloned())
+                .unwrap_or_default(),
+            fields,
+            labels,
         }
     }
 }
 
-fn parse_labels(text: &str) -> Result<Vec<labels::LabelRequirement>, ErrorStatus> {
-    parse_limited("labelSelector", text, labels::parse, labels::count_values)
+fn parse_labels(text: &str) -> Result<Vec<SelectorRequirement>, ErrorStatus> {
+    parse_limited("labelSelector", text, labels::parse)
 }
 
-fn parse_fields(text: &str) -> Result<Vec<fields::FieldRequirement>, ErrorStatus> {
-    parse_limited("fieldSelector", text, fields::parse, <[_]>::len)
+fn parse_fields(text: &str) -> Result<Vec<SelectorRequirement>, ErrorStatus> {
+    parse_limited("fieldSelector", text, fields::parse)
 }
 
 /// Parses a selector with `parse`. Returns a 400 if the selector is not valid, too long, or has too
 /// many requirements or values.
-fn parse_limited<T>(
+fn parse_limited(
     option: &str,
     text: &str,
-    parse: impl Fn(&str) -> Result<Vec<T>, ErrorStatus>,
-    count_values: impl Fn(&[T]) -> usize,
-) -> Result<Vec<T>, ErrorStatus> {
+    parse: fn(&str) -> Result<Vec<SelectorRequirement>, ErrorStatus>,
+) -> Result<Vec<SelectorRequirement>, ErrorStatus> {
     let too_large = |most: usize, what: &str| {
         let message = format!("{option}: a selector has at most {most} {what}");
         Err(ErrorStatus::bad_request(message))
@@ -169,7 +165,7 @@ fn parse_limited<T>(
     if requirements.len() > MAX_REQUIREMENTS {
         return too_large(MAX_REQUIREMENTS, "requirements");
     }
-    if count_values(&requirements) > MAX_VALUES {
+    if requirements.iter().map(|it| it.values.len()).sum::<usize>() > MAX_VALUES {
         return too_large(MAX_VALUES, "values");
     }
     Ok(requirements)
