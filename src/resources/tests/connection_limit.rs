@@ -63,18 +63,16 @@ async fn probe_succeeds(sender: &mut SendRequest<Body>) -> bool {
 }
 
 /// Opens a connection from 127.0.0.`last` and sends a watch request of this user.
-async fn open_watch(listening: &Listening, last: u8, user: &str) -> (StatusCode, Watching) {
+async fn open_watch(listening: &Listening, last: u8, user: &str) -> Watching {
     let mut sender = open_http2(listening, last).await;
     let path = format!("{ALL}?watch=1&resourceVersion=105");
     let answer = get(&mut sender, &path, &[("x-user", user)]).await;
     let answer = answer.expect("the connection was closed without an answer");
-    (
-        answer.status(),
-        Watching {
-            _sender: sender,
-            body: answer.into_body(),
-        },
-    )
+    assert_eq!(answer.status(), StatusCode::OK);
+    Watching {
+        _sender: sender,
+        body: answer.into_body(),
+    }
 }
 
 struct Watching {
@@ -101,16 +99,11 @@ async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
         Some(StatusCode::OK)
     );
     let mut watches = Vec::new();
-    let mut codes = Vec::new();
     for _ in 0..10 {
         for last in [2, 3, 4, 5] {
-            let (code, watch) = open_watch(&listening, last, "eve").await;
-            codes.push(code);
-            watches.push(watch);
+            watches.push(open_watch(&listening, last, "eve").await);
         }
     }
-    assert_eq!(codes[0], StatusCode::OK);
-    assert_eq!(*codes.last().unwrap(), StatusCode::TOO_MANY_REQUESTS);
     // Other users also connect from 127.0.0.2, which is an address of `eve`.
     assert_eq!(
         list(&mut bob, &[("x-user", "bob")]).await,
@@ -136,40 +129,12 @@ async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
     );
     fixture.put(106, "n", "new", |_| {});
     let mut continuing = 0;
-    for (watch, code) in watches.iter_mut().zip(codes) {
+    for watch in &mut watches {
         let next = watch.body.frame().await;
-        continuing += usize::from(code == StatusCode::OK && next.is_some_and(|it| it.is_ok()));
+        continuing += usize::from(next.is_some_and(|it| it.is_ok()));
     }
-    assert!(continuing >= 3, "{continuing}");
-}
-
-#[tokio::test]
-async fn a_refused_connection_gets_an_answer_and_is_closed() {
-    let fixture = Fixture::filled();
-    let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
-    let mut watches = Vec::new();
-    for _ in 0..5 {
-        watches.push(open_watch(&listening, 2, "eve").await);
-    }
-    let mut refused = open_http2(&listening, 2).await;
-    let answer = get(&mut refused, ALL, &[("x-user", "eve")]).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(answer.headers()["retry-after"], "1");
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
-    let body = String::from_utf8(body.to_vec()).unwrap();
-    assert!(
-        body.contains("too many connections (--max-connections)"),
-        "{body}"
-    );
-    let closed = async {
-        while !refused.is_closed() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(STEP_TIMEOUT, closed)
-        .await
-        .expect("the connection was not closed");
-    drop(watches);
+    // Eve keeps the connections that the five others do not need.
+    assert_eq!(continuing, 16 - 5);
 }
 
 #[tokio::test]

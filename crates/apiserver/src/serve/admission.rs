@@ -5,7 +5,7 @@
 use super::ServerState;
 use super::answer::error_status::ErrorStatus;
 use super::concurrency_limit::RequestingClient;
-use super::connection::connections::{self, ConnectionClass, ConnectionRefused};
+use super::connection::connections::{ConnectionClass, classify};
 use super::connection::websocket;
 use super::request::selectors::ReviewedSelectors;
 use super::request::{self, Query};
@@ -90,14 +90,11 @@ pub(super) async fn admit(
 ) -> Result<Option<Slot>, ErrorStatus> {
     let certificates: PeerCertificates = parts.extensions.get().cloned().unwrap_or_default();
     let authenticate = &shared.server.authenticate;
-    let refused = |ConnectionRefused| {
-        ErrorStatus::too_many_requests("too many connections (--max-connections)")
-    };
     // A connection of a kube-apiserver counts in the class `FrontProxy`, and not for the users
     // whose requests it carries. This also applies if the connection carries only requests for
     // discovery.
     if authenticate.is_front_proxy(&certificates) {
-        connections::admit(parts, ConnectionClass::FrontProxy, None).map_err(refused)?;
+        classify(parts, ConnectionClass::FrontProxy, None);
     }
     // Public paths need no token. But an invalid token causes a 401 on every path, so a token is
     // always verified.
@@ -126,9 +123,9 @@ pub(super) async fn admit(
     }
     // A connection without an authenticated user stays a newcomer.
     if access_of_peer.is_some() {
-        connections::admit(parts, ConnectionClass::FrontProxy, None).map_err(refused)?;
+        classify(parts, ConnectionClass::FrontProxy, None);
     } else if user.name != ANONYMOUS_USER {
-        connections::admit(parts, ConnectionClass::User, Some(user)).map_err(refused)?;
+        classify(parts, ConnectionClass::User, Some(user));
     }
     let slot = take_slot(shared, request, user, access_of_peer.is_some())?;
     authorize(shared, user, &request.reviewed()).await?;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Limits of concurrent requests and connections. A request above a limit gets a 429. If there are
-/// too many connections, the server closes (evicts) an older connection, or refuses the new
-/// connection at its first request.
+/// too many connections, a new connection makes the server close (evict) another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of concurrent requests other than watches. A request counts until its answer
@@ -19,9 +18,9 @@ pub struct Limits {
     /// Maximum number of watches of one user, or of all `ServiceAccounts` of one namespace. Members
     /// of `system:masters` have no such limit.
     pub watches_per_user: usize,
-    /// Maximum number of open connections. A quarter is reserved for newcomers: connections whose
-    /// user is not known yet. Three eighths are reserved for the kube-apiservers, which forward
-    /// the requests of users, and for other replicas. The rest is for users.
+    /// Maximum number of open connections. If it is reached, a quarter is for newcomers: connections
+    /// whose user is not known yet. Three eighths are for the kube-apiservers, which forward the
+    /// requests of users, and for other replicas. The rest is for users.
     pub connections: usize,
 }
 

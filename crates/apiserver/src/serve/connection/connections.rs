@@ -1,21 +1,15 @@
 //! Limits the number of open connections, and records their requests. Input: the address of each
-//! new connection, and later the user of its requests. Output: a slot for the connection, or a
-//! refusal.
+//! new connection, and later the user of its requests. Output: a slot for each connection.
 //!
-//! Each class of connections ([`ConnectionClass`]) has its own slots. Within a class, connections
-//! are grouped by client: by the address for newcomers, kube-apiservers and other replicas, and by
-//! the user for users.
+//! Each class of connections ([`ConnectionClass`]) has a share of the slots. While slots are free, a
+//! class may use more than its share. If no slot is free, the server evicts (closes) a connection
+//! for the new one. So a new connection is never refused:
 //!
-//! - A new connection is a newcomer. If all slots for newcomers are used, the server evicts
-//!   (closes) a newcomer of the address with most newcomers. So a newcomer always gets a slot.
-//! - The first authenticated request moves a connection to another class. If all slots of that
-//!   class are used, the server evicts a connection of the client with most connections. The new
-//!   connection counts for its own client. A client with fewer connections than this client loses
-//!   none. A client with equally many loses only an idle one. This can be the same client. If no
-//!   connection can be evicted, the server answers with a 429 and closes the new connection.
-//!
-//! Among the connections of the selected client, the server evicts idle ones first, and then the
-//! oldest.
+//! 1. The server selects a class that has more than its share. There is such a class, because the
+//!    new connection also counts.
+//! 2. In this class, it selects the client with most connections. Newcomers, kube-apiservers and
+//!    other replicas count by address, and users by name.
+//! 3. Among the connections of this client, it evicts an idle one first, and then the oldest.
 
 use crate::auth::User;
 use crate::serve::concurrency_limit::client_name;
@@ -24,21 +18,24 @@ use axum::response::Response;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Largest number of evicted connections whose sockets are still open. If the limit is reached, the
-/// server accepts the next connection after one of these sockets is closed. The task of an evicted
-/// connection closes the socket as soon as the task runs, so a client cannot delay the closing.
-const MAX_CLOSING: usize = 64;
+/// The server closes a newcomer that has had no open request for this time. No client needs such a
+/// connection for longer. Clients connect when they have a request to send. A kubelet opens a new
+/// connection for each probe.
+const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time after which any other idle connection is closed. The kube-apiserver has the same limit.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What the server knows about the client of a connection. A connection only moves to a later
 /// variant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectionClass {
     /// The connection has had no request, or only requests without authentication.
     Newcomer,
@@ -49,13 +46,15 @@ pub enum ConnectionClass {
 }
 
 impl ConnectionClass {
-    /// Returns the number of slots of the class, of `all` slots.
-    fn slots(self, all: usize) -> usize {
-        let (newcomers, proxies) = ((all / 4).max(1), (all * 3 / 8).max(1));
+    const ALL: [Self; 3] = [Self::Newcomer, Self::User, Self::FrontProxy];
+
+    /// Returns the share of the class, of `all` slots.
+    fn share(self, all: usize) -> usize {
+        let (newcomers, proxies) = ((all / 4).max(1), all * 3 / 8);
         match self {
             Self::Newcomer => newcomers,
             Self::FrontProxy => proxies,
-            Self::User => all.saturating_sub(newcomers + proxies).max(1),
+            Self::User => all.saturating_sub(newcomers + proxies),
         }
     }
 }
@@ -63,81 +62,49 @@ impl ConnectionClass {
 /// All open connections.
 pub struct Connections {
     slots: usize,
-    registry: Mutex<OpenConnections>,
-    /// Each open socket has one permit. The number of permits is the number of slots plus
-    /// [`MAX_CLOSING`].
-    sockets: Arc<Semaphore>,
-}
-
-#[derive(Default)]
-struct OpenConnections {
-    /// The number of the next connection. Numbers are not reused.
-    next: u64,
-    /// The connections by number, in the order of their arrival. Evicted connections are not
-    /// included.
-    open: BTreeMap<u64, OpenConnection>,
-}
-
-struct OpenConnection {
-    class: ConnectionClass,
-    /// The name of the client. The server counts the connections of each client in a class.
-    client: String,
-    connection: Arc<ClientConnection>,
+    free: Arc<Semaphore>,
+    /// The connections in the order of their arrival. Evicted connections are not included.
+    open: Mutex<Vec<Arc<ClientConnection>>>,
 }
 
 impl Connections {
     /// Creates an empty set of connections. At most `slots` connections can be open.
     pub fn new(slots: usize) -> Arc<Self> {
-        let sockets = slots
-            .saturating_add(MAX_CLOSING)
-            .min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
             slots,
-            registry: Mutex::default(),
-            sockets: Arc::new(Semaphore::new(sockets)),
+            free: Arc::new(Semaphore::new(slots)),
+            open: Mutex::default(),
         })
     }
 
-    /// Waits until another socket may be opened. The wait is short: there are more permits for
-    /// sockets than slots. So if no permit is free, some sockets belong to evicted connections. The
-    /// server closes these sockets soon, and clients cannot delay this.
-    pub async fn wait_for_socket(&self) -> Option<OwnedSemaphorePermit> {
-        // `ok` never yields None, because the semaphore is never closed.
-        Arc::clone(&self.sockets).acquire_owned().await.ok()
-    }
-
-    /// Gives a new connection a slot as a newcomer. If no slot is free, another newcomer is
-    /// evicted.
-    pub fn add_newcomer(
+    /// Gives a new connection a slot as a newcomer. If no slot is free, another connection is
+    /// evicted. The task of an evicted connection closes its socket as soon as the task runs, so
+    /// clients cannot delay this. If `closing` is cancelled, the connection must be closed.
+    pub(super) async fn add_newcomer(
         self: &Arc<Self>,
         address: IpAddr,
-        socket: Option<OwnedSemaphorePermit>,
+        closing: CancellationToken,
     ) -> OpenSlot {
-        let mut registry = self.registry();
-        let number = registry.next;
-        registry.next += 1;
         let connection = Arc::new(ClientConnection {
-            number,
-            network: network(address).to_string(),
-            connections: Arc::clone(self),
-            activity: Mutex::new(Activity {
+            state: Mutex::new(ConnectionState {
+                class: ConnectionClass::Newcomer,
+                client: network(address).to_string(),
                 had_request: false,
                 in_flight: 0,
                 last_end: Instant::now(),
             }),
+            closing,
             evicted: CancellationToken::new(),
-            refused: CancellationToken::new(),
         });
-        let entering = OpenConnection {
-            class: ConnectionClass::Newcomer,
-            client: connection.network.clone(),
-            connection: Arc::clone(&connection),
-        };
-        // A newcomer is never refused.
-        let _ = registry.enter(self.slots, number, entering);
+        self.open().push(Arc::clone(&connection));
+        if self.free.available_permits() == 0 {
+            self.evict();
+        }
         OpenSlot {
             connection,
-            _socket: socket,
+            connections: Arc::clone(self),
+            // `ok` never yields None, because the semaphore is never closed.
+            _permit: Arc::clone(&self.free).acquire_owned().await.ok(),
         }
     }
 
@@ -146,84 +113,71 @@ impl Connections {
     /// further requests. Each of them is closed when all answers have been sent, or after ten
     /// seconds. The server still accepts new connections.
     pub fn close_client_connections(&self) {
-        let registry = self.registry();
-        let clients = registry.open.values();
-        for client in clients.filter(|it| it.class != ConnectionClass::Newcomer) {
-            client.connection.refused.cancel();
-        }
-    }
-
-    fn registry(&self) -> MutexGuard<'_, OpenConnections> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl OpenConnections {
-    /// Adds a connection, or moves it to another class. If no slot of the class is free, the server
-    /// evicts another connection of the class. Returns an error if none may be evicted.
-    fn enter(
-        &mut self,
-        slots: usize,
-        number: u64,
-        entering: OpenConnection,
-    ) -> Result<(), ConnectionRefused> {
-        let class = entering.class;
-        let members = self.open.iter().filter(|(_, it)| it.class == class);
-        let members: Vec<_> = members.collect();
-        if members.len() >= class.slots(slots) {
-            let mut loads: HashMap<&str, usize> = HashMap::from([(entering.client.as_str(), 1)]);
-            for (_, member) in &members {
-                *loads.entry(&member.client).or_default() += 1;
+        for connection in &*self.open() {
+            if connection.state().class != ConnectionClass::Newcomer {
+                connection.closing.cancel();
             }
-            let rank = |it: &OpenConnection| (loads[it.client.as_str()], it.connection.is_idle());
-            let own = loads[entering.client.as_str()];
-            let may_evict =
-                |it: &OpenConnection| class == ConnectionClass::Newcomer || rank(it) > (own, false);
-            let evicted = members
-                .iter()
-                .filter(|(_, it)| may_evict(it))
-                .max_by_key(|(number, it)| (rank(it), Reverse(*number)))
-                .map(|(number, _)| **number);
-            let evicted = evicted.and_then(|evicted| self.open.remove(&evicted));
-            evicted
-                .ok_or(ConnectionRefused)?
-                .connection
-                .evicted
-                .cancel();
         }
-        self.open.insert(number, entering);
-        Ok(())
+    }
+
+    /// Evicts a connection. The description of the module has the rules.
+    fn evict(&self) {
+        let mut open = self.open();
+        let mut counts: HashMap<(ConnectionClass, String), usize> = HashMap::new();
+        for connection in &*open {
+            *counts.entry(connection.client()).or_default() += 1;
+        }
+        let has_more_than_its_share = |class: &ConnectionClass| {
+            let members = counts.iter().filter(|((of, _), _)| of == class);
+            members.map(|(_, count)| count).sum::<usize>() > class.share(self.slots)
+        };
+        let mut classes = ConnectionClass::ALL.into_iter();
+        let Some(class) = classes.find(has_more_than_its_share) else {
+            return;
+        };
+        let members = open.iter().enumerate().filter_map(|(number, connection)| {
+            let client = connection.client();
+            (client.0 == class).then(|| (counts[&client], connection.is_idle(), Reverse(number)))
+        });
+        if let Some((.., Reverse(number))) = members.max() {
+            open.remove(number).evicted.cancel();
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Vec<Arc<ClientConnection>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The slot of an open connection. The slot becomes free when this value is dropped, or earlier if
-/// the connection is evicted.
-pub struct OpenSlot {
+/// The slot of an open connection. The slot becomes free when this value is dropped.
+pub(super) struct OpenSlot {
     /// The connection that uses the slot.
     pub connection: Arc<ClientConnection>,
-    /// When it is dropped, another socket may be opened.
-    _socket: Option<OwnedSemaphorePermit>,
+    connections: Arc<Connections>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for OpenSlot {
     fn drop(&mut self) {
-        let mut registry = self.connection.connections.registry();
-        registry.open.remove(&self.connection.number);
+        let is_other = |it: &Arc<ClientConnection>| !Arc::ptr_eq(it, &self.connection);
+        self.connections.open().retain(is_other);
     }
 }
 
 /// An open connection of a client.
 pub struct ClientConnection {
-    number: u64,
-    network: String,
-    connections: Arc<Connections>,
-    activity: Mutex<Activity>,
-    evicted: CancellationToken,
-    refused: CancellationToken,
+    state: Mutex<ConnectionState>,
+    /// If it is cancelled, the server accepts no further requests on the connection. It closes the
+    /// connection when all answers have been sent, or after ten seconds.
+    pub closing: CancellationToken,
+    /// If it is cancelled, the server closes the connection at once.
+    pub evicted: CancellationToken,
 }
 
-/// The requests of a connection.
-struct Activity {
+struct ConnectionState {
+    class: ConnectionClass,
+    /// The name of the client. The server counts the connections of each client in a class.
+    client: String,
     had_request: bool,
     in_flight: usize,
     /// The time at which the last request ended. Before the first request, the time at which the
@@ -232,89 +186,63 @@ struct Activity {
 }
 
 impl ClientConnection {
-    /// Waits until the connection is evicted.
-    pub async fn wait_until_evicted(&self) {
-        self.evicted.cancelled().await;
-    }
-
-    /// Waits until the server refuses a slot to the connection, or until
-    /// [`Connections::close_client_connections`] selects the connection. The caller then accepts no
-    /// further requests on the connection. The caller closes the connection when all answers have
-    /// been sent, or after ten seconds.
-    pub async fn wait_until_refused(&self) {
-        self.refused.cancelled().await;
-    }
-
     /// Returns true if the connection has had a request.
     pub fn had_request(&self) -> bool {
-        self.activity().had_request
+        self.state().had_request
     }
 
-    /// Returns the time since which no request is in flight. None if a request is in flight.
-    pub fn idle_since(&self) -> Option<Instant> {
-        let activity = self.activity();
-        (activity.in_flight == 0).then_some(activity.last_end)
+    /// Waits until no request has been in flight for [`NEWCOMER_IDLE_TIMEOUT`] or [`IDLE_TIMEOUT`].
+    pub async fn wait_until_idle_timeout(&self) {
+        let started = Instant::now();
+        loop {
+            let now = Instant::now();
+            let due = {
+                let state = self.state();
+                let is_idle = state.in_flight == 0;
+                let idle_since = if is_idle { state.last_end } else { now };
+                let limit = match state.class {
+                    ConnectionClass::Newcomer => NEWCOMER_IDLE_TIMEOUT,
+                    _ => IDLE_TIMEOUT,
+                };
+                idle_since.max(started) + limit
+            };
+            if due <= now {
+                return;
+            }
+            sleep_until(due).await;
+        }
     }
 
     /// Returns true if all requests of the connection have ended. A connection that has never had a
     /// request is not idle, because its first request may be on its way.
     fn is_idle(&self) -> bool {
-        let activity = self.activity();
-        activity.had_request && activity.in_flight == 0
+        let state = self.state();
+        state.had_request && state.in_flight == 0
     }
 
-    /// Returns true if the connection is still a newcomer. Also returns true if the connection was
-    /// evicted.
-    pub fn is_newcomer_or_evicted(&self) -> bool {
-        let registry = self.connections.registry();
-        let entry = registry.open.get(&self.number);
-        entry.is_none_or(|entry| entry.class == ConnectionClass::Newcomer)
+    fn client(&self) -> (ConnectionClass, String) {
+        let state = self.state();
+        (state.class, state.client.clone())
     }
 
-    /// Moves the connection to `class`, unless it already has this class or a later one. Returns an
-    /// error if no slot is available in `class`, or if the connection was evicted.
-    fn admit(
-        self: &Arc<Self>,
-        class: ConnectionClass,
-        user: Option<&User>,
-    ) -> Result<(), ConnectionRefused> {
-        let mut registry = self.connections.registry();
-        // An evicted connection is absent from `open`. Its task is about to close the socket.
-        let entry = registry.open.get(&self.number).ok_or(ConnectionRefused)?;
-        if class <= entry.class {
-            return Ok(());
-        }
-        let entering = OpenConnection {
-            class,
-            client: user.map_or_else(|| self.network.clone(), client_name),
-            connection: Arc::clone(self),
-        };
-        let entered = registry.enter(self.connections.slots, self.number, entering);
-        if entered.is_err() {
-            self.refused.cancel();
-        }
-        entered
-    }
-
-    fn activity(&self) -> MutexGuard<'_, Activity> {
-        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The error if no slot is available for a connection, or if the connection was evicted. The server
-/// then closes the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionRefused;
-
-/// Moves the connection of a request to `class`. In tests that call the router without a listener,
-/// a request has no connection. Such a request is admitted.
-pub fn admit(
-    request: &Parts,
-    class: ConnectionClass,
-    user: Option<&User>,
-) -> Result<(), ConnectionRefused> {
-    let connection = request.extensions.get::<Arc<ClientConnection>>();
-    connection.map_or(Ok(()), |connection| connection.admit(class, user))
+/// Moves the connection of a request to `class`, unless it already has this class or a later one.
+/// In tests that call the router without a listener, a request has no connection.
+pub fn classify(request: &Parts, class: ConnectionClass, user: Option<&User>) {
+    let Some(connection) = request.extensions.get::<Arc<ClientConnection>>() else {
+        return;
+    };
+    let mut state = connection.state();
+    if class > state.class {
+        state.class = class;
+        if let Some(user) = user {
+            state.client = client_name(user);
+        }
+    }
 }
 
 /// Returns the unit by which connections are counted: an IPv4 address, or an IPv6 network of 64
@@ -334,10 +262,10 @@ pub struct RequestInFlight(Arc<ClientConnection>);
 impl RequestInFlight {
     /// Begins a request on the connection.
     pub fn of(connection: &Arc<ClientConnection>) -> Self {
-        let mut activity = connection.activity();
-        activity.had_request = true;
-        activity.in_flight += 1;
-        drop(activity);
+        let mut state = connection.state();
+        state.had_request = true;
+        state.in_flight += 1;
+        drop(state);
         Self(Arc::clone(connection))
     }
 
@@ -355,9 +283,9 @@ impl RequestInFlight {
 
 impl Drop for RequestInFlight {
     fn drop(&mut self) {
-        let mut activity = self.0.activity();
-        activity.in_flight -= 1;
-        activity.last_end = Instant::now();
+        let mut state = self.0.state();
+        state.in_flight -= 1;
+        state.last_end = Instant::now();
     }
 }
 

@@ -8,48 +8,35 @@
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::delivery::AbortableExchange;
-use super::settings::{has_too_large_headers, http1_settings, http2_settings, set_socket_options};
-use super::websocket::{EventSocket, SocketError};
+use super::settings::{has_too_large_headers, http_settings, set_socket_options};
+use super::websocket::EventSocket;
 use crate::auth::PeerCertificates;
 use crate::serve::request_log::ClientAddress;
-use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
+use axum::{BoxError, Router};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 /// Time limit of a TLS handshake. After this time, the server closes the connection. Go's HTTP
 /// client has the same limit.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The server closes a newcomer that has had no open request for this time. A newcomer is a
-/// connection without an authenticated request so far. No client needs such a connection for
-/// longer. Clients connect when they have a request to send. A kubelet opens a new connection for
-/// each probe.
-const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time after which an idle HTTP/2 connection that is not a newcomer is closed. The kube-apiserver
-/// has the same limit.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// If the server has asked a client to close its connection, the client has this time to do so.
-/// After this time, the server closes the connection.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// When the server stops, open requests have this time to end. After this time, the server closes
-/// their connections.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// When the server stops, or has asked a client to close its connection, the open requests of the
+/// connection have this time to end. After this time, the server closes the connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the server could not accept a connection, for example because no file descriptor was
 /// free.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -58,23 +45,21 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// asks clients to close their connections. After ten seconds, the server closes the remaining
 /// connections. The function returns when all connections are closed.
 ///
-/// `admission` limits the number of connections. `tls` must offer HTTP/2 and HTTP/1.1 by ALPN.
+/// `connections` limits the number of connections. `tls` must offer HTTP/2 and HTTP/1.1 by ALPN.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     router: Router,
-    admission: Arc<Connections>,
+    connections: Arc<Connections>,
     shutdown: CancellationToken,
 ) {
     let tls = TlsAcceptor::from(tls);
-    let mut connections = JoinSet::new();
+    let tasks = TaskTracker::new();
     loop {
-        // Tasks of closed connections are removed here, so that they do not accumulate.
-        while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            accepted = accept(&listener, &admission) => accepted,
+            accepted = accept(&listener, &connections, &shutdown) => accepted,
         };
         let (stream, peer, slot) = match accepted {
             Ok(accepted) => accepted,
@@ -84,70 +69,36 @@ pub async fn serve(
                 continue;
             }
         };
-        let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
-        connections.spawn(async move {
+        let (tls, router) = (tls.clone(), router.clone());
+        tasks.spawn(async move {
+            let client = &slot.connection;
             let ended = tokio::select! {
-                ended = serve_connection((stream, peer), &tls, router, &slot.connection, shutdown) => {
-                    ended
-                }
-                () = slot.connection.wait_until_evicted() => Err(Closed::Evicted),
+                ended = serve_connection((stream, peer), &tls, router, client) => ended,
+                () = client.evicted.cancelled() => Err("evicted for another connection".into()),
             };
             if let Err(error) = ended {
-                tracing::debug!(%peer, %error, "connection ended");
+                tracing::debug!(%peer, error, "connection ended");
             }
             drop(slot);
         });
     }
     drop(listener);
-    let drained = tokio::time::timeout(DRAIN_TIMEOUT, async {
-        while connections.join_next().await.is_some() {}
-    });
-    if drained.await.is_err() {
-        tracing::warn!(
-            open = connections.len(),
-            "closed the connections that were still open at shutdown"
-        );
-        connections.shutdown().await;
-    }
+    tasks.close();
+    tasks.wait().await;
 }
 
 /// Waits for the next connection, and takes a slot for it.
 async fn accept(
     listener: &TcpListener,
-    admission: &Arc<Connections>,
+    connections: &Arc<Connections>,
+    shutdown: &CancellationToken,
 ) -> io::Result<(TcpStream, SocketAddr, OpenSlot)> {
-    let socket = admission.wait_for_socket().await;
     let (stream, peer) = listener.accept().await?;
-    let peer = canonical(peer);
-    let slot = admission.add_newcomer(peer.ip(), socket);
+    // For an IPv4 client, a dual-stack socket reports the address `::ffff:a.b.c.d`.
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let closing = shutdown.child_token();
+    let slot = connections.add_newcomer(peer.ip(), closing).await;
     Ok((stream, peer, slot))
-}
-
-/// The reason why a connection ended early.
-#[derive(Debug, thiserror::Error)]
-enum Closed {
-    #[error("socket options: {0}")]
-    Socket(#[source] io::Error),
-    #[error("TLS handshake: {0}")]
-    Handshake(#[source] io::Error),
-    #[error("TLS handshake took too long")]
-    HandshakeTimeout,
-    #[error("the client sent no request")]
-    Silent,
-    #[error("the client did not read the answer")]
-    Stalled,
-    #[error("evicted for another connection")]
-    Evicted,
-    #[error("HTTP: {0}")]
-    Http(#[from] hyper::Error),
-    #[error(transparent)]
-    WebSocket(#[from] SocketError),
-}
-
-/// Returns the address of a client. For an IPv4 client, a dual-stack socket reports the address
-/// `::ffff:a.b.c.d`. This function converts such an address to the IPv4 address.
-fn canonical(peer: SocketAddr) -> SocketAddr {
-    SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
 /// Answers the requests of one connection.
@@ -189,7 +140,7 @@ impl RequestHandler {
 
     /// Sends the events of the WebSocket watch that the router has accepted. Returns at once if
     /// there is none.
-    async fn serve_upgrade(&self, shutdown: &CancellationToken) -> Result<(), Closed> {
+    async fn serve_upgrade(&self) -> Result<(), BoxError> {
         let accepted = self
             .upgrade
             .lock()
@@ -198,14 +149,8 @@ impl RequestHandler {
         let Some((upgrade, events)) = accepted else {
             return Ok(());
         };
-        let going_away = async {
-            tokio::select! {
-                () = shutdown.cancelled() => {}
-                () = self.client.wait_until_refused() => {}
-            }
-        };
         let socket = EventSocket::open(upgrade).await?;
-        Ok(socket.serve(events, going_away).await?)
+        socket.serve(events, self.client.closing.cancelled()).await
     }
 }
 
@@ -215,29 +160,24 @@ async fn serve_connection(
     tls: &TlsAcceptor,
     router: Router,
     client: &Arc<ClientConnection>,
-    shutdown: CancellationToken,
-) -> Result<(), Closed> {
-    set_socket_options(&stream).map_err(Closed::Socket)?;
+) -> Result<(), BoxError> {
+    set_socket_options(&stream)?;
     let stream = tokio::select! {
         biased;
-        () = shutdown.cancelled() => return Ok(()),
-        accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted
-            .map_err(|_| Closed::HandshakeTimeout)?
-            .map_err(Closed::Handshake)?,
+        () = client.closing.cancelled() => return Ok(()),
+        accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted??,
     };
     let session = stream.get_ref().1;
-    let http2 = session.alpn_protocol() == Some(b"h2");
-    let peer = PeerCertificates(
-        session
-            .peer_certificates()
-            .unwrap_or_default()
-            .iter()
-            .map(|certificate| certificate.clone().into_owned())
-            .collect(),
-    );
+    // The TLS handshake has negotiated the protocol. The automatic detection of hyper-util would
+    // wait for the first bytes of the client.
+    let settings = match session.alpn_protocol() {
+        Some(b"h2") => http_settings().http2_only(),
+        _ => http_settings().http1_only(),
+    };
+    let certificates = session.peer_certificates().unwrap_or_default().iter();
     let handler = Arc::new(RequestHandler {
         router,
-        peer,
+        peer: PeerCertificates(certificates.map(|it| it.clone().into_owned()).collect()),
         address: ClientAddress(address),
         client: Arc::clone(client),
         upgrade: Mutex::default(),
@@ -246,86 +186,29 @@ async fn serve_connection(
         let handler = Arc::clone(&handler);
         hyper::service::service_fn(move |request| Arc::clone(&handler).answer(request))
     };
-    let io = TokioIo::new(stream);
-    // The TLS handshake has negotiated the protocol. The automatic detection of hyper-util would
-    // wait for the first bytes of the client.
-    if http2 {
-        let connection = http2_settings().serve_connection(io, service);
-        let finish = http2::Connection::graceful_shutdown;
-        return serve_requests(connection, finish, client, http2, &shutdown).await;
-    }
-    let connection = http1_settings()
-        .serve_connection(io, service)
-        .with_upgrades();
-    let finish = http1::UpgradeableConnection::graceful_shutdown;
-    let requests = serve_requests(connection, finish, client, http2, &shutdown);
-    // An HTTP/1.1 connection has only one request at a time. To abort this request, the server
-    // closes the connection.
-    let exchange = Arc::new(AbortableExchange::default());
-    let ended = Arc::clone(&exchange).run(requests).await;
-    ended.unwrap_or(Err(Closed::Stalled))?;
-    // The future is boxed, so that other connections need no memory for it.
-    let watch = Box::pin(handler.serve_upgrade(&shutdown));
-    let ended = exchange.run(watch).await;
-    ended.unwrap_or(Err(Closed::Stalled))
-}
-
-/// Serves the requests of one connection until its end. `finish` makes the connection end after its
-/// open requests.
-async fn serve_requests<C: Future<Output = hyper::Result<()>>>(
-    connection: C,
-    finish: impl FnOnce(Pin<&mut C>),
-    client: &ClientConnection,
-    http2: bool,
-    shutdown: &CancellationToken,
-) -> Result<(), Closed> {
-    let mut connection = pin!(connection);
-    let stopped = tokio::select! {
-        ended = connection.as_mut() => return Ok(ended?),
-        () = shutdown.cancelled() => {
-            // A client that has sent no request has no request to finish. A graceful end would wait
-            // for the preface of HTTP/2, which the client may not have sent yet.
-            if !client.had_request() {
-                return Ok(());
-            }
-            true
+    let requests = settings.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let mut requests = Box::pin(requests);
+    let requests = async {
+        tokio::select! {
+            ended = requests.as_mut() => return ended,
+            () = client.closing.cancelled() => {}
+            () = client.wait_until_idle_timeout() => {}
         }
-        () = client.wait_until_refused() => false,
-        () = wait_until_idle_timeout(client, http2) => {
-            if !client.had_request() {
-                return Err(Closed::Silent);
-            }
-            false
+        // A client that has sent no request has no request to finish. A graceful end would wait for
+        // the preface of HTTP/2, which the client may not have sent yet.
+        if !client.had_request() {
+            return Ok(());
         }
+        requests.as_mut().graceful_shutdown();
+        timeout(CLOSE_TIMEOUT, requests).await?
     };
-    finish(connection.as_mut());
-    if stopped {
-        return Ok(connection.await?);
-    }
-    // A client that does not close the connection in time is disconnected.
-    let ended = tokio::time::timeout(SHUTDOWN_TIMEOUT, connection).await;
-    Ok(ended.unwrap_or(Ok(()))?)
-}
-
-/// Waits until the connection `client` has had no open request for too long. The limit is
-/// [`NEWCOMER_IDLE_TIMEOUT`] for a newcomer, and [`IDLE_TIMEOUT`] for any other HTTP/2 connection.
-/// For any other HTTP/1.1 connection, this function never returns.
-async fn wait_until_idle_timeout(client: &ClientConnection, http2: bool) {
-    let started = Instant::now();
-    loop {
-        let now = Instant::now();
-        let limit = if client.is_newcomer_or_evicted() {
-            NEWCOMER_IDLE_TIMEOUT
-        } else if http2 {
-            IDLE_TIMEOUT
-        } else {
-            // For HTTP/1.1, hyper limits the idle time to `HEADER_TIMEOUT`.
-            return std::future::pending().await;
-        };
-        let due = client.idle_since().unwrap_or(now).max(started) + limit;
-        if due <= now {
-            return;
-        }
-        tokio::time::sleep_until(due).await;
-    }
+    // An HTTP/1.1 connection has only one request at a time. To abort this request, the server
+    // closes the connection. The streams of an HTTP/2 connection are exchanges of their own.
+    let exchange = Arc::new(AbortableExchange::default()).run(async {
+        requests.await?;
+        // The future is boxed, so that other connections need no memory for it.
+        Box::pin(handler.serve_upgrade()).await
+    });
+    let ended = exchange.await;
+    ended.unwrap_or_else(|| Err("the client did not read the answer".into()))
 }

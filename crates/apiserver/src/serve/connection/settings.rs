@@ -3,8 +3,8 @@
 use super::delivery::{AbortableExchange, STALL_TIMEOUT};
 use http::Request;
 use hyper::rt::Executor;
-use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioTimer;
+use hyper_util::server::conn::auto;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::sync::Arc;
@@ -45,10 +45,11 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Time limit for the client to answer the ping. After this time, the server closes the connection.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Creates the settings of HTTP/2 connections.
-pub(super) fn http2_settings() -> http2::Builder<Streams> {
-    let mut builder = http2::Builder::new(Streams);
+/// Creates the settings of HTTP connections.
+pub(super) fn http_settings() -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(Streams);
     builder
+        .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(MAX_HEADER_BYTES)
         .initial_connection_window_size(STREAM_WINDOW)
@@ -56,14 +57,8 @@ pub(super) fn http2_settings() -> http2::Builder<Streams> {
         .max_concurrent_streams(MAX_STREAMS)
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT);
-    builder
-}
-
-/// Creates the settings of HTTP/1.1 connections.
-pub(super) fn http1_settings() -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
+        .keep_alive_timeout(PING_TIMEOUT)
+        .http1()
         .timer(TokioTimer::new())
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEADER_BYTES as usize)

@@ -19,11 +19,11 @@ mod bearer_subprotocol;
 
 use super::delivery::STALL_TIMEOUT;
 use crate::serve::answer::error_status::ErrorStatus;
+use axum::BoxError;
 use axum::body::Body;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
@@ -123,32 +123,14 @@ fn accept_value(key: &HeaderValue) -> HeaderValue {
 /// The connection of a WebSocket watch.
 pub struct EventSocket(WebSocketStream<TokioIo<Upgraded>>);
 
-/// The reason why a WebSocket connection ended without a close frame of both sides.
-#[derive(Debug, thiserror::Error)]
-pub enum SocketError {
-    /// hyper could not complete the upgrade.
-    #[error("upgrade: {0}")]
-    Upgrade(#[source] hyper::Error),
-    /// The connection failed, or the client violated the WebSocket protocol.
-    #[error("WebSocket: {0}")]
-    Socket(#[from] Error),
-    /// The body of the watch failed.
-    #[error("events: {0}")]
-    Events(#[source] axum::Error),
-    /// The client sent pings, but did not read the answers.
-    #[error("the client did not read an answer to its ping")]
-    Stalled,
-}
-
 impl EventSocket {
     /// Waits until the answer 101 has been sent. From then on, the connection speaks WebSocket.
-    pub async fn open(upgrade: OnUpgrade) -> Result<Self, SocketError> {
-        let upgraded = upgrade.await.map_err(SocketError::Upgrade)?;
+    pub async fn open(upgrade: OnUpgrade) -> Result<Self, BoxError> {
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
             .max_message_size(Some(MAX_RECEIVED))
             .max_frame_size(Some(MAX_RECEIVED));
-        let io = TokioIo::new(upgraded);
+        let io = TokioIo::new(upgrade.await?);
         let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config));
         Ok(Self(socket.await))
     }
@@ -159,67 +141,54 @@ impl EventSocket {
         mut self,
         events: Body,
         going_away: impl Future<Output = ()>,
-    ) -> Result<(), SocketError> {
+    ) -> Result<(), BoxError> {
         let code = tokio::select! {
             biased;
             () = going_away => Some(CloseCode::Away),
-            sent = self.send_events(events) => match sent {
-                Ok(WatchEnd::Events) => Some(CloseCode::Normal),
-                Ok(WatchEnd::Client) => None,
-                // A message of the client is too large.
-                Err(SocketError::Socket(Error::Capacity(_))) => Some(CloseCode::Size),
-                Err(error) => return Err(error),
-            },
+            code = self.send_events(events) => code?,
         };
         // A client that does not answer the close frame in time is disconnected.
-        timeout(CLOSE_TIMEOUT, self.close(code))
-            .await
-            .unwrap_or(Ok(()))
+        let closed = timeout(CLOSE_TIMEOUT, self.close(code)).await;
+        Ok(closed.unwrap_or(Ok(()))?)
     }
 
     /// Sends each event as one message. Returns when the body has ended, or when the client has
-    /// sent a close frame.
-    async fn send_events(&mut self, mut events: Body) -> Result<WatchEnd, SocketError> {
+    /// sent a close frame or a message that is too large. Returns the code of the close frame that
+    /// the server must send. None if the client has sent a close frame.
+    async fn send_events(&mut self, mut events: Body) -> Result<Option<CloseCode>, BoxError> {
         loop {
             tokio::select! {
                 received = self.0.next() => match received {
-                    None | Some(Ok(Message::Close(_))) => return Ok(WatchEnd::Client),
+                    None | Some(Ok(Message::Close(_))) => return Ok(None),
                     // The answer to a ping is sent before the next message is read. So a client
                     // that does not read cannot fill the memory with answers.
-                    Some(Ok(Message::Ping(_))) => timeout(STALL_TIMEOUT, self.0.flush())
-                        .await
-                        .map_err(|_| SocketError::Stalled)??,
+                    Some(Ok(Message::Ping(_))) => timeout(STALL_TIMEOUT, self.0.flush()).await??,
+                    Some(Err(Error::Capacity(_))) => return Ok(Some(CloseCode::Size)),
                     Some(received) => drop(received?),
                 },
                 frame = events.frame() => {
-                    let Some(frame) = frame else {
-                        return Ok(WatchEnd::Events);
+                    let Some(frame) = frame.transpose()? else {
+                        return Ok(Some(CloseCode::Normal));
                     };
-                    let frame = frame.map_err(SocketError::Events)?;
                     // The chunk is dropped when all its events have been sent. Until then, the
                     // module `delivery` counts the chunk as unsent, and aborts the exchange if the
                     // client does not read.
                     let chunk = frame.into_data().unwrap_or_default();
-                    self.send_chunk(&chunk).await?;
+                    // The JSON of an event contains no line feed, except at its end.
+                    for event in chunk.split_inclusive(|byte| *byte == b'\n') {
+                        let event = chunk.slice_ref(event);
+                        let frame = Frame::message(event, OpCode::Data(Data::Text), true);
+                        self.0.send(Message::Frame(frame)).await?;
+                    }
                 }
             }
         }
     }
 
-    async fn send_chunk(&mut self, chunk: &Bytes) -> Result<(), SocketError> {
-        // The JSON of an event contains no line feed, except at its end.
-        for event in chunk.split_inclusive(|byte| *byte == b'\n') {
-            let event = chunk.slice_ref(event);
-            let frame = Frame::message(event, OpCode::Data(Data::Text), true);
-            self.0.send(Message::Frame(frame)).await?;
-        }
-        Ok(())
-    }
-
     /// Sends a close frame with this code. The code is None if the client has sent a close frame:
     /// then the socket answers by itself with the same code. Waits until both sides have sent a
     /// close frame, and closes the TLS connection.
-    async fn close(&mut self, code: Option<CloseCode>) -> Result<(), SocketError> {
+    async fn close(&mut self, code: Option<CloseCode>) -> Result<(), Error> {
         if let Some(code) = code {
             let reason = "".into();
             self.0.close(Some(CloseFrame { code, reason })).await?;
@@ -230,12 +199,4 @@ impl EventSocket {
         let _ = self.0.get_mut().shutdown().await;
         Ok(())
     }
-}
-
-/// The reason for the end of a watch that had no error.
-enum WatchEnd {
-    /// The body has no further events.
-    Events,
-    /// The client has closed the connection.
-    Client,
 }

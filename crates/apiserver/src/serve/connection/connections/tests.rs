@@ -1,101 +1,124 @@
+use super::ConnectionClass::{FrontProxy, Newcomer, User as Known};
 use super::*;
+use futures::poll;
+use std::pin::pin;
 
-/// 4 slots for newcomers, 6 for front proxies, 6 for users.
+/// The shares are 4 slots for newcomers, 6 for users, and 6 for front proxies.
 const SLOTS: usize = 16;
 
-async fn connect(all: &Arc<Connections>, last: u8) -> OpenSlot {
-    let address = IpAddr::from([10, 0, 0, last]);
-    all.add_newcomer(address, all.wait_for_socket().await)
+/// The open connections, with a request that is in flight.
+#[derive(Default)]
+struct Open(Vec<(OpenSlot, Option<RequestInFlight>)>);
+
+impl Open {
+    /// Opens a connection from 10.0.0.`last`. Drops the slots of evicted connections, as their
+    /// tasks do.
+    async fn connect(&mut self, all: &Arc<Connections>, last: u8) -> Arc<ClientConnection> {
+        let address = IpAddr::from([10, 0, 0, last]);
+        let mut entering = pin!(all.add_newcomer(address, CancellationToken::new()));
+        let entered = poll!(&mut entering);
+        self.0
+            .retain(|(it, _)| !it.connection.evicted.is_cancelled());
+        let slot = match entered {
+            std::task::Poll::Ready(slot) => slot,
+            std::task::Poll::Pending => entering.await,
+        };
+        let connection = Arc::clone(&slot.connection);
+        self.0.push((slot, None));
+        assert!(self.0.len() <= SLOTS);
+        connection
+    }
+
+    /// Opens a connection that has a request in flight and moves to `class`.
+    async fn connect_as(
+        &mut self,
+        all: &Arc<Connections>,
+        class: ConnectionClass,
+        name: &str,
+    ) -> Arc<ClientConnection> {
+        let connection = self.connect(all, 1).await;
+        let last = self.0.last_mut().expect("the connection is open");
+        last.1 = Some(RequestInFlight::of(&connection));
+        let (mut request, ()) = http::Request::new(()).into_parts();
+        request.extensions.insert(Arc::clone(&connection));
+        let user = User {
+            name: name.to_owned(),
+            ..User::default()
+        };
+        classify(&request, class, Some(&user));
+        connection
+    }
+
+    fn count(&self, class: ConnectionClass) -> usize {
+        let classes = self.0.iter().map(|(it, _)| it.connection.state().class);
+        classes.filter(|it| *it == class).count()
+    }
 }
 
-/// Opens a connection with a request of this user that is in flight. None if it is refused.
-async fn user(all: &Arc<Connections>, name: &str) -> Option<(OpenSlot, RequestInFlight)> {
-    let slot = connect(all, 1).await;
-    let in_flight = RequestInFlight::of(&slot.connection);
-    let user = User {
-        name: name.to_owned(),
-        ..User::default()
-    };
-    let admitted = slot.connection.admit(ConnectionClass::User, Some(&user));
-    admitted.is_ok().then_some((slot, in_flight))
-}
-
-fn is_evicted(slot: &OpenSlot) -> bool {
-    slot.connection.evicted.is_cancelled()
+fn is_evicted(connection: &Arc<ClientConnection>) -> bool {
+    connection.evicted.is_cancelled()
 }
 
 #[tokio::test]
 async fn a_newcomer_evicts_the_oldest_newcomer_of_the_largest_network() {
-    let all = Connections::new(SLOTS);
-    let lone = connect(&all, 1).await;
+    let (all, mut open) = (Connections::new(SLOTS), Open::default());
+    let lone = open.connect(&all, 1).await;
     let mut crowd = Vec::new();
     for _ in 0..60 {
-        crowd.push(connect(&all, 2).await);
+        crowd.push(open.connect(&all, 2).await);
     }
     assert!(!is_evicted(&lone));
-    assert_eq!(crowd.iter().filter(|it| !is_evicted(it)).count(), 3);
-    assert!(crowd[..57].iter().all(is_evicted));
+    assert!(crowd[..45].iter().all(is_evicted) && !crowd[45..].iter().any(is_evicted));
     // An idle newcomer is evicted before an older one that has had no request.
-    drop(RequestInFlight::of(&crowd[58].connection));
-    let _next = connect(&all, 3).await;
-    assert!(is_evicted(&crowd[58]) && !is_evicted(&crowd[57]));
+    drop(RequestInFlight::of(&crowd[58]));
+    open.connect(&all, 3).await;
+    assert!(is_evicted(&crowd[58]) && !is_evicted(&crowd[45]));
 }
 
 #[tokio::test]
-async fn a_user_gets_a_slot_of_the_user_with_most_connections() {
-    let all = Connections::new(SLOTS);
+async fn a_user_with_many_connections_loses_them_to_others() {
+    let (all, mut open) = (Connections::new(SLOTS), Open::default());
     let mut eve = Vec::new();
-    for _ in 0..6 {
-        eve.push(user(&all, "eve").await.expect("a slot is free"));
+    for _ in 0..20 {
+        eve.push(open.connect_as(&all, Known, "eve").await);
     }
-    assert!(user(&all, "eve").await.is_none());
+    assert_eq!(open.0.len(), SLOTS);
     let mut others = Vec::new();
-    for name in ["a", "b", "c", "a"] {
-        others.push(user(&all, name).await.expect("eve has more connections"));
+    for name in ["a", "b", "c", "a", "b", "c"] {
+        others.push(open.connect_as(&all, Known, name).await);
     }
-    assert!(eve[..4].iter().all(|(slot, _)| is_evicted(slot)));
-    assert!(others.iter().all(|(slot, _)| !is_evicted(slot)));
-    // If no user has more connections, only an idle connection is evicted.
-    let all = Connections::new(SLOTS);
-    let mut lone = Vec::new();
-    for number in 0..6 {
-        lone.push(
-            user(&all, &number.to_string())
-                .await
-                .expect("a slot is free"),
-        );
-    }
-    assert!(user(&all, "d").await.is_none());
-    let (idle, in_flight) = lone.remove(3);
-    drop(in_flight);
-    assert!(user(&all, "d").await.is_some() && is_evicted(&idle));
+    assert!(eve[..10].iter().all(is_evicted) && !eve[10..].iter().any(is_evicted));
+    assert!(!others.iter().any(is_evicted));
 }
 
 #[tokio::test]
-async fn users_and_newcomers_leave_the_slots_of_the_front_proxy_free() {
-    let all = Connections::new(SLOTS);
-    let mut open = Vec::new();
-    for number in 0..30 {
-        open.push(user(&all, &number.to_string()).await);
-        open.push(None);
+async fn each_class_keeps_its_share_while_the_others_use_more() {
+    let (all, mut open) = (Connections::new(SLOTS), Open::default());
+    for number in 0..SLOTS {
+        open.connect_as(&all, Known, &number.to_string()).await;
     }
     let mut proxies = Vec::new();
-    for last in 11..17 {
-        let proxy = connect(&all, last).await;
-        let in_flight = RequestInFlight::of(&proxy.connection);
-        assert_eq!(
-            proxy.connection.admit(ConnectionClass::FrontProxy, None),
-            Ok(())
-        );
-        proxies.push((proxy, in_flight));
+    for _ in 0..6 {
+        proxies.push(open.connect_as(&all, FrontProxy, "proxy").await);
     }
-    // A seventh proxy gets the slot of another one only if that one is idle.
-    let seventh = |slot: &Arc<ClientConnection>| slot.admit(ConnectionClass::FrontProxy, None);
-    let slot = connect(&all, 9).await;
-    assert_eq!(seventh(&slot.connection), Err(ConnectionRefused));
-    proxies[0].1 = RequestInFlight::of(&slot.connection);
-    assert_eq!(seventh(&slot.connection), Ok(()));
-    assert!(is_evicted(&proxies[0].0));
+    for number in 0..30 {
+        open.connect(&all, number).await;
+    }
+    assert_eq!(
+        [Newcomer, Known, FrontProxy].map(|it| open.count(it)),
+        [4, 6, 6]
+    );
+    for number in 0..30 {
+        open.connect_as(&all, Known, &number.to_string()).await;
+    }
+    assert!(open.count(Newcomer) >= 3);
+    assert!(!proxies.iter().any(is_evicted));
+    // A proxy above the share of its class evicts an older one.
+    for number in 0..20 {
+        open.connect_as(&all, FrontProxy, "proxy").await;
+        assert!(open.count(Known) >= 6, "{number}");
+    }
+    assert!(proxies.iter().all(is_evicted));
 }
 
 #[test]
