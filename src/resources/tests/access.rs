@@ -58,6 +58,7 @@ impl Authenticate for HeaderAuthenticator {
 /// - The answer for the user `unsure` is an error.
 /// - For the user `briefly`, the first request is allowed, the second answer is an error, and
 ///   later requests are denied.
+/// - For the user `once`, only the first request is allowed.
 ///
 /// All other requests are allowed.
 #[derive(Default)]
@@ -88,6 +89,9 @@ impl Authorize for RecordingAuthorizer {
                 reason: String::new(),
             }),
             "briefly" if self.count() == 2 => Err(Undecided("no connection".to_owned())),
+            "once" if self.count() > 1 => Ok(AccessDecision::Deny {
+                reason: String::new(),
+            }),
             "briefly" if self.count() > 2 => Ok(AccessDecision::Deny {
                 reason: String::new(),
             }),

@@ -55,6 +55,21 @@ async fn initial_events_end_at_the_timeout_of_the_watch_and_after_one_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_is_authorized_again_while_it_sends_initial_events() {
+    let fixture = server_with_many();
+    let asked = request("GET", ALL, &[("x-user", "once")]);
+    let mut watch = fixture.send(asked).await.into_body();
+    assert!(next_chunk(&mut watch).await.unwrap().contains("ADDED"));
+    tokio::time::sleep(Duration::from_secs(49)).await;
+    assert!(next_chunk(&mut watch).await.unwrap().contains("ADDED"));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let refused = next_chunk(&mut watch).await.unwrap();
+    assert!(refused.starts_with("{\"type\":\"ERROR\""), "{refused}");
+    assert!(refused.contains("\"code\":403"), "{refused}");
+    assert_eq!(next_chunk(&mut watch).await, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_continues_after_initial_events_that_were_read_in_time() {
     let mut fixture = server_with_many();
     let mut watch = open(&fixture, "").await;

@@ -15,6 +15,13 @@ use crate::auth::{
 use http::header;
 use http::request::Parts;
 use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Time between two authorizations of an open watch. A decision can be cached for 10 s, so a user
+/// who loses the right to watch gets no further events after one minute.
+const AUTHORIZATION_INTERVAL: Duration = Duration::from_secs(50);
 
 /// A slot in a limit. The slot becomes free when it is dropped.
 pub(super) type Slot = Box<dyn Any + Send>;
@@ -186,25 +193,30 @@ async fn authorize(
     }
 }
 
-/// Authorizes the request of an open watch again. If the kube-apiserver does not answer, the watch
-/// goes on until the next attempt. So a restart of the kube-apiserver does not end all watches.
-pub(super) async fn authorize_again(
-    shared: &ServerState,
-    request: &Requested,
-    user: &User,
-) -> Result<(), ErrorStatus> {
-    let attributes = request.reviewed();
-    match shared.server.authorize.authorize(user, &attributes).await {
-        Ok(AccessDecision::Deny { reason }) => {
-            Err(ErrorStatus::forbidden(user, &attributes, &reason))
-        }
-        Ok(AccessDecision::Allow) => Ok(()),
-        Err(undecided) => {
-            tracing::debug!(
-                %undecided,
-                "an open watch could not be authorized again; it goes on until the next attempt"
-            );
-            Ok(())
+/// Authorizes the request of an open watch again and again. Returns the error for the client when
+/// its user may no longer watch. If the kube-apiserver does not answer, the watch goes on until the
+/// next attempt. So a restart of the kube-apiserver does not end all watches.
+pub(super) fn wait_until_refused(
+    shared: Arc<ServerState>,
+    request: Arc<Requested>,
+    user: User,
+) -> impl Future<Output = ErrorStatus> + Send {
+    let mut next = Instant::now() + AUTHORIZATION_INTERVAL;
+    async move {
+        loop {
+            sleep_until(next).await;
+            next = Instant::now() + AUTHORIZATION_INTERVAL;
+            let attributes = request.reviewed();
+            match shared.server.authorize.authorize(&user, &attributes).await {
+                Ok(AccessDecision::Deny { reason }) => {
+                    return ErrorStatus::forbidden(&user, &attributes, &reason);
+                }
+                Ok(AccessDecision::Allow) => {}
+                Err(undecided) => tracing::debug!(
+                    %undecided,
+                    "an open watch could not be authorized again; it goes on until the next attempt"
+                ),
+            }
         }
     }
 }

@@ -52,18 +52,18 @@ pub use resource::{
 pub use visibility::{View, ViewedObjects, Visibility, yield_regularly};
 
 use crate::Model;
-use crate::auth::{Attributes, Authenticate, Authorize, ResourceAttributes, anonymous};
+use crate::auth::{Attributes, Authenticate, Authorize, ResourceAttributes, User, anonymous};
 use crate::metrics::Metrics;
+use admission::wait_until_refused;
 use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use connection::websocket;
-use futures::StreamExt as _;
 use http::HeaderMap;
 use limits::LoadLimits;
 use middleware::Admitted;
-use read::watch::{AuthorizeAgain, WatchContext};
+use read::watch::WatchContext;
 use read::{get, list, watch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,23 +283,29 @@ async fn resource<M: Model>(
         Some(user) => user.is_filtered(&request.namespace).await?,
         None => false,
     };
-    let query = &admitted.requested.query;
-    let mut response = match request.verb {
-        "get" => return get::get(resource, request, query, headers, user.as_ref()).await,
-        "list" => {
-            let peer = peer_end.is_some().then_some(&**hooks);
-            list::list(resource, request, query, headers, (peer, user.as_ref())).await?
-        }
-        _ => watch(api, resource, request, admitted, headers, (peer_end, user))?,
-    };
     let read = Read {
         resource: info,
         request,
-        query,
+        query: &admitted.requested.query,
         headers,
         user: admitted.user.as_ref(),
         may_be_outdated,
         is_filtered,
+    };
+    let peer = peer_end.is_some().then_some(&**hooks);
+    let mut response = match request.verb {
+        "get" => return get::get(resource, &read, user.as_ref()).await,
+        "list" => list::list(resource, &read, peer, user.as_ref()).await?,
+        _ => {
+            let stop = peer_end.unwrap_or_else(|| server.shutdown.clone());
+            let context = watch_context(api, info, admitted, stop, user);
+            let watch = watch::watch(resource, &read, peer, context)?;
+            if admitted.requested.is_websocket {
+                websocket::accept(headers, watch)?
+            } else {
+                watch
+            }
+        }
     };
     hooks.add_headers(read, &mut response).await;
     Ok(response)
@@ -308,49 +314,37 @@ async fn resource<M: Model>(
 /// Returns the user of the request if objects can be hidden from this user, and None otherwise.
 fn restricted<M: Model>(resource: &Resource<M>, admitted: &Admitted) -> Option<RestrictedUser<M>> {
     let visibility = resource.visibility.clone()?;
-    let user = admitted.user.clone().unwrap_or_else(anonymous);
+    let user = user_of(admitted);
     (!user.is_administrator()).then_some(RestrictedUser { user, visibility })
 }
 
-/// Answers a watch. `peer_end` is None, unless another replica has sent the request. Cancelling
-/// this token ends the watch.
-fn watch<M: Model>(
-    api: &Api<M>,
-    resource: &Arc<Resource<M>>,
-    request: &ResourceAttributes,
-    admitted: &Admitted,
-    headers: &HeaderMap,
-    (peer_end, user): (Option<CancellationToken>, Option<RestrictedUser<M>>),
-) -> Result<Response, ErrorStatus> {
-    let server = &api.shared.server;
-    let peer = peer_end.is_some().then_some(&*server.hooks);
-    let context = WatchContext {
-        stop: peer_end.unwrap_or_else(|| server.shutdown.clone()),
-        authorize_again: authorize_again(api.shared.clone(), admitted.clone()),
-        user,
-    };
-    let query = &admitted.requested.query;
-    let mut watch = watch::watch(resource, request, query, headers, (context, peer))?;
-    if let Some(end) = server.hooks.watch_end(&resource.info) {
-        watch = watch.map(|body| Body::from_stream(body.into_data_stream().take_until(end)));
-    }
-    if admitted.requested.is_websocket {
-        watch = websocket::accept(headers, watch)?;
-    }
-    Ok(watch)
+fn user_of(admitted: &Admitted) -> User {
+    admitted.user.clone().unwrap_or_else(anonymous)
 }
 
-/// Returns the function that authorizes the request of an open watch again.
-fn authorize_again(shared: Arc<ServerState>, admitted: Admitted) -> AuthorizeAgain {
-    Box::new(move || {
-        let (shared, admitted) = (shared.clone(), admitted.clone());
-        Box::pin(async move {
-            match &admitted.user {
-                Some(user) => admission::authorize_again(&shared, &admitted.requested, user).await,
-                None => Ok(()),
+/// Returns the parts of a watch that do not come from its options. Cancelling `stop` ends the watch.
+fn watch_context<M: Model>(
+    api: &Api<M>,
+    info: &ResourceInfo,
+    admitted: &Admitted,
+    stop: CancellationToken,
+    user: Option<RestrictedUser<M>>,
+) -> WatchContext<M> {
+    let shared = Arc::clone(&api.shared);
+    let end = shared.server.hooks.watch_end(info);
+    let end = end.unwrap_or_else(|| Box::pin(std::future::pending()));
+    let requested = Arc::clone(&admitted.requested);
+    WatchContext {
+        end: Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = end => {}
             }
-        })
-    })
+        }),
+        refused: Box::pin(wait_until_refused(shared, requested, user_of(admitted))),
+        user,
+    }
 }
 
 /// Returns true if the answer must contain the newest state. A request with a resourceVersion or a

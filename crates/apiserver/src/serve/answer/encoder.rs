@@ -5,6 +5,8 @@ use crate::serve::request::negotiation::{Include, ObjectForm};
 use crate::serve::resource::{CellContext, CellValue, Resource};
 use crate::store::{Entry, Rv};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::io::Write as _;
 
@@ -29,25 +31,12 @@ impl<'a, M: Model> VersionedEntry<'a, M> {
     }
 }
 
-/// The metadata of a list.
-#[derive(Clone, Debug)]
-pub struct ListMeta {
-    /// The resourceVersion of the list.
-    pub rv: Rv,
-    /// The continue token of the next page. Empty on the last page.
-    pub continue_token: String,
-    /// The number of objects on the further pages, if it is known.
-    pub remaining: Option<usize>,
-}
-
-impl ListMeta {
-    /// Returns the metadata of a list with one page.
-    pub fn whole(rv: Rv) -> Self {
-        Self {
-            rv,
-            continue_token: String::new(),
-            remaining: None,
-        }
+/// Returns the metadata of a list with one page. The field `continue` is present, but empty.
+pub fn list_meta(rv: Rv) -> ListMeta {
+    ListMeta {
+        resource_version: Some(rv.to_string()),
+        continue_: Some(String::new()),
+        ..ListMeta::default()
     }
 }
 
@@ -71,7 +60,7 @@ impl<M: Model> Encoder<'_, M> {
     /// Encodes one object. A table has the definitions of its columns if `with_columns` is true.
     pub fn object(&self, shown: VersionedEntry<'_, M>, with_columns: bool, out: &mut Vec<u8>) {
         if matches!(self.form, ObjectForm::Table(_)) {
-            self.list_head(&ListMeta::whole(shown.rv), with_columns, out);
+            self.list_head(&list_meta(shown.rv), with_columns, out);
             self.item(shown, out);
             out.extend_from_slice(b"]}");
         } else {
@@ -126,19 +115,14 @@ impl<M: Model> Encoder<'_, M> {
         };
         put!(
             out,
-            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\
-             \"resourceVersion\":\"{}\",\"continue\":\"{}\"",
-            meta.rv.0,
-            meta.continue_token
+            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":"
         );
-        if let Some(remaining) = meta.remaining {
-            put!(out, ",\"remainingItemCount\":{remaining}");
-        }
+        serde_json::to_writer(&mut *out, meta).expect("writing to a Vec cannot fail");
         if !matches!(self.form, ObjectForm::Table(_)) {
-            out.extend_from_slice(b"},\"items\":[");
+            out.extend_from_slice(b",\"items\":[");
             return;
         }
-        out.extend_from_slice(b"},\"columnDefinitions\":");
+        out.extend_from_slice(b",\"columnDefinitions\":");
         let columns = with_columns.then_some(self.resource.columns);
         serde_json::to_writer(&mut *out, &columns).expect("writing to a Vec cannot fail");
         out.extend_from_slice(b",\"rows\":[");
@@ -164,11 +148,6 @@ impl<M: Model> Encoder<'_, M> {
 
     /// Encodes a bookmark. `initial_end` marks the end of the initial events.
     pub fn bookmark(&self, rv: Rv, initial_end: bool, with_columns: bool, out: &mut Vec<u8>) {
-        let annotations = if initial_end {
-            "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},"
-        } else {
-            ""
-        };
         let info = &self.resource.info;
         let (kind, api_version) = match self.form {
             ObjectForm::Whole | ObjectForm::Table(Include::Object) => {
@@ -176,20 +155,21 @@ impl<M: Model> Encoder<'_, M> {
             }
             _ => ("PartialObjectMetadata", META.to_owned()),
         };
-        let object = format!(
-            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{annotations}\
-             \"resourceVersion\":\"{}\"}}}}",
-            rv.0
-        );
-        out.extend_from_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
+        let mut metadata = json!({"resourceVersion": rv.to_string()});
+        if initial_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+        put!(out, "{{\"type\":\"BOOKMARK\",\"object\":");
         if let ObjectForm::Table(include) = self.form {
+            self.list_head(&list_meta(rv), with_columns, out);
+            let mut cells = vec![Value::Null; self.resource.columns.len().max(1)];
+            cells[0] = json!("");
             let has_object = include != Include::None || initial_end;
-            let object = if has_object { &object } else { "null" };
-            self.list_head(&ListMeta::whole(rv), with_columns, out);
-            let nulls = ",null".repeat(self.resource.columns.len().saturating_sub(1));
-            put!(out, "{{\"cells\":[\"\"{nulls}],\"object\":{object}}}]}}");
+            let object = has_object.then_some(object);
+            put!(out, "{}]}}", json!({"cells": cells, "object": object}));
         } else {
-            out.extend_from_slice(object.as_bytes());
+            put!(out, "{object}");
         }
         out.extend_from_slice(b"}\n");
     }

@@ -1,23 +1,21 @@
 //! Answers get requests: the newest version of one object.
 
-use super::list::FRESHNESS_TIMEOUT;
-use crate::auth::ResourceAttributes;
+use super::wait_until_reached;
 use crate::serve::answer::encoder::{Encoder, VersionedEntry};
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::answer::responses::json;
-use crate::serve::request::Query;
+use crate::serve::hooks::Read;
 use crate::serve::request::negotiation::negotiate;
 use crate::serve::resource::Resource;
 use crate::serve::visibility::{RestrictedUser, visible_objects};
-use crate::store::{Rv, Scope};
+use crate::store::Scope;
 use crate::{Model, clock};
 use axum::response::Response;
-use http::HeaderMap;
 
 /// Answers a get request. This function supports these query options, and ignores all others:
 ///
 /// - `resourceVersion`: the function waits until the store has reached this version. If this takes
-///   longer than [`FRESHNESS_TIMEOUT`], the client gets a 504.
+///   longer than three seconds, the client gets a 504.
 /// - `includeObject`: selects the object in each row of a table.
 /// - `export`: if the value is true, the client gets a 400.
 ///
@@ -25,28 +23,17 @@ use http::HeaderMap;
 /// exist.
 pub async fn get<M: Model>(
     resource: &Resource<M>,
-    request: &ResourceAttributes,
-    query: &Query,
-    headers: &HeaderMap,
+    read: &Read<'_>,
     user: Option<&RestrictedUser<M>>,
 ) -> Result<Response, ErrorStatus> {
-    let form = negotiate(headers, query)?;
+    let (request, query) = (read.request, read.query);
+    let form = negotiate(read.headers, query)?;
     if query.flag("export") {
         return Err(ErrorStatus::bad_request(
             "the export parameter, deprecated since v1.14, is no longer supported",
         ));
     }
-    if let Some(rv) = query.resource_version()?
-        && !resource
-            .reader
-            .wait_until_reached(Rv(rv), FRESHNESS_TIMEOUT)
-            .await
-    {
-        return Err(ErrorStatus::version_not_reached(
-            rv,
-            resource.reader.head().0,
-        ));
-    }
+    wait_until_reached(&resource.reader, query.resource_version()?).await?;
     let key = resource.key(&request.namespace, &request.name);
     let (rv, entry) = resource.reader.get(&key);
     let found = visible_objects(user, &Scope::Object(key), rv, Vec::from_iter(entry)).await?;

@@ -5,11 +5,11 @@
 //! memory. Comparing many objects with a selector takes time. So the loops over objects regularly
 //! let other tasks run.
 
-use crate::auth::ResourceAttributes;
-use crate::serve::answer::encoder::{Encoder, ListMeta, VersionedEntry};
+use super::wait_until_reached;
+use crate::serve::answer::encoder::{Encoder, VersionedEntry, list_meta};
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::answer::responses::json;
-use crate::serve::hooks::{Hooks, ListVersion};
+use crate::serve::hooks::{Hooks, ListVersion, Read};
 use crate::serve::request::Query;
 use crate::serve::request::list_options::Options;
 use crate::serve::request::negotiation::{ObjectForm, negotiate};
@@ -23,18 +23,12 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::HeaderMap;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::task::coop::consume_budget;
-
-/// Maximum time that a request waits until the store reaches the requested resourceVersion. After
-/// this time, the request gets an error. The kube-apiserver's watch cache has the same limit
-/// (`blockTimeout`).
-pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Size in bytes after which a chunk of the body ends. This is the size of four HTTP/2 frames, and
 /// also the size of the buffer of a TLS connection.
@@ -142,12 +136,12 @@ impl ListRange {
 /// Answers a list request. `peer` has the hooks of the server if another replica sent the request.
 pub async fn list<M: Model>(
     resource: &Arc<Resource<M>>,
-    request: &ResourceAttributes,
-    query: &Query,
-    headers: &HeaderMap,
-    (peer, user): (Option<&dyn Hooks>, Option<&RestrictedUser<M>>),
+    read: &Read<'_>,
+    peer: Option<&dyn Hooks>,
+    user: Option<&RestrictedUser<M>>,
 ) -> Result<Response, ErrorStatus> {
-    let form = negotiate(headers, query)?;
+    let (request, query) = (read.request, read.query);
+    let form = negotiate(read.headers, query)?;
     let options = Options::of(query, resource, false)?;
     let mut scope = options.selector.scope(&request.namespace, resource);
     if let Some(hooks) = peer {
@@ -161,11 +155,7 @@ pub async fn list<M: Model>(
     let range = ListRange::of(query, &options, single)?;
     let selector = options.selector;
     let reader = &resource.reader;
-    if let Some(rv) = range.min_version
-        && !reader.wait_until_reached(Rv(rv), FRESHNESS_TIMEOUT).await
-    {
-        return Err(ErrorStatus::version_not_reached(rv, reader.head().0));
-    }
+    wait_until_reached(reader, range.min_version).await?;
     let (rv, mut entries) = reader
         .list(&scope, range.version)
         .map_err(|_| match &range.token {
@@ -182,29 +172,30 @@ pub async fn list<M: Model>(
     if !selector.is_everything() {
         entries = select(entries, &selector, range.limit).await;
     }
-    let mut meta = ListMeta::whole(rv);
+    let mut meta = list_meta(rv);
     if let Some(limit) = range.limit
         && entries.len() > limit
     {
-        meta.remaining = selector.is_everything().then_some(entries.len() - limit);
+        let remaining = i64::try_from(entries.len() - limit).ok();
+        meta.remaining_item_count = remaining.filter(|_| selector.is_everything());
         entries.truncate(limit);
         let last = entries
             .last()
             .expect("a limit is positive, so the page is not empty");
         let version = i64::try_from(rv.0).unwrap_or(i64::MAX);
         let start = format!("{}\0", key_in_token(last));
-        meta.continue_token = ContinueToken::new(version, start).encode();
+        meta.continue_ = Some(ContinueToken::new(version, start).encode());
     }
     let mut chunks = Chunks {
         resource: Arc::clone(resource),
         form,
         now: clock::now(),
-        meta,
+        head: Some(meta),
         entries: entries.into_iter(),
-        state: ListState::Head,
+        is_done: false,
     };
     let first = chunks.next().unwrap_or_default();
-    let body = if chunks.state == ListState::Done {
+    let body = if chunks.is_done {
         Body::from(first)
     } else {
         let chunks = std::iter::once(first).chain(chunks);
@@ -242,28 +233,18 @@ struct Chunks<M: Model> {
     resource: Arc<Resource<M>>,
     form: ObjectForm,
     now: Timestamp,
-    meta: ListMeta,
+    /// The metadata of the list. None after the first chunk.
+    head: Option<ListMeta>,
+    /// The entries that have not been written.
     entries: std::vec::IntoIter<Arc<Entry<M>>>,
-    state: ListState,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ListState {
-    /// Nothing is written yet.
-    Head,
-    /// The text before the items is written, but no item.
-    First,
-    /// An item is written, and a comma precedes the next item.
-    Rest,
-    /// The whole list is written.
-    Done,
+    is_done: bool,
 }
 
 impl<M: Model> Iterator for Chunks<M> {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        if self.state == ListState::Done {
+        if self.is_done {
             return None;
         }
         // With its last item, a chunk usually exceeds `CHUNK`. The additional capacity is large
@@ -274,21 +255,19 @@ impl<M: Model> Iterator for Chunks<M> {
             form: self.form,
             now: self.now,
         };
-        if self.state == ListState::Head {
-            encoder.list_head(&self.meta, true, &mut out);
-            self.state = ListState::First;
+        if let Some(meta) = self.head.take() {
+            encoder.list_head(&meta, true, &mut out);
         }
         while out.len() < CHUNK {
             let Some(entry) = self.entries.next() else {
                 Encoder::<M>::list_tail(&mut out);
-                self.state = ListState::Done;
+                self.is_done = true;
                 break;
             };
-            if self.state == ListState::Rest {
+            encoder.item(VersionedEntry::at_own_version(&entry), &mut out);
+            if !self.entries.as_slice().is_empty() {
                 out.push(b',');
             }
-            self.state = ListState::Rest;
-            encoder.item(VersionedEntry::at_own_version(&entry), &mut out);
         }
         Some(Bytes::from(out))
     }

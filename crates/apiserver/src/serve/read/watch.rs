@@ -5,8 +5,9 @@
 //! A watch has no queue of events. If a client is slow, its cursor falls behind. When the ring
 //! buffer no longer has the next change for this client, the client gets a 410.
 //!
-//! An open watch is authorized again at least once a minute. If its user may no longer watch, the
-//! watch ends with an event `ERROR`. This event contains the same 403 as the answer to a new watch.
+//! An open watch is authorized again at least once a minute, also while it sends initial events. If
+//! its user may no longer watch, the watch ends with an event `ERROR`. This event contains the same
+//! 403 as the answer to a new watch.
 //!
 //! Initial events contain the objects that exist when the watch starts. A watch keeps these objects
 //! in memory until it has sent them. If the client reads the initial events too slowly, the watch
@@ -17,32 +18,31 @@ mod plan;
 mod view;
 
 use self::plan::{WatchPlan, WatchStart};
-use super::list::FRESHNESS_TIMEOUT;
+use super::{FRESHNESS_TIMEOUT, wait_until_reached};
 use crate::Model;
-use crate::auth::ResourceAttributes;
 use crate::serve::REQUEST_TIMEOUT;
 use crate::serve::answer::encoder::VersionedEntry;
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::answer::responses::json;
-use crate::serve::hooks::Hooks;
-use crate::serve::request::Query;
+use crate::serve::hooks::{Hooks, Read};
 use crate::serve::request::list_options::Options;
 use crate::serve::request::negotiation::{ObjectForm, negotiate};
 use crate::serve::request::selectors::Selector;
 use crate::serve::resource::Resource;
 use crate::serve::visibility::{RestrictedUser, View};
-use crate::store::{Cursor, Entry, Scope, VersionUnavailable};
+use crate::store::{Cursor, Entry, Rv, Scope, VersionUnavailable};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use http::HeaderMap;
+use futures::channel::mpsc;
+use futures::future::{BoxFuture, ready};
+use futures::stream::{self, PollNext};
+use futures::{SinkExt as _, StreamExt as _};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 /// Interval of bookmarks. The kube-apiserver has an interval of about a minute.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
@@ -53,19 +53,13 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// because each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
 
-/// Time between two authorizations of an open watch. A decision can be cached for 10 s, so a user
-/// who loses the right to watch gets no further events after one minute.
-const AUTHORIZATION_INTERVAL: Duration = Duration::from_secs(50);
-
-/// Authorizes the request of an open watch again. An error ends the watch.
-pub type AuthorizeAgain =
-    Box<dyn Fn() -> BoxFuture<'static, Result<(), ErrorStatus>> + Send + Sync>;
-
 /// The parts of a watch that do not come from the request.
 pub struct WatchContext<M: Model> {
-    /// Cancelling this token ends the watch without an error.
-    pub stop: CancellationToken,
-    pub authorize_again: AuthorizeAgain,
+    /// When this future completes, the watch ends without an error.
+    pub end: BoxFuture<'static, ()>,
+    /// When this future completes, the watch ends with its result, because the user may no longer
+    /// watch.
+    pub refused: BoxFuture<'static, ErrorStatus>,
     /// The user from whom objects can be hidden. None if nothing is hidden.
     pub user: Option<RestrictedUser<M>>,
 }
@@ -75,12 +69,12 @@ pub struct WatchContext<M: Model> {
 /// the requested version.
 pub fn watch<M: Model>(
     resource: &Arc<Resource<M>>,
-    request: &ResourceAttributes,
-    query: &Query,
-    headers: &HeaderMap,
-    (context, peer): (WatchContext<M>, Option<&dyn Hooks>),
+    read: &Read<'_>,
+    peer: Option<&dyn Hooks>,
+    context: WatchContext<M>,
 ) -> Result<Response, ErrorStatus> {
-    let form = negotiate(headers, query)?;
+    let (request, query) = (read.request, read.query);
+    let form = negotiate(read.headers, query)?;
     // As in the kube-apiserver, the options of a request for a deprecated path with `/watch/` are
     // checked like the options of a list. If the query also has the option `watch`, they are
     // checked like the options of a watch.
@@ -95,34 +89,27 @@ pub fn watch<M: Model>(
     if let Some(hooks) = peer {
         scope = hooks.scope_of_peer(&resource.info, scope);
     }
-    let now = Instant::now();
-    let mut watcher = Watcher {
+    // The channel has room for one chunk. Both sides are in one stream, so the watch runs only
+    // while the connection asks for data.
+    let (chunks, body) = mpsc::channel(0);
+    let watcher = Watcher {
         resource: Arc::clone(resource),
         form,
         selector,
         scope,
-        deadline: now + plan.duration,
-        bookmark_at: None,
+        deadline: Instant::now() + plan.duration,
         columns_sent: false,
-        // A watch with a duration of zero sends no events. The timer for the end of the watch would
-        // fire too late, after the first events. So such a watch begins with its last step.
-        step: if plan.duration.is_zero() {
-            WatchStep::Over
-        } else {
-            WatchStep::Start(plan.start)
-        },
         plan,
         is_from_replica: peer.is_some(),
-        authorize_at: now + AUTHORIZATION_INTERVAL,
-        context,
+        user: context.user,
         view: None,
+        chunks,
     };
-    watcher.bookmark_at = watcher.next_bookmark_time(now);
-    let stream = futures::stream::unfold(watcher, |mut watcher| async move {
-        let chunk = watcher.next_chunk().await?;
-        Some((Ok::<_, Infallible>(chunk), watcher))
-    });
-    Ok(json(Body::from_stream(stream)))
+    let run = stream::once(watcher.run(context.end, context.refused));
+    let run = run.filter_map(|()| ready(None));
+    // The watch runs first. So the body returns a chunk as soon as the watch has written it.
+    let body = stream::select_with_strategy(run, body, |(): &mut ()| PollNext::Left);
+    Ok(json(Body::from_stream(body.map(Ok::<_, Infallible>))))
 }
 
 /// The state of one watch.
@@ -134,104 +121,67 @@ struct Watcher<M: Model> {
     plan: WatchPlan,
     /// The time at which the watch ends.
     deadline: Instant,
-    /// The time of the next bookmark. None if no further bookmark is due.
-    bookmark_at: Option<Instant>,
     /// True if an event with the column definitions of a table has been sent.
     columns_sent: bool,
-    step: WatchStep<M>,
     /// True if the client is another replica.
     is_from_replica: bool,
-    context: WatchContext<M>,
-    /// The time of the next authorization.
-    authorize_at: Instant,
+    user: Option<RestrictedUser<M>>,
     /// What the user sees. None if nothing is hidden.
     view: Option<Box<dyn View<M>>>,
+    /// The chunks of the body.
+    chunks: mpsc::Sender<Bytes>,
 }
 
-/// The next step of a watch.
-enum WatchStep<M: Model> {
-    /// The watch has not started yet.
-    Start(WatchStart),
-    /// The watch sends initial events, or the difference between an expired view and its new view.
-    Initial(InitialEvents<M>),
-    /// The watch sends changes.
-    Live(Cursor<M>),
-    /// The watch has ended.
-    Over,
-}
-
-/// Objects that the watch must send. At the start, the watch sends all of them as initial events.
-/// After a change of the view, the watch sends only the difference between both views.
-struct InitialEvents<M: Model> {
-    /// The objects that have not been sent yet.
-    entries: std::vec::IntoIter<Arc<Entry<M>>>,
-    /// The cursor at the version of the state. After the initial events, the watch continues from
-    /// this cursor.
-    cursor: Cursor<M>,
-    /// The expired view, according to which the client has received its objects. None at the start
-    /// of the watch.
-    before: Option<Box<dyn View<M>>>,
-    /// The time until which the initial events must be sent: one minute after the start, as for
-    /// reading a list. Without this limit, a slow watch would keep objects in memory that have been
-    /// replaced. The watch checks the limit only when the connection asks for more data.
-    until: Instant,
-}
+/// The objects that exist when the watch starts. None if the client already has them.
+type InitialObjects<M> = Option<Vec<Arc<Entry<M>>>>;
 
 impl<M: Model> Watcher<M> {
-    /// Returns the next bytes of the body. Returns None at the end of the watch.
-    async fn next_chunk(&mut self) -> Option<Bytes> {
-        loop {
-            let chunk = match std::mem::replace(&mut self.step, WatchStep::Over) {
-                WatchStep::Over => return None,
-                WatchStep::Start(start) => {
-                    let stop = self.context.stop.clone();
-                    // The start of a watch may wait until the store reaches the requested version.
-                    // After `FRESHNESS_TIMEOUT`, the client gets an error. As in the
-                    // kube-apiserver, the client gets the error even if the watch should have ended
-                    // earlier.
-                    let started = tokio::select! {
-                        biased;
-                        () = stop.cancelled() => return None,
-                        started = self.start(start) => started,
-                    };
-                    match started {
-                        Ok(step) => {
-                            let mut first = Vec::new();
-                            if let WatchStep::Live(cursor) = &step
-                                && self.is_from_replica
-                            {
-                                self.write_bookmark(cursor.rv(), false, &mut first);
-                            }
-                            self.step = step;
-                            first.into()
-                        }
-                        Err(failure) => failure.event(),
-                    }
-                }
-                WatchStep::Initial(initial) => {
-                    let is_late = Instant::now() >= initial.until.min(self.deadline);
-                    // If the client reads the initial events too slowly, the watch ends without an
-                    // error, as in the kube-apiserver. The client has not received the bookmark
-                    // after the initial events. So the client knows that the initial events are
-                    // incomplete, and sends a new request.
-                    if is_late || self.context.stop.is_cancelled() {
-                        return None;
-                    }
-                    self.next_initial_events(initial).await.into()
-                }
-                WatchStep::Live(cursor) => self.next_live_events(cursor).await?,
-            };
-            if !chunk.is_empty() {
-                return Some(chunk);
-            }
+    /// Sends the events of the watch until its end.
+    async fn run(mut self, end: BoxFuture<'static, ()>, refused: BoxFuture<'static, ErrorStatus>) {
+        // The timer for the end of a watch with a duration of zero would fire too late, after the
+        // first events.
+        if self.plan.duration.is_zero() {
+            return;
+        }
+        let failure = tokio::select! {
+            biased;
+            () = end => return,
+            refused = refused => refused,
+            ended = self.send_events() => match ended {
+                Ok(()) => return,
+                Err(failure) => failure,
+            },
+        };
+        self.send(failure.event()).await;
+    }
+
+    /// Sends a chunk of the body, unless it is empty. Returns when the connection has taken it.
+    async fn send(&mut self, chunk: impl Into<Bytes>) {
+        let chunk = chunk.into();
+        if !chunk.is_empty() {
+            // An error means that the body was dropped. Then this future is dropped, too.
+            let _ = self.chunks.send(chunk).await;
         }
     }
 
-    /// Starts the watch. Returns the step in which the watch sends its first event.
-    async fn start(&mut self, start: WatchStart) -> Result<WatchStep<M>, ErrorStatus> {
+    async fn send_events(&mut self) -> Result<(), ErrorStatus> {
+        // The start of a watch may wait until the store reaches the requested version. After
+        // `FRESHNESS_TIMEOUT`, the client gets an error. As in the kube-apiserver, the client gets
+        // the error even if the watch should have ended earlier.
+        let (initial, cursor) = self.start().await?;
+        tokio::select! {
+            biased;
+            () = sleep_until(self.deadline) => Ok(()),
+            ended = self.send_from(initial, cursor) => ended,
+        }
+    }
+
+    /// Starts the watch. Returns the objects of the initial events, and the cursor from which the
+    /// watch continues.
+    async fn start(&mut self) -> Result<(InitialObjects<M>, Cursor<M>), ErrorStatus> {
         let resource = Arc::clone(&self.resource);
         let reader = &resource.reader;
-        match start {
+        match self.plan.start {
             WatchStart::After(rv) => {
                 // If the store does not reach the version in time, the leader that issued the
                 // version may have crashed. Then changes up to this version may be lost, so the
@@ -245,123 +195,126 @@ impl<M: Model> Watcher<M> {
                     .follow(rv, self.scope.clone())
                     .map_err(ErrorStatus::watch_too_old)?;
                 self.set_view(rv, None, true).await?;
-                Ok(WatchStep::Live(cursor))
+                Ok((None, cursor))
             }
             WatchStart::Now => {
                 let cursor = reader.follow_newest(self.scope.clone());
                 self.set_view(cursor.rv(), None, false).await?;
-                Ok(WatchStep::Live(cursor))
+                Ok((None, cursor))
             }
             WatchStart::State(at_least) => {
-                if let Some(rv) = at_least
-                    && !reader.wait_until_reached(rv, FRESHNESS_TIMEOUT).await
-                {
-                    return Err(ErrorStatus::version_not_reached(rv.0, reader.head().0));
-                }
+                wait_until_reached(reader, at_least.map(|rv| rv.0)).await?;
                 let (entries, cursor) = reader.list_and_follow(self.scope.clone());
                 self.set_view(cursor.rv(), Some(&entries), false).await?;
-                Ok(WatchStep::Initial(InitialEvents {
-                    entries: entries.into_iter(),
-                    cursor,
-                    before: None,
-                    until: Instant::now() + REQUEST_TIMEOUT,
-                }))
+                Ok((Some(entries), cursor))
             }
         }
     }
 
-    /// Returns the next initial events. The function returns when a chunk is full, or when all
-    /// objects are sent. The result can be empty.
-    async fn next_initial_events(&mut self, mut initial: InitialEvents<M>) -> Vec<u8> {
-        let mut out = Vec::new();
-        while out.len() < CHUNK {
-            let Some(entry) = initial.entries.next() else {
-                let is_start = initial.before.is_none();
-                if is_start && self.plan.bookmarks && self.plan.marks_initial_end {
-                    self.write_bookmark(initial.cursor.rv(), true, &mut out);
-                }
-                self.step = WatchStep::Live(initial.cursor);
-                return out;
-            };
-            let after = self.visible_match(self.view.as_deref(), &entry);
-            if let Some(before) = &initial.before {
-                let before = self.visible_match(Some(&**before), &entry);
-                self.write_difference(before, after, initial.cursor.rv(), &mut out);
-            } else if let Some(after) = after {
-                self.write_event("ADDED", VersionedEntry::at_own_version(&after), &mut out);
+    /// Sends the initial events, and then the changes after the cursor.
+    async fn send_from(
+        &mut self,
+        initial: InitialObjects<M>,
+        mut cursor: Cursor<M>,
+    ) -> Result<(), ErrorStatus> {
+        let mut bookmark_at = self.next_bookmark_time();
+        let mut bookmark = Vec::new();
+        if let Some(entries) = initial {
+            if !self.send_objects(entries, None, cursor.rv()).await {
+                return Ok(());
             }
-            consume_budget().await;
+            if self.plan.bookmarks && self.plan.marks_initial_end {
+                self.write_bookmark(cursor.rv(), true, &mut bookmark);
+            }
+        } else if self.is_from_replica {
+            self.write_bookmark(cursor.rv(), false, &mut bookmark);
         }
-        self.step = WatchStep::Initial(initial);
-        out
-    }
-
-    /// Waits for changes, for the time of a bookmark, of an authorization or of a new view, or for
-    /// the end of the watch. Returns the events. The result is empty if no change matches the
-    /// selector. Returns None if the watch has ended.
-    async fn next_live_events(&mut self, mut cursor: Cursor<M>) -> Option<Bytes> {
-        let out;
-        let bookmark_at = self.bookmark_at;
-        let expires = self.view.as_ref().map(|view| view.expires());
-        tokio::select! {
-            biased;
-            () = self.context.stop.cancelled() => return None,
-            () = sleep_until(self.deadline) => return None,
-            () = sleep_until(self.authorize_at) => {
-                self.authorize_at = Instant::now() + AUTHORIZATION_INTERVAL;
-                if let Err(refused) = (self.context.authorize_again)().await {
-                    return Some(refused.event());
+        self.send(bookmark).await;
+        loop {
+            let view_expires = self.view.as_ref().map(|view| view.expires());
+            let mut events = Vec::new();
+            tokio::select! {
+                biased;
+                () = wait_until(view_expires) => {
+                    if !self.renew_view(cursor.rv()).await? {
+                        return Ok(());
+                    }
                 }
-                out = Bytes::new();
-            }
-            () = async { sleep_until(expires.unwrap_or(self.deadline)).await },
-                if expires.is_some() =>
-            {
-                let expired = self.view.take()?;
-                match self.renew_view(expired, cursor).await {
-                    Ok(step) => self.step = step,
-                    Err(failure) => return Some(failure.event()),
+                () = wait_until(bookmark_at) => {
+                    bookmark_at = self.next_bookmark_time();
+                    self.write_bookmark(cursor.rv(), false, &mut events);
                 }
-                return Some(Bytes::new());
-            }
-            () = async { sleep_until(bookmark_at.unwrap_or(self.deadline)).await },
-                if bookmark_at.is_some() =>
-            {
-                self.bookmark_at = self.next_bookmark_time(Instant::now());
-                let mut line = Vec::new();
-                self.write_bookmark(cursor.rv(), false, &mut line);
-                out = line.into();
-            }
-            changes = cursor.next() => match changes {
-                Ok(changes) => {
+                changes = cursor.next() => {
+                    let changes = changes.map_err(ErrorStatus::watch_too_old)?;
                     if let Some(view) = &mut self.view {
                         let after: Vec<_> = changes.iter().filter_map(|it| it.after.clone()).collect();
-                        if let Err(failure) = view.extend(&after).await {
-                            return Some(failure.event());
-                        }
+                        view.extend(&after).await?;
                     }
-                    let mut events = Vec::new();
                     for change in &changes {
                         self.write_change(change, &mut events);
                         consume_budget().await;
                     }
-                    out = events.into();
                 }
-                Err(lost) => return Some(ErrorStatus::watch_too_old(lost).event()),
-            },
+            }
+            self.send(events).await;
         }
-        self.step = WatchStep::Live(cursor);
-        Some(out)
+    }
+
+    /// Sends these objects. At the start, `before` is None, and the watch sends all objects as
+    /// initial events. Otherwise `before` is an expired view, according to which the client has
+    /// received its objects at the version `rv`. Then the watch sends only the difference between
+    /// this view and the current view.
+    ///
+    /// Returns false if the client reads the events too slowly: not within a minute, as for reading
+    /// a list. Without this limit, a slow watch would keep objects in memory that have been
+    /// replaced. The watch then ends without an error, as in the kube-apiserver. The client has not
+    /// received the bookmark after the initial events. So the client knows that the initial events
+    /// are incomplete, and sends a new request.
+    async fn send_objects(
+        &mut self,
+        entries: Vec<Arc<Entry<M>>>,
+        before: Option<&dyn View<M>>,
+        rv: Rv,
+    ) -> bool {
+        let until = Instant::now() + REQUEST_TIMEOUT;
+        let mut out = Vec::new();
+        for entry in entries {
+            let after = self.visible_match(self.view.as_deref(), &entry);
+            if let Some(before) = before {
+                let before = self.visible_match(Some(before), &entry);
+                self.write_difference(before, after, rv, &mut out);
+            } else if let Some(after) = after {
+                self.write_event("ADDED", VersionedEntry::at_own_version(&after), &mut out);
+            }
+            if out.len() >= CHUNK {
+                self.send(std::mem::take(&mut out)).await;
+                if Instant::now() >= until {
+                    return false;
+                }
+            }
+            consume_budget().await;
+        }
+        self.send(out).await;
+        true
     }
 
     /// Returns the time of the next bookmark: in one minute, or two seconds before the end of the
     /// watch if that is earlier. Returns None if no further bookmark is due.
-    fn next_bookmark_time(&self, now: Instant) -> Option<Instant> {
+    fn next_bookmark_time(&self) -> Option<Instant> {
         if !self.plan.bookmarks {
             return None;
         }
+        let now = Instant::now();
         let last = self.deadline.checked_sub(BOOKMARK_BEFORE_END)?;
         let next = (now + BOOKMARK_INTERVAL).min(last);
         (next > now).then_some(next)
+    }
+}
+
+/// Waits until this time. Never returns if the time is None.
+async fn wait_until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

@@ -1,14 +1,12 @@
 //! Hides objects from the user of a watch. When the view of the watch expires, the watch replaces
 //! it by a new view, and sends the difference between both views.
 
-use super::{InitialEvents, WatchStep, Watcher};
+use super::Watcher;
 use crate::Model;
-use crate::serve::REQUEST_TIMEOUT;
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::visibility::{View, ViewedObjects};
-use crate::store::{Cursor, Entry, ReadVersion, Rv};
+use crate::store::{Entry, ReadVersion, Rv};
 use std::sync::Arc;
-use tokio::time::Instant;
 
 impl<M: Model> Watcher<M> {
     /// Creates the user's view at the version at which the watch starts. `entries` are the objects
@@ -19,7 +17,7 @@ impl<M: Model> Watcher<M> {
         entries: Option<&[Arc<Entry<M>>]>,
         continues: bool,
     ) -> Result<(), ErrorStatus> {
-        let Some(user) = &self.context.user else {
+        let Some(user) = &self.user else {
             return Ok(());
         };
         let listed;
@@ -39,27 +37,21 @@ impl<M: Model> Watcher<M> {
         Ok(())
     }
 
-    /// Replaces an expired view. In the returned step, the watch sends the difference between the
-    /// expired view and the new view.
-    pub(super) async fn renew_view(
-        &mut self,
-        expired: Box<dyn View<M>>,
-        cursor: Cursor<M>,
-    ) -> Result<WatchStep<M>, ErrorStatus> {
-        let entries = self.objects_at(cursor.rv())?;
+    /// Replaces the expired view, and sends the difference between the expired view and the new
+    /// view. Returns false if the client reads the difference too slowly.
+    pub(super) async fn renew_view(&mut self, version: Rv) -> Result<bool, ErrorStatus> {
+        let Some(expired) = self.view.take() else {
+            return Ok(true);
+        };
+        let objects = self.objects_at(version)?;
         let viewed = ViewedObjects {
             scope: &self.scope,
-            version: cursor.rv(),
-            objects: &entries,
+            version,
+            objects: &objects,
             continues: false,
         };
         self.view = Some(expired.renew(viewed).await?);
-        Ok(WatchStep::Initial(InitialEvents {
-            entries: entries.into_iter(),
-            cursor,
-            before: Some(expired),
-            until: Instant::now() + REQUEST_TIMEOUT,
-        }))
+        Ok(self.send_objects(objects, Some(&*expired), version).await)
     }
 
     fn objects_at(&self, version: Rv) -> Result<Vec<Arc<Entry<M>>>, ErrorStatus> {
