@@ -67,15 +67,12 @@ const MAX_REPLICA_REQUESTS: usize = 16;
 /// apply to them. Requests through the front proxy have no token.
 pub const MAX_AUTHENTICATING: usize = 200;
 
-/// Largest number of error answers that are being sent to requests without a slot. A refused
-/// request, for example with a 429, has no slot. Further error answers have no body. An error
-/// answer has at most 5 KB, or 20 KB if JSON escapes every character.
-pub const MAX_REFUSALS: usize = 300;
-
-/// Largest number of answers that are being sent on public paths (paths without authentication) and
-/// to health probes. A further request gets a 429. Each answer takes about 5 KB of memory, because
-/// its body is short or shared by all answers.
-pub const MAX_PUBLIC: usize = 1000;
+/// Largest number of answers that are being sent to requests without a slot: refused requests,
+/// requests for public paths (paths without authentication) and health probes. Further errors have
+/// no body, and further requests for public paths get a 429. An error has at most 5 KB, or 20 KB if
+/// JSON escapes every character. Each other answer takes about 5 KB, because its body is short or
+/// shared by all answers.
+pub const MAX_SMALL_ANSWERS: usize = 500;
 
 /// The limits of requests and answers, with the slots that are in use.
 pub(super) struct LoadLimits {
@@ -86,8 +83,7 @@ pub(super) struct LoadLimits {
     /// Limits the WebSocket watches. Each of them also counts as a watch.
     pub websockets: Arc<ConcurrencyLimit>,
     pub replicas: Arc<ConcurrencyLimit>,
-    pub refusals: Arc<Semaphore>,
-    pub public_answers: Arc<Semaphore>,
+    pub small_answers: Arc<Semaphore>,
 }
 
 impl LoadLimits {
@@ -114,8 +110,7 @@ impl LoadLimits {
                 MAX_REPLICA_REQUESTS,
                 usize::MAX,
             ),
-            refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
-            public_answers: Arc::new(Semaphore::new(MAX_PUBLIC)),
+            small_answers: Arc::new(Semaphore::new(MAX_SMALL_ANSWERS)),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::answer::error_status::ErrorStatus;
 use super::answer::gzip;
 use super::connection::delivery::Delivery;
 use super::request::method_name;
-use super::request_log::{ClientAddress, LoggedRequest};
+use super::request_log::{self, ClientAddress, LogLine};
 use super::{REQUEST_TIMEOUT, ServerState};
 use crate::auth::{Attributes, User};
 use crate::clock;
@@ -18,9 +18,7 @@ use axum::extract::State;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use hyper::body::Body as _;
-use std::convert::Infallible;
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,29 +56,19 @@ pub async fn process_request(
     let requested = Requested::of(&mut parts).map(Arc::new);
     let attributes = requested.as_ref().ok().map(|it| &it.attributes);
     let labels = labels(&shared, attributes, method_name(&method));
-    let mut line = LoggedRequest {
-        started,
-        client,
-        user: None,
-        method: method_name(&method),
-        requested: requested.as_ref().ok().cloned(),
-        uri,
-        audit_id: audit_id.clone(),
-    };
+    let mut user = None;
+    let logged = requested.as_ref().ok().cloned();
     let (mut response, slot) = match requested {
-        Ok(requested) => run_handler(&shared, parts, requested, next, &mut line.user).await,
+        Ok(requested) => run_handler(&shared, parts, requested, next, &mut user).await,
         Err(failure) => (failure.into_response(), None),
     };
     let is_watch = labels.verb == "WATCH";
     if accepts_gzip && !is_watch {
         response = gzip::compress(response);
     }
-    if method == Method::HEAD {
-        remove_body(&mut response);
-    }
     if !is_proxied {
         let headers = response.headers_mut();
-        headers.insert("audit-id", audit_id);
+        headers.insert("audit-id", audit_id.clone());
         headers
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
@@ -97,7 +85,16 @@ pub async fn process_request(
         }
     };
     count(&shared, &labels, response.status(), started);
-    let line = line.answered(response.status());
+    let line = request_log::is_enabled().then(|| LogLine {
+        started,
+        client,
+        user,
+        method: method_name(&method),
+        requested: logged,
+        uri,
+        audit_id,
+        code: response.status(),
+    });
     response.map(|body| {
         let on_abort = move || shared.server.metrics.request_aborted(&labels);
         Delivery::body(body, time_limit, (kept, line), on_abort)
@@ -105,26 +102,15 @@ pub async fn process_request(
 }
 
 /// Takes a slot for the answer to a refused request, to a request for a public path, or to a health
-/// probe. Errors and other answers have separate limits:
-///
-/// | Answer | Limit | At the limit |
-/// |---|---|---|
-/// | an error | [`MAX_REFUSALS`](super::MAX_REFUSALS) | the answer loses its body |
-/// | another answer | [`MAX_PUBLIC`](super::MAX_PUBLIC) | the client gets a 429 without a body |
-///
-/// An answer without a body never waits for its client, because HTTP/2 flow control does not apply
-/// to headers.
+/// probe. If no slot is free, an error loses its body, and any other answer becomes a 429 without a
+/// body. An answer without a body never waits for its client, because HTTP/2 flow control does not
+/// apply to headers.
 fn limit_small_answer(shared: &ServerState, response: &mut Response) -> Option<Slot> {
-    let is_error = !response.status().is_success() && !response.status().is_redirection();
-    let limit = if is_error {
-        &shared.load.refusals
-    } else {
-        &shared.load.public_answers
-    };
-    if let Ok(permit) = Arc::clone(limit).try_acquire_owned() {
+    if let Ok(permit) = Arc::clone(&shared.load.small_answers).try_acquire_owned() {
         return Some(Box::new(permit));
     }
-    if !is_error {
+    let code = response.status();
+    if code.is_success() || code.is_redirection() {
         *response = ErrorStatus::too_many_requests("").into_response();
     }
     *response.body_mut() = Body::empty();
@@ -133,21 +119,6 @@ fn limit_small_answer(shared: &ServerState, response: &mut Response) -> Option<S
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::CONTENT_ENCODING);
     None
-}
-
-/// Removes the body of an answer to a HEAD request, and keeps its headers.
-fn remove_body(response: &mut Response) {
-    let size = response.body().size_hint().exact();
-    // For an empty body of known length, hyper would send `Content-Length: 0`. So the new body is a
-    // stream, whose length hyper does not know.
-    let nothing = futures::stream::empty::<Result<bytes::Bytes, Infallible>>();
-    *response.body_mut() = Body::from_stream(nothing);
-    if let Some(size) = size {
-        response
-            .headers_mut()
-            .entry(header::CONTENT_LENGTH)
-            .or_insert(HeaderValue::from(size));
-    }
 }
 
 /// Returns the audit ID that the client has sent. Creates a new ID if the client has sent none, or

@@ -41,7 +41,7 @@ pub use connection::connections::Connections;
 pub use connection::listen;
 pub use describe::{discovery, openapi};
 pub use hooks::{Hooks, NoHooks, Read, version_of_list};
-pub use limits::{Limits, MAX_AUTHENTICATING, MAX_PUBLIC, MAX_REFUSALS};
+pub use limits::{Limits, MAX_AUTHENTICATING, MAX_SMALL_ANSWERS};
 pub use readiness::Readiness;
 pub use request::selectors::ReviewedSelectors;
 pub use request::{Query, verb};
@@ -55,7 +55,6 @@ use crate::Model;
 use crate::auth::{Attributes, Authenticate, Authorize, ResourceAttributes, User, anonymous};
 use crate::metrics::Metrics;
 use admission::wait_until_refused;
-use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
@@ -68,7 +67,7 @@ use read::{get, list, watch};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use tower::util::MapRequest;
+use tower_http::normalize_path::NormalizePath;
 use visibility::RestrictedUser;
 
 /// Time limit of a request that is not a watch. The kube-apiserver's flag `--request-timeout` has
@@ -215,25 +214,9 @@ pub fn router<M: Model>(mut server: ServerParameters, resources: Vec<Resource<M>
         .fallback(answer)
         .method_not_allowed_fallback(async || ErrorStatus::method_not_allowed().into_response())
         .layer(from_fn_with_state(shared, middleware::process_request));
-    // axum chooses the route before it runs the layers of a router. So `without_slash` runs in an
-    // outer router, before the route is chosen.
-    public.fallback_service(MapRequest::new(routes, without_slash))
-}
-
-/// Removes slashes at the end of the path. The kube-apiserver also accepts paths with such slashes.
-fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
-    let path = request.uri().path();
-    let trimmed = path.trim_end_matches('/');
-    if trimmed.len() < path.len() && !trimmed.is_empty() {
-        let query = request.uri().query();
-        let target = query.map_or_else(|| trimmed.to_owned(), |query| format!("{trimmed}?{query}"));
-        let mut parts = request.uri().clone().into_parts();
-        parts.path_and_query = target.parse().ok();
-        if let Ok(uri) = http::Uri::from_parts(parts) {
-            *request.uri_mut() = uri;
-        }
-    }
-    request
+    // As in the kube-apiserver, a path may end with slashes. axum chooses the route before it runs
+    // the layers of a router. So the slashes are removed in an outer router.
+    public.fallback_service(NormalizePath::trim_trailing_slash(routes))
 }
 
 /// Answers a request that no other route matches: a request for a resource, or an unknown path.

@@ -27,9 +27,10 @@ const MAX_TEXT: usize = 512;
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress(pub SocketAddr);
 
-/// The properties of a request that its log line contains.
+/// The properties of a request that its log line contains. The line is written when this value is
+/// dropped.
 #[derive(Debug)]
-pub struct LoggedRequest {
+pub struct LogLine {
     pub started: Instant,
     pub client: Option<ClientAddress>,
     pub user: Option<User>,
@@ -38,44 +39,35 @@ pub struct LoggedRequest {
     pub requested: Option<Arc<Requested>>,
     pub uri: Uri,
     pub audit_id: HeaderValue,
+    /// The status code of the answer.
+    pub code: StatusCode,
 }
 
-impl LoggedRequest {
-    /// Returns the log line. Returns None if the log level does not include the lines of requests.
-    pub fn answered(self, code: StatusCode) -> Option<LogLine> {
-        let request = self;
-        tracing::enabled!(target: ACCESS_LOG, Level::DEBUG).then_some(LogLine { request, code })
-    }
-}
-
-/// The log line of a request. It is written when this value is dropped.
-#[derive(Debug)]
-pub struct LogLine {
-    request: LoggedRequest,
-    code: StatusCode,
+/// Returns true if the log level includes the lines of requests.
+pub fn is_enabled() -> bool {
+    tracing::enabled!(target: ACCESS_LOG, Level::DEBUG)
 }
 
 impl Drop for LogLine {
     fn drop(&mut self) {
         let clipped = |text: &str| clip(text.to_owned(), MAX_TEXT);
-        let request = &self.request;
-        let attributes = request.requested.as_ref().map(|it| &it.attributes);
+        let attributes = self.requested.as_ref().map(|it| &it.attributes);
         let (verb, resource, namespace) = match attributes {
             Some(Attributes::Resource(it)) => (it.verb, &*it.resource, &*it.namespace),
-            _ => (request.method, "", ""),
+            _ => (self.method, "", ""),
         };
-        let latency = clock::since(request.started).as_millis();
+        let latency = clock::since(self.started).as_millis();
         tracing::debug!(
             target: ACCESS_LOG,
-            user = clipped(request.user.as_ref().map_or("", |user| &user.name)),
+            user = clipped(self.user.as_ref().map_or("", |user| &user.name)),
             verb,
             resource = clipped(resource),
             namespace = clipped(namespace),
-            path = clipped(request.uri.path()),
+            path = clipped(self.uri.path()),
             code = self.code.as_u16(),
             latency_ms = u64::try_from(latency).unwrap_or(u64::MAX),
-            audit_id = clipped(&String::from_utf8_lossy(request.audit_id.as_bytes())),
-            client = request.client.map(|client| tracing::field::display(client.0)),
+            audit_id = clipped(&String::from_utf8_lossy(self.audit_id.as_bytes())),
+            client = self.client.map(|client| tracing::field::display(client.0)),
             "request"
         );
     }

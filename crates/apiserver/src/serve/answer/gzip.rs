@@ -20,24 +20,14 @@ const THRESHOLD: u64 = 128 << 10;
 /// Further answers are sent without compression.
 static COMPRESSIONS: Semaphore = Semaphore::const_new(16);
 
-/// Returns true if the client accepts gzip.
+/// Returns true if the client accepts gzip. As in the kube-apiserver, `gzip` with a weight counts as
+/// not accepted.
 pub fn accepts_gzip(request: &HeaderMap) -> bool {
     let values = request.get_all(header::ACCEPT_ENCODING).iter();
     let mut codings = values
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','));
-    codings.any(|coding| {
-        let mut parts = coding.split(';').map(str::trim);
-        let is_gzip = parts
-            .next()
-            .is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
-        let weight = parts.find_map(|parameter| {
-            let (name, weight) = parameter.split_once('=')?;
-            name.trim().eq_ignore_ascii_case("q").then(|| weight.trim())
-        });
-        let is_positive = |weight: &str| weight.parse::<f32>().is_ok_and(|weight| weight > 0.0);
-        is_gzip && weight.is_none_or(is_positive)
-    })
+    codings.any(|coding| coding.trim() == "gzip")
 }
 
 /// Compresses the body of a response. Returns the response unchanged if its body is small, or if
