@@ -13,7 +13,7 @@ use crate::serve::answer::document::Document;
 use crate::serve::request::negotiation::{AcceptClause, clauses, unacceptable};
 use crate::serve::resource::ResourceInfo;
 use axum::Router;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use http::header::{CACHE_CONTROL, VARY};
 use http::{HeaderMap, HeaderValue};
@@ -35,47 +35,48 @@ pub fn routes(
     served_by_other_router: Option<&[ResourceInfo]>,
 ) -> Router {
     let others = served_by_other_router.into_iter().flatten();
-    let (core, groups): (Vec<_>, Vec<_>) = grouped(resources.iter().chain(others), |it| it.group)
-        .into_iter()
-        .partition(|(group, _)| group.is_empty());
-    let mut router = Router::new();
-    let list: Vec<Value> = groups
-        .iter()
-        .map(|(name, all)| describe(name, all))
-        .collect();
-    let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list});
-    router = serve_root(router, "/apis", &list, &groups);
+    let groups = grouped(resources.iter().chain(others), |it| it.group);
+    let groups = groups.into_iter().map(|(name, resources)| Group {
+        name,
+        versions: grouped(resources, |it| it.version),
+    });
+    let (core, groups): (Vec<_>, Vec<_>) = groups.partition(|group| group.name.is_empty());
+    let described: Vec<Value> = groups.iter().map(describe).collect();
+    let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": described});
+    let mut router = serve(Router::new(), "/apis", with_aggregated(&list, &groups));
     if served_by_other_router.is_some() {
-        let versions = core
-            .iter()
-            .flat_map(|(_, all)| grouped(all.iter().copied(), version));
-        let versions: Vec<&str> = versions.map(|(version, _)| version).collect();
+        let versions = core.iter().flat_map(|group| &group.versions);
+        let versions: Vec<&str> = versions.map(|(version, _)| *version).collect();
         let list = json!({
             "kind": "APIVersions",
             "versions": versions,
             "serverAddressByClientCIDRs": [],
         });
-        router = serve_root(router, "/api", &list, &core);
+        router = serve(router, "/api", with_aggregated(&list, &core));
     }
-    for (name, resources) in core.into_iter().chain(groups) {
+    for group in core.iter().chain(&groups) {
         let mut root = "/api".to_owned();
-        if !name.is_empty() {
-            root = format!("/apis/{name}");
-            let mut group = describe(name, &resources);
-            group["kind"] = "APIGroup".into();
-            group["apiVersion"] = "v1".into();
-            router = serve(router, &root, &group);
+        if !group.name.is_empty() {
+            root = format!("/apis/{}", group.name);
+            let mut described = describe(group);
+            described["kind"] = "APIGroup".into();
+            described["apiVersion"] = "v1".into();
+            router = serve(
+                router,
+                &root,
+                vec![(None, Document::json(&described, JSON))],
+            );
         }
-        for (version, resources) in grouped(resources, version) {
-            let group_version = resources[0].api_version();
-            let resources: Vec<Value> = resources.into_iter().map(describe_resource).collect();
+        for (version, resources) in &group.versions {
+            let described = resources.iter().map(|it| describe_resource(it));
             let list = json!({
                 "kind": "APIResourceList",
                 "apiVersion": "v1",
-                "groupVersion": group_version,
-                "resources": resources,
+                "groupVersion": resources[0].api_version(),
+                "resources": described.collect::<Vec<_>>(),
             });
-            router = serve(router, &format!("{root}/{version}"), &list);
+            let documents = vec![(None, Document::json(&list, JSON))];
+            router = serve(router, &format!("{root}/{version}"), documents);
         }
     }
     router
@@ -83,6 +84,11 @@ pub fn routes(
 
 /// Resources with the same group, or with the same version.
 type Named<'a> = (&'static str, Vec<&'a ResourceInfo>);
+
+struct Group<'a> {
+    name: &'static str,
+    versions: Vec<Named<'a>>,
+}
 
 /// Groups the resources by a name, in the order in which the names occur first.
 fn grouped<'a>(
@@ -100,49 +106,51 @@ fn grouped<'a>(
     groups
 }
 
-fn version(resource: &ResourceInfo) -> &'static str {
-    resource.version
-}
+/// The documents of a path, each with the requested version of aggregated discovery. None for plain
+/// discovery.
+type Documents = Vec<(Option<&'static str>, Document)>;
 
-/// Serves the list of all groups, and aggregated discovery.
-fn serve_root(router: Router, path: &str, plain: &Value, groups: &[Named<'_>]) -> Router {
-    let items: Vec<Value> = groups
-        .iter()
-        .map(|(name, all)| aggregate(name, all))
-        .collect();
-    let aggregated = |version: &str, content_type| {
+/// Returns the documents of a root path: the plain list, and aggregated discovery of the groups.
+fn with_aggregated(plain: &Value, groups: &[Group<'_>]) -> Documents {
+    let items: Vec<Value> = groups.iter().map(aggregate).collect();
+    let aggregated = |version, content_type| {
         let list = json!({
             "kind": "APIGroupDiscoveryList",
             "apiVersion": format!("apidiscovery.k8s.io/{version}"),
             "metadata": {},
             "items": items,
         });
-        Document::json(&list, content_type)
+        (Some(version), Document::json(&list, content_type))
     };
-    let plain = Document::json(plain, JSON);
-    let (v2, v2_beta1) = (aggregated("v2", V2), aggregated("v2beta1", V2_BETA1));
+    vec![
+        (None, Document::json(plain, JSON)),
+        aggregated("v2", V2),
+        aggregated("v2beta1", V2_BETA1),
+    ]
+}
+
+/// Serves the first document that the client accepts.
+fn serve(router: Router, path: &str, documents: Documents) -> Router {
     let answer = async move |headers: HeaderMap| {
         let document = |clause: &AcceptClause<'_>| {
-            if clause.is_plain() {
-                return Some(&plain);
-            }
-            match clause.version_of("apidiscovery.k8s.io", "APIGroupDiscoveryList") {
-                Some("v2") => Some(&v2),
-                Some("v2beta1") => Some(&v2_beta1),
-                _ => None,
-            }
+            let version = if clause.is_plain() {
+                None
+            } else {
+                Some(clause.version_of("apidiscovery.k8s.io", "APIGroupDiscoveryList")?)
+            };
+            documents.iter().find(|(of, _)| *of == version)
         };
         let clauses = clauses(&headers);
         let mut accepted = clauses.iter().filter(|clause| clause.allows_json());
-        let Some((clause, document)) =
-            accepted.find_map(|clause| document(clause).map(|document| (clause, document)))
-        else {
+        let Some((version, document)) = accepted.find_map(document) else {
             return unacceptable().into_response();
         };
         let mut response = document.answer(&headers);
         let headers = response.headers_mut();
-        headers.insert(VARY, HeaderValue::from_static("Accept"));
-        if !clause.is_plain() {
+        if documents.len() > 1 {
+            headers.insert(VARY, HeaderValue::from_static("Accept"));
+        }
+        if version.is_some() {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
         }
         response
@@ -150,30 +158,14 @@ fn serve_root(router: Router, path: &str, plain: &Value, groups: &[Named<'_>]) -
     router.route(path, get(answer))
 }
 
-/// Serves a document of plain discovery.
-fn serve(router: Router, path: &str, value: &Value) -> Router {
-    let document = Document::json(value, JSON);
-    let answer = async move |headers: HeaderMap| -> Response {
-        let clauses = clauses(&headers);
-        if clauses.iter().any(|it| it.allows_json() && it.is_plain()) {
-            document.answer(&headers)
-        } else {
-            unacceptable().into_response()
-        }
-    };
-    router.route(path, get(answer))
-}
-
 /// Describes a group in plain discovery.
-fn describe(name: &str, resources: &[&ResourceInfo]) -> Value {
-    let versions = grouped(resources.iter().copied(), version).into_iter();
-    let versions: Vec<Value> = versions
-        .map(|(version, of_version)| {
-            json!({"groupVersion": of_version[0].api_version(), "version": version})
-        })
-        .collect();
+fn describe(group: &Group<'_>) -> Value {
+    let versions = group.versions.iter().map(|(version, resources)| {
+        json!({"groupVersion": resources[0].api_version(), "version": version})
+    });
+    let versions: Vec<Value> = versions.collect();
     let preferred = versions.first().cloned().unwrap_or_default();
-    json!({"name": name, "versions": versions, "preferredVersion": preferred})
+    json!({"name": group.name, "versions": versions, "preferredVersion": preferred})
 }
 
 /// Describes a resource in plain discovery.
@@ -188,8 +180,8 @@ fn describe_resource(resource: &ResourceInfo) -> Value {
 }
 
 /// Describes a group in aggregated discovery.
-fn aggregate(name: &str, resources: &[&ResourceInfo]) -> Value {
-    let resource = |resource: &ResourceInfo| {
+fn aggregate(group: &Group<'_>) -> Value {
+    let resource = |resource: &&ResourceInfo| {
         let description = json!({
             "resource": resource.plural,
             "responseKind": {
@@ -202,14 +194,11 @@ fn aggregate(name: &str, resources: &[&ResourceInfo]) -> Value {
         });
         with_names(description, resource)
     };
-    let versions = grouped(resources.iter().copied(), version).into_iter();
-    let versions: Vec<Value> = versions
-        .map(|(version, resources)| {
-            let resources: Vec<Value> = resources.into_iter().map(resource).collect();
-            json!({"version": version, "resources": resources, "freshness": "Current"})
-        })
-        .collect();
-    json!({"metadata": {"name": name}, "versions": versions})
+    let versions = group.versions.iter().map(|(version, resources)| {
+        let resources: Vec<Value> = resources.iter().map(resource).collect();
+        json!({"version": version, "resources": resources, "freshness": "Current"})
+    });
+    json!({"metadata": {"name": group.name}, "versions": versions.collect::<Vec<_>>()})
 }
 
 /// Adds the verbs, the short names and the categories.

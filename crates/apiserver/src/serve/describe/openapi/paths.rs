@@ -21,91 +21,61 @@ pub(super) fn describe<M: Model>(resources: &[&Resource<M>]) -> Map<String, Valu
             format!("{root}/{plural}")
         };
         if resource.namespaced {
-            paths.insert(format!("{root}/{plural}"), list(resource, true));
+            paths.insert(
+                format!("{root}/{plural}"),
+                path_item(resource, "list", true),
+            );
         }
-        paths.insert(format!("{collection}/{{name}}"), get(resource));
-        paths.insert(collection, list(resource, false));
+        paths.insert(
+            format!("{collection}/{{name}}"),
+            path_item(resource, "get", false),
+        );
+        paths.insert(collection, path_item(resource, "list", false));
     }
     paths
 }
 
-/// Returns the path item for list and watch. If the resource is namespaced, `all_namespaces`
-/// selects the path without a namespace.
-fn list(resource: &ResourceInfo, all_namespaces: bool) -> Value {
+/// Returns the path item for an action: `get`, or `list`, which includes watches. If the resource is
+/// namespaced, `all_namespaces` selects the path without a namespace.
+fn path_item(resource: &ResourceInfo, action: &str, all_namespaces: bool) -> Value {
     let kind = resource.kind;
-    let can_watch = resource.verbs.contains(&"watch");
-    let verbs = if can_watch { "list or watch" } else { "list" };
-    let scope = if all_namespaces {
-        " in all namespaces"
+    let (mut parameters, answer) = if action == "get" {
+        let name = parameter("name", "path", "string", &format!("name of the {kind}"));
+        let version = parameter("resourceVersion", "query", "string", RESOURCE_VERSION);
+        (vec![name, version], object_name(resource))
     } else {
-        ""
+        let mut parameters = list_parameters();
+        if !resource.verbs.contains(&"watch") {
+            parameters.retain(|parameter| parameter["name"] != "watch");
+        }
+        (parameters, list_name(resource))
     };
-    let text = format!("{verbs} objects of kind {kind}{scope}");
-    let mut parameters = list_parameters();
-    if !can_watch {
-        parameters.retain(|parameter| parameter["name"] != "watch");
-    }
     if resource.namespaced && !all_namespaces {
-        parameters.push(namespace());
+        let scope = "object name and auth scope, such as for teams and projects";
+        parameters.push(parameter("namespace", "path", "string", scope));
     }
-    json!({
-        "get": operation(resource, "list", all_namespaces, &text, &list_name(resource)),
-        "parameters": parameters,
-    })
-}
-
-/// Returns the path item for one object.
-fn get(resource: &ResourceInfo) -> Value {
-    let kind = resource.kind;
-    let mut parameters = vec![
-        parameter("name", "path", "string", &format!("name of the {kind}")),
-        parameter("resourceVersion", "query", "string", RESOURCE_VERSION),
-    ];
-    if resource.namespaced {
-        parameters.push(namespace());
-    }
-    let text = format!("read the specified {kind}");
-    json!({
-        "get": operation(resource, "get", false, &text, &object_name(resource)),
-        "parameters": parameters,
-    })
-}
-
-fn operation(
-    resource: &ResourceInfo,
-    action: &str,
-    all_namespaces: bool,
-    text: &str,
-    answer: &str,
-) -> Value {
-    let scope = if all_namespaces {
-        "ForAllNamespaces"
+    let (in_scope, scope) = if all_namespaces {
+        (" in all namespaces", "ForAllNamespaces")
     } else {
-        ""
+        ("", "")
     };
     json!({
-        "tags": [resource.api_version()],
-        "description": text,
-        "operationId": format!("{action}{}{scope}", resource.kind),
-        "responses": {
-            "200": {
-                "description": "OK",
-                "content": {"application/json": {"schema": reference(answer)}},
+        "get": {
+            "tags": [resource.api_version()],
+            "description": format!("{action} objects of kind {kind}{in_scope}"),
+            "operationId": format!("{action}{kind}{scope}"),
+            "responses": {
+                "200": {
+                    "description": "OK",
+                    "content": {"application/json": {"schema": reference(&answer)}},
+                },
+                "401": {"description": "Unauthorized"},
             },
-            "401": {"description": "Unauthorized"},
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": group_version_kind(resource, kind),
         },
-        "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": group_version_kind(resource, resource.kind),
+        "parameters": parameters,
     })
-}
-
-fn namespace() -> Value {
-    parameter(
-        "namespace",
-        "path",
-        "string",
-        "object name and auth scope, such as for teams and projects",
-    )
 }
 
 fn list_parameters() -> Vec<Value> {
