@@ -27,17 +27,20 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 use hyper::body::{Frame, SizeHint};
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 /// If a watch has unread data and its client reads nothing for this time, the watch is aborted. The
 /// TCP timeout has the same value: a connection is closed if the client's kernel acknowledges no
 /// data for this time.
 pub const STALL_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// Interval at which an exchange checks its deadline. So an answer is aborted at most this time after
+/// its deadline.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 tokio::task_local! {
     /// The exchange (a request and its answer) that the current task runs.
@@ -47,14 +50,14 @@ tokio::task_local! {
 /// A request and its answer, which can be aborted. In HTTP/2, an exchange is one stream. In
 /// HTTP/1.1, an exchange is the whole connection, because aborting one answer closes the
 /// connection.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct AbortableExchange {
     state: Mutex<DeliveryState>,
     /// Woken when all chunks have been sent.
     sent: AtomicWaker,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct DeliveryState {
     /// The time at which the answer is aborted. None for a watch, and after hyper has dropped the
     /// body. Then only [`STALL_TIMEOUT`] applies to the unsent chunks.
@@ -63,7 +66,8 @@ struct DeliveryState {
     unsent_chunks: usize,
     /// The time of the last progress. None if all chunks have been sent.
     waiting_since: Option<Instant>,
-    was_aborted: bool,
+    /// Called if the exchange is aborted while hyper has the body.
+    on_abort: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl AbortableExchange {
@@ -77,7 +81,6 @@ impl AbortableExchange {
         let state = Arc::clone(&self);
         let limited = async {
             tokio::select! {
-                // The exchange is polled first, because it can change the deadline.
                 biased;
                 end = exchange => Some(end),
                 () = state.wait_until_overdue() => None,
@@ -86,38 +89,24 @@ impl AbortableExchange {
         EXCHANGE.scope(self, limited).await
     }
 
-    /// Waits until the deadline has passed. Polling the exchange can change the deadline. So this
-    /// future must be polled in the same task, each time after the exchange was polled.
+    /// Waits until the deadline has passed.
     async fn wait_until_overdue(&self) {
-        let mut timer: Option<Pin<Box<Sleep>>> = None;
-        poll_fn(|context| {
-            loop {
-                let Some(deadline_time) = self.deadline_time() else {
-                    return Poll::Pending;
-                };
-                if deadline_time <= Instant::now() {
-                    self.state().was_aborted = true;
-                    return Poll::Ready(());
-                }
-                let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline_time)));
-                // The deadline often moves to a later time. The timer is not reset each time,
-                // because that is expensive. So the timer may fire before the deadline. The next
-                // turn of the loop then resets the timer.
-                if timer.is_elapsed() || timer.deadline() > deadline_time {
-                    timer.as_mut().reset(deadline_time);
-                }
-                ready!(timer.as_mut().poll(context));
-            }
-        })
-        .await;
+        while !self.is_overdue() {
+            sleep(CHECK_INTERVAL).await;
+        }
+        let on_abort = self.state().on_abort.take();
+        if let Some(on_abort) = on_abort {
+            on_abort();
+        }
     }
 
-    /// Returns the time at which the exchange is aborted. None if the answer has no time limit, and
-    /// no data waits for the client.
-    fn deadline_time(&self) -> Option<Instant> {
+    /// Returns true if the deadline of the answer has passed. An answer without a time limit has a
+    /// deadline only while data waits for the client.
+    fn is_overdue(&self) -> bool {
         let state = self.state();
         let stalled = state.waiting_since.map(|since| since + STALL_TIMEOUT);
-        state.until.or(stalled)
+        let deadline = state.until.or(stalled);
+        deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
     fn state(&self) -> MutexGuard<'_, DeliveryState> {
@@ -168,8 +157,6 @@ pub struct Delivery<K> {
     /// True if `body` has ended. Its last bytes may still be unsent.
     has_ended: bool,
     exchange: Option<Arc<AbortableExchange>>,
-    /// Called if the exchange is aborted.
-    on_abort: Option<Box<dyn FnOnce() + Send>>,
     _kept: K,
 }
 
@@ -187,13 +174,14 @@ impl<K: Send + Unpin + 'static> Delivery<K> {
     ) -> Body {
         let exchange = AbortableExchange::current();
         if let Some(exchange) = &exchange {
-            exchange.state().until = time_limit.map(|time| Instant::now() + time);
+            let mut state = exchange.state();
+            state.until = time_limit.map(|time| Instant::now() + time);
+            state.on_abort = Some(Box::new(on_abort));
         }
         Body::new(Self {
             body,
             has_ended: false,
             exchange,
-            on_abort: Some(Box::new(on_abort)),
             _kept: kept,
         })
     }
@@ -243,15 +231,10 @@ impl<K: Unpin> hyper::body::Body for Delivery<K> {
 
 impl<K> Drop for Delivery<K> {
     fn drop(&mut self) {
-        let Some(exchange) = &self.exchange else {
-            return;
-        };
-        let mut state = exchange.state();
-        state.until = None;
-        let was_aborted = state.was_aborted;
-        drop(state);
-        if was_aborted && let Some(on_abort) = self.on_abort.take() {
-            on_abort();
+        if let Some(exchange) = &self.exchange {
+            let mut state = exchange.state();
+            state.until = None;
+            state.on_abort = None;
         }
     }
 }
