@@ -33,14 +33,17 @@ pub struct Metrics {
     aborts: Counters,
     in_flight: Family<SeriesLabels, Gauge>,
     watchers: Gauge,
-    tokens: Counters,
-    token_duration: Histograms,
-    accesses: Counters,
-    access_duration: Histograms,
+    token_reviews: ReviewMetrics,
+    access_reviews: ReviewMetrics,
     certificate: Gauge<f64, AtomicU64>,
     /// The expiry of the certificate in seconds since 1970. 0 before the first certificate.
     certificate_expires: AtomicI64,
     ca_bundle: Family<SeriesLabels, Gauge>,
+}
+
+struct ReviewMetrics {
+    sent: Counters,
+    duration: Histograms,
 }
 
 impl fmt::Debug for Metrics {
@@ -97,88 +100,32 @@ impl Metrics {
     /// Registers the metrics. `prefix` is the start of the names that only this library has, such
     /// as `example` in `example_watchers`.
     pub fn register(registry: &mut Registry, prefix: &str) -> Self {
-        /// Registers a metric, and returns it.
-        fn add<T: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: T) -> T {
-            registry.register(name, help, metric.clone());
-            metric
-        }
-        let own = |name: &str| format!("{prefix}_{name}");
-        let requests: fn() -> Histogram = || Histogram::new(REQUEST_BUCKETS);
-        let reviews: fn() -> Histogram = || Histogram::new(REVIEW_BUCKETS);
+        let own = registry.sub_registry_with_prefix(prefix);
+        let watchers = add(own, "watchers", "Watches being served");
+        let expiry = "Seconds until the serving certificate expires";
+        let certificate = add(own, "certificate_expiry_seconds", expiry);
+        let current = "1 if the caBundle of the APIService contains the CA of this server, or if \
+                       there is no APIService";
+        let ca_bundle = add(own, "ca_bundle_current", current);
+        // The names in Kubernetes' own servers have this prefix.
+        let shared = registry.sub_registry_with_prefix("apiserver");
+        let terminations = "Requests refused for load or ended at their time limit";
+        let aborts = "Answers aborted because the client read them too slowly";
+        let durations = "Duration of requests other than watches";
         Self {
-            requests: add(
-                registry,
-                "apiserver_request",
-                "Requests by verb, resource and code",
-                Family::default(),
-            ),
-            request_duration: add(
-                registry,
-                "apiserver_request_duration_seconds",
-                "Duration of requests other than watches",
-                Family::new_with_constructor(requests),
-            ),
-            terminations: add(
-                registry,
-                "apiserver_request_terminations",
-                "Requests refused for load or ended at their time limit",
-                Family::default(),
-            ),
-            aborts: add(
-                registry,
-                "apiserver_request_aborts",
-                "Answers aborted because the client read them too slowly",
-                Family::default(),
-            ),
-            in_flight: add(
-                registry,
-                "apiserver_current_inflight_requests",
-                "Requests being served",
-                Family::default(),
-            ),
-            watchers: add(
-                registry,
-                &own("watchers"),
-                "Watches being served",
-                Gauge::default(),
-            ),
-            tokens: add(
-                registry,
-                "apiserver_delegated_authn_request",
-                "TokenReviews sent, by status code",
-                Family::default(),
-            ),
-            token_duration: add(
-                registry,
-                "apiserver_delegated_authn_request_duration_seconds",
-                "Duration of TokenReviews",
-                Family::new_with_constructor(reviews),
-            ),
-            accesses: add(
-                registry,
-                "apiserver_delegated_authz_request",
-                "SubjectAccessReviews sent, by status code",
-                Family::default(),
-            ),
-            access_duration: add(
-                registry,
-                "apiserver_delegated_authz_request_duration_seconds",
-                "Duration of SubjectAccessReviews",
-                Family::new_with_constructor(reviews),
-            ),
-            certificate: add(
-                registry,
-                &own("certificate_expiry_seconds"),
-                "Seconds until the serving certificate expires",
-                Gauge::default(),
-            ),
+            requests: add(shared, "request", "Requests by verb, resource and code"),
+            request_duration: add_histograms(shared, "request_duration_seconds", durations, || {
+                Histogram::new(REQUEST_BUCKETS)
+            }),
+            terminations: add(shared, "request_terminations", terminations),
+            aborts: add(shared, "request_aborts", aborts),
+            in_flight: add(shared, "current_inflight_requests", "Requests being served"),
+            watchers,
+            token_reviews: ReviewMetrics::register(shared, "authn", "TokenReviews"),
+            access_reviews: ReviewMetrics::register(shared, "authz", "SubjectAccessReviews"),
+            certificate,
             certificate_expires: AtomicI64::new(0),
-            ca_bundle: add(
-                registry,
-                &own("ca_bundle_current"),
-                "1 if the caBundle of the APIService contains the CA of this server, or if there is no APIService",
-                Family::default(),
-            ),
+            ca_bundle,
         }
     }
 
@@ -234,12 +181,12 @@ impl Metrics {
         // `k8s.io/apiserver` also uses the code `<error>` for a review without an answer.
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
         let labels: SeriesLabels = vec![("code", code)];
-        let (count, durations) = match kind {
-            ReviewKind::Token => (&self.tokens, &self.token_duration),
-            ReviewKind::SubjectAccess => (&self.accesses, &self.access_duration),
+        let metrics = match kind {
+            ReviewKind::Token => &self.token_reviews,
+            ReviewKind::SubjectAccess => &self.access_reviews,
         };
-        count.get_or_create(&labels).inc();
-        let histogram = durations.get_or_create(&labels);
+        metrics.sent.get_or_create(&labels).inc();
+        let histogram = metrics.duration.get_or_create(&labels);
         histogram.observe(duration.as_secs_f64());
     }
 
@@ -257,6 +204,39 @@ impl Metrics {
     pub fn ca_bundle_is_current(&self, current: bool) {
         let series = self.ca_bundle.get_or_create(&Vec::new());
         series.set(current.into());
+    }
+}
+
+/// Registers a metric, and returns it.
+fn add<T: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> T {
+    let metric = T::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn add_histograms(
+    registry: &mut Registry,
+    name: impl Into<String>,
+    help: impl Into<String>,
+    new: fn() -> Histogram,
+) -> Histograms {
+    let histograms = Histograms::new_with_constructor(new);
+    registry.register(name, help, histograms.clone());
+    histograms
+}
+
+impl ReviewMetrics {
+    fn register(registry: &mut Registry, kind: &str, reviews: &str) -> Self {
+        let name = format!("delegated_{kind}_request");
+        Self {
+            sent: add(registry, &name, &format!("{reviews} sent, by status code")),
+            duration: add_histograms(
+                registry,
+                format!("{name}_duration_seconds"),
+                format!("Duration of {reviews}"),
+                || Histogram::new(REVIEW_BUCKETS),
+            ),
+        }
     }
 }
 
