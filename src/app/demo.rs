@@ -58,7 +58,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
     let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port).await?;
 
     let authority = Authority::create()?;
-    let issued = authority.issue(&["localhost".to_owned()], &[address.ip()])?;
+    let issued = authority.issue(&["localhost".to_owned(), address.ip().to_string()])?;
     let serving = ServingCertificate::new(&issued.chain, &issued.key, app.shared.metrics.api())?;
     let tls = certs::server_config(
         Arc::new(serving),

@@ -31,10 +31,8 @@ pub enum CertificateSource {
 /// kube-apiserver at `address`. Returns the CA of the certificate.
 pub fn write_files(folder: &Path, address: &str) -> Authority {
     let authority = Authority::create().unwrap();
-    let loopback = ["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
-    let certified = authority
-        .issue(&["localhost".to_owned()], &loopback)
-        .unwrap();
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let certified = authority.issue(&names).unwrap();
     std::fs::write(folder.join("tls.crt"), &certified.chain).unwrap();
     std::fs::write(folder.join("tls.key"), &certified.key).unwrap();
     let kubeconfig = format!(

@@ -83,7 +83,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
 
     let authority = Authority::create()?;
-    let issued = authority.issue(&["notes.default.svc".to_owned()], &[])?;
+    let issued = authority.issue(&["notes.default.svc".to_owned()])?;
     print!("{}", authority.bundle());
     let serving = ServingCertificate::new(&issued.chain, &issued.key, metrics)?;
     let clients = client_certificate_verifier();

@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::config::Serve;
 use aggregated_apiserver::auth::client_certificate_verifier;
 use aggregated_apiserver::certs::{
-    self, CaBundleHolder, CaBundleUpdater, OwnCertificate, ServingCertificate,
+    self, CaBundleHolder, CaBundleUpdater, CaSecret, OwnCertificate, ServingCertificate,
 };
 use kube::Client;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -46,17 +46,11 @@ pub(super) async fn server_config(
         });
         serving
     } else {
-        let names = service_names(&serve.service_name, &serve.namespace);
-        let ips = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-        let own = OwnCertificate::load(
-            client.clone(),
-            &serve.namespace,
-            CA_SECRET,
-            FIELD_MANAGER,
-            names,
-            ips,
-        )
-        .await?;
+        let mut names = service_names(&serve.service_name, &serve.namespace);
+        names.push(Ipv4Addr::LOCALHOST.to_string());
+        names.push(Ipv6Addr::LOCALHOST.to_string());
+        let secret = CaSecret::new(client.clone(), &serve.namespace, CA_SECRET, FIELD_MANAGER);
+        let own = OwnCertificate::load(secret, names).await?;
         let issued = own.issued();
         let serving = Arc::new(ServingCertificate::new(
             &issued.chain,

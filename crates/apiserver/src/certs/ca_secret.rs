@@ -8,7 +8,7 @@
 //! The manifests create the Secret without data. The server has no right to create Secrets, because
 //! RBAC cannot limit this right to one name.
 
-use super::{Authority, CertsError};
+use super::{Authority, CHECK_TIMEOUT, CertsError};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
@@ -23,81 +23,102 @@ const KEY: &str = "tls.key";
 /// attempt fails, the server returns [`CertsError::Contended`].
 const MAX_ATTEMPTS: usize = 5;
 
-/// Returns the CA in the Secret. Also writes the Secret, if necessary:
-///
-/// - If the Secret has no data, stores and returns a new CA.
-/// - If the CA is near its expiry ([`Authority::is_near_end`]), stores and returns a new CA. If the
-///   new CA cannot be stored, returns the old CA until it expires.
-/// - If another replica writes the Secret at the same time, returns the CA of that replica.
-///
-/// # Errors
-///
-/// - The Secret does not exist or cannot be read.
-/// - The content of the Secret is not a valid CA. Then this function does not overwrite the Secret.
-/// - The Secret contains no CA or an expired CA, and a new CA cannot be stored.
-/// - Other clients have changed or deleted the Secret during each of five attempts.
-pub async fn load_authority(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    field_manager: &str,
-) -> Result<Authority, CertsError> {
-    let api = Api::<Secret>::namespaced(client.clone(), namespace);
-    let secret_path = || format!("{namespace}/{name}");
-    let failed = |doing, source| CertsError::Secret {
-        doing,
-        secret: secret_path(),
-        source: Box::new(source),
-    };
-    let params = PostParams {
-        field_manager: Some(field_manager.to_owned()),
-        ..PostParams::default()
-    };
-    for _ in 0..MAX_ATTEMPTS {
-        let found = api
-            .get_opt(name)
-            .await
-            .map_err(|error| failed("read", error))?;
-        let secret = found.ok_or_else(|| CertsError::NoSecret {
-            secret: secret_path(),
-        })?;
-        let stored = read(&secret).map_err(|why| CertsError::BadSecret {
-            secret: secret_path(),
-            why,
-        })?;
-        let next = match &stored {
-            Some(authority) if !authority.is_near_end() => return Ok(authority.clone()),
-            Some(authority) => authority.create_successor()?,
-            None => Authority::create()?,
-        };
-        // The written object has the resourceVersion of the Secret that was read. So the write
-        // fails if the Secret has changed since the read.
-        let secret = Secret {
-            data: Some(secret_data(&next)),
-            ..secret
-        };
-        match (api.replace(name, &params, &secret).await, stored) {
-            (Ok(_), _) => {
-                tracing::info!(namespace, name, "stored the CA of the serving certificate");
-                return Ok(next);
-            }
-            (Err(error), _) if is_race(&error) => {}
-            // For example, the Secret is immutable, or the server has no right to write the Secret.
-            // The server then uses the old CA until it expires.
-            (Err(error), Some(authority)) if !authority.has_expired() => {
-                let error = failed("update", error);
-                tracing::warn!(
-                    %error,
-                    "the new CA cannot be stored; the CA that expires soon stays in use"
-                );
-                return Ok(authority);
-            }
-            (Err(error), _) => return Err(failed("update", error)),
+/// The Secret of the server's own CA.
+#[derive(Debug)]
+pub struct CaSecret {
+    api: Api<Secret>,
+    namespace: String,
+    name: String,
+    params: PostParams,
+}
+
+impl CaSecret {
+    /// Names the Secret. Writes have the manager `field_manager` in `managedFields`.
+    pub fn new(client: Client, namespace: &str, name: &str, field_manager: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            params: PostParams {
+                field_manager: Some(field_manager.to_owned()),
+                ..PostParams::default()
+            },
         }
     }
-    Err(CertsError::Contended {
-        secret: secret_path(),
-    })
+
+    /// Returns the CA in the Secret. Also writes the Secret, if necessary:
+    ///
+    /// - If the Secret has no data, stores and returns a new CA.
+    /// - If the CA is near its expiry ([`Authority::is_near_end`]), stores and returns a new CA. If
+    ///   the new CA cannot be stored, returns the old CA until it expires.
+    /// - If another replica writes the Secret at the same time, returns the CA of that replica.
+    ///
+    /// # Errors
+    ///
+    /// - The Secret does not exist or cannot be read.
+    /// - The content of the Secret is not a valid CA. Then this function does not overwrite the
+    ///   Secret.
+    /// - The Secret contains no CA or an expired CA, and a new CA cannot be stored.
+    /// - Other clients have changed or deleted the Secret during each of five attempts.
+    /// - The kube-apiserver does not answer in time.
+    pub async fn load_authority(&self) -> Result<Authority, CertsError> {
+        let loaded = tokio::time::timeout(CHECK_TIMEOUT, self.load_or_store()).await;
+        loaded.unwrap_or(Err(CertsError::Late))
+    }
+
+    async fn load_or_store(&self) -> Result<Authority, CertsError> {
+        let secret_path = || format!("{}/{}", self.namespace, self.name);
+        let failed = |doing, source| CertsError::Secret {
+            doing,
+            secret: secret_path(),
+            source: Box::new(source),
+        };
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self.api.get_opt(&self.name).await;
+            let found = found.map_err(|error| failed("read", error))?;
+            let secret = found.ok_or_else(|| CertsError::NoSecret {
+                secret: secret_path(),
+            })?;
+            let stored = read(&secret).map_err(|why| CertsError::BadSecret {
+                secret: secret_path(),
+                why,
+            })?;
+            let next = match &stored {
+                Some(authority) if !authority.is_near_end() => return Ok(authority.clone()),
+                Some(authority) => authority.create_successor()?,
+                None => Authority::create()?,
+            };
+            // The written object has the resourceVersion of the Secret that was read. So the write
+            // fails if the Secret has changed since the read.
+            let secret = Secret {
+                data: Some(secret_data(&next)),
+                ..secret
+            };
+            let written = self.api.replace(&self.name, &self.params, &secret).await;
+            match (written, stored) {
+                (Ok(_), _) => {
+                    let secret = secret_path();
+                    tracing::info!(secret, "stored the CA of the serving certificate");
+                    return Ok(next);
+                }
+                (Err(error), _) if is_race(&error) => {}
+                // For example, the Secret is immutable, or the server has no right to write the
+                // Secret. The server then uses the old CA until it expires.
+                (Err(error), Some(authority)) if !authority.has_expired() => {
+                    let error = failed("update", error);
+                    tracing::warn!(
+                        %error,
+                        "the new CA cannot be stored; the CA that expires soon stays in use"
+                    );
+                    return Ok(authority);
+                }
+                (Err(error), _) => return Err(failed("update", error)),
+            }
+        }
+        Err(CertsError::Contended {
+            secret: secret_path(),
+        })
+    }
 }
 
 /// Returns true if another client has changed (409) or deleted (404) the Secret since the read.

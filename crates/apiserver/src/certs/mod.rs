@@ -27,7 +27,7 @@ mod tls_settings;
 mod tests;
 
 pub use ca_bundle::{CaBundleHolder, CaBundleUpdater};
-pub use ca_secret::load_authority;
+pub use ca_secret::CaSecret;
 pub use own_ca::{Authority, IssuedCertificate};
 pub use own_certificate::OwnCertificate;
 pub use replaceable_certificate::{ServingCertificate, server_config};

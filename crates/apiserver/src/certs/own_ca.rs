@@ -12,7 +12,6 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use x509_parser::objects::{oid_registry, oid2abbrev};
@@ -148,9 +147,8 @@ impl Authority {
     fn verify_trial(&self) -> Result<(), String> {
         let text = |error: &dyn ToString| error.to_string();
         let name = "trial.invalid";
-        let names = [name.to_owned()];
         let (leaf, _) = self
-            .sign_leaf(&names, &[], (now(), now() + SERVING_LIFETIME))
+            .sign_leaf(&[name.to_owned()], (now(), now() + SERVING_LIFETIME))
             .map_err(|error| text(&error))?;
         let mut roots = RootCertStore::empty();
         roots
@@ -216,16 +214,12 @@ impl Authority {
         self.issuer.key().serialize_pem().into_bytes()
     }
 
-    /// Issues a serving certificate for these names, with a new key. The certificate is valid for
-    /// one year, but not longer than the CA.
-    pub fn issue(
-        &self,
-        dns_names: &[String],
-        ips: &[IpAddr],
-    ) -> Result<IssuedCertificate, CertsError> {
+    /// Issues a serving certificate for these DNS names and IP addresses, with a new key. The
+    /// certificate is valid for one year, but not longer than the CA.
+    pub fn issue(&self, names: &[String]) -> Result<IssuedCertificate, CertsError> {
         let start = now() - BACKDATE_SECONDS;
         let end = not_after(&self.certificate).min(now() + SERVING_LIFETIME);
-        let (leaf, key) = self.sign_leaf(dns_names, ips, (start, end))?;
+        let (leaf, key) = self.sign_leaf(names, (start, end))?;
         Ok(IssuedCertificate {
             chain: certificate_pem(leaf.der()).into_bytes(),
             key: key.serialize_pem().into_bytes(),
@@ -235,16 +229,13 @@ impl Authority {
 
     fn sign_leaf(
         &self,
-        dns_names: &[String],
-        ips: &[IpAddr],
+        names: &[String],
         validity: (i64, i64),
     ) -> Result<(rcgen::Certificate, KeyPair), CertsError> {
-        if dns_names.is_empty() && ips.is_empty() {
+        if names.is_empty() {
             return Err(CertsError::NoName);
         }
-        let names = dns_names.iter().cloned();
-        let names = names.chain(ips.iter().map(IpAddr::to_string)).collect();
-        let mut params = certificate_params(COMMON_NAME.to_owned(), names, validity)?;
+        let mut params = certificate_params(COMMON_NAME.to_owned(), names.to_vec(), validity)?;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

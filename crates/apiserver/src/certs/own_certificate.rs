@@ -1,12 +1,7 @@
 //! Issues a serving certificate with the server's own CA, and renews the certificate while the
 //! server runs. The module also provides the CA bundle with which clients verify the certificate.
 
-use super::{
-    Authority, CHECK_TIMEOUT, CertsError, IssuedCertificate, ServingCertificate, load_authority,
-    now,
-};
-use kube::Client;
-use std::net::IpAddr;
+use super::{Authority, CaSecret, CertsError, IssuedCertificate, ServingCertificate, now};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -22,42 +17,22 @@ const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 
 /// The CA that all replicas share, and the certificate that it has issued for this replica.
 pub struct OwnCertificate {
-    client: Client,
-    namespace: String,
-    secret: String,
-    field_manager: &'static str,
-    dns_names: Vec<String>,
-    ips: Vec<IpAddr>,
+    secret: CaSecret,
+    names: Vec<String>,
     authority: Authority,
     pub(super) issued: IssuedCertificate,
     bundle: watch::Sender<Arc<str>>,
 }
 
 impl OwnCertificate {
-    /// Loads the CA from the Secret `secret` in `namespace` with [`load_authority`]. Issues a
-    /// certificate for the names in `dns_names` and the addresses in `ips`. The writes of the CA
-    /// have the manager `field_manager` in `managedFields`.
-    pub async fn load(
-        client: Client,
-        namespace: &str,
-        secret: &str,
-        field_manager: &'static str,
-        dns_names: Vec<String>,
-        ips: Vec<IpAddr>,
-    ) -> Result<Self, CertsError> {
-        let found = load_authority(&client, namespace, secret, field_manager);
-        let authority = tokio::time::timeout(CHECK_TIMEOUT, found)
-            .await
-            .map_err(|_| CertsError::Late)??;
-        let issued = authority.issue(&dns_names, &ips)?;
+    /// Loads the CA from the Secret. Issues a certificate for these DNS names and IP addresses.
+    pub async fn load(secret: CaSecret, names: Vec<String>) -> Result<Self, CertsError> {
+        let authority = secret.load_authority().await?;
+        let issued = authority.issue(&names)?;
         let bundle = watch::Sender::new(authority.bundle().into());
         Ok(Self {
-            client,
-            namespace: namespace.to_owned(),
-            secret: secret.to_owned(),
-            field_manager,
-            dns_names,
-            ips,
+            secret,
+            names,
             authority,
             issued,
             bundle,
@@ -91,14 +66,7 @@ impl OwnCertificate {
 
     async fn check(&mut self, serving: &ServingCertificate) -> Result<(), CertsError> {
         let mut renew = now() >= self.issued.renew_at;
-        let found = load_authority(
-            &self.client,
-            &self.namespace,
-            &self.secret,
-            self.field_manager,
-        );
-        let found = tokio::time::timeout(CHECK_TIMEOUT, found).await;
-        match found.unwrap_or(Err(CertsError::Late)) {
+        match self.secret.load_authority().await {
             Ok(found) if !found.is(&self.authority) => {
                 // The bundle contains both CAs until the server presents a certificate of the new
                 // CA.
@@ -112,7 +80,7 @@ impl OwnCertificate {
             Err(error) => tracing::error!(%error, "the current CA stays in use"),
         }
         if renew {
-            let issued = self.authority.issue(&self.dns_names, &self.ips)?;
+            let issued = self.authority.issue(&self.names)?;
             serving.replace(&issued.chain, &issued.key)?;
             self.issued = issued;
             tracing::info!("serving certificate renewed");

@@ -32,7 +32,7 @@ impl TlsClient {
         settings: &TlsSettings,
     ) -> Result<(ClientConnection, ServerConnection), rustls::Error> {
         let authority = Authority::create().unwrap();
-        let issued = authority.issue(&["localhost".to_owned()], &[]).unwrap();
+        let issued = authority.issue(&["localhost".to_owned()]).unwrap();
         let serving = ServingCertificate::new(&issued.chain, &issued.key, Arc::default()).unwrap();
         let server = server_config(Arc::new(serving), client_certificate_verifier(), settings);
         let mut server = ServerConnection::new(Arc::new(server))?;

@@ -1,6 +1,6 @@
 //! Tests how the server renews a certificate of its own CA while it runs.
 
-use super::super::{Authority, OwnCertificate, ServingCertificate, now};
+use super::super::{Authority, CaSecret, OwnCertificate, ServingCertificate, now};
 use super::own_ca::accepts;
 use super::secrets::{installed, secret};
 use super::serving_files::{der, presented};
@@ -13,16 +13,8 @@ const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-
 
 async fn own(cluster: &Cluster) -> (OwnCertificate, Arc<ServingCertificate>) {
     let names = vec!["a".to_owned()];
-    let own = OwnCertificate::load(
-        cluster.client(),
-        "ifo-system",
-        SECRET_NAME,
-        "ifo-apiserver",
-        names,
-        Vec::new(),
-    )
-    .await
-    .unwrap();
+    let secret = CaSecret::new(cluster.client(), "ifo-system", SECRET_NAME, "ifo-apiserver");
+    let own = OwnCertificate::load(secret, names).await.unwrap();
     let first = own.issued();
     let serving = ServingCertificate::new(&first.chain, &first.key, Arc::default()).unwrap();
     (own, Arc::new(serving))

@@ -1,6 +1,6 @@
 //! Tests how the CA is stored in its Secret.
 
-use super::super::{Authority, CertsError, load_authority, now};
+use super::super::{Authority, CaSecret, CertsError, now};
 use crate::auth::testing::Cluster;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::Method;
@@ -10,13 +10,8 @@ const SECRET_NAME: &str = "ifo-apiserver-serving-ca";
 const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
 
 async fn load(cluster: &Cluster) -> Result<Authority, CertsError> {
-    load_authority(
-        &cluster.client(),
-        "ifo-system",
-        SECRET_NAME,
-        "ifo-apiserver",
-    )
-    .await
+    let secret = CaSecret::new(cluster.client(), "ifo-system", SECRET_NAME, "ifo-apiserver");
+    secret.load_authority().await
 }
 
 /// Returns a cluster with an empty Secret, as the manifests create it.

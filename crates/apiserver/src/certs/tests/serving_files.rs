@@ -18,7 +18,7 @@ pub(super) fn der(chain: &[u8]) -> Vec<u8> {
 
 fn issue() -> IssuedCertificate {
     let authority = Authority::create().unwrap();
-    authority.issue(&["a".to_owned()], &[]).unwrap()
+    authority.issue(&["a".to_owned()]).unwrap()
 }
 
 fn write(folder: &TempDir, pair: &IssuedCertificate) {
