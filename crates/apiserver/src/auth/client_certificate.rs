@@ -2,13 +2,12 @@
 //! certificate.
 
 use super::User;
+use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, crypto::CryptoProvider};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use x509_parser::asn1_rs::oid;
 use x509_parser::oid_registry::Oid;
@@ -29,24 +28,8 @@ const UID_OID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 const MAX_AUTHORITIES: usize = 256;
 
 /// A bundle of CAs. The server accepts client certificates that one of these CAs has issued.
-#[derive(Clone)]
-pub(super) struct ClientCaBundle {
-    known: Vec<KnownAuthority>,
-    provider: Arc<CryptoProvider>,
-}
-
-#[derive(Clone)]
-struct KnownAuthority {
-    der: CertificateDer<'static>,
-    /// The times at which the certificate is valid, in seconds since 1970.
-    validity_period: RangeInclusive<i64>,
-}
-
-impl std::fmt::Debug for ClientCaBundle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} authorities", self.known.len())
-    }
-}
+#[derive(Clone, Debug)]
+pub(super) struct ClientCaBundle(Vec<CertificateDer<'static>>);
 
 impl ClientCaBundle {
     /// Parses a PEM bundle. The bundle must have at least one certificate, and every certificate in
@@ -59,25 +42,17 @@ impl ClientCaBundle {
             }
             let nth = known.len() + 1;
             let der = der.map_err(|error| format!("certificate {nth}: {error}"))?;
-            let (_, parsed) = X509Certificate::from_der(&der)
+            X509Certificate::from_der(&der)
                 .map_err(|error| format!("certificate {nth}: {error}"))?;
-            let validity = parsed.validity();
-            let validity_period = validity.not_before.timestamp()..=validity.not_after.timestamp();
             RootCertStore::empty()
                 .add(der.clone())
                 .map_err(|error| format!("certificate {nth}: {error}"))?;
-            known.push(KnownAuthority {
-                der,
-                validity_period,
-            });
+            known.push(der);
         }
         if known.is_empty() {
             return Err("the bundle contains no certificate".to_owned());
         }
-        Ok(Self {
-            known,
-            provider: Arc::new(rustls::crypto::ring::default_provider()),
-        })
+        Ok(Self(known))
     }
 
     /// Verifies `chain` (leaf first). Returns true if all these conditions are met:
@@ -92,26 +67,23 @@ impl ClientCaBundle {
             return false;
         };
         let mut roots = RootCertStore::empty();
-        let now = UnixTime::now();
-        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        for KnownAuthority {
-            der,
-            validity_period,
-        } in &self.known
-        {
-            // webpki does not check the validity period of a trust anchor, but Go's crypto/x509
-            // does. So this loop leaves out the CAs that are not valid now.
-            if validity_period.contains(&seconds) {
-                // `add` cannot fail here, because `from_pem` has already added this certificate to
-                // a store.
-                let _ = roots.add(der.clone());
-            }
-        }
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
+        // webpki does not check the validity period of a trust anchor, but Go's crypto/x509 does. So
+        // the CAs that are not valid now are left out.
+        roots.add_parsable_certificates(
+            self.0
+                .iter()
+                .filter(|authority| {
+                    let parsed = X509Certificate::from_der(authority);
+                    parsed.is_ok_and(|(_, parsed)| parsed.validity().is_valid())
+                })
+                .cloned(),
+        );
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .is_ok_and(|verifier| {
                 verifier
-                    .verify_client_cert(leaf, intermediates, now)
+                    .verify_client_cert(leaf, intermediates, UnixTime::now())
                     .is_ok()
             })
     }

@@ -3,7 +3,7 @@
 //! error, its answer has the same message, reason and details.
 
 use super::responses::{clip, json};
-use crate::auth::{Attributes, ResourceAttributes, User};
+use crate::auth::{Attributes, User};
 use crate::store::VersionUnavailable;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -90,32 +90,24 @@ impl ErrorStatus {
                 format!("forbidden: User {user:?} cannot {verb} path {path:?}"),
                 StatusDetails::default(),
             ),
-            Attributes::Resource(ResourceAttributes {
-                verb,
-                group,
-                resource,
-                subresource,
-                namespace,
-                name,
-                ..
-            }) => {
-                let mut object = qualified(resource, group);
-                if !name.is_empty() {
-                    object = format!("{object} {name:?}");
+            Attributes::Resource(it) => {
+                let mut object = qualified(&it.resource, &it.group);
+                if !it.name.is_empty() {
+                    object = format!("{object} {:?}", it.name);
                 }
-                let slash = if subresource.is_empty() { "" } else { "/" };
-                let scope = if namespace.is_empty() {
-                    "at the cluster scope".to_owned()
-                } else {
-                    format!("in the namespace {namespace:?}")
+                let resource = format!("{}/{}", it.resource, it.subresource);
+                let scope = match &*it.namespace {
+                    "" => "at the cluster scope".to_owned(),
+                    namespace => format!("in the namespace {namespace:?}"),
                 };
-                (
-                    format!(
-                        "{object} is forbidden: User {user:?} cannot {verb} resource \
-                         \"{resource}{slash}{subresource}\" in API group {group:?} {scope}"
-                    ),
-                    details_of(group, resource, name),
-                )
+                let message = format!(
+                    "{object} is forbidden: User {user:?} cannot {} resource \"{}\" in API group \
+                     {:?} {scope}",
+                    it.verb,
+                    resource.trim_end_matches('/'),
+                    it.group
+                );
+                (message, details_of(&it.group, &it.resource, &it.name))
             }
         };
         if !reason.is_empty() {
