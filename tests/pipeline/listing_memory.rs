@@ -17,7 +17,7 @@ const OBJECTS: usize = 500;
 const SIZE: usize = 20_000;
 
 /// Largest resident memory of the server in MiB that the test allows. The value is less than half
-/// of the memory limit in the Deployment, which is 384 MiB. Before the first list, a debug build of
+/// of the memory limit in the Deployment, which is 320 MiB. Before the first list, a debug build of
 /// the server needs about 45 MB.
 const MAX_MIB: u64 = 120;
 
