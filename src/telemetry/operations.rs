@@ -4,6 +4,7 @@
 //! The labels of `ifo_operation_problems` contain the namespace and the subject of the operation. So
 //! Alertmanager can send an alert to the team that owns the namespace.
 
+use super::table::{GaugeFamily, SeriesLabels};
 use super::{IndexSample, MAX_VALUES, Metrics, gauge_value};
 use crate::clock;
 use ifo_api::activity::{self, Activity};
@@ -24,35 +25,65 @@ impl Metrics {
     /// Sets the gauges to the values of the operations and activities in `sample`.
     pub(super) fn read_operations(&self, sample: &IndexSample) {
         let table = &self.series;
-        for gauge in [
-            &table.operations,
-            &table.problems,
-            &table.overdue,
-            &table.stalled,
-            &table.idle,
-            &table.node_operations,
-        ] {
+        for gauge in [&table.operations, &table.overdue, &table.stalled] {
             gauge.clear();
         }
         table.oldest_operation.clear();
+        let (mut problems, mut nodes) = (SeriesCounts::new(), SeriesCounts::new());
         let now = clock::now();
         for operation in &sample.operations {
-            let status = &operation.status;
-            let mut labels =
-                self.operation_labels(&operation.spec.component, &operation.spec.operation);
+            let (spec, status) = (&operation.spec, &operation.status);
+            let labels = self.operation_labels(&spec.component, &spec.operation);
             if is_work(operation) {
                 let age = now.duration_since(operation.metadata.creation_timestamp.0);
                 let oldest = table.oldest_operation.get_or_create(&labels);
                 oldest.set(oldest.get().max(age.as_secs_f64()));
+                for node in status.nodes.iter() {
+                    let labels = [&[("node", node.to_string())], &*labels].concat();
+                    *nodes.entry(labels).or_default() += 1;
+                }
             }
             for (gauge, condition) in [(&table.overdue, "Overdue"), (&table.stalled, "Stalled")] {
                 if status.is_true(condition) {
                     gauge.get_or_create(&labels).inc();
                 }
             }
-            labels.push(("state", status.state.name().to_owned()));
+            for (problem, applies) in [
+                ("Blocked", status.state == State::Blocked),
+                ("Failing", status.state == State::Failing),
+                ("Overdue", status.is_true("Overdue")),
+                ("Stalled", status.is_true("Stalled")),
+            ] {
+                if is_active(operation) && applies {
+                    let subject = format!("{}/{}", spec.subject.kind, spec.subject.name);
+                    let mut labels = labels.clone();
+                    labels.extend([
+                        ("problem", problem.to_owned()),
+                        (
+                            "operation_namespace",
+                            operation.metadata.namespace.to_string(),
+                        ),
+                        ("subject", subject),
+                    ]);
+                    *problems.entry(labels).or_default() += 1;
+                }
+            }
+            let state = ("state", status.state.name().to_owned());
+            let labels = [&*labels, &[state]].concat();
             table.operations.get_or_create(&labels).inc();
         }
+        set_bounded(
+            &table.problems,
+            problems,
+            &["operation_namespace", "subject"],
+        );
+        set_bounded(&table.node_operations, nodes, &["node"]);
+        self.read_activities(sample);
+    }
+
+    fn read_activities(&self, sample: &IndexSample) {
+        let idle = &self.series.idle;
+        idle.clear();
         for activity in &sample.activities {
             if let Some((scope, name)) = scope_and_name(activity) {
                 let status = activity.idle().map(|idle| &*idle.status);
@@ -62,66 +93,8 @@ impl Metrics {
                     _ => -1,
                 };
                 let labels = vec![("scope", scope.to_owned()), ("name", name.to_owned())];
-                table.idle.get_or_create(&labels).set(value);
+                idle.get_or_create(&labels).set(value);
             }
-        }
-        self.read_problems(sample);
-        self.read_nodes(sample);
-    }
-
-    /// Sets the gauge of problems. Each scrape has at most [`MAX_VALUES`] series of subjects. All
-    /// further operations share the subject `other`.
-    fn read_problems(&self, sample: &IndexSample) {
-        let mut counts = BTreeMap::<_, i64>::new();
-        for operation in sample.operations.iter().filter(|it| is_active(it)) {
-            let (spec, status) = (&operation.spec, &operation.status);
-            for (problem, applies) in [
-                ("Blocked", status.state == State::Blocked),
-                ("Failing", status.state == State::Failing),
-                ("Overdue", status.is_true("Overdue")),
-                ("Stalled", status.is_true("Stalled")),
-            ] {
-                if applies {
-                    let subject = format!("{}/{}", spec.subject.kind, spec.subject.name);
-                    let place = (&*operation.metadata.namespace, subject);
-                    let key = (place, &spec.component, &spec.operation, problem);
-                    *counts.entry(key).or_default() += 1;
-                }
-            }
-        }
-        for (series, ((place, component, name, problem), count)) in counts.into_iter().enumerate() {
-            let (namespace, subject) = if series < MAX_VALUES {
-                (place.0, &*place.1)
-            } else {
-                ("other", "other")
-            };
-            let mut labels = self.operation_labels(component, name);
-            labels.extend([
-                ("problem", problem.to_owned()),
-                ("operation_namespace", namespace.to_owned()),
-                ("subject", subject.to_owned()),
-            ]);
-            let problems = &self.series.problems;
-            problems.get_or_create(&labels).inc_by(count);
-        }
-    }
-
-    /// Sets the gauge of operations by node. After [`MAX_VALUES`] series, further operations are
-    /// counted for the node `other`.
-    fn read_nodes(&self, sample: &IndexSample) {
-        let mut counts = BTreeMap::<_, i64>::new();
-        for operation in sample.operations.iter().filter(|it| is_work(it)) {
-            for node in operation.status.nodes.iter() {
-                let key = (node, &operation.spec.component, &operation.spec.operation);
-                *counts.entry(key).or_default() += 1;
-            }
-        }
-        for (series, ((node, component, operation), count)) in counts.into_iter().enumerate() {
-            let node = if series < MAX_VALUES { node } else { "other" };
-            let mut labels = vec![("node", node.to_owned())];
-            labels.extend(self.operation_labels(component, operation));
-            let gauge = &self.series.node_operations;
-            gauge.get_or_create(&labels).inc_by(count);
         }
     }
 
@@ -141,6 +114,24 @@ impl Metrics {
                 table.expected.get_or_create(&labels).set(seconds);
             }
         }
+    }
+}
+
+/// The number of operations in each series of a gauge.
+type SeriesCounts = BTreeMap<SeriesLabels, i64>;
+
+/// Sets a gauge to these counts. Each scrape has at most [`MAX_VALUES`] series with their own values of the
+/// labels `unbounded`. All further operations share the value `other`.
+fn set_bounded(gauge: &GaugeFamily, counts: SeriesCounts, unbounded: &[&str]) {
+    gauge.clear();
+    for (number, (mut labels, count)) in counts.into_iter().enumerate() {
+        let is_unbounded = |label: &&mut (&str, String)| unbounded.contains(&label.0);
+        if number >= MAX_VALUES {
+            for label in labels.iter_mut().filter(is_unbounded) {
+                "other".clone_into(&mut label.1);
+            }
+        }
+        gauge.get_or_create(&labels).inc_by(count);
     }
 }
 

@@ -12,7 +12,6 @@ use ifo_api::{Object, Text};
 use ifo_engine::activity::Activities;
 use ifo_engine::track;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -111,44 +110,41 @@ impl UserView {
         objects: &[Arc<IndexEntry>],
         with_names: bool,
     ) -> Result<(), ErrorStatus> {
-        let mut requests = Vec::new();
-        let mut last: Option<&Arc<Place>> = None;
-        for (number, entry) in objects.iter().enumerate() {
-            yield_regularly(number).await;
-            // Objects are sorted by namespace, so many are in the same place as the one before.
-            if let Some(place) = entry.group()
-                && last
-                    .replace(place)
-                    .is_none_or(|last| !Arc::ptr_eq(last, place))
-                && requests.len() < MAX_PLACES
-                && let Entry::Vacant(new) = self.decided.entry((place.clone(), None))
-            {
-                let request = self.reviews.get(new.key());
-                requests.extend(request.map(|request| (new.key().clone(), request)));
-                new.insert(false);
-            }
-        }
-        let are_all_known = requests.len() < MAX_PLACES;
-        self.review(requests).await?;
-        if !with_names || are_all_known && self.decided.values().all(|granted| *granted) {
+        self.review_new(objects, MAX_PLACES, |_, entry| {
+            Some((entry.group()?.clone(), None))
+        })
+        .await?;
+        if !with_names {
             return Ok(());
         }
-        let mut requests = Vec::new();
         let known = self.decided.keys().filter(|(_, name)| name.is_some());
-        let known = known.count();
+        let most = MAX_NAMES.saturating_sub(known.count());
+        self.review_new(objects, most, |view, entry| {
+            let place = entry.group().filter(|place| !view.may_get(place, None))?;
+            Some((place.clone(), Some(subject_name(entry)?.clone())))
+        })
+        .await
+    }
+
+    /// Sends the reviews of the objects that were not decided before, and at most `most` of them.
+    async fn review_new(
+        &mut self,
+        objects: &[Arc<IndexEntry>],
+        most: usize,
+        of: impl Fn(&Self, &IndexEntry) -> Option<Reviewed>,
+    ) -> Result<(), ErrorStatus> {
+        let mut requests = Vec::new();
         for (number, entry) in objects.iter().enumerate() {
-            if known + requests.len() >= MAX_NAMES {
+            if requests.len() >= most {
                 break;
             }
             yield_regularly(number).await;
-            if let Some(place) = entry.group()
-                && !self.may_get(place, None)
-                && let Some(name) = subject_name(entry)
-                && let Entry::Vacant(new) = self.decided.entry((place.clone(), Some(name.clone())))
-                && let Some(request) = self.reviews.get(new.key())
+            if let Some(reviewed) = of(self, entry)
+                && !self.decided.contains_key(&reviewed)
+                && let Some(request) = self.reviews.get(&reviewed)
             {
-                requests.push((new.key().clone(), request));
-                new.insert(false);
+                requests.push((reviewed.clone(), request));
+                self.decided.insert(reviewed, false);
             }
         }
         self.review(requests).await
