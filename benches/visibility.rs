@@ -18,7 +18,7 @@ use axum::body::Body;
 use futures::future::{BoxFuture, ready};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use ifo::demo::kinds;
+use ifo::demo::{Scenes, kinds};
 use ifo::index::{Bounds, IndexReader, Writer, index};
 use ifo::resources::{SubjectVisibility, inflight_operations};
 use shared::processor_time;
@@ -175,7 +175,9 @@ async fn main() {
     // Each measurement has 200 users, and begins without decisions about them.
     let filtered = || {
         let mut served = [inflight_operations(reader.clone())];
-        let kinds = Arc::new(ArcSwap::from_pointee(kinds::short_names(kinds::KINDS)));
+        let kinds = Arc::new(ArcSwap::from_pointee(kinds::short_names(
+            &Scenes::open("").kinds,
+        )));
         SubjectVisibility::new(reader.clone(), kinds, "ifo-system".into(), users.clone())
             .restrict(&mut served);
         let [served] = served;

@@ -19,7 +19,7 @@ use aggregated_apiserver::serve::{self, ResourceInfo, ServerParameters};
 use anyhow::Context as _;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use ifo_api::Source;
+use ifo_api::{Gvr, Resolution, Source};
 use ifo_observe::{Feed, Raw};
 use serde_json::Value;
 use std::net::Ipv4Addr;
@@ -80,8 +80,8 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
         authorize: users.clone(),
         authorize_subjects: None,
     };
-    let rule_sets = open_rule_sets(&mut app, &config).await?;
     let (objects, kinds) = open_objects(&mut app, &common, &config).await?;
+    let rule_sets = open_rule_sets(&mut app, &config, &objects).await?;
     let short_names = kinds::short_names(kinds);
     app.short_names_of_kinds.store(Arc::new(short_names));
     let router = app.router(access, Some(kinds), false);
@@ -138,18 +138,22 @@ async fn open_objects(
         let objects = open(app, folder, &["default", own]).await?;
         return Ok((objects, kinds::KINDS_WITH_FOLDER));
     }
-    let scenes = Scenes::open(own);
-    let objects = scenes.objects();
+    let mut scenes = Scenes::open(own);
+    let (objects, kinds) = (scenes.objects(), std::mem::take(&mut scenes.kinds));
     app.tasks.start("scenes", scenes.play());
-    Ok((objects, kinds::KINDS))
+    Ok((objects, kinds.leak()))
 }
 
 /// Opens the folder of the flag `--rules`. Without this flag, returns the shipped rule sets.
-async fn open_rule_sets(app: &mut App, config: &Demo) -> anyhow::Result<ObjectStore> {
+async fn open_rule_sets(
+    app: &mut App,
+    config: &Demo,
+    objects: &ObjectStore,
+) -> anyhow::Result<ObjectStore> {
     match &config.rules {
         // A folder (`--objects`) can contain objects of any kind, so all shipped rule sets are used.
         None => Ok(shipped_rules::store(|target| {
-            config.objects.is_some() || kinds::of_resource(target).is_some()
+            config.objects.is_some() || matches!(objects.kind_of(target), Resolution::Served { .. })
         })),
         Some(folder) => open(app, folder, &[]).await,
     }
@@ -166,8 +170,14 @@ async fn open(app: &mut App, folder: &Path, namespaces: &[&str]) -> anyhow::Resu
 
 /// Returns the rule sets in the store, and their changes.
 fn rule_set_events(rule_sets: &ObjectStore) -> BoxStream<'static, RuleSetEvent> {
+    let kind = kinds::RULE_SETS;
+    let target = Gvr {
+        group: kind.group.to_owned(),
+        version: kind.version.to_owned(),
+        resource: kind.plural.to_owned(),
+    };
     let source = Source {
-        target: kinds::gvr(&kinds::RULE_SETS).into(),
+        target: target.into(),
         namespace: None,
     };
     let named = |json: &[u8]| {

@@ -130,8 +130,8 @@ mod tests {
     use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
     use futures::stream::{self, BoxStream};
     use futures::{StreamExt as _, future};
-    use ifo_api::{Gvr, Resolution, Source};
-    use ifo_observe::{Feed, Raw, Resolve};
+    use ifo_api::{Gvr, Source};
+    use ifo_observe::{Feed, Raw, Resolve, ResolvedTarget};
     use std::time::Duration;
     use tokio::sync::watch;
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     impl Resolve for SilentCluster {
-        fn resolve<'a>(&'a self, _: &'a Gvr) -> BoxFuture<'a, Resolution> {
+        fn resolve(&self, _: Vec<Arc<Gvr>>) -> BoxFuture<'static, Vec<ResolvedTarget>> {
             future::pending().boxed()
         }
 

@@ -13,15 +13,15 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes as AskedResource, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-    SubjectAccessReviewStatus,
-};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The first bytes of an object in Kubernetes' protobuf encoding.
 const PROTOBUF: &[u8] = b"k8s\0";
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// The fields of a review that the demo reads, with their numbers in protobuf.
+const FIELDS: [(&str, u64); 4] = [("namespace", 1), ("verb", 2), ("group", 3), ("resource", 5)];
 
 /// Adds the path of the reviews to a router.
 pub fn add_to(router: Router, users: Arc<DemoUsers>) -> Router {
@@ -40,44 +40,41 @@ async fn answer(
     let peer = PeerCertificates::default();
     let user = users.authenticate(&peer, headers).await;
     let user = user.map_err(|_| ErrorStatus::unauthorized())?;
-    let spec = decode(body).ok_or_else(|| ErrorStatus::bad_request("not a review"))?;
-    let decision = users.authorize(&user, &asked(&spec)).await;
-    let review = SelfSubjectAccessReview {
-        spec,
-        status: Some(SubjectAccessReviewStatus {
-            allowed: matches!(decision, Ok(AccessDecision::Allow)),
-            ..SubjectAccessReviewStatus::default()
-        }),
-        ..SelfSubjectAccessReview::default()
-    };
-    let json = serde_json::to_string(&review).expect("a review is valid JSON");
+    let asked = asked(body).ok_or_else(|| ErrorStatus::bad_request("not a review"))?;
+    let decision = users.authorize(&user, &asked).await;
+    let review = json!({
+        "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {},
+        "status": {"allowed": matches!(decision, Ok(AccessDecision::Allow))},
+    });
     let content_type = [(CONTENT_TYPE, "application/json")];
-    Ok((StatusCode::CREATED, content_type, json).into_response())
+    Ok((StatusCode::CREATED, content_type, review.to_string()).into_response())
 }
 
-/// Decodes a review in JSON or protobuf. Of a review in protobuf, only the fields that [`asked`] reads
-/// are decoded.
-fn decode(body: &[u8]) -> Option<SelfSubjectAccessReviewSpec> {
-    let Some(envelope) = body.strip_prefix(PROTOBUF) else {
-        let review: SelfSubjectAccessReview = serde_json::from_slice(body).ok()?;
-        return Some(review.spec);
+/// Returns the access that a review in JSON or protobuf asks about. A review about a path that is not a
+/// resource has empty attributes, which only the administrator has access to. The users of the demo
+/// differ only in the namespaces that they may read. So all verbs that do not read are treated as
+/// `create`.
+fn asked(body: &[u8]) -> Option<Attributes> {
+    let [namespace, verb, group, resource] = if let Some(envelope) = body.strip_prefix(PROTOBUF) {
+        // The review is the field 2 of the envelope, its spec is the field 2 of the review, and the
+        // attributes are the field 1 of the spec.
+        let spec = field(field(envelope, 2)?, 2)?;
+        let attributes = field(spec, 1).unwrap_or_default();
+        let text = |number| field(attributes, number).map(String::from_utf8_lossy);
+        FIELDS.map(|(_, number)| text(number).unwrap_or_default().into_owned())
+    } else {
+        let review: Value = serde_json::from_slice(body).ok()?;
+        let attributes = &review["spec"]["resourceAttributes"];
+        FIELDS.map(|(name, _)| attributes[name].as_str().unwrap_or_default().to_owned())
     };
-    // The envelope has the review in its field 2, and the review has its spec in the field 2.
-    let spec = field(field(envelope, 2)?, 2)?;
-    let resource_attributes = field(spec, 1).map(|asked| {
-        let text = |number| Some(String::from_utf8_lossy(field(asked, number)?).into_owned());
-        AskedResource {
-            namespace: text(1),
-            verb: text(2),
-            group: text(3),
-            resource: text(5),
-            ..AskedResource::default()
-        }
-    });
-    Some(SelfSubjectAccessReviewSpec {
-        resource_attributes,
-        ..SelfSubjectAccessReviewSpec::default()
-    })
+    let mut read = ["get", "list", "watch"].into_iter();
+    Some(Attributes::Resource(ResourceAttributes {
+        verb: read.find(|it| verb == *it).unwrap_or("create"),
+        group,
+        resource,
+        namespace,
+        ..ResourceAttributes::default()
+    }))
 }
 
 /// Returns the content of a field of a protobuf message. The field must be a text or a message. Returns
@@ -115,31 +112,6 @@ fn varint(message: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Returns the access that a review asks about. The users of the demo differ only in the namespaces
-/// that they may read. So all verbs that do not read are treated as `create`.
-fn asked(spec: &SelfSubjectAccessReviewSpec) -> Attributes {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let Some(asked) = &spec.resource_attributes else {
-        let path = spec.non_resource_attributes.as_ref();
-        return Attributes::NonResource {
-            path: path.map(|it| text(&it.path)).unwrap_or_default(),
-            verb: "get",
-        };
-    };
-    let verb = asked.verb.as_deref();
-    let read = ["get", "list", "watch"].into_iter();
-    Attributes::Resource(ResourceAttributes {
-        verb: read
-            .into_iter()
-            .find(|it| verb == Some(it))
-            .unwrap_or("create"),
-        group: text(&asked.group),
-        resource: text(&asked.resource),
-        namespace: text(&asked.namespace),
-        ..ResourceAttributes::default()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,16 +123,16 @@ mod tests {
             b"k8s\0\n2\n\x17authorization.k8s.io/v1\x12\x17SelfSubjectAccessReview\x12J\n\x10\n\0\
             \x12\0\x1a\0\"\0*\x002\x008\0B\0\x12,\n*\n\x06team-a\x12\x04list\x1a\0\"\0*\
             \x12inflightoperations2\0:\0\x1a\x08\x08\0\x12\0\x1a\0\x20\0\x1a\0\"\0";
-        let spec = decode(body).expect("the review is valid");
-        let asked = spec.resource_attributes.expect("it is about a resource");
-        let asked = [asked.namespace, asked.verb, asked.resource];
+        let Some(Attributes::Resource(asked)) = asked(body) else {
+            panic!("the review is about a resource");
+        };
         assert_eq!(
-            asked,
-            ["team-a", "list", "inflightoperations"].map(|it| Some(it.to_owned()))
+            [&*asked.namespace, asked.verb, &*asked.resource],
+            ["team-a", "list", "inflightoperations"]
         );
         // The last 4 bytes are empty fields of the envelope.
         for end in 0..body.len() - 4 {
-            assert!(decode(&body[..end]).is_none(), "{end}");
+            assert!(super::asked(&body[..end]).is_none(), "{end}");
         }
     }
 }

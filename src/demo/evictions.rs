@@ -7,60 +7,53 @@
 
 use super::objects::ObjectStore;
 use aggregated_apiserver::serve::ErrorStatus;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
-use kube::core::{Selector, SelectorExt as _};
-use serde::Deserialize as _;
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use serde_json::{Value, json};
 
 /// The webhook of KubeVirt that answers evictions.
 const WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
 
 /// Decides whether `pod` may be evicted now. Returns the error of a refused eviction.
 pub(super) fn dry_run(pod: &Value, objects: &ObjectStore) -> Result<(), ErrorStatus> {
-    let pod = Pod::deserialize(pod).map_err(ErrorStatus::internal)?;
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let metadata = &pod["metadata"];
+    let namespace = metadata["namespace"].as_str().unwrap_or_default();
     let machines = objects.in_namespace("kubevirt.io/v1", "VirtualMachineInstance", namespace);
-    if let Some(why) = machines.iter().find_map(|it| refusal_of_kubevirt(&pod, it)) {
+    if let Some(why) = machines.iter().find_map(|it| refusal_of_kubevirt(pod, it)) {
         let message = format!("admission webhook {WEBHOOK:?} denied the request: {why}");
         return Err(refused(&message, None));
     }
-    let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
-    if pod.metadata.deletion_timestamp.is_some() || phase != Some("Running") {
-        return Ok(());
-    }
+    let is_running = metadata["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running";
     let budgets = objects.in_namespace("policy/v1", "PodDisruptionBudget", namespace);
-    let budgets: Vec<PodDisruptionBudget> = budgets
+    let budget = budgets
         .iter()
-        .map(|it| PodDisruptionBudget::deserialize(&**it))
-        .collect::<Result<_, _>>()
-        .map_err(ErrorStatus::internal)?;
-    match budgets.iter().find(|it| selects(it, &pod)) {
-        Some(budget) => check_budget(budget),
-        None => Ok(()),
-    }
+        .find(|budget| is_running && selects(budget, pod));
+    let Some(budget) = budget.filter(|it| it["status"]["disruptionsAllowed"] == 0) else {
+        return Ok(());
+    };
+    let status = &budget["status"];
+    let cause = format!(
+        "The disruption budget {} needs {} healthy pods and has {} currently",
+        budget["metadata"]["name"].as_str().unwrap_or_default(),
+        status["desiredHealthy"],
+        status["currentHealthy"]
+    );
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    Err(refused(message, Some(cause)))
 }
 
 /// Returns why KubeVirt refuses the eviction, if the virtual machine runs in this Pod. Usually
 /// KubeVirt migrates the virtual machine instead.
-fn refusal_of_kubevirt(pod: &Pod, machine: &Value) -> Option<String> {
-    let mut owners = pod.metadata.owner_references.iter().flatten();
-    let is_owner = owners.any(|it| machine["metadata"]["uid"] == *it.uid);
-    let node = pod.spec.as_ref().and_then(|it| it.node_name.as_deref());
-    if !is_owner || machine["status"]["nodeName"].as_str() != node {
+fn refusal_of_kubevirt(pod: &Value, machine: &Value) -> Option<String> {
+    let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    let mut owners = items(&pod["metadata"]["ownerReferences"]).into_iter();
+    let runs_in_pod = owners.any(|it| it["uid"] == machine["metadata"]["uid"])
+        && machine["status"]["nodeName"] == pod["spec"]["nodeName"];
+    if !runs_in_pod || machine["spec"]["evictionStrategy"] != "LiveMigrate" {
         return None;
     }
-    if machine["spec"]["evictionStrategy"] != "LiveMigrate" {
-        return None;
-    }
-    let metadata = &machine["metadata"];
-    let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+    let text = |field: &str| machine["metadata"][field].as_str().unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
-    let mut conditions = machine["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
+    let mut conditions = items(&machine["status"]["conditions"]).into_iter();
     if conditions.any(|it| it["type"] == "LiveMigratable" && it["status"] == "True") {
         return Some(format!(
             "Eviction triggered evacuation of VMI \"{namespace}/{name}\""
@@ -71,44 +64,20 @@ fn refusal_of_kubevirt(pod: &Pod, machine: &Value) -> Option<String> {
     ))
 }
 
-/// Returns true if the disruption budget counts the Pod.
-fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
-    let selector = budget.spec.as_ref().and_then(|it| it.selector.clone());
-    let selector = selector.and_then(|it| Selector::try_from(it).ok());
-    let labels = pod.metadata.labels.clone().unwrap_or_default();
-    selector.is_some_and(|it| it.matches(&labels))
-}
-
-fn check_budget(budget: &PodDisruptionBudget) -> Result<(), ErrorStatus> {
-    let status = budget.status.clone().unwrap_or_default();
-    if status.disruptions_allowed > 0 {
-        return Ok(());
-    }
-    let cause = format!(
-        "The disruption budget {} needs {} healthy pods and has {} currently",
-        budget.metadata.name.as_deref().unwrap_or_default(),
-        status.desired_healthy,
-        status.current_healthy
-    );
-    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-    Err(refused(message, Some(cause)))
+/// Returns true if the disruption budget counts the Pod. The budgets of the scenes select by
+/// `matchLabels`.
+fn selects(budget: &Value, pod: &Value) -> bool {
+    let selector = budget["spec"]["selector"]["matchLabels"].as_object();
+    let labels = &pod["metadata"]["labels"];
+    selector.is_some_and(|it| it.iter().all(|(key, value)| labels[key] == *value))
 }
 
 fn refused(message: &str, budget: Option<String>) -> ErrorStatus {
-    let cause = |message| StatusCause {
-        reason: Some("DisruptionBudget".to_owned()),
-        message: Some(message),
-        ..StatusCause::default()
-    };
-    ErrorStatus::from(Status {
-        code: Some(429),
-        reason: Some("TooManyRequests".to_owned()),
-        message: Some(message.to_owned()),
-        status: Some("Failure".to_owned()),
-        details: budget.map(|it| StatusDetails {
-            causes: Some(vec![cause(it)]),
-            ..StatusDetails::default()
-        }),
-        ..Status::default()
-    })
+    let cause = |message| json!({"causes": [{"reason": "DisruptionBudget", "message": message}]});
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
+        "reason": "TooManyRequests", "message": message, "details": budget.map(cause),
+    });
+    let status: Result<Status, _> = serde_json::from_value(status);
+    status.map_or_else(ErrorStatus::internal, ErrorStatus::from)
 }

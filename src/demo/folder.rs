@@ -1,12 +1,12 @@
 //! Reads the objects or the rule sets of the demo from a folder of manifests (`demo --objects DIR` and
 //! `demo --rules DIR`), and follows the changes of the files.
 
-use super::folder_scan::{FolderContent, FolderKinds, Scanner};
-use super::objects::{ObjectStore, ResolveKind};
-use ifo_api::{Gvr, Resolution};
+use super::folder_scan::Scanner;
+use super::kinds::Kinds;
+use super::objects::ObjectStore;
+use super::world::World;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 use tracing::warn;
@@ -30,15 +30,14 @@ pub async fn open(
     dir: &Path,
     namespaces: &[&str],
 ) -> io::Result<(ObjectStore, impl Future<Output = ()> + Send + 'static)> {
-    let name: Arc<str> = dir.display().to_string().into();
     let namespaces: Vec<String> = namespaces.iter().map(ToString::to_string).collect();
     let (mut scanner, first) = scan(Scanner::new(dir)).await;
-    let store = ObjectStore::new(resolver(&name, FolderKinds::default()));
+    let store = ObjectStore::new(Kinds::default());
     let publish = {
         let store = store.clone();
-        move |mut content: FolderContent| {
-            content.add_namespaces(&namespaces);
-            store.replace(content.objects, resolver(&name, content.kinds));
+        move |mut world: World| {
+            world.add_namespaces(&namespaces);
+            store.replace(world);
         }
     };
     publish(first.map_err(io::Error::other)?.unwrap_or_default());
@@ -51,7 +50,7 @@ pub async fn open(
             // If several scans in a row fail, only the first failure is logged.
             let failed_before = std::mem::replace(&mut has_failed, result.is_err());
             match result {
-                Ok(content) => content.into_iter().for_each(&publish),
+                Ok(world) => world.into_iter().for_each(&publish),
                 Err(why) if !failed_before => {
                     warn!("{why}; the objects of the folder are unchanged");
                 }
@@ -64,31 +63,13 @@ pub async fn open(
 
 /// Scans the folder on a thread for blocking work. Returns the scanner for the next scan, and the
 /// result of [`Scanner::scan`].
-async fn scan(mut scanner: Scanner) -> (Scanner, Result<Option<FolderContent>, String>) {
+async fn scan(mut scanner: Scanner) -> (Scanner, Result<Option<World>, String>) {
     tokio::task::spawn_blocking(move || {
         let result = scanner.scan();
         (scanner, result)
     })
     .await
     .expect("scanning a folder does not panic and is not cancelled")
-}
-
-fn resolver(folder: &Arc<str>, kinds: FolderKinds) -> ResolveKind {
-    let folder = folder.clone();
-    Arc::new(move |gvr: &Gvr| match kinds.kind(gvr) {
-        Some((kind, namespaced)) => Resolution::Served {
-            kind: kind.to_owned(),
-            namespaced,
-        },
-        None => Resolution::NotServed {
-            message: format!("{folder} contains neither an object nor a CRD of {gvr}"),
-            // The folder does not show if a cluster would serve the API group. `false` means that
-            // the API is probably not installed. `true` would mean that the name of the resource is
-            // probably misspelt.
-            group_served: false,
-            similar_group: None,
-        },
-    })
 }
 
 #[cfg(test)]

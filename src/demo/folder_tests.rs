@@ -4,7 +4,7 @@
 use super::*;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use ifo_api::Source;
+use ifo_api::{Gvr, Resolution, Source};
 use ifo_observe::{Feed as _, Raw, Resolve as _};
 use serde_json::Value;
 use std::fs;
@@ -143,12 +143,12 @@ async fn a_kind_is_served_from_the_moment_it_appears() {
         kind: kind.into(),
         namespaced,
     };
-    assert_eq!(store.resolve(&gvr("", "pods")).await, served("Pod", true));
-    let is_missing = async |resource| {
-        let resolution = store.resolve(&gvr("farm.io", resource)).await;
+    assert_eq!(store.kind_of(&gvr("", "pods")), served("Pod", true));
+    let is_missing = |resource| {
+        let resolution = store.kind_of(&gvr("farm.io", resource));
         matches!(resolution, Resolution::NotServed { .. })
     };
-    assert!(is_missing("kine").await);
+    assert!(is_missing("kine"));
     let mut changes = store.resolution_changes();
     let mut feed = follow(&store, gvr("farm.io", "kine"));
     expect(&mut feed, &["reset", "synced"]).await;
@@ -158,11 +158,8 @@ async fn a_kind_is_served_from_the_moment_it_appears() {
     changed
         .await
         .expect("a new CRD must be reported within a minute");
-    assert_eq!(
-        store.resolve(&gvr("farm.io", "kine")).await,
-        served("Cow", false)
-    );
-    assert!(is_missing("cows").await);
+    assert_eq!(store.kind_of(&gvr("farm.io", "kine")), served("Cow", false));
+    assert!(is_missing("cows"));
     write(
         &dir,
         "cow.yaml",

@@ -1,102 +1,117 @@
-//! The kinds of the objects in the demo, with the names and scopes as in a real cluster.
+//! The kinds of the demo's objects. They are derived from the objects, and from the CRDs among them.
 
 use aggregated_apiserver::serve::ResourceInfo;
 use ifo_api::{GROUP, Gvr, Resolution, VERSION, ruleset};
+use ifo_client::manifest::Object;
+use ifo_client::offline_kinds::{self, KnownKinds, group, group_and_version};
 use ifo_client::short_names::{NamedResource, ShortNames};
-use serde_json::Value;
-
-const fn kind(
-    group: &'static str,
-    version: &'static str,
-    plural: &'static str,
-    kind: &'static str,
-    namespaced: bool,
-    short_names: &'static [&'static str],
-) -> ResourceInfo {
-    ResourceInfo {
-        group,
-        version,
-        plural,
-        kind,
-        namespaced,
-        short_names,
-        categories: &[],
-        verbs: &["get", "list", "watch"],
-    }
-}
+use std::collections::{BTreeMap, HashSet};
 
 /// The kind of rule sets.
-pub const RULE_SETS: ResourceInfo = kind(
-    GROUP,
-    VERSION,
-    ruleset::PLURAL,
-    "OperationRuleSet",
-    false,
-    &["ors"],
-);
-
-/// The kind of rule sets, and all kinds that occur in the scenes, which are the recordings that the demo
-/// plays.
-#[rustfmt::skip]
-pub static KINDS: &[ResourceInfo] = &[
-    RULE_SETS,
-    kind("", "v1", "namespaces", "Namespace", false, &["ns"]),
-    kind("", "v1", "nodes", "Node", false, &["no"]),
-    kind("", "v1", "pods", "Pod", true, &["po"]),
-    kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", true, &["pdb"]),
-    kind("apps", "v1", "deployments", "Deployment", true, &["deploy"]),
-    kind("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", true, &["vm", "vms"]),
-    kind("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", true, &["vmi", "vmis"]),
-    kind("kubevirt.io", "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration", true, &["vmim", "vmims"]),
-    kind("kubevirt.io", "v1", "kubevirts", "KubeVirt", true, &["kv", "kvs"]),
-    kind("snapshot.kubevirt.io", "v1beta1", "virtualmachinesnapshots", "VirtualMachineSnapshot", true, &["vmsnapshot", "vmsnapshots"]),
-    kind("snapshot.kubevirt.io", "v1beta1", "virtualmachinerestores", "VirtualMachineRestore", true, &["vmrestore", "vmrestores"]),
-    kind("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume", true, &["dv", "dvs"]),
-    kind("cdi.kubevirt.io", "v1beta1", "cdis", "CDI", false, &["cdi", "cdis"]),
-    kind("hco.kubevirt.io", "v1beta1", "hyperconvergeds", "HyperConverged", true, &["hco", "hcos"]),
-    kind("operators.coreos.com", "v1alpha1", "subscriptions", "Subscription", true, &["sub", "subs"]),
-    kind("operators.coreos.com", "v1alpha1", "installplans", "InstallPlan", true, &["ip"]),
-    kind("operators.coreos.com", "v1alpha1", "clusterserviceversions", "ClusterServiceVersion", true, &["csv", "csvs"]),
-    kind("config.openshift.io", "v1", "clusterversions", "ClusterVersion", false, &[]),
-];
+pub const RULE_SETS: ResourceInfo = ResourceInfo {
+    namespaced: false,
+    short_names: &["ors"],
+    ..ResourceInfo::namespaced((GROUP, VERSION), ruleset::PLURAL, "OperationRuleSet")
+};
 
 /// The kinds that the demo serves if the objects come from a folder: rule sets and Namespaces.
-pub static KINDS_WITH_FOLDER: &[ResourceInfo] = KINDS.split_at(2).0;
+pub static KINDS_WITH_FOLDER: &[ResourceInfo] = &[
+    RULE_SETS,
+    ResourceInfo {
+        namespaced: false,
+        short_names: &["ns"],
+        ..ResourceInfo::namespaced(("", "v1"), "namespaces", "Namespace")
+    },
+];
 
-/// Returns the group, version and resource name of a kind.
-pub fn gvr(kind: &ResourceInfo) -> Gvr {
-    Gvr {
-        group: kind.group.to_owned(),
-        version: kind.version.to_owned(),
-        resource: kind.plural.to_owned(),
+/// The kinds of some objects.
+#[derive(Debug, Default)]
+pub struct Kinds {
+    /// All kinds that have an object or a `CustomResourceDefinition`. The key is the `apiVersion`
+    /// and the kind. The value is true if the kind is namespaced.
+    namespaced: BTreeMap<(String, String), bool>,
+    /// The facts about kinds in the `CustomResourceDefinition`s.
+    known: KnownKinds,
+}
+
+impl Kinds {
+    /// Finds the kinds of these objects.
+    pub fn of<'a>(objects: impl Iterator<Item = &'a Object> + Clone) -> Self {
+        let known = KnownKinds::of(objects.clone());
+        let with_namespace = objects.clone().filter(|object| object.namespace.is_some());
+        let with_namespace: HashSet<(&str, &str)> = with_namespace
+            .map(|object| (object.group(), object.kind.as_str()))
+            .collect();
+        let declared = known
+            .declared()
+            .map(|(version, kind)| (version, kind.to_owned()));
+        let used = objects.map(|object| (object.api_version.clone(), object.kind.clone()));
+        let namespaced = declared.chain(used).map(|(version, kind)| {
+            let group = group(&version);
+            let has_namespace = with_namespace.contains(&(group, &*kind));
+            let namespaced = known.is_namespaced(group, &kind, has_namespace);
+            ((version, kind), namespaced)
+        });
+        Self {
+            namespaced: namespaced.collect(),
+            known,
+        }
     }
-}
 
-/// Returns the kind of a resource, or `None` if the scenes have no objects of this resource.
-pub fn of_resource(resource: &Gvr) -> Option<&'static ResourceInfo> {
-    KINDS.iter().find(|kind| gvr(kind) == *resource)
-}
+    /// Returns true if the kind of the object is namespaced.
+    pub(super) fn is_namespaced(&self, object: &Object) -> bool {
+        let kind = (object.api_version.clone(), object.kind.clone());
+        self.namespaced.get(&kind) == Some(&true)
+    }
 
-/// Returns the kind of an object, or `None` if the scenes have no objects of this kind.
-pub fn of_object(object: &Value) -> Option<&'static ResourceInfo> {
-    let named =
-        |it: &&ResourceInfo| object["kind"] == it.kind && object["apiVersion"] == *it.api_version();
-    KINDS.iter().find(named)
-}
+    /// Looks up a resource among the kinds.
+    pub fn resolve(&self, resource: &Gvr) -> Resolution {
+        let api_version = resource.api_version();
+        let mut kinds = self.namespaced.iter();
+        let found = kinds.find(|((version, kind), _)| {
+            let known = &self.known;
+            *version == api_version && known.is_resource(&resource.group, kind, &resource.resource)
+        });
+        let groups = self.namespaced.keys().map(|(version, _)| group(version));
+        match found {
+            Some(((_, kind), namespaced)) => Resolution::Served {
+                kind: kind.clone(),
+                namespaced: *namespaced,
+            },
+            None => Resolution::NotServed {
+                message: format!("the demo has neither an object nor a CRD of {resource}"),
+                // The objects do not show if a cluster would serve the API group. `false` means that
+                // the API is probably not installed. `true` would mean that the name of the resource
+                // is probably misspelt.
+                group_served: false,
+                similar_group: ifo_client::similar_group(&resource.group, groups)
+                    .map(str::to_owned),
+            },
+        }
+    }
 
-/// Looks up a resource among the kinds of the scenes.
-pub fn resolve(resource: &Gvr) -> Resolution {
-    let groups = || KINDS.iter().map(|kind| kind.group);
-    match of_resource(resource) {
-        Some(kind) => Resolution::Served {
-            kind: kind.kind.to_owned(),
-            namespaced: kind.namespaced,
-        },
-        None => Resolution::NotServed {
-            message: format!("the demo has no {resource}"),
-            group_served: groups().any(|group| group == resource.group),
-            similar_group: ifo_client::similar_group(&resource.group, groups()).map(str::to_owned),
-        },
+    /// Returns the descriptions of the kinds, and of the kind of rule sets. The caller must call this
+    /// function only at the start, because it leaks memory.
+    pub fn served(&self) -> Vec<ResourceInfo> {
+        let served = self
+            .namespaced
+            .iter()
+            .map(|((api_version, kind), namespaced)| {
+                let resource = self.known.resource(api_version, kind).resource;
+                let (group, version) = group_and_version(api_version);
+                let leak = |text: &str| -> &'static str { text.to_owned().leak() };
+                let short_names = offline_kinds::short_names(group, &resource);
+                ResourceInfo {
+                    namespaced: *namespaced,
+                    short_names: short_names.leak(),
+                    ..ResourceInfo::namespaced(
+                        (leak(group), leak(version)),
+                        leak(&resource),
+                        leak(kind),
+                    )
+                }
+            });
+        [RULE_SETS].into_iter().chain(served).collect()
     }
 }
 

@@ -20,6 +20,7 @@ mod objects;
 mod scene;
 pub mod shipped_rules;
 pub mod users;
+mod world;
 
 pub use objects::ObjectStore;
 pub use scene::Scenes;

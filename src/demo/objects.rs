@@ -2,8 +2,9 @@
 //! manifests write them. Detection receives them through a [`Feed`], and
 //! [`object_server`](super::object_server) serves them to kubectl.
 
-use super::kinds::RULE_SETS;
+use super::kinds::{Kinds, RULE_SETS};
 use super::model::{DemoModel, complete_rule_set, prefix};
+use super::world::World;
 use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
 use aggregated_apiserver::store::{
     self, Bounds, Change, Cursor, Entry, Key, ReadVersion, Reader, Scope, VersionAssignment, Write,
@@ -13,9 +14,8 @@ use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use ifo_api::{Gvr, Resolution, Source};
-use ifo_observe::{Feed, Raw, Resolve};
+use ifo_observe::{Feed, Raw, Resolve, ResolvedTarget};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -27,30 +27,27 @@ const BOUNDS: Bounds = Bounds {
     age: Duration::from_mins(5),
 };
 
-/// Looks up a resource among the kinds of the objects.
-pub type ResolveKind = Arc<dyn Fn(&Gvr) -> Resolution + Send + Sync>;
-
 /// The objects of the demo. All clones share the same objects.
 #[derive(Clone)]
 pub struct ObjectStore {
     writer: Arc<Mutex<Writer<DemoModel>>>,
     /// Reads the objects.
     pub reader: Reader<DemoModel>,
-    kinds: watch::Sender<ResolveKind>,
+    kinds: watch::Sender<Kinds>,
 }
 
 impl ObjectStore {
-    /// Creates a store without objects. `resolve` looks up their kinds.
-    pub fn new(resolve: ResolveKind) -> Self {
-        Self::with_bounds(BOUNDS, resolve)
+    /// Creates a store without objects. `kinds` are the kinds that they can have.
+    pub fn new(kinds: Kinds) -> Self {
+        Self::with_bounds(BOUNDS, kinds)
     }
 
-    fn with_bounds(bounds: Bounds, resolve: ResolveKind) -> Self {
+    fn with_bounds(bounds: Bounds, kinds: Kinds) -> Self {
         let (writer, reader) = store::open(bounds);
         Self {
             writer: Arc::new(Mutex::new(writer)),
             reader,
-            kinds: watch::Sender::new(resolve),
+            kinds: watch::Sender::new(kinds),
         }
     }
 
@@ -81,11 +78,11 @@ impl ObjectStore {
         commit(&mut self.lock(), vec![Write::Delete { key: key.clone() }]);
     }
 
-    /// Replaces all objects, and the function that looks up their kinds.
-    pub fn replace(&self, objects: BTreeMap<Key, Value>, resolve: ResolveKind) {
+    /// Replaces all objects and their kinds.
+    pub(super) fn replace(&self, World { objects, kinds }: World) {
         let mut writer = self.lock();
         // The feeds of a new kind must know the kind before they receive its first object.
-        self.kinds.send_replace(resolve);
+        self.kinds.send_replace(kinds);
         let is_gone = |entry: &Arc<Entry<DemoModel>>| {
             let new = objects.get(entry.key());
             new.is_none_or(|new| new["metadata"]["uid"] != entry.object()["metadata"]["uid"])
@@ -105,6 +102,11 @@ impl ObjectStore {
             put(key, object)
         }));
         commit(&mut writer, writes);
+    }
+
+    /// Looks up a resource among the kinds of the objects.
+    pub fn kind_of(&self, resource: &Gvr) -> Resolution {
+        self.kinds.borrow().resolve(resource)
     }
 
     /// Returns the objects of a kind in one namespace.
@@ -149,8 +151,10 @@ impl StatusSink for ObjectStore {
 }
 
 impl Resolve for ObjectStore {
-    fn resolve<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Resolution> {
-        future::ready((self.kinds.borrow())(gvr)).boxed()
+    fn resolve(&self, targets: Vec<Arc<Gvr>>) -> BoxFuture<'static, Vec<ResolvedTarget>> {
+        let targets = targets.into_iter();
+        let results = targets.map(|target| (target.clone(), self.kind_of(&target)));
+        future::ready(results.collect()).boxed()
     }
 
     fn resolution_changes(&self) -> BoxStream<'static, ()> {
@@ -174,15 +178,11 @@ impl Feed for ObjectStore {
             prefix: None,
             cursor: None,
         };
-        let state = (feed, VecDeque::new());
-        stream::unfold(state, |(mut feed, mut events)| async {
-            loop {
-                if let Some(event) = events.pop_front() {
-                    return Some((event, (feed, events)));
-                }
-                events = feed.next_events().await;
-            }
+        stream::unfold(feed, |mut feed| async {
+            let events = feed.next_events().await;
+            Some((stream::iter(events), feed))
         })
+        .flatten()
         .boxed()
     }
 }
@@ -200,14 +200,14 @@ struct StoreFeed {
 impl StoreFeed {
     /// Returns the changes since the last call. Returns all objects if this is the first call, or if the
     /// store no longer has all changes since the last call.
-    async fn next_events(&mut self) -> VecDeque<Raw> {
+    async fn next_events(&mut self) -> Vec<Raw> {
         let json = |entry: &Entry<DemoModel>| entry.json().into();
         let changes = match &mut self.cursor {
             Some(cursor) => cursor.next().await.ok(),
             None => None,
         };
         let target = &self.source.target;
-        if let Resolution::Served { kind, .. } = (self.store.kinds.borrow())(target) {
+        if let Resolution::Served { kind, .. } = self.store.kind_of(target) {
             self.prefix = Some(prefix(&target.api_version(), &kind));
         }
         let Some(changes) = changes else {
@@ -239,14 +239,22 @@ impl StoreFeed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::kinds;
     use crate::demo::model::key;
+    use ifo_client::manifest;
 
     fn node(uid: &str, created: &str) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": "a", "uid": uid, "creationTimestamp": created},
         })
+    }
+
+    /// Returns the kinds Node and Pod.
+    fn kinds() -> Kinds {
+        let text = "{apiVersion: v1, kind: Node, metadata: {name: a}}\n---\n\
+                    {apiVersion: v1, kind: Pod, metadata: {name: a}}";
+        let objects = manifest::read(text).unwrap();
+        Kinds::of(objects.iter())
     }
 
     fn source(group: &str, resource: &str, namespace: Option<&str>) -> Source {
@@ -279,7 +287,7 @@ mod tests {
     #[tokio::test]
     async fn a_feed_receives_the_objects_and_then_the_changes_of_its_source() {
         for bounds in [BOUNDS, Bounds { bytes: 0, ..BOUNDS }] {
-            let store = ObjectStore::with_bounds(bounds, Arc::new(kinds::resolve));
+            let store = ObjectStore::with_bounds(bounds, kinds());
             let put = |object: Value| store.put(&key(&object).unwrap(), object);
             let pod = |namespace: &str| {
                 let metadata = json!({"name": "p", "namespace": namespace});
@@ -318,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_replaced_object_keeps_its_creation_time_unless_its_uid_differs() {
-        let store = ObjectStore::new(Arc::new(kinds::resolve));
+        let store = ObjectStore::new(kinds());
         let key = key(&node("", "")).unwrap();
         for (uid, created, kept) in [
             ("1", "first", "first"),

@@ -18,16 +18,17 @@
 //! - All other objects exist only during a round, and get new UIDs in each round.
 
 use super::embedded;
-use super::kinds;
+use super::kinds::Kinds;
 use super::model::{active_namespace, key, now_in_seconds};
 use super::objects::ObjectStore;
+use aggregated_apiserver::serve::ResourceInfo;
 use aggregated_apiserver::store::Key;
 use futures::future::join_all;
+use ifo_client::manifest::{self, Object};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
@@ -75,6 +76,8 @@ struct Scene {
 
 /// All scenes of the demo, with their initial objects.
 pub struct Scenes {
+    /// The kinds of the objects, and the kind of rule sets.
+    pub kinds: Vec<ResourceInfo>,
     scenes: Vec<Scene>,
     store: ObjectStore,
 }
@@ -89,7 +92,15 @@ impl Scenes {
         let scenes: Vec<Scene> = files
             .map(|(name, text)| Scene::parse(&name, &text))
             .collect();
-        let store = ObjectStore::new(Arc::new(kinds::resolve));
+        let kinds = Kinds::of(
+            scenes
+                .iter()
+                .flat_map(Scene::added)
+                .collect::<Vec<_>>()
+                .iter(),
+        );
+        let served = kinds.served();
+        let store = ObjectStore::new(kinds);
         for scene in &scenes {
             scene.set_up(&store, 0);
         }
@@ -100,7 +111,11 @@ impl Scenes {
         {
             store.put(&key, namespace);
         }
-        Self { scenes, store }
+        Self {
+            kinds: served,
+            scenes,
+            store,
+        }
     }
 
     /// Returns the store of the objects. While the scenes are played, they change the objects in
@@ -129,6 +144,17 @@ impl Scene {
             lasting: uids.map(str::to_owned).collect(),
             steps,
         }
+    }
+
+    /// Returns all objects that the scene adds.
+    fn added(&self) -> Vec<Object> {
+        let mut objects = Vec::new();
+        let steps = self.steps.iter();
+        for step in steps.filter(|step| step.change == ChangeType::Added) {
+            let appended = manifest::append_objects(step.object.clone(), &mut objects);
+            appended.expect("a test checks that each object has a name and a kind");
+        }
+        objects
     }
 
     /// Returns true if the scene has steps after 0 s.

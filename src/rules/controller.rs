@@ -10,7 +10,6 @@ use super::Report;
 use super::compilations::{CompiledSpec, Compiler};
 use super::registry::Registry;
 use super::status_writes::{StatusSink, StatusWrites};
-use super::target_discovery::Lookups;
 use super::tracked_target::{Feedback, Publication, TrackedTarget};
 use crate::clock;
 use futures::future::BoxFuture;
@@ -18,7 +17,7 @@ use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_engine::rules::RuleSetsWithoutBook;
-use ifo_observe::Resolve;
+use ifo_observe::{Resolve, ResolvedTarget};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,10 +105,13 @@ pub struct Controller {
     /// While a list of rule sets is being received, the names in it. Otherwise `None`.
     listed: Option<HashSet<String>>,
     start: StartPhase,
-    /// The end of [`START_COMPILE_WAIT`].
-    compile_wait: EarliestTime,
+    /// True if the targets must be looked up, although a look-up may be running. The answer of the
+    /// running look-up may be outdated.
+    is_look_up_due: bool,
+    /// The end of [`START_COMPILE_WAIT`]. `None` before it begins and after it has ended.
+    compile_wait: Option<Instant>,
     /// The next time at which changed rule books are published and changed statuses are written.
-    settle: EarliestTime,
+    settle_at: Option<Instant>,
 }
 
 /// The progress of the start.
@@ -141,16 +143,18 @@ impl Controller {
             requeue,
             listed: None,
             start: StartPhase::Reading,
-            compile_wait: EarliestTime::default(),
-            settle: EarliestTime::default(),
+            is_look_up_due: false,
+            compile_wait: None,
+            settle_at: None,
         }
     }
 
     /// Runs until the receiver of rule books is dropped.
     pub async fn run(mut self, mut inputs: Inputs, outputs: Outputs) {
         let mut changes = self.resolve.resolution_changes();
-        let mut lookups = Lookups::new(self.resolve.clone());
-        // At most one compilation runs at the same time. The registry decides which rule set is next.
+        // At most one look-up and one compilation run at the same time. The registry decides which rule
+        // set is compiled next.
+        let mut lookups = FuturesUnordered::<BoxFuture<'static, Vec<ResolvedTarget>>>::new();
         let mut compilations = FuturesUnordered::<BoxFuture<'static, CompiledSpec>>::new();
         let mut writes = StatusWrites::new(outputs.status.clone());
         let mut requeue = every(self.requeue);
@@ -163,30 +167,33 @@ impl Controller {
                         return;
                     };
                     self.handle_rule_set(event);
-                    lookups.request(self.registry.to_resolve(TrackedTarget::is_new), false);
+                    self.is_look_up_due |= self.registry.any_target(TrackedTarget::is_new);
                 }
                 Some(feedback) = inputs.feedback.recv() => {
-                    let failed = feedback.failure.is_some().then(|| feedback.source.target.clone());
                     // A feed may have failed because its target is no longer served.
-                    if self.registry.feedback(feedback) {
-                        lookups.request(failed.into_iter().collect(), true);
-                    }
+                    let has_failed = feedback.failure.is_some();
+                    self.is_look_up_due |= self.registry.feedback(feedback) && has_failed;
                 }
                 Some(compiled) = compilations.next() => self.registry.compiled(compiled),
-                Some((target, resolution)) = lookups.next() => self.registry.resolved(&target, resolution),
-                Some(()) = changes.next() => lookups.request(self.registry.to_resolve(|_| true), true),
-                _ = requeue.tick() => lookups.request(self.registry.to_resolve(TrackedTarget::is_doubtful), false),
+                Some(results) = lookups.next() => self.registry.resolved(results),
+                Some(()) = changes.next() => self.is_look_up_due = true,
+                _ = requeue.tick() => {
+                    self.is_look_up_due |= self.registry.any_target(TrackedTarget::is_doubtful);
+                }
                 _ = review.tick() => {}
                 // The status may have changed during this write. The controller then writes the newer
                 // status.
                 written = writes.next() => if let Some((write, version)) = written {
                     self.registry.written(write, version);
                 },
-                () = self.compile_wait.elapsed() => {}
-                () = self.settle.elapsed() => is_settled = true,
+                () = until(self.compile_wait) => self.compile_wait = None,
+                () = until(self.settle_at) => {
+                    self.settle_at = None;
+                    is_settled = true;
+                }
             }
             if !is_settled {
-                self.settle.schedule_within(GATHER_PERIOD);
+                self.settle_by(Instant::now() + GATHER_PERIOD);
             }
             // Before all rule sets are known, the rule books would be incomplete.
             if is_settled
@@ -194,6 +201,12 @@ impl Controller {
                 && !self.settle(&outputs, &mut writes).await
             {
                 return;
+            }
+            if self.start != StartPhase::Reading
+                && lookups.is_empty()
+                && std::mem::take(&mut self.is_look_up_due)
+            {
+                lookups.push(self.resolve.resolve(self.registry.begin_look_up()));
             }
             // After the list is complete, the smallest rule set is compiled first. If a compilation
             // started earlier, the first rule set of the list could delay all others.
@@ -204,8 +217,8 @@ impl Controller {
                 let compiling = (self.compiler)(name.clone(), spec.clone());
                 compilations.push(compiling.map(|result| (name, spec, result)).boxed());
             }
-            let has_compiled = !self.registry.is_compiling() || !self.compile_wait.is_scheduled();
-            if self.start == StartPhase::Resolving && lookups.is_idle() && has_compiled {
+            let has_compiled = !self.registry.is_compiling() || self.compile_wait.is_none();
+            if self.start == StartPhase::Resolving && lookups.is_empty() && has_compiled {
                 // The first rule books and statuses are sent without a delay.
                 if !self.settle(&outputs, &mut writes).await {
                     return;
@@ -257,7 +270,7 @@ impl Controller {
             RuleSetEvent::Synced => {
                 if self.start == StartPhase::Reading {
                     self.start = StartPhase::Resolving;
-                    self.compile_wait.schedule_within(START_COMPILE_WAIT);
+                    self.compile_wait = Some(Instant::now() + START_COMPILE_WAIT);
                 }
                 if let Some(listed) = self.listed.take() {
                     self.registry.retain(&listed);
@@ -275,9 +288,14 @@ impl Controller {
             }
         }
         if let Some(again) = writes.start_all(self.registry.statuses(clock::now())) {
-            self.settle.schedule_at(again);
+            self.settle_by(again);
         }
         true
+    }
+
+    /// Lets the next step of [`Self::settle`] begin at this time or earlier.
+    fn settle_by(&mut self, at: Instant) {
+        self.settle_at = Some(self.settle_at.map_or(at, |earlier| earlier.min(at)));
     }
 }
 
@@ -287,29 +305,10 @@ fn every(period: Duration) -> tokio::time::Interval {
     every
 }
 
-/// A timer. If several times are scheduled, the timer elapses at the earliest of them.
-#[derive(Debug, Default)]
-struct EarliestTime(Option<Instant>);
-
-impl EarliestTime {
-    fn schedule_within(&mut self, wait: Duration) {
-        self.schedule_at(Instant::now() + wait);
-    }
-
-    fn schedule_at(&mut self, at: Instant) {
-        self.0 = Some(self.0.map_or(at, |earlier| earlier.min(at)));
-    }
-
-    fn is_scheduled(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Waits for the scheduled time and clears it. Waits forever if no time is scheduled.
-    async fn elapsed(&mut self) {
-        match self.0 {
-            Some(at) => tokio::time::sleep_until(at).await,
-            None => std::future::pending().await,
-        }
-        self.0 = None;
+/// Waits until this time, or forever if there is none.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

@@ -12,7 +12,6 @@ mod rule_set;
 mod states;
 mod status;
 mod status_writes;
-mod target_discovery;
 mod tracked_target;
 
 #[cfg(test)]

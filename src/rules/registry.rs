@@ -12,6 +12,7 @@ use super::tracked_target::{Feedback, Publication, TrackedTarget};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution};
 use ifo_engine::rules::{RuleSetError, RuleSetsWithoutBook, expression_bytes};
+use ifo_observe::ResolvedTarget;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -85,7 +86,6 @@ impl Registry {
                 cluster_status: KnownStatus {
                     version: metadata.resource_version,
                     status: status.unwrap_or_default(),
-                    edited: false,
                 },
             };
             self.rule_sets.insert(name.clone(), known);
@@ -210,13 +210,17 @@ impl Registry {
         self.targets.entry(target.clone()).or_default().mark_stale();
     }
 
-    /// Returns the targets for which `wants_look_up` returns true.
-    pub(super) fn to_resolve(&self, wants_look_up: fn(&TrackedTarget) -> bool) -> Vec<Arc<Gvr>> {
-        self.targets
-            .iter()
-            .filter(|(_, target)| wants_look_up(target))
-            .map(|(gvr, _)| gvr.clone())
-            .collect()
+    /// Returns true if `wants_look_up` returns true for a target.
+    pub(super) fn any_target(&self, wants_look_up: fn(&TrackedTarget) -> bool) -> bool {
+        self.targets.values().any(wants_look_up)
+    }
+
+    /// Returns the targets that must be looked up now, which are all targets.
+    pub(super) fn begin_look_up(&mut self) -> Vec<Arc<Gvr>> {
+        for target in self.targets.values_mut() {
+            target.was_requested = true;
+        }
+        self.targets.keys().cloned().collect()
     }
 
     /// Records the fields that the installed CRD does not have.
@@ -224,10 +228,12 @@ impl Registry {
         self.missing_fields = Some(fields);
     }
 
-    /// Records a result of discovery.
-    pub(super) fn resolved(&mut self, gvr: &Arc<Gvr>, resolution: Resolution) {
-        if let Some(target) = self.targets.get_mut(gvr) {
-            target.record_resolution(resolution);
+    /// Records the results of discovery.
+    pub(super) fn resolved(&mut self, results: Vec<ResolvedTarget>) {
+        for (gvr, resolution) in results {
+            if let Some(target) = self.targets.get_mut(&gvr) {
+                target.record_resolution(resolution);
+            }
         }
     }
 
@@ -351,7 +357,6 @@ impl Registry {
                     name: name.clone(),
                     uid: known.uid.clone(),
                     version: known.cluster_status.version.clone(),
-                    repairs: known.cluster_status.edited,
                     status: desired,
                 });
             }

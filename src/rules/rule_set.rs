@@ -1,6 +1,6 @@
 //! The state of one rule set: its newest spec, the rules that are evaluated, and its status in the
 //! cluster. Watch events, and the answers to the controller's own writes, can arrive in any order.
-//! [`KnownStatus`] keeps the newest status, and finds out whether another client has edited it.
+//! [`KnownStatus`] keeps the newest status.
 
 use ifo_api::Gvr;
 use ifo_api::ruleset::{OperationRuleSetSpec, OperationRuleSetStatus};
@@ -60,10 +60,6 @@ pub(super) struct KnownStatus {
     /// The resourceVersion of the rule set. `None` for a rule set from a file.
     pub(super) version: Option<String>,
     pub(super) status: OperationRuleSetStatus,
-    /// True if an event since the controller's last recorded write contained a different status.
-    /// Usually, another client has edited the status then. The event can also show the controller's
-    /// own write, if the event arrives before the answer to the write.
-    pub(super) edited: bool,
 }
 
 impl KnownStatus {
@@ -73,13 +69,10 @@ impl KnownStatus {
         version: Option<String>,
         status: Option<&OperationRuleSetStatus>,
     ) {
-        let Some(version) = version.filter(|version| self.is_older_than(version)) else {
-            return;
-        };
-        let status = status.cloned().unwrap_or_default();
-        self.edited |= status != self.status;
-        self.status = status;
-        self.version = Some(version);
+        if let Some(version) = version.filter(|version| self.is_older_than(version)) {
+            self.status = status.cloned().unwrap_or_default();
+            self.version = Some(version);
+        }
     }
 
     /// Records the status that the controller itself has written. `version` is the resourceVersion
@@ -89,15 +82,13 @@ impl KnownStatus {
         version: Option<String>,
         status: OperationRuleSetStatus,
     ) {
-        if version.is_some() && version != self.version {
-            let is_newer = version.as_deref().is_some_and(|it| self.is_older_than(it));
-            if !is_newer {
+        if let Some(version) = version.filter(|it| self.version.as_ref() != Some(it)) {
+            if !self.is_older_than(&version) {
                 return; // An event of a later change has already arrived.
             }
-            self.version = version;
+            self.version = Some(version);
         }
         self.status = status;
-        self.edited = false;
     }
 
     /// Returns true if `other` is newer than the known version. resourceVersions of one resource

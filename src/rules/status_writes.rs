@@ -2,6 +2,9 @@
 //! eight writes are in flight at the same time, and at most one for each rule set. A failed write
 //! is retried after a delay. In a cluster, a write succeeds only if the rule set still has the
 //! resourceVersion that the controller has read.
+//!
+//! Each rule set has a budget of writes. So if another client edits its status again and again, the
+//! controller repairs the status only once a minute.
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -17,15 +20,14 @@ use tokio::time::Instant;
 /// when the server starts with many rule sets.
 const CONCURRENCY: usize = 8;
 
-/// Delay after the first failed write. The delay doubles with each further failure, up to
-/// [`MAX_RETRY_DELAY`].
-const FIRST_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Maximum delay after a failed write. Each failure makes a log line. If the server has no
-/// permission to write statuses, this delay keeps the number of log lines low.
-///
-/// If another client edits a status again and again, the controller repairs the status with the
-/// same delays: first 5 s, then twice the previous delay, up to this maximum.
-const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
+/// Number of writes of one rule set that may follow each other without a delay.
+const BUDGET: u32 = 10;
+
+/// Time after which a rule set may be written once more.
+const REFILL_PERIOD: Duration = Duration::from_mins(1);
+
+/// Delay after a failed write. Each failure makes a log line.
+const RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// A status to write.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +38,6 @@ pub struct StatusWrite {
     pub uid: Option<String>,
     /// The resourceVersion that the rule set must still have. `None` for a rule set from a file.
     pub version: Option<String>,
-    /// True if this status replaces a status that another client has edited.
-    pub repairs: bool,
     /// The new status.
     pub status: OperationRuleSetStatus,
 }
@@ -68,17 +68,9 @@ pub(super) struct StatusWrites {
     limit: Arc<Semaphore>,
     /// The rule sets with a write in flight.
     writing: HashSet<String>,
-    /// The rule sets whose last write has failed or was a repair, by name.
-    delays: HashMap<String, WriteDelay>,
-}
-
-struct WriteDelay {
-    /// The earliest time of the next write.
-    until: Instant,
-    /// The delay after the next write, if it also fails or is a repair.
-    next: Duration,
-    /// True if the last write was a repair and succeeded. Then only a repair must wait.
-    only_repairs: bool,
+    /// The times at which rule sets have their whole budget again. A rule set without an entry has its
+    /// whole budget.
+    refilled: HashMap<String, Instant>,
 }
 
 impl StatusWrites {
@@ -88,29 +80,30 @@ impl StatusWrites {
             in_flight: FuturesUnordered::new(),
             limit: Arc::new(Semaphore::new(CONCURRENCY)),
             writing: HashSet::new(),
-            delays: HashMap::new(),
+            refilled: HashMap::new(),
         }
     }
 
     /// Starts these writes. Skips a rule set with a write in flight, because its status must be computed
-    /// again after this write. Skips a rule set whose delay has not passed. Returns the time at which
-    /// the first of these delays has passed.
+    /// again after this write. Skips a rule set without a budget. Returns the time at which the first of
+    /// them has a budget.
     pub(super) fn start_all(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
         let now = Instant::now();
-        self.delays
-            .retain(|_, delay| delay.until + MAX_RETRY_DELAY > now);
+        self.refilled.retain(|_, refilled| *refilled > now);
         let mut again: Option<Instant> = None;
         for write in writes {
             if self.writing.contains(&write.name) {
                 continue;
             }
-            let must_wait =
-                |delay: &&WriteDelay| delay.until > now && (write.repairs || !delay.only_repairs);
-            match self.delays.get(&write.name).filter(must_wait) {
-                Some(WriteDelay { until, .. }) => {
-                    again = Some(again.map_or(*until, |other| other.min(*until)));
-                }
-                None => self.start(write),
+            let refilled = self.refilled.entry(write.name.clone()).or_insert(now);
+            let missing = refilled.duration_since(now);
+            let wait = missing.saturating_sub(REFILL_PERIOD * (BUDGET - 1));
+            if wait.is_zero() {
+                *refilled += REFILL_PERIOD;
+                self.start(write);
+            } else {
+                let at = now + wait;
+                again = Some(again.map_or(at, |other| other.min(at)));
             }
         }
         again
@@ -135,22 +128,11 @@ impl StatusWrites {
             return std::future::pending().await;
         };
         self.writing.remove(&write.name);
-        let version = match answer {
-            StatusAnswer::Written(version) => Some(version),
-            StatusAnswer::Conflict | StatusAnswer::Failed => None,
+        let StatusAnswer::Written(version) = answer else {
+            let refilled = Instant::now() + REFILL_PERIOD * (BUDGET - 1) + RETRY_DELAY;
+            self.refilled.insert(write.name, refilled);
+            return None;
         };
-        if version.is_none() || write.repairs {
-            let before = self.delays.get(&write.name);
-            let wait = before.map_or(FIRST_RETRY_DELAY, |delay| delay.next);
-            let delay = WriteDelay {
-                until: Instant::now() + wait,
-                next: (wait * 2).min(MAX_RETRY_DELAY),
-                only_repairs: version.is_some(),
-            };
-            self.delays.insert(write.name.clone(), delay);
-        } else {
-            self.delays.remove(&write.name);
-        }
-        version.map(|version| (write, version))
+        Some((write, version))
     }
 }

@@ -35,6 +35,8 @@ pub struct Publication {
 /// The state of one target.
 #[derive(Debug, Default)]
 pub(super) struct TrackedTarget {
+    /// True if a look-up of this target has begun.
+    pub(super) was_requested: bool,
     /// The result of the last successful look-up in discovery. [`Resolution::Unknown`] if all
     /// look-ups so far have failed. `None` before the end of the first look-up.
     pub(super) resolution: Option<Resolution>,
@@ -57,9 +59,9 @@ impl TrackedTarget {
         self.stale = true;
     }
 
-    /// Returns true if the target was never looked up.
+    /// Returns true if no look-up of this target has begun.
     pub(super) fn is_new(&self) -> bool {
-        self.resolution.is_none()
+        !self.was_requested
     }
 
     /// Returns true if the last look-up failed, if the target is not served, or if its feeds fail.

@@ -291,9 +291,12 @@ impl FakeApiServerState {
             }
             ("GET", _) if path.starts_with(AUTHENTICATION_CONFIG_MAPS) => Some(trust),
             ("GET", "/readyz") => Some(json!("ok")),
-            ("GET", _) if path == format!("/apis/{GROUP}/v1") => {
-                let resource = |name: &&str| json!({"name": name, "kind": "Thing", "namespaced": true, "verbs": ["list", "watch"]});
-                Some(json!({"resources": self.scripts.keys().map(resource).collect::<Vec<_>>()}))
+            ("GET", "/api") => Some(json!({"items": [{"versions": []}]})),
+            ("GET", "/apis") => {
+                let resource = |name: &&str| json!({"resource": name, "responseKind": {"kind": "Thing"}, "scope": "Namespaced", "verbs": ["list", "watch"]});
+                let resources: Vec<_> = self.scripts.keys().map(resource).collect();
+                let version = json!({"version": "v1", "resources": resources});
+                Some(json!({"items": [{"metadata": {"name": GROUP}, "versions": [version]}]}))
             }
             ("PATCH", _) if path.starts_with(RULE_SETS) => {
                 let name = path[RULE_SETS.len() + 1..].trim_end_matches("/status");

@@ -16,6 +16,7 @@ mod known_names;
 mod namespaced_kinds;
 
 pub use kind_name::KindName;
+pub use known_names::short_names;
 
 use crate::manifest::Object;
 use ifo_api::Gvr;

@@ -1,14 +1,17 @@
 //! Looks up resources in the discovery API of a cluster, and reports when an earlier result may
 //! have changed.
 //!
+//! Aggregated discovery contains all resources of the cluster, so one look-up of any number of
+//! resources needs three requests.
+//!
 //! When a resource is no longer served, the operations on its objects end. So a wrong answer "not
-//! served" would end operations. A resource counts as not served only if the kube-apiserver gives
-//! this answer twice. Between the two answers, this module requests `/readyz`. If the
-//! kube-apiserver is not ready, the result is [`Resolution::Unknown`].
+//! served" would end operations. A starting kube-apiserver answers before it has read all CRDs. So
+//! this module first requests `/readyz`. If the kube-apiserver is not ready, the results are
+//! [`Resolution::Unknown`].
 
 use super::{
-    Connection, GapReason, Resolve,
-    requests::{self, Refusal},
+    Connection, GapReason, Resolve, ResolvedTarget,
+    requests::{self, AGGREGATED_DISCOVERY, JSON, Refusal},
 };
 use futures::{
     FutureExt as _, Stream, StreamExt as _,
@@ -18,29 +21,30 @@ use futures::{
 use ifo_api::{Gvr, Resolution};
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResource, APIResourceList},
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 use kube::{
     Api, Client,
-    core::PartialObjectMeta,
+    core::{
+        PartialObjectMeta,
+        discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList, APIResourceDiscovery},
+    },
     runtime::{
         WatchStreamExt as _,
         watcher::{self, Event},
     },
 };
 use serde::de::DeserializeOwned;
-use std::{fmt, time::Duration};
-use tokio::time::{sleep, timeout};
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::time::sleep;
 use tracing::debug;
 
-/// All changes within this time after the first change are reported together. For example, the
-/// installation of an operator creates dozens of CRDs.
-const COALESCE_PERIOD: Duration = Duration::from_millis(300);
-
-/// Delay after which a report is repeated, if no further change has arrived. The kube-apiserver
-/// updates discovery some time after the change of a CRD, so a lookup at once can be too early.
+/// Delay after which the report of a change is repeated. The kube-apiserver updates discovery some time
+/// after the change of a CRD, so a lookup at once can be too early.
 const SECOND_REPORT_DELAY: Duration = Duration::from_secs(3);
+
+/// The verbs that a watched resource must have.
+const WATCHED: [&str; 2] = ["list", "watch"];
 
 /// Looks up resources in the discovery of a cluster.
 pub struct Discovery {
@@ -56,26 +60,6 @@ impl fmt::Debug for Discovery {
     }
 }
 
-/// Returns a hint if `name` is the kind or the singular of one of `resources`, such as
-/// ` (hint: write the plural: cows)`. Otherwise returns an empty text.
-fn plural_hint(resources: &[APIResource], name: &str) -> String {
-    let is_meant = |it: &&APIResource| {
-        !it.name.contains('/') && (it.singular_name == name || it.kind.eq_ignore_ascii_case(name))
-    };
-    let meant = resources.iter().find(is_meant);
-    meant
-        .map(|it| format!(" (hint: write the plural: {})", it.name))
-        .unwrap_or_default()
-}
-
-fn not_served(message: String, group_served: bool) -> Resolution {
-    Resolution::NotServed {
-        message,
-        group_served,
-        similar_group: None,
-    }
-}
-
 impl Discovery {
     /// Creates a `Discovery` that uses `connection`.
     pub fn new(connection: &Connection) -> Self {
@@ -84,98 +68,34 @@ impl Discovery {
             lookup_client: connection.watch_client(),
         }
     }
+}
 
-    async fn look_up(&self, gvr: &Gvr) -> Resolution {
-        let path = match requests::group_version_path(gvr) {
-            Ok(path) => path,
-            Err(message) => return not_served(message, true),
-        };
-        let first = self.ask(&path, gvr).await;
-        if !matches!(first, Resolution::NotServed { .. }) {
-            return first;
+/// Reads all API groups with their resources. Returns a message if this fails.
+async fn read_groups(client: &Client) -> Result<Vec<APIGroupDiscovery>, String> {
+    // If `/readyz` is forbidden or missing, the kube-apiserver counts as ready.
+    match requests::read(client, "/readyz", JSON).await {
+        Err(Refusal::Lost(lost, _)) if !is_answer(&lost) => {
+            return Err(format!("the API server is not ready (/readyz: {lost})"));
         }
-        // A starting kube-apiserver answers before it has read all CRDs. So the first answer "not
-        // served" does not count. If the kube-apiserver is ready, the second answer counts. If
-        // `/readyz` is forbidden or missing, the kube-apiserver counts as ready.
-        match requests::read(&self.lookup_client, "/readyz").await {
-            Err(Refusal::Lost(lost, _)) if !is_answer(&lost) => Resolution::Unknown {
-                message: format!("the API server is not ready (/readyz: {lost})"),
-            },
-            _ => {
-                let second = self.ask(&path, gvr).await;
-                self.with_similar_group(gvr, second).await
-            }
-        }
+        _ => {}
     }
-
-    async fn ask(&self, path: &str, gvr: &Gvr) -> Resolution {
-        let body = match requests::read(&self.lookup_client, path).await {
-            Ok(body) => body,
-            Err(Refusal::Lost(GapReason::Refused { code: 404, .. }, _)) => {
-                return self.ask_group(gvr).await;
-            }
-            Err(refusal) => return unknown(refusal),
-        };
-        let resources = match serde_json::from_slice::<APIResourceList>(&body) {
-            Ok(list) => list.resources,
-            Err(error) => {
-                let message = format!("discovery of {path}: {error}");
-                return Resolution::Unknown { message };
-            }
-        };
-        let Some(found) = resources.iter().find(|it| it.name == gvr.resource) else {
-            let hint = plural_hint(&resources, &gvr.resource);
-            let (version, resource) = (gvr.api_version(), &gvr.resource);
-            return not_served(format!("{version} has no resource {resource}{hint}"), true);
-        };
-        if ["list", "watch"]
-            .iter()
-            .all(|verb| found.verbs.iter().any(|it| it == verb))
-        {
-            Resolution::Served {
-                kind: found.kind.clone(),
-                namespaced: found.namespaced,
-            }
-        } else {
-            not_served(format!("{gvr} cannot be listed and watched"), true)
+    let mut groups = Vec::new();
+    for path in ["/api", "/apis"] {
+        let read = requests::read(client, path, AGGREGATED_DISCOVERY).await;
+        let body = read.map_err(|refusal| match refusal {
+            Refusal::Lost(lost, _) => lost.to_string(),
+            Refusal::Invalid(message) => message,
+            Refusal::Expired => "410 Gone".to_owned(),
+        })?;
+        let list: APIGroupDiscoveryList = serde_json::from_slice(&body)
+            .map_err(|error| format!("discovery of {path}: {error}"))?;
+        // Discovery that is not aggregated has no field `items`.
+        if list.items.is_empty() {
+            return Err(format!("discovery of {path}: no API groups"));
         }
+        groups.extend(list.items);
     }
-
-    /// Returns the result after the cluster has answered with 404 to a request for the
-    /// group-version of `gvr`. This method asks if the cluster serves the API group in another
-    /// version. The message of the result contains the answer.
-    async fn ask_group(&self, gvr: &Gvr) -> Resolution {
-        // The core group has no discovery document at `/apis/GROUP`, and every cluster serves the
-        // core group.
-        if !gvr.group.is_empty() {
-            match requests::read(&self.lookup_client, &format!("/apis/{}", gvr.group)).await {
-                Ok(_) => {}
-                Err(Refusal::Lost(GapReason::Refused { code: 404, .. }, _)) => {
-                    let message = format!("the cluster does not serve the API group {}", gvr.group);
-                    return not_served(message, false);
-                }
-                Err(refusal) => return unknown(refusal),
-            }
-        }
-        not_served(format!("{} is not served", gvr.api_version()), true)
-    }
-
-    /// Adds the served API group whose name is similar to a missing API group. If the served groups
-    /// cannot be read, `resolution` does not change, because the hint is not necessary.
-    async fn with_similar_group(&self, gvr: &Gvr, mut resolution: Resolution) -> Resolution {
-        if let Resolution::NotServed {
-            group_served: false,
-            similar_group,
-            ..
-        } = &mut resolution
-            && let Ok(body) = requests::read(&self.lookup_client, "/apis").await
-            && let Ok(served) = serde_json::from_slice::<APIGroupList>(&body)
-        {
-            let served = served.groups.iter().map(|group| group.name.as_str());
-            *similar_group = ifo_client::similar_group(&gvr.group, served).map(str::to_owned);
-        }
-        resolution
-    }
+    Ok(groups)
 }
 
 /// Returns true if an API server that is ready can refuse `/readyz` for this reason.
@@ -189,25 +109,98 @@ fn is_answer(lost: &GapReason) -> bool {
     )
 }
 
-/// Returns [`Resolution::Unknown`] with the reason why the request failed.
-fn unknown(refusal: Refusal) -> Resolution {
-    let message = match refusal {
-        Refusal::Lost(lost, _) => lost.to_string(),
-        Refusal::Invalid(message) => message,
-        Refusal::Expired => "410 Gone".to_owned(),
+/// Looks up a resource among the API groups of the cluster.
+fn resolution(groups: &[APIGroupDiscovery], gvr: &Gvr) -> Resolution {
+    fn name(group: &APIGroupDiscovery) -> &str {
+        // The core group has no name.
+        group
+            .metadata
+            .as_ref()
+            .map_or("", |it| text(it.name.as_ref()))
+    }
+    let Some(group) = groups.iter().find(|group| name(group) == gvr.group) else {
+        let similar = ifo_client::similar_group(&gvr.group, groups.iter().map(name));
+        return Resolution::NotServed {
+            message: format!("the cluster does not serve the API group {}", gvr.group),
+            group_served: false,
+            similar_group: similar.map(str::to_owned),
+        };
     };
-    Resolution::Unknown { message }
+    let not_served = |message| Resolution::NotServed {
+        message,
+        group_served: true,
+        similar_group: None,
+    };
+    let (api_version, resource) = (gvr.api_version(), &gvr.resource);
+    let mut versions = group.versions.iter();
+    let Some(version) = versions.find(|it| text(it.version.as_ref()) == gvr.version) else {
+        return not_served(format!("{api_version} is not served"));
+    };
+    let find = |is_it: &dyn Fn(&APIResourceDiscovery) -> bool| {
+        version.resources.iter().find(|it| is_it(it))
+    };
+    match find(&|it| text(it.resource.as_ref()) == resource) {
+        Some(found)
+            if WATCHED
+                .iter()
+                .all(|verb| found.verbs.iter().any(|it| it == verb)) =>
+        {
+            Resolution::Served {
+                kind: kind(found).to_owned(),
+                namespaced: text(found.scope.as_ref()) == "Namespaced",
+            }
+        }
+        Some(_) => not_served(format!("{gvr} cannot be listed and watched")),
+        // The API server of this group-version does not answer, so the list may be incomplete.
+        None if text(version.freshness.as_ref()) == "Stale" => Resolution::Unknown {
+            message: format!("the API server of {api_version} does not answer"),
+        },
+        None => {
+            let is_meant = |it: &APIResourceDiscovery| {
+                text(it.singular_resource.as_ref()) == resource
+                    || kind(it).eq_ignore_ascii_case(resource)
+            };
+            let hint = find(&is_meant).map_or_else(String::new, |meant| {
+                format!(
+                    " (hint: write the plural: {})",
+                    text(meant.resource.as_ref())
+                )
+            });
+            not_served(format!("{api_version} has no resource {resource}{hint}"))
+        }
+    }
+}
+
+fn text(text: Option<&String>) -> &str {
+    text.map_or("", String::as_str)
+}
+
+fn kind(resource: &APIResourceDiscovery) -> &str {
+    let kind = resource.response_kind.as_ref();
+    kind.map_or("", |it| text(it.kind.as_ref()))
 }
 
 impl Resolve for Discovery {
-    fn resolve<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Resolution> {
-        self.look_up(gvr).boxed()
+    fn resolve(&self, targets: Vec<Arc<Gvr>>) -> BoxFuture<'static, Vec<ResolvedTarget>> {
+        let client = self.lookup_client.clone();
+        async move {
+            let groups = read_groups(&client).await;
+            let resolve = |target: Arc<Gvr>| match &groups {
+                Ok(groups) => (target.clone(), resolution(groups, &target)),
+                Err(message) => {
+                    let message = message.clone();
+                    (target, Resolution::Unknown { message })
+                }
+            };
+            targets.into_iter().map(resolve).collect()
+        }
+        .boxed()
     }
 
     fn resolution_changes(&self) -> BoxStream<'static, ()> {
         let crds = changes_of::<CustomResourceDefinition>(&self.client);
         let services = changes_of::<APIService>(&self.client);
-        coalesce(stream::select(crds, services)).boxed()
+        repeated(stream::select(crds, services)).boxed()
     }
 }
 
@@ -240,21 +233,14 @@ where
     })
 }
 
-/// Merges changes that arrive within [`COALESCE_PERIOD`] into one report. Repeats the report after
-/// [`SECOND_REPORT_DELAY`], if no further change arrives in this time.
-fn coalesce(changes: impl Stream<Item = ()> + Send + 'static) -> impl Stream<Item = ()> + Send {
-    let state = (changes.boxed(), false);
-    stream::unfold(state, |(mut changes, is_repeat_due)| async move {
-        let first = changes.next();
-        if !is_repeat_due {
-            first.await?;
-        } else if timeout(SECOND_REPORT_DELAY, first).await.is_err() {
-            return Some(((), (changes, false)));
-        }
-        let more = changes.by_ref().take_until(sleep(COALESCE_PERIOD));
-        more.for_each(|()| ready(())).await;
-        Some(((), (changes, true)))
-    })
+/// Reports each change at once, and again after [`SECOND_REPORT_DELAY`].
+fn repeated(changes: impl Stream<Item = ()> + Send + 'static) -> impl Stream<Item = ()> + Send {
+    let twice = |()| {
+        stream::iter([Duration::ZERO, SECOND_REPORT_DELAY])
+            .then(sleep)
+            .boxed()
+    };
+    changes.flat_map_unordered(None, twice)
 }
 
 #[cfg(test)]

@@ -4,51 +4,56 @@ use super::*;
 use http::{Request, Response};
 use kube::client::Body;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
 use tower::service_fn;
 
-const LIST: &str = r#"{"kind":"APIResourceList","resources":[
-    {"name":"cows","kind":"Cow","namespaced":true,"verbs":["get","list","watch"]},
-    {"name":"cows/status","kind":"Cow","namespaced":true,"verbs":["get"]},
-    {"name":"barns","kind":"Barn","namespaced":false,"verbs":["list","watch"]},
-    {"name":"milkings","kind":"Milking","namespaced":true,"verbs":["create"]}]}"#;
+/// The answer of the API server to a request for `/api`.
+const CORE: &str = r#"{"items":[{"metadata":{},"versions":[{"version":"v1","resources":[
+    {"resource":"nodes","responseKind":{"kind":"Node"},"scope":"Cluster","verbs":["list","watch"]}]}]}]}"#;
 
-/// The answer of the API server to one request.
-type Answer = (u16, &'static str);
+/// The answer of the API server to a request for `/apis`. The API server of `farm.io/v2` does not answer.
+const GROUPS: &str = r#"{"items":[{"metadata":{"name":"farm.io"},"versions":[
+    {"version":"v1","freshness":"Current","resources":[
+        {"resource":"cows","responseKind":{"kind":"Cow"},"singularResource":"cow","scope":"Namespaced","verbs":["get","list","watch"]},
+        {"resource":"milkings","responseKind":{"kind":"Milking"},"scope":"Namespaced","verbs":["create"]}]},
+    {"version":"v2","freshness":"Stale","resources":[
+        {"resource":"cows","responseKind":{"kind":"Cow"},"scope":"Namespaced","verbs":["list","watch"]}]}]}]}"#;
 
-const READY: Answer = (200, "ok");
-const NOT_FOUND: Answer = (404, "");
+/// The path, the code and the body of an answer.
+type Answer = (&'static str, u16, &'static str);
 
-/// Looks up a resource of the group `farm.io`. The group-version has the answers `first` and `second` to
-/// the first request and to later ones, and the other paths have the answers `others`. Returns the
-/// result, and the paths of all requests.
-async fn look_up(
-    resource: &str,
-    (first, second): (Answer, Answer),
-    others: &'static [(&'static str, Answer)],
-) -> (Resolution, Vec<String>) {
-    let requested = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&requested);
-    let server = service_fn(move |request: Request<Body>| {
+/// The answers of a working API server.
+const WORKING: [Answer; 3] = [
+    ("/readyz", 200, "ok"),
+    ("/api", 200, CORE),
+    ("/apis", 200, GROUPS),
+];
+
+/// Looks up resources, such as `farm.io/v1/cows`. Returns the results as text.
+async fn look_up(answers: &'static [Answer], resources: &[&str]) -> Vec<String> {
+    let server = service_fn(|request: Request<Body>| {
         let path = request.uri().path().to_owned();
-        let mut log = log.lock().unwrap();
-        let other = others.iter().find(|(other, _)| *other == path);
-        let (code, text) = other.map_or(if log.is_empty() { first } else { second }, |it| it.1);
-        log.push(path);
-        let body = Body::from(text.as_bytes().to_vec());
+        let found = answers.iter().find(|answer| answer.0 == path);
+        let (_, code, text) = found.expect("the test has an answer for the path");
+        let is_aggregated = request.headers()["accept"] == AGGREGATED_DISCOVERY;
+        assert_eq!(is_aggregated, path != "/readyz");
+        let answer = Response::builder().status(*code);
         ready(Ok::<_, Infallible>(
-            Response::builder().status(code).body(body).unwrap(),
+            answer.body(Body::from(text.as_bytes().to_vec())).unwrap(),
         ))
     });
     let connection = Connection::through(Client::new(server, "default"));
-    let gvr = Gvr {
-        group: "farm.io".into(),
-        version: "v1".into(),
-        resource: resource.into(),
-    };
-    let resolution = Discovery::new(&connection).resolve(&gvr).await;
-    let requested = requested.lock().unwrap().clone();
-    (resolution, requested)
+    let targets = resources.iter().map(|resource| {
+        let mut parts = resource.rsplit('/').map(str::to_owned);
+        let mut next = || parts.next().unwrap_or_default();
+        let (resource, version, group) = (next(), next(), next());
+        Arc::new(Gvr {
+            group,
+            version,
+            resource,
+        })
+    });
+    let results = Discovery::new(&connection).resolve(targets.collect()).await;
+    results.into_iter().map(|(_, it)| brief(&it)).collect()
 }
 
 /// Formats a result: the kind, or the message.
@@ -62,74 +67,61 @@ fn brief(resolution: &Resolution) -> String {
         } => {
             format!("{group_served} {similar_group:?}: {message}")
         }
-        Resolution::Unknown { .. } => "unknown".to_owned(),
+        Resolution::Unknown { message } => format!("unknown: {message}"),
     }
 }
 
-const LISTED: Answer = (200, LIST);
-const GROUPS: Answer = (
-    200,
-    r#"{"groups": [{"name": "apps"}, {"name": "farms.io"}]}"#,
-);
-const OTHERS: Answer = (200, r#"{"groups": [{"name": "apps"}]}"#);
-
-/// The resource, its answers, the answers of other paths, and the result.
-type Case = (
-    &'static str,
-    (Answer, Answer),
-    &'static [(&'static str, Answer)],
-    &'static str,
-);
-
-#[rustfmt::skip]
-const CASES: &[Case] = &[
-    ("cows", (LISTED, NOT_FOUND), &[], "served Cow true"),
-    ("barns", (LISTED, NOT_FOUND), &[], "served Barn false"),
-    ("pigs", (LISTED, LISTED), &[("/readyz", READY)], "true None: farm.io/v1 has no resource pigs"),
-    ("cow", (LISTED, LISTED), &[("/readyz", READY)], "true None: farm.io/v1 has no resource cow (hint: write the plural: cows)"),
-    ("Cow", (LISTED, LISTED), &[("/readyz", READY)], "true None: farm.io/v1 has no resource Cow (hint: write the plural: cows)"),
-    ("milkings", (LISTED, LISTED), &[("/readyz", READY)], "true None: farm.io/v1/milkings cannot be listed and watched"),
-    // The server begins to serve the resource.
-    ("cows", (NOT_FOUND, LISTED), &[("/readyz", READY), ("/apis/farm.io", NOT_FOUND)], "served Cow true"),
-    ("cows", (NOT_FOUND, NOT_FOUND), &[("/readyz", (500, "starting")), ("/apis/farm.io", NOT_FOUND)], "unknown"),
-    ("cows", ((200, "<html>"), LISTED), &[], "unknown"),
-    // The version or the group is missing.
-    ("cows", (NOT_FOUND, NOT_FOUND), &[("/readyz", READY), ("/apis/farm.io", (200, "{}"))], "true None: farm.io/v1 is not served"),
-    ("cows", (NOT_FOUND, NOT_FOUND), &[("/readyz", READY), ("/apis/farm.io", (503, ""))], "unknown"),
-    ("cows", (NOT_FOUND, NOT_FOUND), &[("/readyz", READY), ("/apis", GROUPS)], "false Some(\"farms.io\"): the cluster does not serve the API group farm.io"),
-    ("cows", (NOT_FOUND, NOT_FOUND), &[("/readyz", READY), ("/apis", OTHERS)], "false None: the cluster does not serve the API group farm.io"),
-    ("cows", (NOT_FOUND, NOT_FOUND), &[("/readyz", READY), ("/apis", (200, "unreadable"))], "false None: the cluster does not serve the API group farm.io"),
-];
+#[tokio::test]
+async fn a_result_says_which_part_of_a_missing_resource_is_missing() {
+    #[rustfmt::skip]
+    let cases = [
+        ("v1/nodes", "served Node false"),
+        ("farm.io/v1/cows", "served Cow true"),
+        ("farm.io/v2/cows", "served Cow true"),
+        ("farm.io/v1/pigs", "true None: farm.io/v1 has no resource pigs"),
+        ("farm.io/v1/cow", "true None: farm.io/v1 has no resource cow (hint: write the plural: cows)"),
+        ("farm.io/v1/Cow", "true None: farm.io/v1 has no resource Cow (hint: write the plural: cows)"),
+        ("farm.io/v1/milkings", "true None: farm.io/v1/milkings cannot be listed and watched"),
+        ("farm.io/v2/pigs", "unknown: the API server of farm.io/v2 does not answer"),
+        ("farm.io/v3/cows", "true None: farm.io/v3 is not served"),
+        ("farms.io/v1/cows", "false Some(\"farm.io\"): the cluster does not serve the API group farms.io"),
+        ("apps/v1/cows", "false None: the cluster does not serve the API group apps"),
+    ];
+    let (resources, expected): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
+    assert_eq!(look_up(&WORKING, &resources).await, expected);
+}
 
 #[tokio::test]
-async fn a_resource_is_not_served_only_if_a_ready_server_says_so_twice() {
-    for (resource, answers, others, expected) in CASES {
-        let found = look_up(resource, *answers, others).await.0;
-        assert_eq!(brief(&found), *expected, "{resource}: {others:?}");
-    }
-    let path = "/apis/farm.io/v1";
-    let (_, requested) = look_up("pigs", (LISTED, LISTED), &[("/readyz", READY)]).await;
-    assert_eq!(requested, [path, "/readyz", path]);
-    // Any other answer is inconclusive.
-    for code in [400, 401, 403, 410, 429, 500, 503] {
-        let answer = (code, "not available");
-        let (found, requested) = look_up("cows", (answer, answer), &[]).await;
-        assert_eq!((&*brief(&found), requested.len()), ("unknown", 1), "{code}");
+async fn a_resource_is_not_served_only_if_a_ready_server_says_so() {
+    const STARTING: &[Answer] = &[("/readyz", 500, "starting"), WORKING[1], WORKING[2]];
+    const FORBIDDEN: &[Answer] = &[("/readyz", 403, ""), WORKING[1], WORKING[2]];
+    const NO_CORE: &[Answer] = &[WORKING[0], ("/api", 503, ""), WORKING[2]];
+    const REFUSED: &[Answer] = &[WORKING[0], WORKING[1], ("/apis", 406, "")];
+    const GARBLED: &[Answer] = &[WORKING[0], WORKING[1], ("/apis", 200, "<html>")];
+    const NOT_AGGREGATED: &[Answer] = &[WORKING[0], WORKING[1], ("/apis", 200, r#"{"groups":[]}"#)];
+    for (answers, expected) in [
+        (STARTING, "unknown: the API server is not ready"),
+        (FORBIDDEN, "true None: farm.io/v1 has no resource pigs"),
+        (NO_CORE, "unknown: refused with 503"),
+        (REFUSED, "unknown: refused with 406"),
+        (GARBLED, "unknown: discovery of /apis: "),
+        (NOT_AGGREGATED, "unknown: discovery of /apis: no API groups"),
+    ] {
+        let found = &look_up(answers, &["farm.io/v1/pigs"]).await[0];
+        assert!(found.starts_with(expected), "{found}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn simultaneous_crd_changes_cause_one_signal_and_one_repeat() {
+async fn a_change_is_reported_at_once_and_again_after_a_delay() {
     let (send, changes) = futures::channel::mpsc::unbounded();
-    let mut coalesced = Box::pin(coalesce(changes));
-    for _ in 0..50 {
-        send.unbounded_send(()).unwrap();
-    }
+    let mut reports = Box::pin(repeated(changes));
     let began = tokio::time::Instant::now();
-    coalesced.next().await.unwrap();
-    assert_eq!(began.elapsed(), COALESCE_PERIOD);
-    coalesced.next().await.unwrap();
-    assert_eq!(began.elapsed(), COALESCE_PERIOD + SECOND_REPORT_DELAY);
-    let third = timeout(Duration::from_mins(10), coalesced.next()).await;
+    send.unbounded_send(()).unwrap();
+    for expected in [Duration::ZERO, SECOND_REPORT_DELAY] {
+        reports.next().await.unwrap();
+        assert_eq!(began.elapsed(), expected);
+    }
+    let third = tokio::time::timeout(Duration::from_mins(10), reports.next()).await;
     assert!(third.is_err(), "a change must be repeated only once");
 }

@@ -42,7 +42,7 @@ use futures::{
 };
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_cel::JsonFault;
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// One event of a feed. A feed sends its events in the following order. `…` stands for the events
 /// before or after the shown ones.
@@ -169,15 +169,17 @@ pub struct ObjectNames<'a> {
     pub uid: Option<&'a str>,
 }
 
-/// Looks up whether a resource is served. [`Discovery`] implements this trait for a cluster.
+/// A resource, and the result of its look-up.
+pub type ResolvedTarget = (Arc<Gvr>, Resolution);
+
+/// Looks up whether resources are served. [`Discovery`] implements this trait for a cluster.
 pub trait Resolve: Send + Sync + 'static {
-    /// Looks up a resource. In a cluster, a lookup takes at most five requests, one after the
-    /// other.
-    fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution>;
+    /// Looks up these resources. In a cluster, a look-up takes three requests, for any number of
+    /// resources.
+    fn resolve(&self, targets: Vec<Arc<Gvr>>) -> BoxFuture<'static, Vec<ResolvedTarget>>;
 
     /// Returns a stream that yields a value when an earlier result of [`Resolve::resolve`] may have
-    /// changed. Changes that are close together can yield a single value. The stream never ends. It
-    /// makes progress only while it is polled.
+    /// changed. The stream never ends. It makes progress only while it is polled.
     fn resolution_changes(&self) -> BoxStream<'static, ()>;
 }
 

@@ -8,14 +8,12 @@ use super::{
     GapReason, InvalidData, Raw,
     parts::{BodyEnd, MAX_PART, PartReader},
     requests::{Refusal, escaped},
-    watch_event,
     watch_task::{AttemptEnd, IDLE_TIMEOUT, WatchTask},
 };
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use ifo_client::list::ListItems;
 use kube::client::Body;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// Maximum number of objects in a page. After a continue token has expired, the feed requests
@@ -29,14 +27,6 @@ const MAX_PAGE_BYTES: usize = 32 << 20;
 /// Factor by which the number of objects in a page grows or shrinks. After an incomplete or too
 /// large page, the feed requests smaller pages.
 const GROWTH_FACTOR: u32 = 5;
-
-#[derive(Deserialize)]
-struct Page<'a> {
-    metadata: ListMeta,
-    // Go writes a nil slice as null.
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
 
 impl WatchTask {
     /// Lists all objects in pages.
@@ -63,27 +53,30 @@ impl WatchTask {
             let Some(page) = self.read_page(body).await? else {
                 continue; // The page was too large.
             };
-            let (metadata, objects) = decode(&page).map_err(garbled)?;
-            drop(page);
+            let ListItems {
+                version,
+                next,
+                items,
+            } = decode(&page).map_err(garbled)?;
             if !std::mem::replace(&mut has_begun, true) {
                 self.reset().await;
             }
-            for object in objects {
+            for item in items {
+                let object = item.get().as_bytes();
                 if object.len() > MAX_PART {
                     return Err(garbled(InvalidData::TooLarge));
                 }
-                self.send(Raw::Applied(object)).await;
+                self.send(Raw::Applied(page.slice_ref(object))).await;
             }
-            let next = metadata.continue_.unwrap_or_default();
-            let version = metadata.resource_version.filter(|it| !it.is_empty());
-            if version.is_none() || (!next.is_empty() && next == token) {
+            let version = version.filter(|it| !it.is_empty());
+            if version.is_none() || next.as_ref() == Some(&token) {
                 return Err(garbled(InvalidData::Endless));
             }
-            if next.is_empty() {
+            let Some(next) = next else {
                 self.state.version = version;
                 self.synced().await;
                 return Ok(());
-            }
+            };
             token = next;
         }
     }
@@ -122,18 +115,16 @@ impl WatchTask {
     }
 }
 
-/// Decodes a page. The objects are slices of `page`. If an item is not an object, the whole page is
-/// an error. If the feed skipped the item, an object would count as deleted.
-fn decode(page: &Bytes) -> Result<(ListMeta, Vec<Bytes>), InvalidData> {
-    let Page { metadata, items } = watch_event::decode(page)?;
-    let mut objects = Vec::new();
-    for item in items.unwrap_or_default() {
-        if !item.get().starts_with('{') {
-            return Err(InvalidData::NoObject);
-        }
-        objects.push(page.slice_ref(item.get().as_bytes()));
+/// Decodes a page. If an item is not an object, the whole page is an error. If the feed skipped the
+/// item, an object would count as deleted.
+fn decode(page: &[u8]) -> Result<ListItems<&RawValue>, InvalidData> {
+    let list = ListItems::<&RawValue>::read(page);
+    let list = list.map_err(|error| InvalidData::Json((&error).into()))?;
+    let mut items = list.items.iter();
+    match items.find(|item| !item.get().starts_with('{')) {
+        Some(_) => Err(InvalidData::NoObject),
+        None => Ok(list),
     }
-    Ok((metadata, objects))
 }
 
 #[cfg(test)]
@@ -149,16 +140,15 @@ mod tests {
             format!(" {{ \"more\":[{{\"items\":[1]}}] ,{items},\n{meta}\n}}\n"),
         ] {
             let page = Bytes::from(text);
-            let (metadata, objects) = decode(&page).unwrap();
-            assert_eq!(metadata.resource_version.as_deref(), Some("7"));
-            assert_eq!(metadata.continue_.as_deref(), Some("abc"));
-            assert_eq!(objects, [r#"{"a":"}]\\\"{"}"#, r#"{"b":{"c":[{}]}}"#]);
-            let range = page.as_ptr_range();
-            assert!(range.contains(&objects[0].as_ptr()), "it is not a copy");
+            let list = decode(&page).unwrap();
+            assert_eq!(list.version.as_deref(), Some("7"));
+            assert_eq!(list.next.as_deref(), Some("abc"));
+            let items = list.items.iter().map(|item| item.get());
+            assert!(items.eq([r#"{"a":"}]\\\"{"}"#, r#"{"b":{"c":[{}]}}"#]));
         }
         for items in ["null", "[]"] {
             let text = format!(r#"{{"metadata":{{}},"items":{items}}}"#);
-            assert!(decode(&Bytes::from(text)).unwrap().1.is_empty());
+            assert!(decode(&Bytes::from(text)).unwrap().items.is_empty());
         }
     }
 
@@ -167,7 +157,6 @@ mod tests {
         for text in [
             "",
             "<html>zqx",
-            r#"{"items":[]}"#,
             r#"{"metadata":{},"items":{"zqx":1}}"#,
             r#"{"metadata":{},"items":[{},null]}"#,
             r#"{"metadata":{},"items":[{"a":zqx}]}"#,

@@ -24,9 +24,9 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 /// is far smaller.
 const MAX_ERROR: usize = 64 << 10;
 
-/// Maximum size in bytes of an answer that [`read`] reads. The largest resource lists of discovery
-/// have about 100 KiB.
-const MAX_ANSWER: usize = 4 << 20;
+/// Maximum size in bytes of an answer that [`read`] reads. Aggregated discovery has about 2 KiB for
+/// each resource.
+const MAX_ANSWER: usize = 8 << 20;
 
 /// Maximum number of characters of an error message in conditions and logs. A longer message is
 /// cut off.
@@ -35,7 +35,10 @@ const MAX_MESSAGE: usize = 512;
 /// Maximum delay after an answer with `Retry-After`. A longer `Retry-After` counts as this delay.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
+/// Aggregated discovery, which contains all resources of the cluster.
+pub(super) const AGGREGATED_DISCOVERY: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// The reason why a request has not returned the requested data.
@@ -59,7 +62,7 @@ impl Refusal {
 
 /// Returns the path of a group-version: `/apis/group/version`, or `/api/version` for the core
 /// group. Fails with a message if the group or the version cannot be part of a path.
-pub(super) fn group_version_path(gvr: &Gvr) -> Result<String, String> {
+fn group_version_path(gvr: &Gvr) -> Result<String, String> {
     let version = segment(&gvr.version)?;
     Ok(if gvr.group.is_empty() {
         format!("/api/{version}")
@@ -124,9 +127,13 @@ pub(super) async fn uid(
     Ok(object.metadata.uid)
 }
 
-/// Requests JSON of at most [`MAX_ANSWER`] bytes.
-pub(super) async fn read(client: &kube::Client, path: &str) -> Result<Bytes, Refusal> {
-    whole(send(client, path, JSON).await?).await
+/// Requests an answer of the media type `accept` and of at most [`MAX_ANSWER`] bytes.
+pub(super) async fn read(
+    client: &kube::Client,
+    path: &str,
+    accept: &str,
+) -> Result<Bytes, Refusal> {
+    whole(send(client, path, accept).await?).await
 }
 
 async fn whole(answer: Response<Body>) -> Result<Bytes, Refusal> {

@@ -91,7 +91,6 @@ mod tests {
             name: "a".to_owned(),
             uid: Some("uid-a".to_owned()),
             version,
-            repairs: false,
             status: OperationRuleSetStatus {
                 watch_active: true,
                 ..OperationRuleSetStatus::default()

@@ -5,22 +5,28 @@ use crate::clock;
 use crate::demo::shipped_rules;
 use crate::detection::tests::pipeline::{TestPipeline, settings};
 use crate::index::{self, IndexReader, ReadVersion, Scope};
-use ifo_engine::rules::{RuleBook, compile};
+use ifo_api::{Gvr, Resolution};
+use ifo_engine::rules::{RuleBook, RuleSet, compile};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[test]
-fn the_scenes_are_small_and_use_every_kind() {
+fn the_scenes_are_small_and_their_kinds_are_as_in_a_cluster() {
     let size: usize = embedded(FILES).iter().map(|(_, text)| text.len()).sum();
     assert!(size < 1 << 20, "{size} bytes");
-    let mut used = BTreeSet::new();
-    for (name, text) in &embedded(FILES) {
-        let scene = Scene::parse(name, text);
-        let kinds = scene.steps.iter().map(|it| kinds::of_object(&it.object));
-        used.extend(kinds.map(|kind| kinds::gvr(kind.unwrap())));
+    let kinds = Scenes::open("ifo-system").kinds;
+    for (plural, namespaced, short_name) in [
+        ("operationrulesets", false, "ors"),
+        ("nodes", false, "no"),
+        ("virtualmachines", true, "vm"),
+        ("poddisruptionbudgets", true, "pdb"),
+        ("cdis", false, "cdi"),
+        ("clusterversions", false, ""),
+    ] {
+        let kind = kinds.iter().find(|it| it.plural == plural).expect(plural);
+        let short_names = kind.short_names.concat();
+        assert_eq!((kind.namespaced, &*short_names), (namespaced, short_name));
     }
-    let of_scenes = kinds::KINDS
-        .iter()
-        .filter(|kind| **kind != kinds::RULE_SETS);
-    assert_eq!(used, of_scenes.map(kinds::gvr).collect());
 }
 
 #[test]
@@ -67,7 +73,7 @@ fn each_text(value: &Value, read: &mut impl FnMut(&str)) {
 async fn each_round_restores_the_initial_objects() {
     let _simulated = clock::simulated::begin("2030-01-01T00:00:00Z".parse().unwrap());
     for (name, text) in &embedded(FILES) {
-        let store = ObjectStore::new(Arc::new(kinds::resolve));
+        let store = ObjectStore::new(Kinds::default());
         let scene = Scene::parse(name, text);
         let names = || {
             let (entries, _) = store.reader.list_and_follow(Scope::Everything);
@@ -95,7 +101,7 @@ pub(in crate::demo) async fn run_demo(age: Duration) -> [Vec<(Key, Value)>; 2] {
     let settings = settings(Duration::from_secs(5), 1_000);
     let resync = Duration::from_secs(30);
     let pipeline = TestPipeline::start(Arc::new(scenes.objects()), settings, resync);
-    for book in rule_books() {
+    for book in rule_books(&scenes.store) {
         pipeline.publish(Arc::new(book)).await;
     }
     tokio::spawn(scenes.play());
@@ -109,18 +115,25 @@ pub(in crate::demo) async fn run_demo(age: Duration) -> [Vec<(Key, Value)>; 2] {
 }
 
 /// Returns the shipped rules for the resources of the demo.
-fn rule_books() -> Vec<RuleBook> {
-    let rule_sets = shipped_rules::shipped();
-    let books = kinds::KINDS.iter().map(|kind| {
-        let target = kinds::gvr(kind);
-        let of_target = rule_sets.iter().filter(|it| it.spec.target.gvr() == target);
-        let compiled = of_target.map(|rule_set| {
-            let name = rule_set.metadata.name.as_deref();
-            let name = name.expect("shipped rule sets have a name");
-            Arc::new(compile(name, &rule_set.spec).expect("the shipped rules are valid"))
-        });
-        let compiled = compiled.collect();
-        RuleBook::new(1, target, kind.kind.to_owned(), kind.namespaced, compiled)
+fn rule_books(objects: &ObjectStore) -> Vec<RuleBook> {
+    let mut by_target = BTreeMap::<Gvr, Vec<Arc<RuleSet>>>::new();
+    for rule_set in shipped_rules::shipped() {
+        let name = rule_set
+            .metadata
+            .name
+            .expect("shipped rule sets have a name");
+        let compiled = compile(&name, &rule_set.spec).expect("the shipped rules are valid");
+        let target = rule_set.spec.target.gvr();
+        by_target
+            .entry(target)
+            .or_default()
+            .push(Arc::new(compiled));
+    }
+    let books = by_target.into_iter().filter_map(|(target, compiled)| {
+        let Resolution::Served { kind, namespaced } = objects.kind_of(&target) else {
+            return None;
+        };
+        Some(RuleBook::new(1, target, kind, namespaced, compiled))
     });
     books.collect()
 }

@@ -24,7 +24,7 @@ use super::{
     OperationHooks, SubjectVisibility, activities, gate_webhook, inflight_operations,
     operation_records,
 };
-use crate::demo::kinds;
+use crate::demo::{Scenes, kinds};
 use crate::index::{
     Bounds, Key, Resource, Rv, VersionAssignment, Write, Writer, index_from, index_key,
 };
@@ -33,7 +33,9 @@ use crate::replicate::{ReplicaRole, ReplicaStatus};
 use crate::telemetry::Metrics;
 use access::{HeaderAuthenticator, RecordingAuthorizer};
 use aggregated_apiserver::auth::{AccessDecision, Attributes, Authorize, Undecided, User};
-use aggregated_apiserver::serve::{Limits, Readiness, ServerParameters, VersionInfo, router};
+use aggregated_apiserver::serve::{
+    Limits, Readiness, ResourceInfo, ServerParameters, VersionInfo, router,
+};
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
@@ -42,7 +44,7 @@ use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use ifo_api::completeness::{Gaps, GapsObject};
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +52,9 @@ use tower::ServiceExt as _;
 
 pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+/// The kinds whose short names the tables contain.
+static KINDS: LazyLock<Vec<ResourceInfo>> = LazyLock::new(|| Scenes::open("ifo-system").kinds);
 
 /// Returns the gaps if all three rule sets work.
 pub fn no_gaps() -> Gaps {
@@ -134,7 +139,7 @@ impl Fixture {
         let metrics = Arc::new(Metrics::new());
         let replica_status = ReplicaStatus::alone(reader.clone());
         let role = replica_status.role().clone();
-        let short_names = kinds::short_names(kinds::KINDS);
+        let short_names = kinds::short_names(&KINDS);
         let hooks = Arc::new(OperationHooks {
             reader: reader.clone(),
             replica_status: replica_status.clone(),

@@ -97,14 +97,6 @@ async fn event_of_an_own_write_before_its_answer_writes_nothing() {
         1,
         "during the first list of the target, the controller must write one status"
     );
-
-    // The controller must not treat the event of its own write as the edit of another client.
-    let mut fixture = fixture;
-    fixture.catch_up().await;
-    let writes = fixture.writes();
-    let versions: Vec<_> = writes.iter().map(|it| it.version.as_deref()).collect();
-    assert_eq!(versions, [Some("11")]);
-    assert!(!writes[0].repairs);
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,7 +165,7 @@ async fn conflict_of_a_repair_is_resolved_after_the_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeated_edits_of_a_status_are_repaired_with_back_off() {
+async fn repeated_edits_of_a_status_are_repaired_once_a_minute() {
     let (fixture, status, mut version) = ready().await;
     let mut repairs = 0;
     for _ in 0..600 {
@@ -183,15 +175,15 @@ async fn repeated_edits_of_a_status_are_repaired_with_back_off() {
         repairs += fixture.writes().len();
     }
     assert!(
-        (5..=9).contains(&repairs),
+        (15..=20).contains(&repairs),
         "{repairs} repairs in ten minutes"
     );
     // When the other client stops editing, the controller repairs the last edit, too.
-    tokio::time::sleep(Duration::from_mins(5)).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
     let last = fixture.writes().pop().expect("the last edit is repaired");
     assert!(last.status.watch_active);
-    // After ten minutes without edits, the next edit is repaired at once.
-    tokio::time::sleep(Duration::from_mins(10)).await;
+    // After two minutes without edits, the next edit is repaired at once.
+    tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(fixture.writes(), []);
     fixture.edit(version + 10, &edited_elsewhere(&status));
     moment().await;

@@ -3,14 +3,13 @@
 use super::*;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use ifo_observe::Resolve;
+use ifo_observe::{Resolve, ResolvedTarget};
 
 /// A simulated discovery.
 #[derive(Default)]
 pub(super) struct FakeDiscovery {
-    /// The results of look-ups, by resource. `None` means that the look-up never ends. A resource
-    /// without an entry is served.
-    pub(super) answers: Mutex<HashMap<String, Option<Resolution>>>,
+    /// The results of look-ups, by resource. A resource without an entry is served.
+    pub(super) answers: Mutex<HashMap<String, Resolution>>,
     pub(super) looked_up: Mutex<Vec<String>>,
     /// The duration of a look-up. A look-up returns the result that was set when it began.
     pub(super) lookup_duration: Mutex<Duration>,
@@ -18,16 +17,18 @@ pub(super) struct FakeDiscovery {
 }
 
 impl Resolve for FakeDiscovery {
-    fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution> {
-        self.looked_up.lock().unwrap().push(target.resource.clone());
-        let answer = self.answers.lock().unwrap().get(&target.resource).cloned();
+    fn resolve(&self, targets: Vec<Arc<Gvr>>) -> BoxFuture<'static, Vec<ResolvedTarget>> {
+        let answers = self.answers.lock().unwrap();
+        let resolve = |target: Arc<Gvr>| {
+            self.looked_up.lock().unwrap().push(target.resource.clone());
+            let answer = answers.get(&target.resource).cloned();
+            (target, answer.unwrap_or_else(served))
+        };
+        let results = targets.into_iter().map(resolve).collect();
         let lookup_duration = *self.lookup_duration.lock().unwrap();
         async move {
             tokio::time::sleep(lookup_duration).await;
-            match answer.unwrap_or_else(|| Some(served())) {
-                Some(answer) => answer,
-                None => std::future::pending().await,
-            }
+            results
         }
         .boxed()
     }

@@ -128,12 +128,7 @@ impl ControllerFixture {
 
     fn discovers(&self, resource: &str, answer: Resolution) {
         let mut answers = self.discovery.answers.lock().unwrap();
-        answers.insert(resource.into(), Some(answer));
-    }
-
-    fn discovery_hangs(&self, resource: &str) {
-        let mut answers = self.discovery.answers.lock().unwrap();
-        answers.insert(resource.into(), None);
+        answers.insert(resource.into(), answer);
     }
 
     /// Returns the rule sets that are in no rule book. `None` until each feed has reported.

@@ -115,24 +115,6 @@ async fn targets_that_cannot_be_watched_do_not_delay_the_sync() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_discovery_delays_no_other_target() {
-    let mut fixture = fixture();
-    fixture.discovery_hangs("cars");
-    fixture.list(&[
-        rule_set("a", "cars", "true"),
-        rule_set("b", "boats", "true"),
-    ]);
-    moment().await;
-    let published = fixture.catch_up().await;
-    assert_eq!(summary(&published[0]), ("boats", Some(vec!["b"])));
-    has(&fixture.status("b"), "Ready", "True/Watching");
-    assert!(
-        fixture.without_book().is_none(),
-        "the state must not be complete before every look-up has ended"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn rule_books_are_published_as_soon_as_all_rule_sets_are_known() {
     let mut fixture = fixture();
     fixture.send(RuleSetEvent::Reset);

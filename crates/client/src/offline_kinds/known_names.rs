@@ -1,7 +1,7 @@
 //! A table of short names of widely used kinds, such as `vm`. The table is used for kinds that
 //! discovery does not contain:
 //!
-//! - The demo of `ifo-apiserver` reads objects from a folder, and does not serve their kinds.
+//! - The demo of `ifo-apiserver` serves objects of kinds that it has no CRD of.
 //! - The plugin `kubectl-ifo` reads short names from aggregated discovery, which a kube-apiserver
 //!   before 1.26 does not have.
 
@@ -9,7 +9,7 @@ use super::is_kind_or_plural;
 
 /// Short name, API group and plural of each kind. A short name with an added `s`, such as `vms`, is
 /// accepted, too.
-const ALL: [(&str, &str, &str); 30] = [
+const ALL: [(&str, &str, &str); 32] = [
     ("cm", "", "configmaps"),
     ("no", "", "nodes"),
     ("ns", "", "namespaces"),
@@ -22,6 +22,7 @@ const ALL: [(&str, &str, &str); 30] = [
     ("rs", "apps", "replicasets"),
     ("sts", "apps", "statefulsets"),
     ("hpa", "autoscaling", "horizontalpodautoscalers"),
+    ("pdb", "policy", "poddisruptionbudgets"),
     ("cj", "batch", "cronjobs"),
     ("vs", "snapshot.storage.k8s.io", "volumesnapshots"),
     ("kv", "kubevirt.io", "kubevirts"),
@@ -38,6 +39,7 @@ const ALL: [(&str, &str, &str); 30] = [
         "snapshot.kubevirt.io",
         "virtualmachinerestores",
     ),
+    ("cdi", "cdi.kubevirt.io", "cdis"),
     ("dv", "cdi.kubevirt.io", "datavolumes"),
     ("hco", "hco.kubevirt.io", "hyperconvergeds"),
     ("csv", "operators.coreos.com", "clusterserviceversions"),
@@ -60,6 +62,12 @@ fn plurals(name: &str, group: &str) -> impl Iterator<Item = &'static str> {
     let is_it = move |short: &str| short == name || short == singular;
     let named = ALL.iter().filter(move |it| is_it(it.0) && it.1 == group);
     named.map(|it| it.2)
+}
+
+/// Returns the short names of the resource `plural` in `group`.
+pub fn short_names(group: &str, plural: &str) -> Vec<&'static str> {
+    let named = ALL.iter().filter(|it| (it.1, it.2) == (group, plural));
+    named.map(|it| it.0).collect()
 }
 
 /// Returns true if `name` is a short name of `kind` in `group`. `name` must be in lower case.
