@@ -131,7 +131,7 @@ ifo.apply = (type, object) => {
   const known = model.operations.get(operation.uid);
   const isKnownToEnd = known && !known.active;
   if (type === "DELETED") {
-    if (operation.active && !isKnownToEnd) model.operations.delete(operation.uid);
+    if (!isKnownToEnd) model.operations.delete(operation.uid);
   } else if (object.kind !== "OperationRecord" || !isKnownToEnd) {
     // The completed operation has more fields than its record.
     model.operations.set(operation.uid, operation);

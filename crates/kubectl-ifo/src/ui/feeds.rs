@@ -1,32 +1,35 @@
-//! Fills the [`Store`]: lists and watches operations, records and activities with the rights of the
-//! user, or reads them from the files of `--from`.
+//! Lists and watches operations, records and activities with the rights of the user, or reads them
+//! from the files of `--from`.
 
-use super::store::{FeedObject, FeedState, Store};
+use super::state::{GapKind, State};
 use crate::api_client::ListRequest;
 use crate::filter::Filters;
 use crate::operation_source::{ObjectChange, OperationSource, changes, check_namespaces, decode};
 use crate::problem::Problem;
 use futures::StreamExt as _;
+use futures::stream::{self, BoxStream, SelectAll};
 use ifo_api::{LIVE_GROUP, VERSION, activity, live, record};
 use kube::api::{ApiResource, DynamicObject, Resource as _, TypeMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::Config;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-/// Interval of the lists of a kind that cannot be watched. Usually, the kind is listed earlier,
-/// because an operation has ended.
-const LIST_INTERVAL: Duration = Duration::from_secs(30);
+/// Pause before a list that failed is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Pause before such a list, so that one list shows all operations that end together.
-const END_PAUSE: Duration = Duration::from_secs(2);
+/// All feeds, and the state that the tabs share.
+pub(super) struct Feeds {
+    source: Arc<OperationSource>,
+    all: Vec<Feed>,
+    state: Mutex<State>,
+}
 
 /// The source of the objects of one kind in one namespace, or in all namespaces.
 #[derive(Clone)]
-struct Feed {
-    number: usize,
+pub(super) struct Feed {
     resource: ApiResource,
     namespace: Option<String>,
     source: Arc<OperationSource>,
@@ -34,62 +37,127 @@ struct Feed {
     filters: Option<Arc<Filters>>,
 }
 
-/// Starts the tasks that fill the store. The tasks end when the returned set is dropped.
-pub(super) fn start(
-    source: &Arc<OperationSource>,
-    filters: &Filters,
-) -> Result<(Arc<Store>, JoinSet<()>), Problem> {
-    let namespaces = source.requested_namespaces();
-    check_namespaces(namespaces.len())?;
-    let filters = Arc::new(filters.clone());
-    let kinds = [
-        (source.served.group(), live::KIND, live::PLURAL),
-        (LIVE_GROUP, record::KIND, record::PLURAL),
-        (LIVE_GROUP, activity::KIND, activity::PLURAL),
-    ];
-    let mut feeds = Vec::new();
-    for (group, kind, plural) in kinds {
-        let is_filtered = kind != activity::KIND;
-        let kind = GroupVersionKind::gvk(group, VERSION, kind);
-        for namespace in &namespaces {
-            feeds.push(Feed {
-                number: feeds.len(),
+/// A change that a tab shows.
+pub(super) enum FeedChange {
+    /// A change of the objects of the feed with this number.
+    Objects(usize, Box<ObjectChange>),
+    /// The reason why the server does not detect all operations. None if it detects all.
+    Incomplete(Option<String>),
+}
+
+/// The reason why a feed cannot be read.
+pub(super) enum FeedProblem {
+    /// The objects cannot be read at all. An example is a missing right.
+    Refused(String),
+    /// The objects are those of the last successful answer.
+    Lost(String),
+}
+
+impl Feeds {
+    pub(super) fn new(source: OperationSource, filters: &Filters) -> Result<Self, Problem> {
+        let source = Arc::new(source);
+        let namespaces = source.requested_namespaces();
+        check_namespaces(namespaces.len())?;
+        let filters = Arc::new(filters.clone());
+        let kinds = [
+            (source.served.group(), live::KIND, live::PLURAL),
+            (LIVE_GROUP, record::KIND, record::PLURAL),
+            (LIVE_GROUP, activity::KIND, activity::PLURAL),
+        ];
+        let mut all = Vec::new();
+        for (group, kind, plural) in kinds {
+            let is_filtered = kind != activity::KIND;
+            let kind = GroupVersionKind::gvk(group, VERSION, kind);
+            all.extend(namespaces.iter().map(|namespace| Feed {
                 resource: ApiResource::from_gvk_with_plural(&kind, plural),
                 namespace: namespace.map(str::to_owned),
                 source: source.clone(),
                 filters: is_filtered.then(|| filters.clone()),
-            });
+            }));
         }
+        Ok(Self {
+            source,
+            all,
+            state: Mutex::default(),
+        })
     }
-    let store = Arc::new(Store::new(feeds.len()));
-    let mut tasks = JoinSet::new();
-    tasks.spawn(update_notes(source.clone(), store.clone()));
-    for feed in feeds {
-        if source.server.from_files.is_some() {
-            let store = store.clone();
-            tasks.spawn(async move {
-                feed.refresh(&store).await;
-            });
-        } else if feed.resource.kind == record::KIND {
-            tasks.spawn(feed.list_often(store.clone()));
-        } else {
-            tasks.spawn(feed.watch(store.clone()));
-        }
-    }
-    Ok((store, tasks))
-}
 
-/// Keeps the warnings of the source current: namespaces that the user may not read, and the reason
-/// why operations may be missing.
-async fn update_notes(source: Arc<OperationSource>, store: Arc<Store>) {
-    let mut incomplete = source.incomplete();
-    loop {
-        let reason = incomplete.as_ref().map(ToString::to_string);
-        store.set_notes(source.note.iter().cloned().collect(), reason);
-        if source.server.from_files.is_some() {
-            return;
+    pub(super) fn all(&self) -> &[Feed] {
+        &self.all
+    }
+
+    /// Returns the reason why operations were missing from the first list.
+    pub(super) fn incomplete(&self) -> Option<String> {
+        self.source.incomplete().map(|it| it.to_string())
+    }
+
+    /// Returns the changes of all feeds. The first change of each feed is its list. The stream has
+    /// no end.
+    pub(super) fn changes(&self) -> SelectAll<BoxStream<'static, FeedChange>> {
+        let all = self.all.iter().enumerate();
+        let mut merged: SelectAll<_> = all
+            .map(|(number, feed)| {
+                let changes = feed.changes();
+                let changes =
+                    changes.map(move |change| FeedChange::Objects(number, Box::new(change)));
+                changes.boxed()
+            })
+            .collect();
+        merged.push(if self.source.server.from_files.is_some() {
+            stream::pending().boxed()
+        } else {
+            let last = (self.source.clone(), self.source.incomplete());
+            let probes = stream::unfold(last, async |(source, last)| {
+                let incomplete = source.next_probe(last).await;
+                let reason = incomplete.as_ref().map(ToString::to_string);
+                Some((FeedChange::Incomplete(reason), (source, incomplete)))
+            });
+            probes.boxed()
+        });
+        merged
+    }
+
+    /// Updates the state that the tabs share, and returns it. `problems` has the feeds that cannot
+    /// be read, and `incomplete` is the reason why the server does not detect all operations.
+    pub(super) fn state(
+        &self,
+        problems: &BTreeMap<usize, FeedProblem>,
+        incomplete: Option<&str>,
+    ) -> State {
+        let refused = problems.values().filter_map(|it| match it {
+            FeedProblem::Refused(why) => Some(why.as_str()),
+            FeedProblem::Lost(_) => None,
+        });
+        let lost = problems.values().find_map(|it| match it {
+            FeedProblem::Refused(_) => None,
+            FeedProblem::Lost(why) => Some(why.as_str()),
+        });
+        let notes = self.source.note.as_deref().into_iter().chain(incomplete);
+        let mut warnings: Vec<String> = notes.chain(refused).map(str::to_owned).collect();
+        warnings.dedup();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.warnings = warnings;
+        state.set_gap(GapKind::Connection, lost);
+        state.set_gap(GapKind::Detection, incomplete);
+        state.clone()
+    }
+
+    /// Reads all objects once.
+    pub(super) async fn read(&self) -> Result<(Vec<String>, State), Problem> {
+        let (mut objects, mut problems) = (Vec::new(), BTreeMap::new());
+        for (number, feed) in self.all.iter().enumerate() {
+            match feed.list().await {
+                Ok(listed) => objects.extend(listed.into_iter().filter_map(|it| feed.selected(it))),
+                Err(problem) => match feed.problem(problem) {
+                    FeedProblem::Lost(why) => return Err(Problem::Other(why)),
+                    refused @ FeedProblem::Refused(_) => {
+                        problems.insert(number, refused);
+                    }
+                },
+            }
         }
-        incomplete = source.next_probe(incomplete).await;
+        let state = self.state(&problems, self.incomplete().as_deref());
+        Ok((objects, state))
     }
 }
 
@@ -98,107 +166,68 @@ impl Feed {
         self.filters.as_ref().map_or("", |it| it.own_selector())
     }
 
-    /// The resource as `plural.group`, for messages.
-    fn name(&self) -> String {
-        format!("{}.{}", self.resource.plural, self.resource.group)
-    }
-
-    /// Lists records when an operation has ended, because the server does not support to watch
-    /// them.
-    async fn list_often(self, store: Arc<Store>) {
-        let mut ends = store.ends();
-        loop {
-            if self.refresh(&store).await {
-                let _ = timeout(LIST_INTERVAL, ends.changed()).await;
-            }
-            sleep(END_PAUSE).await;
+    /// Returns the list of the objects, and their changes. The server does not support to watch
+    /// records, and files do not change. These are listed once.
+    fn changes(&self) -> BoxStream<'static, ObjectChange> {
+        let server = &self.source.server;
+        if server.from_files.is_none() && self.resource.kind != record::KIND {
+            let config = Config::default().labels(self.label_selector());
+            return changes(server, &self.resource, self.namespace.as_deref(), config);
         }
-    }
-
-    /// Lists the objects once. Returns false if the cluster does not answer.
-    async fn refresh(&self, store: &Store) -> bool {
-        let error = match self.list().await {
-            Ok(listed) => {
-                store.relist(self.number, listed);
-                return true;
-            }
-            Err(problem) => self.state_after(problem),
-        };
-        let is_answer = matches!(error, FeedState::Refused(_));
-        store.fail(self.number, error);
-        is_answer
+        let lists = stream::unfold(
+            (Some(self.clone()), Duration::ZERO),
+            async |(feed, pause)| {
+                let feed = feed?;
+                sleep(pause).await;
+                Some(match feed.list().await {
+                    Ok(objects) => (ObjectChange::Listed(objects), (None, pause)),
+                    Err(problem) => (ObjectChange::Lost(problem), (Some(feed), RETRY_INTERVAL)),
+                })
+            },
+        );
+        lists.boxed()
     }
 
     /// Lists the objects of the cluster or of the files. Leaves out objects that cannot be decoded.
-    async fn list(&self) -> Result<Vec<FeedObject>, Problem> {
+    async fn list(&self) -> Result<Vec<DynamicObject>, Problem> {
         let list = ListRequest {
             path: &DynamicObject::url_path(&self.resource, self.namespace.as_deref()),
             label_selector: self.label_selector(),
             ..ListRequest::default()
         };
-        let read = |item: &str| {
-            let object = serde_json::from_str(item).ok();
-            Ok(object.and_then(|it| self.selected(it).ok()))
-        };
+        let read = |item: &str| Ok(serde_json::from_str(item).ok());
         Ok(self.source.server.list(list, read).await?.0)
     }
 
-    /// Lists and watches the objects.
-    async fn watch(self, store: Arc<Store>) {
-        let config = Config::default().labels(self.label_selector());
-        let (server, namespace) = (&self.source.server, self.namespace.as_deref());
-        let mut changes = changes(server, &self.resource, namespace, config);
-        while let Some(change) = changes.next().await {
-            match change {
-                ObjectChange::Listed(objects) => {
-                    let listed = objects.into_iter().filter_map(|it| self.selected(it).ok());
-                    store.relist(self.number, listed.collect());
-                }
-                ObjectChange::Applied(object) => match self.selected(object) {
-                    Ok(object) => store.put(self.number, object),
-                    // Before the change, the filters may have selected the object.
-                    Err(key) => store.remove(self.number, key),
-                },
-                ObjectChange::Deleted(object) => store.remove(self.number, key_of(&object)),
-                ObjectChange::Lost(problem) => store.fail(self.number, self.state_after(problem)),
-            }
-        }
+    /// Returns the JSON of the object with all fields that the server sent. None if the filters do
+    /// not select it.
+    pub(super) fn selected(&self, object: DynamicObject) -> Option<String> {
+        let json = self.json(object)?;
+        let is_selected = |it: &Arc<Filters>| decode(&json).is_ok_and(|found| it.shows(&found));
+        let is_selected = self.filters.as_ref().is_none_or(is_selected);
+        is_selected.then_some(json)
     }
 
-    fn state_after(&self, problem: Problem) -> FeedState {
-        let is_files = self.source.server.from_files.is_some();
-        match problem {
-            Problem::NotFound(_) if !is_files => {
-                FeedState::Refused(format!("this cluster does not serve {}", self.name()))
-            }
-            problem if is_files || matches!(problem, Problem::Forbidden { .. }) => {
-                FeedState::Refused(problem.to_string())
-            }
-            problem => FeedState::Lost(problem.to_string()),
-        }
-    }
-
-    /// Returns the object as the page gets it. If the filters do not select it, returns only its
-    /// key.
-    fn selected(&self, mut object: DynamicObject) -> Result<FeedObject, (String, String)> {
-        let key = key_of(&object);
+    /// Returns the JSON of the object. Objects in lists can lack their kind.
+    pub(super) fn json(&self, mut object: DynamicObject) -> Option<String> {
         object.types.get_or_insert_with(|| TypeMeta {
             api_version: self.resource.api_version.clone(),
             kind: self.resource.kind.clone(),
         });
-        let json = serde_json::to_string(&object).map_err(|_| key.clone())?;
-        if let Some(filters) = &self.filters
-            && !decode(&json).is_ok_and(|it| filters.shows(&it))
-        {
-            return Err(key);
-        }
-        let json = json.into();
-        Ok(FeedObject { key, json })
+        serde_json::to_string(&object).ok()
     }
-}
 
-fn key_of(object: &DynamicObject) -> (String, String) {
-    let metadata = &object.metadata;
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    (text(&metadata.namespace), text(&metadata.name))
+    pub(super) fn problem(&self, problem: Problem) -> FeedProblem {
+        let is_files = self.source.server.from_files.is_some();
+        match problem {
+            Problem::NotFound(_) if !is_files => {
+                let ApiResource { plural, group, .. } = &self.resource;
+                FeedProblem::Refused(format!("this cluster does not serve {plural}.{group}"))
+            }
+            problem if is_files || matches!(problem, Problem::Forbidden { .. }) => {
+                FeedProblem::Refused(problem.to_string())
+            }
+            problem => FeedProblem::Lost(problem.to_string()),
+        }
+    }
 }

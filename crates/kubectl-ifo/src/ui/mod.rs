@@ -1,8 +1,8 @@
 //! `kubectl ifo ui`: shows the operations on a page in the browser, or writes the page to a file.
 //!
 //! ```text
-//! cluster or files ─▶ feeds ─▶ store ─▶ stream ─▶ server ─▶ the page in the browser
-//!                                └────▶ export ─▶ a file
+//! cluster or files ─▶ feeds ─▶ stream ─▶ server ─▶ the page in the browser
+//!                       └────▶ export ─▶ a file
 //! ```
 //!
 //! The plugin serves the page on 127.0.0.1. It reads the cluster with the rights of the user, and
@@ -14,7 +14,7 @@ mod guard;
 mod page;
 mod reads;
 mod server;
-mod store;
+mod state;
 mod stream;
 
 use super::connect::Connect;
@@ -26,6 +26,7 @@ use super::output::{complain, create_private, print};
 use super::problem::Problem;
 use super::state_filter::StateArgs;
 use crate::clock;
+use feeds::Feeds;
 use guard::Guard;
 use serde_json::{Value, json};
 use server::Site;
@@ -104,14 +105,13 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     let (source, listed) = OperationSource::open(server.clone(), filters.clone()).await?;
     filter_check::check_and_warn(&filters, &source, &listed).await?;
     drop(listed);
-    let (store, _tasks) = feeds::start(&Arc::new(source), &filters)?;
+    let feeds = Feeds::new(source, &filters)?;
     let is_files = args.connect.reads_files();
     let context = match args.connect.context_name() {
         Some(context) if !is_files => context,
         _ => server.address.clone(),
     };
     let text = filters.with_namespace(None).flags().join(" ");
-    let about = about(&context, namespace, &text);
     let files = server.from_files.as_ref();
     let note = files.map(|it| it.introduction()).unwrap_or_default();
     let begin = json!({
@@ -125,7 +125,7 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
         "note": note,
     });
     if let Some(path) = &args.export {
-        return export(path, &store, &begin).await;
+        return export(path, &feeds, &begin).await;
     }
     let failed =
         |error| Problem::Other(format!("cannot listen on 127.0.0.1:{}: {error}", args.port));
@@ -137,7 +137,7 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     let guard = Guard::new(port).ok_or_else(no_random)?;
     let address = guard.new_address().ok_or_else(no_random)?;
     print(format!(
-        "kubectl ifo ui: {address}\nshowing {about}; Ctrl-C ends it\n"
+        "kubectl ifo ui: {address}\nshowing the operations of {context}; Ctrl-C ends it\n"
     ))?;
     if !args.no_open && !open_browser(&address) {
         complain(
@@ -147,7 +147,7 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     }
     let site = Site {
         guard,
-        store,
+        feeds: Arc::new(feeds),
         server,
         begin,
     };
@@ -159,38 +159,28 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
 }
 
 /// Writes the page with its data to a new file that only the user may read.
-async fn export(path: &Path, store: &store::Store, begin: &Value) -> Result<ExitCode, Problem> {
-    let _ = timeout(EXPORT_TIMEOUT, store.started()).await;
-    let snapshot = store.snapshot();
-    if let Some(problem) = snapshot.state.problem() {
-        return Err(Problem::Other(problem.to_owned()));
-    }
-    let objects = snapshot.objects.join(",\n");
-    let state = json!(snapshot.state);
-    let data = format!("{{\"begin\":{begin},\"items\":[{objects}],\"state\":{state}}}");
-    let page = page::self_contained(&data);
+async fn export(path: &Path, feeds: &Feeds, begin: &Value) -> Result<ExitCode, Problem> {
+    let read = timeout(EXPORT_TIMEOUT, feeds.read());
+    let late = |_| Problem::TimedOut(EXPORT_TIMEOUT);
+    let (objects, state) = read.await.map_err(late)??;
+    let data = format!(
+        "{{\"begin\":{begin},\"items\":[{}],\"state\":{}}}",
+        objects.join(",\n"),
+        json!(state)
+    );
+    let page = page::with_data(&data);
     // If the write fails, the file is removed.
     let written = create_private(path).and_then(|mut file| {
         let written = file.write_all(page.as_bytes());
         written.inspect_err(|_| drop(std::fs::remove_file(path)))
     });
     written.map_err(|error| Problem::Other(format!("cannot write {}: {error}", path.display())))?;
-    for warning in &snapshot.state.warnings {
+    for warning in &state.warnings {
         complain("note", warning);
     }
-    let (name, count) = (path.display(), snapshot.objects.len());
+    let (name, count) = (path.display(), objects.len());
     print(format!("{name}: {count} objects\n"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn about(context: &str, namespace: Option<&String>, filter: &str) -> String {
-    let place = namespace.map_or("all namespaces".to_owned(), |it| format!("namespace {it}"));
-    let filter = if filter.is_empty() {
-        String::new()
-    } else {
-        format!(", {filter}")
-    };
-    format!("the operations of {context}, {place}{filter}")
 }
 
 /// Opens an address in the browser of the user. Returns false if no program could be started.

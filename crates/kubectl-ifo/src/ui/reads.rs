@@ -5,35 +5,14 @@ use crate::describe::events;
 use crate::describe::rule::get_rule_set;
 use crate::problem::Problem;
 use http::StatusCode;
+use ifo_api::Text;
 use ifo_api::live::SubjectReference;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Largest number of Events in an answer.
 const MAX_EVENTS: usize = 50;
-
-/// The parameters of a request.
-pub(super) struct Parameters(Vec<(String, String)>);
-
-impl Parameters {
-    pub(super) fn read(query: &str) -> Self {
-        let pairs = form_urlencoded::parse(query.as_bytes());
-        Self(pairs.into_owned().collect())
-    }
-
-    /// Returns a parameter. Empty if the request does not have it, or if it has characters that no
-    /// name has: they could change a field selector.
-    fn get(&self, name: &str) -> &str {
-        let found = self.0.iter().find(|(key, _)| key == name);
-        let value = found.map_or("", |(_, value)| value);
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
-        if value.chars().all(is_name) {
-            value
-        } else {
-            ""
-        }
-    }
-}
 
 /// An answer: its status code and its JSON.
 pub(super) type Answer = (StatusCode, Value);
@@ -43,36 +22,52 @@ pub(super) fn error(code: StatusCode, message: &str) -> Answer {
     (code, json!({"error": message}))
 }
 
-fn failed(problem: &Problem) -> Answer {
-    let code = match problem {
-        Problem::Forbidden { .. } => StatusCode::FORBIDDEN,
-        Problem::NotFound(_) => StatusCode::NOT_FOUND,
-        _ => StatusCode::BAD_GATEWAY,
+/// Reads what `path` and `query` name from the cluster, or from the files of `--from`.
+pub(super) async fn read(server: &ApiClient, path: &str, query: &str) -> Answer {
+    let pairs = form_urlencoded::parse(query.as_bytes()).into_owned();
+    let parameters: BTreeMap<String, String> = pairs.collect();
+    // Characters that no name has could change a field selector.
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    let parameter = |name: &str| {
+        let value = parameters.get(name).map_or("", String::as_str);
+        Text::from(if value.chars().all(is_name) {
+            value
+        } else {
+            ""
+        })
     };
-    error(code, &problem.to_string())
-}
-
-/// Returns the Events of the subject that the parameters name, the newest first.
-pub(super) async fn events(server: &ApiClient, parameters: &Parameters) -> Answer {
-    let [namespace, kind, name, uid] =
-        ["namespace", "kind", "name", "uid"].map(|it| parameters.get(it));
-    if kind.is_empty() || name.is_empty() {
-        return error(StatusCode::BAD_REQUEST, "kind and name are needed");
-    }
-    let given = |it: &str| Some(it.into()).filter(|_| !it.is_empty());
-    let subject = SubjectReference {
-        kind: kind.into(),
-        name: name.into(),
-        namespace: given(namespace),
-        uid: given(uid),
-        ..SubjectReference::default()
-    };
-    match events::read(server, &subject).await {
-        Ok(events) => {
-            let items: Vec<Value> = events.iter().take(MAX_EVENTS).map(summary).collect();
-            (StatusCode::OK, json!({"items": items}))
+    let [kind, name] = ["kind", "name"].map(parameter);
+    let given = |name: &str| Some(parameter(name)).filter(|it| !it.is_empty());
+    let found = match path {
+        "/api/events" if !kind.is_empty() && !name.is_empty() => {
+            let subject = SubjectReference {
+                kind,
+                name,
+                namespace: given("namespace"),
+                uid: given("uid"),
+                ..SubjectReference::default()
+            };
+            let events = events::read(server, &subject).await;
+            events.map(
+                |it| json!({"items": it.iter().take(MAX_EVENTS).map(summary).collect::<Vec<_>>()}),
+            )
         }
-        Err(problem) => failed(&problem),
+        "/api/ruleset" if !name.is_empty() => get_rule_set(server, &name).await,
+        "/api/events" | "/api/ruleset" => {
+            return error(StatusCode::BAD_REQUEST, "the kind or the name is missing");
+        }
+        _ => return error(StatusCode::NOT_FOUND, "there is no such path"),
+    };
+    match found {
+        Ok(found) => (StatusCode::OK, found),
+        Err(problem) => {
+            let code = match &problem {
+                Problem::Forbidden { .. } => StatusCode::FORBIDDEN,
+                Problem::NotFound(_) => StatusCode::NOT_FOUND,
+                _ => StatusCode::BAD_GATEWAY,
+            };
+            error(code, &problem.to_string())
+        }
     }
 }
 
@@ -85,16 +80,4 @@ fn summary(event: &Event) -> Value {
         "source": events::reporter(event),
         "count": events::count(event),
     })
-}
-
-/// Returns the rule set that the parameters name.
-pub(super) async fn rule_set(server: &ApiClient, parameters: &Parameters) -> Answer {
-    let name = parameters.get("name");
-    if name.is_empty() {
-        return error(StatusCode::BAD_REQUEST, "the name is needed");
-    }
-    match get_rule_set(server, name).await {
-        Ok(rule_set) => (StatusCode::OK, rule_set),
-        Err(problem) => failed(&problem),
-    }
 }

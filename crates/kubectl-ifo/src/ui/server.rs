@@ -1,13 +1,13 @@
 //! Answers the requests of the page with HTTP/1.1 on 127.0.0.1.
 //!
-//! Each connection serves one request, so a connection has one time limit. The number of
-//! connections and the size of a request are bounded.
+//! Each connection serves one request. The number of connections and the size of a request are
+//! bounded.
 
+use super::feeds::Feeds;
 use super::guard::Guard;
 use super::page;
-use super::reads::{self, Answer, Parameters, error};
-use super::store::Store;
-use super::stream::{self, CLIENT_TIMEOUT, Deadline};
+use super::reads::{self, Answer, error};
+use super::stream;
 use crate::api_client::ApiClient;
 use crate::output::print;
 use bytes::Bytes;
@@ -26,9 +26,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
 /// Largest number of connections. Further connections wait until one ends.
 const MAX_CONNECTIONS: usize = 64;
@@ -50,7 +50,7 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// What the server needs to answer requests.
 pub(super) struct Site {
     pub(super) guard: Guard,
-    pub(super) store: Arc<Store>,
+    pub(super) feeds: Arc<Feeds>,
     pub(super) server: ApiClient,
     /// The data of the event `begin`, without the time.
     pub(super) begin: Value,
@@ -80,10 +80,9 @@ pub(super) async fn serve(listener: TcpListener, site: Arc<Site>) {
 }
 
 async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
-    let (deadline, limit) = watch::channel(Instant::now() + CLIENT_TIMEOUT);
     let service = service_fn(|request: Request<Incoming>| {
-        let (site, deadline) = (site.clone(), deadline.clone());
-        async move { Ok::<_, Infallible>(site.answer(request, deadline).await) }
+        let site = site.clone();
+        async move { Ok::<_, Infallible>(site.answer(request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -92,32 +91,19 @@ async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
         .max_headers(MAX_HEADERS)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    tokio::select! {
-        // An error means that the client has closed the connection, or has sent no valid request.
-        _ = connection => {}
-        () = passed(&limit) => {}
-    }
-}
-
-/// Waits until the deadline has passed.
-async fn passed(deadline: &watch::Receiver<Instant>) {
-    loop {
-        let at = *deadline.borrow();
-        if at <= Instant::now() {
-            return;
-        }
-        sleep_until(at).await;
-    }
+    // An error means that the client has closed the connection, or has sent no valid request.
+    let _ = connection.await;
 }
 
 impl Site {
-    async fn answer(&self, request: Request<Incoming>, deadline: Deadline) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let (request, _) = request.into_parts();
         let path = request.uri.path();
         let mut response = if let Err((code, why)) = self.guard.check(&request) {
             json_response(error(code, why))
-        } else if let Some(file) = page::file(path) {
-            response(file.content_type, Full::from(file.text).boxed_unsync())
+        } else if path == "/" {
+            let page = Full::from(page::PAGE.as_str()).boxed_unsync();
+            response("text/html; charset=utf-8", page)
         } else if path == "/api/session" {
             self.session(&request.headers)
         } else if !path.starts_with("/api/") {
@@ -125,10 +111,12 @@ impl Site {
         } else if !self.guard.has_session(&request.headers) {
             json_response(unauthorized())
         } else if path == "/api/stream" {
-            self.stream(deadline)
+            self.stream()
         } else {
-            let parameters = Parameters::read(request.uri.query().unwrap_or_default());
-            json_response(self.read(path, &parameters).await)
+            json_response(
+                self.read(path, request.uri.query().unwrap_or_default())
+                    .await,
+            )
         };
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
             let methods = HeaderValue::from_static("GET, HEAD");
@@ -157,27 +145,16 @@ impl Site {
         response
     }
 
-    fn stream(&self, deadline: Deadline) -> Response<Body> {
-        let events = stream::events(self.store.clone(), self.begin.clone(), deadline);
+    fn stream(&self) -> Response<Body> {
+        let events = stream::events(self.feeds.clone(), self.begin.clone());
         let body = StreamBody::new(events.map(|it| Ok(Frame::data(it))));
         response("text/event-stream", body.boxed_unsync())
     }
 
-    /// Reads from the cluster, or from the files of `--from`.
-    async fn read(&self, path: &str, parameters: &Parameters) -> Answer {
-        let answer = async {
-            match path {
-                "/api/events" => reads::events(&self.server, parameters).await,
-                "/api/ruleset" => reads::rule_set(&self.server, parameters).await,
-                _ => error(StatusCode::NOT_FOUND, "there is no such path"),
-            }
-        };
-        timeout(CLUSTER_TIMEOUT, answer).await.unwrap_or_else(|_| {
-            error(
-                StatusCode::GATEWAY_TIMEOUT,
-                "the cluster has not answered within 30 s",
-            )
-        })
+    async fn read(&self, path: &str, query: &str) -> Answer {
+        let answer = timeout(CLUSTER_TIMEOUT, reads::read(&self.server, path, query)).await;
+        let late = "the cluster has not answered within 30 s";
+        answer.unwrap_or_else(|_| error(StatusCode::GATEWAY_TIMEOUT, late))
     }
 }
 
