@@ -10,11 +10,10 @@ pub(super) use table::{Table, terminal_width};
 
 use super::operation::{InFlightOperation, OperationFacts as _, seconds_text};
 use super::plain_text::one_line;
-use super::work_groups::rank;
 use ifo_api::Text;
 use ifo_api::metadata::Time;
 use jiff::Timestamp;
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 /// A column of a table of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,29 +62,9 @@ impl OperationColumn {
         all.filter(|it| *it != Completed)
     }
 
-    /// Returns the header.
-    pub(super) fn header(self) -> &'static str {
-        match self {
-            Namespace => "NAMESPACE",
-            Subject => "SUBJECT",
-            Operation => "OPERATION",
-            State => "STATE",
-            Progress => "PROGRESS",
-            Age => "AGE",
-            Expected => "EXPECTED",
-            Estimate => "ESTIMATE",
-            Nodes => "NODES",
-            Name => "NAME",
-            Component => "COMPONENT",
-            RuleSet => "RULESET",
-            Initiator => "INITIATOR",
-            Reason => "REASON",
-            Started => "STARTED",
-            Completed => "COMPLETED",
-            Queued => "QUEUED",
-            Duration => "DURATION",
-            Message => "MESSAGE",
-        }
+    /// Returns the header: the name of the column in capital letters.
+    pub(super) fn header(self) -> String {
+        format!("{self:?}").to_uppercase()
     }
 
     /// Returns the text of the cell for an operation. Empty if the operation has no value for the
@@ -117,15 +96,21 @@ impl OperationColumn {
         })
     }
 
-    /// Compares two operations by this column. Earlier times, higher progress, worse states
-    /// and shorter usual durations come first. Texts are in alphabetical order.
+    /// Compares two operations by this column. Earlier times, higher progress and shorter usual
+    /// durations come first. The states are in the order of the need for attention: failing, blocked,
+    /// stalled, overdue, other operations in flight, completed ones. Texts are in alphabetical order.
     ///
     /// In the columns namespace and subject, all operations compare as equal. Callers sort equal
     /// operations with `sort::by_subject`, which compares namespaces and subjects.
     pub(super) fn compare(self, a: &InFlightOperation, b: &InFlightOperation) -> Ordering {
         let typical =
             |it: &InFlightOperation| it.status.expected.as_ref().map(|it| it.typical_seconds);
-        let badness = |it: &InFlightOperation| (it.attention(), rank(it));
+        // Of the operations in flight, the oldest come first. Of the completed ones, those that ended
+        // last come first.
+        let need = |it: &InFlightOperation| {
+            let end = it.completed().filter(|_| !it.is_active());
+            (it.attention(), Reverse(end), it.started())
+        };
         let (one, two) = (&a.status, &b.status);
         match self {
             Namespace | Subject => Ordering::Equal,
@@ -134,17 +119,13 @@ impl OperationColumn {
             Queued => a.in_queue().cmp(&b.in_queue()),
             Duration => a.duration().cmp(&b.duration()),
             Progress => two.progress.cmp(&one.progress),
-            State => badness(a).cmp(&badness(b)),
+            State => need(a).cmp(&need(b)),
             Expected => typical(a).cmp(&typical(b)),
             Estimate => one.estimated_completion.cmp(&two.estimated_completion),
-            Nodes => one.nodes.cmp(&two.nodes),
-            Operation => a.spec.operation.cmp(&b.spec.operation),
-            Name => a.metadata.name.cmp(&b.metadata.name),
-            Component => a.spec.component.cmp(&b.spec.component),
-            RuleSet => a.spec.rule_set.cmp(&b.spec.rule_set),
-            Initiator => a.spec.initiator.cmp(&b.spec.initiator),
-            Reason => one.reason.cmp(&two.reason),
-            Message => one.message.cmp(&two.message),
+            column => {
+                let [a, b] = [a, b].map(|it| column.text(it, it.started()));
+                a.cmp(&b)
+            }
         }
     }
 }

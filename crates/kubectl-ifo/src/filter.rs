@@ -229,9 +229,8 @@ impl Filters {
 
     /// Returns true if `--selector` matches the labels of `operation`.
     pub(super) fn has_labels(&self, operation: &InFlightOperation) -> bool {
-        let labels = || operation.metadata.labels.iter();
         let selector = self.selector.as_ref();
-        selector.is_none_or(|it| it.matches(labels()))
+        selector.is_none_or(|it| it.matches(&operation.metadata.labels))
     }
 
     /// Returns true if the filters select `operation`, regardless of its phase and state.

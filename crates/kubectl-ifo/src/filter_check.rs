@@ -15,7 +15,7 @@
 //! | `--operation` | a rule set detects an operation of this name |
 //! | `--kind` | the cluster serves it, or a rule set watches it |
 //! | `--node` | the cluster has it |
-//! | `--namespace` | the cluster has it, or the user may list operations only in some namespaces |
+//! | `--namespace` | the cluster has it, or the user may not read namespaces |
 //!
 //! About the row `--kind`: the cluster serves a kind if discovery lists the kind. Discovery can be
 //! incomplete, so a kind also exists if a rule set watches it. A rule set does not count if its
@@ -75,10 +75,10 @@ pub(super) async fn check(
     let rule_sets = RuleSets::read(&source.server).await;
     let mut warnings = Vec::new();
     for value in &unmatched {
-        match exists(*value, source, &rule_sets).await {
-            Ok(true) => {}
-            Ok(false) => return Err(unknown(*value, rule_sets.as_ref().ok())),
-            Err(why) => {
+        match check_value(*value, source, rule_sets.as_ref()).await {
+            Ok(()) => {}
+            Err(ValueError::Missing(problem)) => return Err(problem),
+            Err(ValueError::Unchecked(why)) => {
                 let text = format!("cannot check {value}: {why}");
                 warnings.push(FilterWarning::Unchecked(text));
             }
@@ -113,94 +113,92 @@ pub(super) async fn check_and_warn(
     Ok(())
 }
 
-/// Returns true if the value exists, and false if it certainly does not exist. Returns the reason
-/// as an error if this cannot be found out.
-async fn exists(
+/// The reason why a value is not known to exist.
+enum ValueError {
+    /// The value does not exist.
+    Missing(Problem),
+    /// This cannot be found out, for this reason.
+    Unchecked(String),
+}
+
+/// Returns an error if the value does not exist, or if this cannot be found out.
+async fn check_value(
     value: FilterValue<'_>,
     source: &OperationSource,
-    rule_sets: &Result<RuleSets, Problem>,
-) -> Result<bool, String> {
-    match value {
-        FilterValue::Component(_) | FilterValue::Operation(_) => {
-            let rule_sets = rule_sets.as_ref().map_err(ToString::to_string)?;
-            // Without rule sets, the value cannot be checked. The commands themselves report that
-            // no rule set is installed, so no warning is needed here.
-            Ok(rule_sets.is_empty() || rule_sets.can_detect(&value.alone()))
+    rule_sets: Result<&RuleSets, &Problem>,
+) -> Result<(), ValueError> {
+    use FilterValue::{Component, Kind, Namespace, Node, Operation};
+    let unchecked = |why: String| Err(ValueError::Unchecked(why));
+    match (value, rule_sets) {
+        (Component(_) | Operation(_), Err(problem)) => unchecked(problem.to_string()),
+        // Without rule sets, the value cannot be checked. The commands themselves report that no
+        // rule set is installed, so no warning is needed here.
+        (Component(_) | Operation(_), Ok(sets))
+            if sets.is_empty() || sets.can_detect(&value.alone()) =>
+        {
+            Ok(())
         }
-        FilterValue::Kind(kind) if kind.is_served() => Ok(true),
-        FilterValue::Kind(kind) if rule_sets.as_ref().is_ok_and(|it| it.watches(kind)) => Ok(true),
-        FilterValue::Kind(kind) if kind.certainly_does_not_exist() => Ok(false),
-        FilterValue::Kind(_) => Err("the cluster does not list all kinds".to_owned()),
-        FilterValue::Node(name) => has_object(source, "nodes", name).await,
-        FilterValue::Namespace(name) => {
-            let files = source.server.from_files.as_ref();
-            if files.is_some_and(|it| it.known_namespaces().contains(name)) {
-                return Ok(true);
-            }
-            let found = has_object(source, "namespaces", name).await;
-            // The command has already listed the operations in this namespace. If the user may not
-            // list all operations, a RoleBinding in this namespace must allow the list. So the
-            // namespace exists.
-            let all = source.unfiltered();
-            let is_tenant =
-                found.is_err() && matches!(all.probe().await, Err(Problem::Forbidden { .. }));
-            found.or_else(|why| is_tenant.then_some(true).ok_or(why))
+        (Component(name), Ok(sets)) => {
+            let see = "get operationrulesets.ifo.kubevirt.io";
+            missing("component", name, sets.components(), see)
         }
-    }
-}
-
-/// Returns true if the cluster has this node or namespace.
-async fn has_object(source: &OperationSource, plural: &str, name: &str) -> Result<bool, String> {
-    let path = format!("/api/v1/{plural}/{}", escape(name));
-    match source.server.answer(&path).await {
-        Ok(_) => Ok(true),
-        // For a missing node, the message is `nodes "a" not found`. A server that serves no
-        // nodes also answers 404, but with another message.
-        Err(Problem::NotFound(message)) if message.starts_with(&format!("{plural} \"")) => {
-            Ok(false)
-        }
-        Err(Problem::NotFound(_)) => Err(format!("the cluster serves no {plural}")),
-        Err(problem) => Err(problem.to_string()),
-    }
-}
-
-/// Returns the error for a value that does not exist. It suggests the most similar name of a rule
-/// set, of discovery, or of an output format, which is also a value of `-o`.
-fn unknown(value: FilterValue<'_>, rule_sets: Option<&RuleSets>) -> Problem {
-    let rule_sets = rule_sets.into_iter();
-    let formats = Format::value_variants().iter();
-    let formats: Vec<_> = formats.filter_map(ValueEnum::to_possible_value).collect();
-    let (what, typed, see, names): (_, &str, _, Vec<&str>) = match value {
-        FilterValue::Component(name) => {
-            let names = rule_sets.flat_map(RuleSets::components);
-            (
-                "component",
-                name,
-                "get operationrulesets.ifo.kubevirt.io",
-                names.collect(),
-            )
-        }
-        FilterValue::Operation(name) => {
-            let names = rule_sets.flat_map(RuleSets::operations);
+        (Operation(name), Ok(sets)) => {
+            let formats = Format::value_variants().iter();
+            let formats: Vec<_> = formats.filter_map(ValueEnum::to_possible_value).collect();
+            let names = sets.operations();
             let names = names.chain(formats.iter().map(PossibleValue::get_name));
             let see = "get operationrulesets.ifo.kubevirt.io -o yaml";
-            ("operation or output format", name, see, names.collect())
+            missing("operation or output format", name, names, see)
         }
-        FilterValue::Kind(kind) => {
-            let names = rule_sets.flat_map(RuleSets::resources);
-            (
-                "kind",
-                kind.text(),
-                "api-resources",
-                names.chain(kind.nearest()).collect(),
-            )
+        (Kind(kind), sets) if kind.is_served() || sets.is_ok_and(|it| it.watches(kind)) => Ok(()),
+        (Kind(kind), sets) if kind.certainly_does_not_exist() => {
+            let names = sets.into_iter().flat_map(RuleSets::resources);
+            let names = names.chain(kind.nearest());
+            missing("kind", kind.text(), names, "api-resources")
         }
-        FilterValue::Node(name) => ("node", name, "get nodes", Vec::new()),
-        FilterValue::Namespace(name) => ("namespace", name, "get namespaces", Vec::new()),
-    };
+        (Kind(_), _) => unchecked("the cluster does not list all kinds".to_owned()),
+        (Node(name), _) => find_object(source, "node", name).await,
+        (Namespace(name), _) => {
+            let files = source.server.from_files.as_ref();
+            if files.is_some_and(|it| it.known_namespaces().contains(name)) {
+                return Ok(());
+            }
+            find_object(source, "namespace", name).await
+        }
+    }
+}
+
+/// Returns an error if the cluster does not have this node or namespace. A user who may not read a
+/// namespace has the right to list the operations there, so the namespace exists.
+async fn find_object(source: &OperationSource, what: &str, name: &str) -> Result<(), ValueError> {
+    let path = format!("/api/v1/{what}s/{}", escape(name));
+    match source.server.answer(&path).await {
+        Ok(_) => Ok(()),
+        Err(Problem::Forbidden { .. }) if what == "namespace" => Ok(()),
+        // For a missing node, the message is `nodes "a" not found`. A server that serves no
+        // nodes also answers 404, but with another message.
+        Err(Problem::NotFound(message)) if message.starts_with(&format!("{what}s \"")) => {
+            missing(what, name, [], &format!("get {what}s"))
+        }
+        Err(Problem::NotFound(_)) => {
+            let why = format!("the cluster serves no {what}s");
+            Err(ValueError::Unchecked(why))
+        }
+        Err(problem) => Err(ValueError::Unchecked(problem.to_string())),
+    }
+}
+
+/// Returns the error for a value that does not exist. It suggests the most similar one of `names`.
+fn missing<'a>(
+    what: &str,
+    typed: &str,
+    names: impl IntoIterator<Item = &'a str>,
+    see: &str,
+) -> Result<(), ValueError> {
     let hint = match nearest(typed, names) {
         Some(suggestion) => format!("did you mean {suggestion:?}?"),
         None => format!("see: kubectl {see}"),
     };
-    Problem::Usage(format!("there is no {what} {typed:?}; {hint}"))
+    let message = format!("there is no {what} {typed:?}; {hint}");
+    Err(ValueError::Missing(Problem::Usage(message)))
 }

@@ -3,9 +3,9 @@
 //! comparisons `>` and `<` are not supported.
 
 use ifo_api::labels::{is_key, is_value};
-use kube::core::{Expression, Selector, SelectorExt as _};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Display};
+use ifo_api::metadata::Labels;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::str::FromStr;
 
 /// A label selector, such as `a=b,c notin (d,e),!f`.
@@ -13,7 +13,17 @@ use std::str::FromStr;
 pub(crate) struct LabelSelector {
     /// The selector as the user typed it.
     pub(crate) text: String,
-    requirements: Vec<Expression>,
+    requirements: Vec<Requirement>,
+}
+
+/// A requirement on one label.
+#[derive(Clone, Debug)]
+struct Requirement {
+    key: String,
+    /// The values of which the label must have one. None if the label must only exist.
+    values: Option<BTreeSet<String>>,
+    /// True for `!a`, `!=` and `notin`.
+    is_negated: bool,
 }
 
 impl FromStr for LabelSelector {
@@ -33,7 +43,7 @@ impl FromStr for LabelSelector {
     }
 }
 
-impl Display for LabelSelector {
+impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -41,28 +51,17 @@ impl Display for LabelSelector {
 
 impl LabelSelector {
     /// Returns true if labels match all requirements.
-    pub(crate) fn matches<K: Display, V: Display>(
-        &self,
-        labels: impl IntoIterator<Item = (K, V)>,
-    ) -> bool {
-        let labels = labels.into_iter();
-        let labels = labels.map(|(key, value)| (key.to_string(), value.to_string()));
-        let selector: Selector = self.requirements.iter().cloned().collect();
-        selector.matches(&labels.collect::<BTreeMap<_, _>>())
+    pub(crate) fn matches(&self, labels: &Labels) -> bool {
+        self.requirements.iter().all(|it| {
+            let value = labels.get(it.key.as_str());
+            let is_allowed = |value: &str| it.values.as_ref().is_none_or(|all| all.contains(value));
+            value.is_some_and(|it| is_allowed(it)) != it.is_negated
+        })
     }
 
     /// Returns the keys of the labels.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
-        use Expression::{DoesNotExist, Equal, Exists, In, NotEqual, NotIn};
-        self.requirements.iter().map(|it| {
-            let (In(key, _)
-            | NotIn(key, _)
-            | Equal(key, _)
-            | NotEqual(key, _)
-            | Exists(key)
-            | DoesNotExist(key)) = it;
-            key.as_str()
-        })
+        self.requirements.iter().map(|it| it.key.as_str())
     }
 }
 
@@ -79,30 +78,32 @@ fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn requirement(part: &str) -> Option<Expression> {
-    let key_of = |key: &str| Some(key.trim().to_owned()).filter(|it| is_key(it));
-    let value_of = |value: &str| Some(value.trim().to_owned()).filter(|it| is_value(it));
-    if let Some(key) = part.strip_prefix('!') {
-        return Some(Expression::DoesNotExist(key_of(key)?));
-    }
-    if let Some((key, value)) = part.split_once("!=") {
-        return Some(Expression::NotEqual(key_of(key)?, value_of(value)?));
-    }
-    if let Some((key, value)) = part.split_once('=') {
-        let value = value.strip_prefix('=').unwrap_or(value);
-        return Some(Expression::Equal(key_of(key)?, value_of(value)?));
-    }
-    if let Some((before, values)) = part.split_once('(') {
-        let values = values.strip_suffix(')')?.split(',').map(value_of);
-        let values: Option<BTreeSet<String>> = values.collect();
+fn requirement(part: &str) -> Option<Requirement> {
+    let (key, values, is_negated) = if let Some(key) = part.strip_prefix('!') {
+        (key, None, true)
+    } else if let Some((key, value)) = part.split_once("!=") {
+        (key, Some(value), true)
+    } else if let Some((key, value)) = part.split_once('=') {
+        (key, Some(value.strip_prefix('=').unwrap_or(value)), false)
+    } else if let Some((before, values)) = part.split_once('(') {
         let (key, operator) = before.trim().rsplit_once(char::is_whitespace)?;
-        return match operator {
-            "in" => Some(Expression::In(key_of(key)?, values?)),
-            "notin" => Some(Expression::NotIn(key_of(key)?, values?)),
-            _ => None,
-        };
-    }
-    Some(Expression::Exists(key_of(part)?))
+        let is_negated = operator == "notin";
+        if !is_negated && operator != "in" {
+            return None;
+        }
+        (key, Some(values.strip_suffix(')')?), is_negated)
+    } else {
+        (part, None, false)
+    };
+    let key = key.trim().to_owned();
+    let values = values.map(|it| it.split(',').map(|value| value.trim().to_owned()));
+    let values = values.map(BTreeSet::from_iter);
+    let is_valid = is_key(&key) && values.iter().flatten().all(|it| is_value(it));
+    is_valid.then_some(Requirement {
+        key,
+        values,
+        is_negated,
+    })
 }
 
 #[cfg(test)]
@@ -111,10 +112,8 @@ mod tests {
 
     #[test]
     fn label_selectors_match_as_in_kubernetes() {
-        let labels = BTreeMap::from([
-            ("a".to_owned(), "b".to_owned()),
-            ("x.io/c".to_owned(), String::new()),
-        ]);
+        let labels = [("a", "b"), ("x.io/c", "")].map(|(key, value)| (key.into(), value.into()));
+        let labels: Labels = labels.into_iter().collect();
         for (selector, expected) in [
             ("", true),
             ("a=b", true),

@@ -169,17 +169,21 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(answer) => return output::print_clap_answer(&answer),
     };
-    match cli.command {
-        PluginCommand::Rules(command) => {
-            let has_no_errors = rules::run(&command);
-            exit_code(has_no_errors.map(|it| ExitCode::from(u8::from(!it))))
+    let is_wait = matches!(cli.command, PluginCommand::Wait(_));
+    let has_verdict = is_wait || matches!(cli.command, PluginCommand::Impact(_));
+    match run_command(cli.command) {
+        Ok(code) => code,
+        // `wait` prints to standard output only after it has reached its goal. A closed pipe does
+        // not change this result.
+        Err(Problem::Closed) if is_wait => ExitCode::SUCCESS,
+        Err(Problem::Closed) => ExitCode::from(PIPE_CLOSED),
+        // The exit code 1 of `wait` means a timeout, and that of `impact` means that a drain is not
+        // safe. So errors of these commands have the exit code 2.
+        Err(problem) => {
+            complain("error", &problem);
+            let is_usage = matches!(problem, Problem::Usage(_));
+            ExitCode::from(if has_verdict || is_usage { 2 } else { 1 })
         }
-        PluginCommand::Completion(args) => exit_code(completion::run(&args, &definitions())),
-        PluginCommand::Complete(words) => {
-            exit_code(completion::print_candidates(&words, &definitions()))
-        }
-        PluginCommand::Man(args) => completion::man(&args, definitions()),
-        command => run_with_runtime(command),
     }
 }
 
@@ -199,52 +203,40 @@ fn parse(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
     }
 }
 
+fn run_command(command: PluginCommand) -> Result<ExitCode, Problem> {
+    match command {
+        PluginCommand::List(args) => in_runtime(list::run(&args)),
+        PluginCommand::Get(args) => in_runtime(list::get(&args)),
+        PluginCommand::Summary(args) => in_runtime(summary::run(&args)),
+        PluginCommand::History(args) => in_runtime(history::run(&args)),
+        PluginCommand::Impact(args) => in_runtime(impact::run(&args)),
+        PluginCommand::Top(args) => in_runtime(top::run(&args)),
+        PluginCommand::Ui(args) => in_runtime(ui::run(&args)),
+        PluginCommand::Tree(args) => in_runtime(tree::run(&args)),
+        PluginCommand::Describe(args) => in_runtime(describe::run(&args)),
+        PluginCommand::Wait(args) => in_runtime(wait::run(&args)),
+        PluginCommand::SupportBundle(args) => in_runtime(support_bundle::run(&args)),
+        PluginCommand::Version(args) => in_runtime(version::run(&args)),
+        PluginCommand::Rules(command) => {
+            let has_no_errors = rules::run(&command)?;
+            Ok(ExitCode::from(u8::from(!has_no_errors)))
+        }
+        PluginCommand::Completion(args) => completion::run(&args, &definitions()),
+        PluginCommand::Complete(words) => completion::print_candidates(&words, &definitions()),
+        PluginCommand::Man(args) => Ok(completion::man(&args, definitions())),
+    }
+}
+
 /// Runs a command that connects to a cluster.
-fn run_with_runtime(command: PluginCommand) -> ExitCode {
-    let runtime = match runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain("error", error);
-            return ExitCode::FAILURE;
-        }
-    };
-    let is_wait = matches!(command, PluginCommand::Wait(_));
-    let has_verdict = is_wait || matches!(command, PluginCommand::Impact(_));
-    let result = runtime.block_on(async {
-        match command {
-            PluginCommand::List(args) => list::run(&args).await,
-            PluginCommand::Get(args) => list::get(&args).await,
-            PluginCommand::Summary(args) => summary::run(&args).await,
-            PluginCommand::History(args) => history::run(&args).await,
-            PluginCommand::Impact(args) => impact::run(&args).await,
-            PluginCommand::Top(args) => top::run(&args).await,
-            PluginCommand::Ui(args) => ui::run(&args).await,
-            PluginCommand::Tree(args) => tree::run(&args).await,
-            PluginCommand::Describe(args) => describe::run(&args).await,
-            PluginCommand::Wait(args) => wait::run(&args).await,
-            PluginCommand::SupportBundle(args) => support_bundle::run(&args).await,
-            PluginCommand::Version(args) => version::run(&args).await,
-            PluginCommand::Rules(_)
-            | PluginCommand::Completion(_)
-            | PluginCommand::Complete(_)
-            | PluginCommand::Man(_) => Ok(ExitCode::SUCCESS),
-        }
-    });
+fn in_runtime(
+    command: impl Future<Output = Result<ExitCode, Problem>>,
+) -> Result<ExitCode, Problem> {
+    let runtime = runtime().map_err(|error| Problem::Other(error.to_string()))?;
+    let result = runtime.block_on(command);
     // A DNS lookup that still runs must not delay the end of the command, so this call does not
     // wait for such tasks.
     runtime.shutdown_background();
-    match result {
-        // `wait` prints to standard output only after it has reached its goal. A closed pipe does
-        // not change this result.
-        Err(Problem::Closed) if is_wait => ExitCode::SUCCESS,
-        // The exit code 1 of `wait` means a timeout, and that of `impact` means that a drain is not
-        // safe. So errors of these commands have the exit code 2. A closed pipe is no error.
-        Err(problem) if has_verdict && !matches!(problem, Problem::Closed) => {
-            complain("error", problem);
-            ExitCode::from(2)
-        }
-        result => exit_code(result),
-    }
+    result
 }
 
 /// Creates the tokio runtime for requests. A runtime with a single thread starts faster, and one
@@ -253,21 +245,6 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-}
-
-/// Prints the error of a command, if there is one, and returns the exit code.
-fn exit_code(result: Result<ExitCode, Problem>) -> ExitCode {
-    match result {
-        Ok(code) => code,
-        Err(Problem::Closed) => ExitCode::from(PIPE_CLOSED),
-        Err(problem) => {
-            complain("error", &problem);
-            match problem {
-                Problem::Usage(_) => ExitCode::from(2),
-                _ => ExitCode::FAILURE,
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::connect::{Connect, needs_cluster};
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
+use super::operation::{InFlightOperation, OperationFacts, operation_name_in};
 use super::operation_source::{OperationSource, encode as encode_operation};
 use super::output::{Format, TerminalText, TextStyle, complain, encode, print, print_error_line};
 use super::problem::{INSTALL_HINT, Problem};
@@ -162,7 +162,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     filters.all_phases |= rows == RowMode::Operations;
     let output = &common.output;
     let sort = output.sort_by.clone().unwrap_or(match format {
-        Format::Table | Format::Wide => SortBy::Need,
+        Format::Table | Format::Wide => SortBy::NEED,
         Format::Json | Format::Yaml | Format::Name => SortBy::default(),
     });
     let server = common.connect.open().await?;
@@ -170,9 +170,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
     let (source, mut operations) = OperationSource::open(server, filters.clone()).await?;
-    if names.is_empty() {
-        filter_check::check_and_warn(&filters, &source, &operations).await?;
-    }
+    filter_check::check_and_warn(&filters, &source, &operations).await?;
     let names: Vec<&str> = names
         .iter()
         .map(|it| operation_name_in(it).unwrap_or(it))
@@ -183,7 +181,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     let is_listed = |name: &str| operations.iter().any(|it| it.metadata.name == *name);
     let mut missing = Vec::new();
     for name in names.iter().filter(|it| !is_listed(it)) {
-        missing.push(not_found(&source, &filters, name).await);
+        missing.push(not_found(&source, name).await);
     }
     if operations.is_empty() {
         report_missing(std::mem::take(&mut missing))?;
@@ -239,22 +237,15 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
 }
 
 /// Returns the error for an argument of `get` that names no listed operation.
-async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> Problem {
+async fn not_found(source: &OperationSource, name: &str) -> Problem {
     let all = source.unfiltered().list().await.unwrap_or_default();
-    if let Some(found) = all.iter().find(|it| *it.metadata.name == *name) {
-        return Problem::NotFound(format!(
-            "operation {name:?} exists, but the filters exclude it: its subject is {}",
-            found.place_name()
-        ));
-    }
-    // If the value of a filter flag does not exist, the error about this value explains the empty
-    // result better.
-    match filter_check::check(filters, source, &all).await {
-        Err(problem) => problem,
-        Ok(_) => Problem::NotFound(format!(
-            "there is no operation {name:?}; see: kubectl ifo list -A -O name"
-        )),
-    }
+    let found = all.iter().find(|it| *it.metadata.name == *name);
+    Problem::NotFound(match found.map(OperationFacts::place_name) {
+        Some(place) => {
+            format!("operation {name:?} exists, but the filters exclude it: its subject is {place}")
+        }
+        None => format!("there is no operation {name:?}; see: kubectl ifo list -A -O name"),
+    })
 }
 
 /// The kind of the rows of a table.

@@ -1,7 +1,7 @@
 //! Sorts operations by the value of `--sort-by`, which is a column or a JSONPath as in kubectl.
 
 use super::columns::OperationColumn;
-use super::operation::{InFlightOperation, OperationFacts as _};
+use super::operation::InFlightOperation;
 use super::operation_source::encode;
 use super::problem::Problem;
 use jsonpath_rust::parser::model::JpQuery;
@@ -9,17 +9,13 @@ use jsonpath_rust::parser::parse_json_path;
 use jsonpath_rust::query::js_path_process;
 use serde_json::Value;
 use std::borrow::Borrow;
-use std::cmp::Reverse;
+use std::fmt;
 
 /// The order of the printed operations.
 #[derive(Clone, Debug)]
 pub(super) enum SortBy {
-    /// Sorts by the need for attention ([`by_need`]).
-    Need,
     /// Sorts by a column.
     Column(OperationColumn),
-    /// Sorts by the kind of the subject (the object that the operation is about).
-    Kind,
     /// Sorts by a field of the InFlightOperation.
     Path {
         /// The JSONPath of the user, without braces, such as `.status.progress`.
@@ -31,17 +27,33 @@ pub(super) enum SortBy {
 
 /// The default order of objects and trees is by namespace, subject and operation. These values
 /// never change, so an operation keeps its place when it is printed again. Tables of operations
-/// have the order [`SortBy::Need`].
+/// have the order [`SortBy::NEED`].
 impl Default for SortBy {
     fn default() -> Self {
         Self::Column(OperationColumn::Subject)
     }
 }
 
+/// Formats the value of `--sort-by`.
+impl fmt::Display for SortBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Column(column) => f.write_str(&column.header().to_lowercase()),
+            Self::Path { text, .. } => f.write_str(text),
+        }
+    }
+}
+
 impl SortBy {
+    /// The default order of tables: the worst first.
+    pub(super) const NEED: Self = Self::Column(OperationColumn::State);
+
     /// Parses the value of `--sort-by`.
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        let path = text.trim_start_matches('{').trim_end_matches('}');
+        let path = match text.trim_start_matches('{').trim_end_matches('}') {
+            kind if kind.eq_ignore_ascii_case("kind") => ".spec.subject.kind",
+            path => path,
+        };
         if path.starts_with(['.', '[', '$']) {
             let path = path.strip_prefix('$').unwrap_or(path);
             let query = parse_json_path(&format!("${path}"));
@@ -55,7 +67,6 @@ impl SortBy {
             return Ok(Self::Path { text, query });
         }
         let column = match path.to_ascii_lowercase().as_str() {
-            "kind" => return Ok(Self::Kind),
             "phase" => Some(OperationColumn::State),
             name => OperationColumn::sortable().find(|it| it.header().eq_ignore_ascii_case(name)),
         };
@@ -91,27 +102,14 @@ impl SortBy {
         // sort.
         operations.sort_by(|a, b| by_subject(a.borrow()).cmp(&by_subject(b.borrow())));
         match self {
-            Self::Need => operations.sort_by_key(|it| by_need(it.borrow())),
             Self::Column(column) => {
                 operations.sort_by(|a, b| column.compare(a.borrow(), b.borrow()));
             }
-            Self::Kind => operations.sort_by(|a, b| {
-                let [a, b] = [a, b].map(|it| &it.borrow().spec.subject.kind);
-                a.cmp(b)
-            }),
             Self::Path { query, .. } => {
                 operations.sort_by_cached_key(|it| field_key(field(&encode(it.borrow()), query)));
             }
         }
     }
-}
-
-/// Returns the sort key of the need for attention: failing, blocked, stalled, overdue, other
-/// operations in flight, completed ones. Of the operations in flight, the oldest come first. Of the
-/// completed operations, those that ended last come first.
-fn by_need(it: &InFlightOperation) -> impl Ord + use<> {
-    let end = it.completed().filter(|_| !it.is_active());
-    (it.attention(), Reverse(end), it.started())
 }
 
 /// Returns the sort key of the subject: its namespace, kind and name, and then the operation, its
@@ -202,7 +200,7 @@ mod tests {
             pod("older blocked", "Blocked", 5),
             pod("failing", "Failing", 1),
         ];
-        SortBy::Need.sort(&mut operations);
+        SortBy::NEED.sort(&mut operations);
         let order = operations.iter().map(|it| &*it.spec.subject.name);
         assert_eq!(
             order.collect::<Vec<_>>(),

@@ -21,7 +21,7 @@ use super::sort::SortBy;
 use super::work_groups::{self, Row};
 use ifo_api::live::State;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
@@ -45,7 +45,7 @@ pub(super) struct SummaryArgs {
 pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (mut filters, format) = args.common.chosen()?;
     filters.all_phases = true;
-    let sort = args.common.output.sort_by.clone().unwrap_or(SortBy::Need);
+    let sort = args.common.output.sort_by.clone().unwrap_or(SortBy::NEED);
     if format == Format::Name {
         return Err(Problem::Usage(
             "a summary has no names; use -O json".to_owned(),
@@ -162,7 +162,8 @@ struct Summary<'a> {
     by_component: BTreeMap<&'a str, PhaseCounts>,
     by_kind: BTreeMap<&'a str, PhaseCounts>,
     by_operation: BTreeMap<&'a str, PhaseCounts>,
-    by_state: BTreeMap<&'a str, usize>,
+    #[serde(serialize_with = "sums")]
+    by_state: BTreeMap<&'a str, PhaseCounts>,
     /// The active operation with the earliest start. Held operations do not count. None if there is
     /// no other active operation.
     oldest: Option<PrintedFields<'a>>,
@@ -189,18 +190,13 @@ impl<'a> Summary<'a> {
             let in_list = urgent.iter().filter(|it| is_in(it));
             in_list.copied().map(fields).collect()
         };
-        let states = counts(operations, |it| it.status.state.name()).into_iter();
+        let total = counts(operations, |_| "").into_values().next();
         Self {
-            total: counts(operations, |_| "")
-                .get("")
-                .copied()
-                .unwrap_or_default(),
+            total: total.unwrap_or_default(),
             by_component: counts(operations, |it| &it.spec.component),
             by_kind: counts(operations, |it| &it.spec.subject.kind),
             by_operation: counts(operations, |it| &it.spec.operation),
-            by_state: states
-                .map(|(state, it)| (state, it.active + it.completed))
-                .collect(),
+            by_state: counts(operations, |it| it.status.state.name()),
             oldest: oldest(operations).map(fields),
             failing: list(OperationFacts::is_failing_or_failed),
             blocked: list(|it| it.status.state == State::Blocked),
@@ -217,39 +213,24 @@ impl<'a> Summary<'a> {
         style: &TextStyle,
     ) -> TerminalText {
         let PhaseCounts { active, completed } = self.total;
-        let held = match operations
-            .iter()
-            .filter(|it| it.status.state == State::Held)
-            .count()
-        {
-            0 => String::new(),
-            held => format!(" ({held} held)"),
-        };
+        let held = self.by_state.get(State::Held.name());
+        let held = held.map_or_else(String::new, |it| format!(" ({} held)", it.active));
         let mut text =
             TerminalText::from(format!("{active} active{held}, {completed} completed\n"));
         if let Some(oldest) = oldest(operations) {
-            let what = one_line(&format!(
-                "{} {}",
-                oldest.place_name(),
-                oldest.spec.operation
-            ));
+            let (place, operation) = (oldest.place_name(), &oldest.spec.operation);
             let age = oldest.age(now);
-            text += format!("Oldest: {what} for {age}\n");
+            text += one_line(&format!("Oldest: {place} {operation} for {age}")) + "\n";
         }
-        let states = counts(operations, |it| it.status.state.name());
         for (title, counts) in [
             ("COMPONENT", &self.by_component),
             ("KIND", &self.by_kind),
             ("OPERATION", &self.by_operation),
-            ("STATE", &states),
+            ("STATE", &self.by_state),
         ] {
-            let rows = counts.iter().map(|(name, counts)| {
-                let PhaseCounts { active, completed } = counts;
-                [
-                    (*name).to_owned(),
-                    active.to_string(),
-                    completed.to_string(),
-                ]
+            let rows = counts.iter().map(|(name, it)| {
+                let [active, completed] = [it.active, it.completed].map(|it| it.to_string());
+                [(*name).to_owned(), active, completed]
             });
             let rows: Vec<_> = rows.collect();
             if !rows.is_empty() {
@@ -266,6 +247,17 @@ impl<'a> Summary<'a> {
     }
 }
 
+/// Encodes the number of operations of each group, in any phase.
+fn sums<S: Serializer>(
+    counts: &BTreeMap<&str, PhaseCounts>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let sums = counts
+        .iter()
+        .map(|(name, it)| (name, it.active + it.completed));
+    serializer.collect_map(sums)
+}
+
 fn oldest(operations: &[InFlightOperation]) -> Option<&InFlightOperation> {
     let active = operations
         .iter()
@@ -276,14 +268,8 @@ fn oldest(operations: &[InFlightOperation]) -> Option<&InFlightOperation> {
 /// Returns the active operations that are blocked, failing, overdue or stalled, in the order of
 /// `operations`.
 fn urgent(operations: &[InFlightOperation]) -> Vec<&InFlightOperation> {
-    let urgent = operations.iter();
-    urgent
-        .filter(|it| {
-            let is_behind = it.is_overdue() || it.is_stalled();
-            let is_blocked = it.status.state == State::Blocked;
-            it.is_active() && (is_blocked || it.is_failing_or_failed() || is_behind)
-        })
-        .collect()
+    // The ranks below 4 are those of operations that need attention.
+    operations.iter().filter(|it| it.attention() < 4).collect()
 }
 
 #[cfg(test)]
@@ -295,7 +281,7 @@ mod tests {
     #[test]
     fn summary_output_equals_the_snapshot() {
         let mut operations = mixed();
-        SortBy::Need.sort(&mut operations);
+        SortBy::NEED.sort(&mut operations);
         let summary = Summary::of(&operations, now());
         snapshot(
             "summary",

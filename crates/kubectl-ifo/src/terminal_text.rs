@@ -1,7 +1,6 @@
 //! Defines [`TerminalText`], the only type that the plugin prints as text. Text that comes from
 //! objects, files and servers cannot control the terminal, because the conversion to this type
-//! replaces unprintable characters. Only the styles and commands of the plugin itself contain
-//! escape sequences.
+//! replaces unprintable characters. Only the styles of the plugin itself contain escape sequences.
 
 use crate::plain_text::cut;
 use anstyle::Style;
@@ -16,7 +15,7 @@ const RESET: &str = "\x1b[0m";
 /// A text for standard output or standard error.
 ///
 /// A conversion from a string replaces each unprintable character by `�`. Line feeds and tabs stay.
-/// The only ways to an escape sequence are [`TerminalText::styled`] and [`TerminalText::command`].
+/// Only [`TerminalText::styled`] adds escape sequences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TerminalText(String);
 
@@ -27,11 +26,6 @@ impl TerminalText {
             return Self::default();
         }
         Self(format!("{style}{}{style:#}", printable(text)))
-    }
-
-    /// Returns an escape sequence of the plugin, such as a movement of the cursor.
-    pub(crate) fn command(sequence: &'static str) -> Self {
-        Self(sequence.to_owned())
     }
 
     /// Converts a JSON document. Unprintable characters become escapes of JSON, such as `\u0085`.
@@ -152,17 +146,9 @@ impl<T: Into<TerminalText>> Add<T> for TerminalText {
     }
 }
 
-impl<T: Into<TerminalText>> Extend<T> for TerminalText {
-    fn extend<I: IntoIterator<Item = T>>(&mut self, texts: I) {
-        texts.into_iter().for_each(|text| *self += text);
-    }
-}
-
 impl<T: Into<TerminalText>> FromIterator<T> for TerminalText {
     fn from_iter<I: IntoIterator<Item = T>>(texts: I) -> Self {
-        let mut all = Self::default();
-        all.extend(texts);
-        all
+        texts.into_iter().fold(Self::default(), Add::add)
     }
 }
 
@@ -180,8 +166,7 @@ mod tests {
         text.push_str(HOSTILE);
         text += HOSTILE;
         text += HOSTILE.to_owned();
-        text.extend([HOSTILE]);
-        assert_eq!(&*(text + HOSTILE), safe.repeat(5));
+        assert_eq!(&*(text + HOSTILE), safe.repeat(4));
         assert_eq!(&*[HOSTILE].into_iter().collect::<TerminalText>(), safe);
         let red = TerminalText::styled(AnsiColor::Red.on_default(), HOSTILE);
         assert_eq!(&*red, format!("\x1b[31m{safe}\x1b[0m"));

@@ -50,7 +50,7 @@ use ifo_api::metadata::Time;
 use jiff::Timestamp;
 use std::borrow::Borrow;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 /// A row of a table: an operation, or the line of a piece of work.
@@ -116,19 +116,12 @@ impl PieceOfWork {
     }
 }
 
-/// Groups operations into pieces. The pieces are in the order of their first operations in
-/// `operations`.
+/// Groups operations into pieces, in no particular order.
 pub(super) fn pieces_of_work<'a>(
     operations: impl IntoIterator<Item = &'a InFlightOperation>,
 ) -> Vec<PieceOfWork> {
-    let all: Vec<&InFlightOperation> = operations.into_iter().collect();
-    let grouped = group_by_work(&all).into_iter();
-    grouped
-        .map(|numbers| {
-            let members: Vec<_> = numbers.iter().map(|it| all[*it]).collect();
-            PieceOfWork::new(&members)
-        })
-        .collect()
+    let grouped = group_by_work(operations);
+    grouped.iter().map(|it| PieceOfWork::new(it)).collect()
 }
 
 /// Returns the rows of the pieces, in the order that `sort` gives.
@@ -143,66 +136,39 @@ pub(super) fn rows(
     rows.collect()
 }
 
-/// Groups operations by their key. Returns the indexes of the members of each piece: first the
-/// root, then the other members by start. The pieces are in the order of their first operations in
-/// `operations`.
-pub(super) fn group_by_work(operations: &[&InFlightOperation]) -> Vec<Vec<usize>> {
-    let mut pieces: Vec<Vec<usize>> = Vec::new();
-    let mut by_key: HashMap<WorkKey<'_>, usize> = HashMap::new();
-    let mut with_open_key: Vec<(usize, WorkKey<'_>)> = Vec::new();
-    for (number, operation) in operations.iter().enumerate() {
-        let piece = match operation.work_key() {
-            Some(key) if is_open(key.1) => {
-                with_open_key.push((number, key));
-                continue;
-            }
-            Some(key) => *by_key.entry(key).or_insert(pieces.len()),
-            None => pieces.len(),
-        };
-        if piece == pieces.len() {
-            pieces.push(Vec::new());
+/// Groups operations by their key. Returns the members of each piece: first the root, then the other
+/// members by start.
+pub(super) fn group_by_work<'a>(
+    operations: impl IntoIterator<Item = &'a InFlightOperation>,
+) -> Vec<Vec<&'a InFlightOperation>> {
+    let mut by_key: BTreeMap<WorkKey<'a>, Vec<&InFlightOperation>> = BTreeMap::new();
+    let (mut pieces, mut with_open_key) = (Vec::new(), Vec::new());
+    for operation in operations {
+        match operation.work_key() {
+            Some(key) if is_open(key.1) => with_open_key.push((key, operation)),
+            Some(key) => by_key.entry(key).or_default().push(operation),
+            None => pieces.push(vec![operation]),
         }
-        pieces[piece].push(number);
     }
-    if !with_open_key.is_empty() {
-        join_open_keys(&mut pieces, operations, &by_key, &with_open_key);
+    let mut joined = Vec::new();
+    for (open_key, operation) in with_open_key {
+        let candidates = by_key.range(open_key..);
+        let candidates = candidates.take_while(|(key, _)| begins_with(**key, open_key));
+        let candidates =
+            candidates.map(|(key, members)| (*key, TimeInFlight::of(members.iter().copied())));
+        match nearest_piece(operation, candidates) {
+            Some(key) => joined.push((key, operation)),
+            None => pieces.push(vec![operation]),
+        }
     }
-    for piece in pieces.iter_mut().filter(|it| it.len() > 1) {
-        sort_members(piece, operations);
+    for (key, operation) in joined {
+        by_key.entry(key).or_default().push(operation);
+    }
+    pieces.extend(by_key.into_values());
+    for piece in &mut pieces {
+        sort_members(piece);
     }
     pieces
-}
-
-/// Adds the operations with an open key to the pieces that they belong to. An operation that
-/// belongs to no other piece becomes a piece of its own.
-fn join_open_keys(
-    pieces: &mut Vec<Vec<usize>>,
-    operations: &[&InFlightOperation],
-    by_key: &HashMap<WorkKey<'_>, usize>,
-    with_open_key: &[(usize, WorkKey<'_>)],
-) {
-    let sorted: BTreeMap<WorkKey<'_>, usize> = by_key.iter().map(|(key, it)| (*key, *it)).collect();
-    let mut joined: Vec<(Option<usize>, usize)> = Vec::new();
-    for (number, open_key) in with_open_key {
-        let candidates = sorted
-            .range(*open_key..)
-            .take_while(|(key, _)| begins_with(**key, *open_key))
-            .map(|(_, piece)| {
-                let members = pieces[*piece].iter().map(|it| operations[*it]);
-                (*piece, TimeInFlight::of(members))
-            });
-        joined.push((nearest_piece(operations[*number], candidates), *number));
-    }
-    for (piece, number) in joined {
-        match piece {
-            Some(piece) => pieces[piece].push(number),
-            None => pieces.push(vec![number]),
-        }
-    }
-    for piece in pieces.iter_mut() {
-        piece.sort_unstable();
-    }
-    pieces.sort_unstable();
 }
 
 /// Returns true if the key is an open key, such as `migration/a/`. The keys of several runs, such
@@ -276,20 +242,23 @@ fn uid(subject: &SubjectReference) -> Option<&str> {
 ///    the root is the phase with most of the work.
 /// 4. The root started first.
 /// 5. The namespace and name of the root are the first in alphabetical order.
-fn sort_members(piece: &mut [usize], operations: &[&InFlightOperation]) {
-    let members = || piece.iter().map(|it| &operations[*it].spec.subject);
-    let subjects: HashSet<&str> = members().filter_map(uid).collect();
-    let owners: HashSet<&str> = members().flat_map(owner_uids).collect();
+fn sort_members(piece: &mut [&InFlightOperation]) {
+    let subjects: HashSet<&str> = piece
+        .iter()
+        .filter_map(|it| uid(&it.spec.subject))
+        .collect();
+    let owners = piece.iter().flat_map(|it| owner_uids(&it.spec.subject));
+    let owners: HashSet<&str> = owners.collect();
     let by_start = |it: &InFlightOperation| (it.started(), it.key());
-    let root = piece.iter().copied().min_by_key(|number| {
-        let it = operations[*number];
+    let root = piece.iter().min_by_key(|it| {
         let is_owned = owner_uids(&it.spec.subject).any(|owner| subjects.contains(owner));
         let owns = uid(&it.spec.subject).is_some_and(|uid| owners.contains(uid));
-        let time = TimeInFlight::of(std::iter::once(it));
+        let time = TimeInFlight::of(std::iter::once(**it));
         let time = time.end.duration_since(time.start);
         (is_owned, !owns, Reverse(time), by_start(it))
     });
-    piece.sort_by_key(|number| (Some(*number) != root, by_start(operations[*number])));
+    let root = root.map(|it| it.key());
+    piece.sort_by_cached_key(|it| (Some(it.key()) != root, by_start(it)));
 }
 
 /// Returns the UIDs of the owners of a subject, except its own.

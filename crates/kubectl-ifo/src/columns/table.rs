@@ -78,16 +78,6 @@ impl Table {
         Self::new(columns_of(style), rows, now, style)
     }
 
-    /// Creates a table whose further rows are formatted by [`Table::further_row`]. It has all
-    /// columns in full width.
-    pub(crate) fn growing(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
-        let unlimited = TextStyle {
-            screen: None,
-            ..style.clone()
-        };
-        Self::of_rows(rows, now, &unlimited)
-    }
-
     fn new(columns: &[OperationColumn], rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
         let mut table = Self {
             columns: Vec::new(),
@@ -107,10 +97,6 @@ impl Table {
         let Some(screen) = style.width() else {
             return table;
         };
-        let has_message = |it: &Row| !it.operation.status.message.is_empty();
-        if !rows.iter().any(has_message) {
-            table.narrow(Message, 0, screen);
-        }
         if table.excess(screen) > 0 {
             table.short = true;
             let subject = measure(&table, Subject);
@@ -169,7 +155,7 @@ impl Table {
     /// Formats the header.
     pub(crate) fn header(&self) -> TerminalText {
         let cells = self.columns.iter().map(|(column, width)| {
-            let text = cut(column.header(), *width);
+            let text = cut(&column.header(), *width);
             (self.style.paint.heading(&text), *width)
         });
         line(cells, self.gap)

@@ -210,15 +210,12 @@ fn rows(
     limits: &HistoryLimits,
     is_expanded: bool,
 ) -> (Vec<Row>, usize) {
-    let all: Vec<&InFlightOperation> = completed.iter().chain(in_flight).collect();
     let mut unfinished = 0;
     let mut pieces = Vec::new();
-    for numbers in work_groups::group_by_work(&all) {
-        let is_completed = |number: &usize| *number < completed.len();
-        if numbers.iter().all(is_completed) {
-            let members: Vec<_> = numbers.iter().map(|it| all[*it]).collect();
+    for members in work_groups::group_by_work(completed.iter().chain(in_flight)) {
+        if !members.iter().any(|it| it.is_active()) {
             pieces.push(PieceOfWork::new(&members));
-        } else if numbers.iter().any(is_completed) {
+        } else if !members.iter().all(|it| it.is_active()) {
             unfinished += 1;
         }
     }

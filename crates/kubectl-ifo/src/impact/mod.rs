@@ -161,7 +161,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let pods = affected_pods(&server, &args.node, namespace, &operations, &mut missing).await?;
     let verdict = DrainVerdict::of(&args.node, &operations, &pods, &missing);
     if args.format == Format::Table {
-        let rows = work_groups::rows(&operations, args.work.expand, |it| SortBy::Need.sort(it));
+        let rows = work_groups::rows(&operations, args.work.expand, |it| SortBy::NEED.sort(it));
         let kinds = Kinds::new(server.clone());
         let style = kinds.style(Format::Table, args.colors.paint()).await;
         print(verdict.text(&args.node) + "\n")?;

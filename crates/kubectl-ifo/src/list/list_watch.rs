@@ -7,7 +7,7 @@ use crate::columns::Table;
 use crate::filter::Filters;
 use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
 use crate::operation_source::{OperationChange, OperationSource};
-use crate::output::{complain, print};
+use crate::output::{TextStyle, complain, print};
 use crate::problem::Problem;
 use crate::work_groups::Row;
 use ifo_api::live::{Phase, State};
@@ -29,7 +29,12 @@ pub(super) async fn watch(
     is_selected: &dyn Fn(&InFlightOperation) -> bool,
 ) -> Result<ExitCode, Problem> {
     let rows: Vec<Row> = operations.iter().map(Row::from).collect();
-    let mut table = Table::growing(&rows, clock::now(), &view.style);
+    // The widths of later rows are unknown, so no column is narrowed.
+    let unlimited = TextStyle {
+        screen: None,
+        ..view.style.clone()
+    };
+    let mut table = Table::of_rows(&rows, clock::now(), &unlimited);
     if view.format.is_table() {
         print(table.header())?;
     }

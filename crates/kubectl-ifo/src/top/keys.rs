@@ -1,6 +1,6 @@
 //! The keys of `top`, and what they do.
 
-use super::model::{LoopAction, Model, ORDERS};
+use super::model::{LoopAction, Model};
 use crossterm::event::KeyCode::{
     Backspace, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Up,
 };
@@ -59,8 +59,8 @@ impl Model {
             Enter => self.open(),
             Char('/') => self.is_typing = true,
             Esc => self.filter.clear(),
-            Char('s') | Right => self.order = (self.order + 1) % ORDERS.len(),
-            Char('S') | Left => self.order = (self.order + ORDERS.len() - 1) % ORDERS.len(),
+            Char('s') | Right => self.change_order(1),
+            Char('S') | Left => self.change_order(3),
             Char('r') => self.reversed = !self.reversed,
             Char('c' | 'a') => self.shows_completed = !self.shows_completed,
             Char('e') => self.is_expanded = !self.is_expanded,

@@ -27,14 +27,14 @@ use super::operation::{OperationFacts as _, OperationKey};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource, Served};
 use super::output::Format;
 use super::problem::Problem;
+use super::sort::SortBy;
 use super::state_filter::StateArgs;
 use crate::clock;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use crossterm::event::{Event as Input, EventStream};
 use futures::future::{BoxFuture, pending};
 use futures::stream::{self, SelectAll};
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use model::{LoopAction, Model, ORDERS};
+use model::{LoopAction, Model};
 use ratatui::DefaultTerminal;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -72,31 +72,21 @@ pub(super) struct TopArgs {
     filters: Filters,
     #[command(flatten)]
     states: StateArgs,
-    /// Order at the start
+    /// Order at the start: a column such as age, state or progress, or a JSONPath
     #[arg(
         long,
-        value_parser = order_parser(),
-        default_value = ORDERS[0].name,
-        value_name = "COLUMN",
+        value_parser = SortBy::read,
+        default_value = "state",
+        value_name = "COLUMN|PATH",
         help_heading = "Output"
     )]
-    sort_by: usize,
+    sort_by: SortBy,
     #[command(flatten)]
     colors: Colors,
     #[command(flatten)]
     work: WorkArgs,
     #[command(flatten)]
     connect: Connect,
-}
-
-/// Returns the parser of `--sort-by`, whose result is the index of the order in [`ORDERS`].
-fn order_parser() -> impl TypedValueParser<Value = usize> {
-    let values = ORDERS.map(|it| PossibleValue::new(it.name).help(it.help));
-    PossibleValuesParser::new(values).map(|name| {
-        let mut orders = ORDERS.iter();
-        let found = orders.position(|it| it.name == name);
-        found.unwrap_or_default()
-    })
 }
 
 /// Shows the operations until the user quits.
@@ -132,7 +122,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let mut model = Model {
         now: clock::now(),
         about: format!("{}, {address}", about(&filters, &source)),
-        order: args.sort_by,
+        order: args.sort_by.clone(),
         style,
         reads_files: args.connect.reads_files(),
         shows_completed: filters.all_phases,
@@ -155,12 +145,10 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
 /// operations are read from custom resources, the line also names the API group.
 fn about(filters: &Filters, source: &OperationSource) -> String {
     let mut parts = filters.flags();
-    match &source.namespaces {
-        Some(namespaces) if filters.namespace.is_none() => {
-            parts.insert(0, format!("{} namespaces", namespaces.len()));
-        }
-        None if filters.namespace.is_none() => parts.insert(0, "all namespaces".to_owned()),
-        _ => {}
+    if filters.namespace.is_none() {
+        let readable = source.namespaces.as_ref();
+        let all = readable.map_or("all".to_owned(), |it| it.len().to_string());
+        parts.insert(0, format!("{all} namespaces"));
     }
     if source.served == Served::Crs {
         parts.push(format!("CRs of {}", source.served.group()));
@@ -168,17 +156,33 @@ fn about(filters: &Filters, source: &OperationSource) -> String {
     parts.join(", ")
 }
 
+/// Switches the terminal to the alternate screen, in raw mode, and runs the main loop. Then restores
+/// the terminal. After a panic, the hook of ratatui has already restored it.
 async fn show(
-    mut model: Model,
-    mut follower: OperationFollower<'_>,
+    model: Model,
+    follower: OperationFollower<'_>,
     source: &OperationSource,
 ) -> Result<ExitCode, Problem> {
-    let mut signals = end_signals().map_err(|error| terminal_error(&error))?;
-    let mut screen = Screen::enter().map_err(|error| {
+    let mut terminal = ratatui::try_init().map_err(|error| {
+        let _ = ratatui::try_restore();
         Problem::Usage(format!(
             "top cannot use this terminal: {error}; {PIPE_HINT}"
         ))
     })?;
+    let ended = main_loop(model, follower, source, &mut terminal).await;
+    let _ = ratatui::try_restore();
+    ended
+}
+
+async fn main_loop(
+    mut model: Model,
+    mut follower: OperationFollower<'_>,
+    source: &OperationSource,
+    terminal: &mut DefaultTerminal,
+) -> Result<ExitCode, Problem> {
+    let mut signals = end_signals().map_err(|error| terminal_error(&error))?;
+    // Some terminals have no alternate screen, so they still show earlier lines.
+    clear(terminal)?;
     let mut keys = EventStream::new();
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -189,7 +193,7 @@ async fn show(
     loop {
         if changed && Instant::now() >= next_frame {
             model.refresh_rows();
-            let drawn = screen.0.draw(|frame| view::draw(&mut model, frame));
+            let drawn = terminal.draw(|frame| view::draw(&mut model, frame));
             drawn.map_err(|error| terminal_error(&error))?;
             changed = false;
             next_frame = Instant::now() + FRAME_INTERVAL;
@@ -240,7 +244,7 @@ async fn show(
         changed = true;
         match action {
             LoopAction::Continue => {}
-            LoopAction::Redraw => screen.clear().map_err(|error| terminal_error(&error))?,
+            LoopAction::Redraw => clear(terminal)?,
             LoopAction::Quit => return Ok(ExitCode::SUCCESS),
         }
     }
@@ -266,37 +270,12 @@ fn end_signals() -> io::Result<impl Stream<Item = u8> + Unpin> {
     Ok(all)
 }
 
-/// The full screen of `top`: the alternate screen of the terminal, in raw mode. When the value is
-/// dropped, the terminal is restored, also after an error, a panic or a signal.
-struct Screen(DefaultTerminal);
-
-impl Screen {
-    /// Switches the terminal to the alternate screen. ratatui installs a panic hook that restores
-    /// the terminal before it prints the message of the panic.
-    fn enter() -> io::Result<Self> {
-        let terminal = ratatui::try_init().inspect_err(|_| drop(ratatui::try_restore()))?;
-        let mut screen = Self(terminal);
-        // Some terminals have no alternate screen, so they still show earlier lines.
-        screen.clear()?;
-        Ok(screen)
-    }
-
-    /// Forgets the content of the screen, so that the next frame is drawn completely. This is
-    /// necessary if another program has written to the screen.
-    fn clear(&mut self) -> io::Result<()> {
-        // `Terminal::resize` also clears the screen. `Terminal::clear` is not used, because it asks
-        // the terminal for the position of the cursor, and `top` would read the answer as keys.
-        let size = self.0.size()?;
-        self.0.resize(size.into())
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        // After a panic, the hook has restored the terminal. A second time would move the cursor
-        // onto the message of the panic.
-        if !std::thread::panicking() {
-            let _ = ratatui::try_restore();
-        }
-    }
+/// Forgets the content of the screen, so that the next frame is drawn completely. This is necessary
+/// if another program has written to the screen.
+fn clear(terminal: &mut DefaultTerminal) -> Result<(), Problem> {
+    // `Terminal::resize` also clears the screen. `Terminal::clear` is not used, because it asks the
+    // terminal for the position of the cursor, and `top` would read the answer as keys.
+    let size = terminal.size();
+    let cleared = size.and_then(|size| terminal.resize(size.into()));
+    cleared.map_err(|error| terminal_error(&error))
 }

@@ -21,42 +21,12 @@ use std::collections::{BTreeMap, VecDeque};
 /// upgrade of a cluster has fewer operations. Each operation takes some KB of memory.
 pub(super) const MAX_KEPT: usize = 1000;
 
-/// An order of the table.
-pub(super) struct TopOrder {
-    /// The value of `--sort-by`.
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
-    /// The order in words, for the header.
-    pub(super) title: &'static str,
-    by: SortBy,
-}
-
-/// The orders of the table. The first one is the default.
-pub(super) const ORDERS: [TopOrder; 4] = [
-    TopOrder {
-        name: "state",
-        help: "The worst first: failing, blocked, stalled, overdue, then the longest running",
-        title: "worst first",
-        by: SortBy::Need,
-    },
-    TopOrder {
-        name: "age",
-        help: "The longest running first",
-        title: "oldest first",
-        by: SortBy::Column(OperationColumn::Age),
-    },
-    TopOrder {
-        name: "progress",
-        help: "The most advanced first",
-        title: "most progress first",
-        by: SortBy::Column(OperationColumn::Progress),
-    },
-    TopOrder {
-        name: "subject",
-        help: "By namespace, kind and name",
-        title: "by subject",
-        by: SortBy::Column(OperationColumn::Subject),
-    },
+/// The columns by which the keys sort the table, in this order.
+const ORDERS: [OperationColumn; 4] = [
+    OperationColumn::State,
+    OperationColumn::Age,
+    OperationColumn::Progress,
+    OperationColumn::Subject,
 ];
 
 /// The action of the main loop after an event.
@@ -68,18 +38,6 @@ pub(super) enum LoopAction {
     Redraw,
     /// End the command.
     Quit,
-}
-
-/// The state of the watch.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum TopWatchState {
-    /// The first list is still being received.
-    #[default]
-    Listing,
-    /// The shown operations are current.
-    Live,
-    /// The watch is interrupted since this time, for this reason.
-    Lost { since: Timestamp, why: String },
 }
 
 /// The content of the detail page.
@@ -109,7 +67,8 @@ pub(super) struct Model {
     /// The filters in the flags of the command. The watch delivers operations in all states, so the
     /// model selects the states.
     pub(super) filters: Filters,
-    pub(super) watch_state: TopWatchState,
+    /// The time since which the watch is interrupted, and the reason. None while it works.
+    pub(super) lost: Option<(Timestamp, String)>,
     /// The reason why operations may be missing, in one line. None if no reason is known.
     pub(super) incomplete: Option<String>,
     pub(super) operations: BTreeMap<OperationKey, InFlightOperation>,
@@ -123,8 +82,7 @@ pub(super) struct Model {
     /// The rows of the table, in order: the pieces of work that match the typed filter. If
     /// `is_expanded` is true, the members of each piece follow it.
     pub(super) rows: Vec<Row>,
-    /// Index in [`ORDERS`].
-    pub(super) order: usize,
+    pub(super) order: SortBy,
     pub(super) reversed: bool,
     pub(super) shows_completed: bool,
     /// True if the members of a piece of work are shown below its line.
@@ -163,17 +121,13 @@ impl Model {
                 }
             }
             OperationChange::Deleted { operation, .. } => self.delete(operation.key()),
-            OperationChange::Synced => self.watch_state = TopWatchState::Live,
+            OperationChange::Synced => self.lost = None,
             OperationChange::Incomplete(incomplete) => {
                 self.incomplete = incomplete.as_ref().map(incomplete_line);
             }
             OperationChange::Lost(problem) => {
-                let since = match self.watch_state {
-                    TopWatchState::Lost { since, .. } => since,
-                    TopWatchState::Listing | TopWatchState::Live => self.now,
-                };
-                let why = problem.to_string();
-                self.watch_state = TopWatchState::Lost { since, why };
+                let since = self.lost.take().map_or(self.now, |(since, _)| since);
+                self.lost = Some((since, problem.to_string()));
             }
         }
         self.is_fresh = false;
@@ -223,8 +177,7 @@ impl Model {
             self.is_shown(&piece.line)
                 && (words.is_empty() || all.any(|it| contains_all(it, &words, self.now)))
         });
-        let order = &ORDERS[self.order % ORDERS.len()].by;
-        order.sort(&mut pieces);
+        self.order.sort(&mut pieces);
         if self.reversed {
             pieces.reverse();
         }
@@ -265,6 +218,14 @@ impl Model {
         self.cursor = row.min(self.rows.len().saturating_sub(1));
         let selected = self.rows.get(self.cursor).filter(|_| self.cursor > 0);
         self.selected = selected.map(|it| (it.key(), it.is_member));
+    }
+
+    /// Sorts by the column that is so many columns after the present one in [`ORDERS`].
+    pub(super) fn change_order(&mut self, columns: usize) {
+        let mut orders = ORDERS.iter();
+        let now = orders.position(|it| matches!(self.order, SortBy::Column(now) if now == *it));
+        let next = now.map_or(0, |it| (it + columns) % ORDERS.len());
+        self.order = SortBy::Column(ORDERS[next]);
     }
 
     /// Opens the detail page of the operation under the cursor. If the cursor is on the line of a

@@ -2,12 +2,13 @@
 //! has the columns of `kubectl ifo list`.
 
 use super::keys::HELP;
-use super::model::{Detail, Model, ORDERS, TopWatchState};
+use super::model::{Detail, Model};
 use crate::columns::Table;
 use crate::describe::{self, DescribedFacts, OperationDescription};
 use crate::operation::OperationFacts as _;
 use crate::output::{TerminalText, TextStyle};
 use crate::plain_text::{ago, one_line, pad};
+use crate::work_groups::Row;
 use ifo_api::live::State as Stage;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -48,41 +49,31 @@ pub(super) fn draw(model: &mut Model, frame: &mut Frame) {
 /// state, and the state of the watch. The second line has the order and the filters. If the watch
 /// is interrupted or operations may be missing, the second line has the reason instead.
 fn draw_header(model: &Model, frame: &mut Frame, area: Rect) {
-    let (state, problem) = match &model.watch_state {
-        TopWatchState::Listing => ("listing".to_owned(), None),
-        TopWatchState::Live if model.reads_files => ("from files".to_owned(), None),
-        TopWatchState::Live => ("live".to_owned(), None),
-        TopWatchState::Lost { since, why } => {
-            (format!("lost {} ago", ago(*since, model.now)), Some(why))
-        }
+    let (state, problem) = match &model.lost {
+        Some((since, why)) => (format!("lost {} ago", ago(*since, model.now)), Some(why)),
+        None if model.reads_files => ("from files".to_owned(), None),
+        None => ("live".to_owned(), None),
     };
+    let paint = model.style.paint;
     let mut counts = TerminalText::default();
     for (state, count) in model.counts.values() {
         let text = format!("{count} {}", state.name().to_lowercase());
-        counts += model.style.paint.state(*state, &one_line(&text)) + "  ";
+        counts += paint.state(*state, &one_line(&text)) + "  ";
     }
     if model.completed > 0 {
-        counts += model
-            .style
-            .paint
-            .dim(&format!("{} completed", model.completed))
-            + "  ";
+        counts += paint.dim(&format!("{} completed  ", model.completed));
     }
-    let overdue = model.rows.iter().filter(|it| !it.is_member);
-    let overdue = overdue.filter(|it| it.is_overdue() || it.is_stalled());
-    let overdue = overdue.count();
-    if overdue > 0 {
-        counts += model
-            .style
-            .paint
-            .state(Stage::Blocked, &format!("{overdue} overdue or stalled"));
+    let is_late = |it: &&Row| !it.is_member && (it.is_overdue() || it.is_stalled());
+    let late = model.rows.iter().filter(is_late).count();
+    if late > 0 {
+        counts += paint.state(Stage::Blocked, &format!("{late} overdue or stalled"));
     }
-    if model.counts.is_empty() && model.watch_state != TopWatchState::Listing {
-        counts += model.style.paint.heading("nothing in flight");
+    if model.counts.is_empty() {
+        counts += paint.heading("nothing in flight");
     }
     let second = match problem.or(model.incomplete.as_ref()) {
-        Some(problem) => model.style.paint.state(Stage::Failing, &one_line(problem)),
-        None => model.style.paint.dim(&order_and_filters(model)),
+        Some(problem) => paint.state(Stage::Failing, &one_line(problem)),
+        None => paint.dim(&order_and_filters(model)),
     };
     let state = Line::raw(state);
     // The width of a terminal fits into 16 bits.
@@ -98,13 +89,15 @@ fn draw_header(model: &Model, frame: &mut Frame, area: Rect) {
 /// Describes the order of the rows, the filter that the user has typed, the filters in the flags of
 /// the command, and the address of the kube-apiserver.
 fn order_and_filters(model: &Model) -> String {
-    let order = ORDERS[model.order].title;
     let reversed = if model.reversed { ", reversed" } else { "" };
     let filter = match model.filter.as_str() {
         "" => String::new(),
         filter => format!(", filter {filter:?}"),
     };
-    one_line(&format!("{order}{reversed}{filter}, {}", model.about))
+    one_line(&format!(
+        "by {}{reversed}{filter}, {}",
+        model.order, model.about
+    ))
 }
 
 /// Draws the headings and the rows of the table. Formats only the rows that can be on the screen.
@@ -124,10 +117,10 @@ fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
     let table = Table::of_rows(rows, model.now, &style);
     frame.render_widget(styled(&table.header()), heading);
     if rows.is_empty() {
-        let text = match (&model.watch_state, model.filter.is_empty()) {
-            (TopWatchState::Listing, _) => "",
-            (_, false) => "No operation matches the filter; Esc clears it.",
-            (_, true) => "No operations in flight; c shows completed ones, too.",
+        let text = if model.filter.is_empty() {
+            "No operations in flight; c shows completed ones, too."
+        } else {
+            "No operation matches the filter; Esc clears it."
         };
         frame.render_widget(Line::raw(text).dim(), body);
     }
@@ -137,17 +130,12 @@ fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
         ListItem::new(lines.iter().map(styled).collect::<Vec<Line>>())
     });
     let items: Vec<ListItem> = items.collect();
-    let heights: Vec<usize> = items.iter().map(ListItem::height).collect();
+    let tallest = items.iter().map(ListItem::height).max();
+    model.page_rows = height / tallest.unwrap_or(1).max(1);
     let list = List::new(items).highlight_style(Style::new().reversed());
     let mut state = ListState::default().with_selected(Some(model.cursor - first));
     frame.render_stateful_widget(list, body, &mut state);
     model.offset = first + state.offset();
-    let mut used = 0;
-    let on_screen = heights.iter().skip(state.offset()).take_while(|it| {
-        used += **it;
-        used <= height
-    });
-    model.page_rows = on_screen.count();
 }
 
 /// Draws the page with the details of one operation, and limits its scroll position.

@@ -15,9 +15,6 @@ pub const DEADLINE: Duration = Duration::from_mins(3);
 /// Interval at which a condition is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Number of lines that are kept after they have scrolled off the screen.
-const SCROLLBACK_LINES: usize = 1_000;
-
 /// A process with its own pseudo-terminal. The process is killed when this value is dropped.
 pub struct Terminal {
     child: Box<dyn Child + Send + Sync>,
@@ -53,7 +50,7 @@ impl Terminal {
         command.env("TERM", "xterm-256color");
         command.env_remove("NO_COLOR");
         let child = pair.slave.spawn_command(command).unwrap();
-        let screen = vt100::Parser::new(non_zero(rows), non_zero(cols), SCROLLBACK_LINES);
+        let screen = vt100::Parser::new(non_zero(rows), non_zero(cols), 0);
         let screen = Arc::new(Mutex::new(screen));
         let shown = Arc::clone(&screen);
         let output: Arc<Mutex<Vec<u8>>> = Arc::default();
@@ -122,22 +119,6 @@ impl Terminal {
     /// Returns the text on the screen.
     pub fn text(&self) -> String {
         self.screen.lock().unwrap().screen().contents()
-    }
-
-    /// Returns the oldest lines that have scrolled off the screen. The number of returned lines is
-    /// at most the number of rows of the screen.
-    pub fn above(&self) -> String {
-        let mut parser = self.screen.lock().unwrap();
-        let screen = parser.screen_mut();
-        screen.set_scrollback(SCROLLBACK_LINES);
-        let text: Vec<String> = screen
-            .contents()
-            .lines()
-            .take(screen.scrollback())
-            .map(str::to_owned)
-            .collect();
-        screen.set_scrollback(0);
-        text.join("\n")
     }
 
     /// Returns what `read` returns for the present screen.

@@ -1,20 +1,16 @@
-//! Tests of the output on a terminal: redrawn output, and terminals that are too narrow for complete
-//! texts. The fake API server serves the kind `VirtualMachine` with the short name `vm`.
+//! Tests of the output on a terminal that is too narrow for complete texts. The fake API server serves the kind `VirtualMachine` with the short name `vm`.
 
 use super::cluster::Cluster;
 use super::pseudo_terminal::Terminal;
 use portable_pty::CommandBuilder;
-use std::time::Duration;
 
 const MESSAGE: &str = "moves to another node, which has enough memory for the machine";
 
-/// Runs a command of the plugin on a terminal after the output of `echo`. `VolumeMirror` has no short
-/// name, but its initials are `vm`.
+/// Runs a command of the plugin on a terminal. `VolumeMirror` has no short name, but its initials are
+/// `vm`.
 fn start(command: &[&str], columns: u16, operations: &str) -> (tokio::runtime::Runtime, Terminal) {
     let (runtime, address) = Cluster::read(operations).serve();
-    let mut plugin = CommandBuilder::new("sh");
-    plugin.args(["-c", "echo earlier output; exec \"$0\" \"$@\""]);
-    plugin.arg(env!("CARGO_BIN_EXE_kubectl-ifo"));
+    let mut plugin = CommandBuilder::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
     plugin.args(command);
     plugin.arg("--server");
     plugin.arg(format!("http://{address}"));
@@ -28,30 +24,6 @@ fn two_operations() -> String {
         "operations: [{{status: {{message: '{MESSAGE}'}}}}, \
          {{number: 2, spec: {{subject: {{kind: VolumeMirror}}}}}}]"
     )
-}
-
-#[test]
-fn a_tree_redrawn_in_place_preserves_earlier_terminal_output() {
-    let operations = (0..30).map(|number| {
-        let message = "moves to another node ".repeat(10);
-        format!("{{number: {number}, status: {{message: {message}}}}}")
-    });
-    let operations = operations.collect::<Vec<_>>().join(", ");
-    let operations = format!("operations: [{operations}]");
-    let (_runtime, mut tree) = start(&["tree", "-w", "-o", "wide"], 80, &operations);
-    let fills_the_screen = |screen: &vt100::Screen| {
-        let text = screen.contents();
-        text.starts_with("kubevirt\n  shop\n    VirtualMachine/vm-0")
-            && text.lines().all(|line| line.chars().count() <= 80)
-            && text.trim_end().ends_with("… 10 more lines")
-    };
-    tree.until("a tree as large as the terminal", fills_the_screen);
-    // The tree is redrawn every second.
-    std::thread::sleep(Duration::from_secs(2));
-    tree.until("the same tree again", fills_the_screen);
-    let above = tree.above();
-    assert_eq!(above.matches("earlier output").count(), 1, "{above}");
-    assert_eq!(above.matches("VirtualMachine/").count(), 0, "{above}");
 }
 
 #[test]
