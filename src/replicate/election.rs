@@ -35,6 +35,10 @@
 //! the next write. The next leader starts above the reserved resourceVersions. So even a leader
 //! that was paused for hours cannot issue a resourceVersion of the next leader.
 //!
+//! If a user edits, deletes or restores the Lease, the next leader may not know what the last leader
+//! has reserved. But these resourceVersions are hardly more than 15 s ahead of the last leader's
+//! clock. So each leader also starts 15 s ahead of its own clock.
+//!
 //! Each write of an existing Lease is a PUT with the `metadata.resourceVersion` that the replica last
 //! read or wrote. So of two concurrent writes, the kube-apiserver refuses one as a conflict.
 //!
@@ -47,13 +51,12 @@
 
 mod decision;
 mod lease_requests;
-mod publish;
 
 use self::decision::ElectionDecision;
-use self::lease_requests::{RESERVED_AHEAD, SeenLease, clock_version, micros};
+use self::lease_requests::SeenLease;
 use super::lease::Timing;
 use super::leases::Leases;
-use super::{Leadership, ReplicaStatus, Term};
+use super::{Leadership, ReplicaRole, ReplicaStatus, Term};
 use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
@@ -62,6 +65,8 @@ use ifo_client::error_text::chain;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::sleep;
 
 /// The largest number of attempts to write the Lease without a pause. If another client has changed
 /// the Lease, a write fails with a conflict. Then this replica reads and writes the Lease again at
@@ -71,6 +76,9 @@ const MAX_FAST_CONFLICTS: usize = 5;
 /// The time between two reads of the Lease after the leader has released it, while this replica lacks
 /// changes of the leader. This replica then acquires the Lease soon after it has copied the changes.
 const RELEASED_PERIOD: Duration = Duration::from_millis(50);
+
+/// The shortest time between two reads of the Lease that [`ReplicaStatus::wake`] requests.
+const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The settings of the election, and the parts of this replica with which it works.
 pub struct ElectionInputs {
@@ -98,25 +106,16 @@ pub struct Election {
     prefix: String,
     /// The Lease as it was last read or written. None before the first successful read.
     seen: Option<SeenLease>,
-    /// A reserved resourceVersion from the Lease, and the time at which this process sent the
-    /// request that returned the Lease. The election keeps the pair with the highest
-    /// [`Election::reservation_floor`]. None if this process has seen no reservation.
-    seen_reservation: Option<(Rv, BootTime)>,
     /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease. None if there is no such term.
     last_own_term: Option<Term>,
-    /// True if each holder that this process has read from the Lease is this Pod. Holders before
-    /// the last acquisition by this process do not count.
-    ///
-    /// If the value is false and a read shows this Pod as the holder, an administrator has restored
-    /// the Lease from a backup. The other holder may still lead.
-    no_other_holder_seen: bool,
     /// The last problem with the Lease that the election logged. None if the problem is over.
     logged_problem: Option<String>,
 }
 
 /// The leadership of this replica.
+#[derive(Clone)]
 struct OwnLeadership {
     leadership: Leadership,
     /// The time of the acquisition on the wall clock.
@@ -139,10 +138,8 @@ impl Election {
             inputs,
             prefix: format!("{pod}_"),
             seen: None,
-            seen_reservation: None,
             leading: None,
             last_own_term: None,
-            no_other_holder_seen: true,
             logged_problem: None,
         }
     }
@@ -166,19 +163,20 @@ impl Election {
     /// Lease, and acquires it if the rules at the top of this file allow this. Returns the time
     /// until the next turn.
     async fn turn(&mut self) -> Duration {
-        let problem = match self.attempt().await {
+        match self.attempt().await {
             Ok(pause) => {
                 self.report_problem(None);
-                return pause;
+                pause
             }
-            Err(problem) => problem,
-        };
-        self.report_problem(Some(problem));
-        // If this replica leads, the next turn must not be later than the end of the leadership.
-        // Otherwise this replica would stop leading too late.
-        let until = self.leading.as_ref().map(|it| it.leadership.until());
-        let left = until.map_or(Duration::MAX, |until| until.since(clock::boot()));
-        left.min(self.inputs.timing.retry_period)
+            Err(problem) => {
+                self.report_problem(Some(problem));
+                // If this replica leads, the next turn must not be later than the end of the
+                // leadership. Otherwise this replica would stop leading too late.
+                let until = self.leading.as_ref().map(|it| it.leadership.until());
+                let left = until.map_or(Duration::MAX, |until| until.since(clock::boot()));
+                left.min(self.inputs.timing.retry_period)
+            }
+        }
     }
 
     /// Does the work of [`Self::turn`], and returns the time until the next turn. An error is a
@@ -237,20 +235,11 @@ impl Election {
 
     /// Renews the Lease, which this replica holds.
     async fn renew(&mut self) -> kube::Result<()> {
-        let Some(leading) = self.leading.take() else {
+        let Some(leading) = self.leading.clone() else {
             return Ok(());
         };
         let sent = clock::boot();
-        let reserved = self.reservation(leading.at, leading.boot, leading.leadership.start);
-        let reserved = reserved.max(leading.leadership.granted());
-        let within = leading.leadership.until().since(sent);
-        let written = self.write_as_holder(&leading, reserved, within).await;
-        if written.is_ok() {
-            let until = sent + self.inputs.timing.renew_deadline;
-            leading.leadership.renew(reserved, until);
-        }
-        self.leading = Some(leading);
-        written?;
+        self.hold(&leading).await?;
         let took = clock::boot().since(sent);
         let renewals = &self.inputs.metrics.series.lease_renew;
         renewals.observe(took.as_secs_f64());
@@ -272,40 +261,18 @@ impl Election {
         };
         let last_leader = record.last();
         let transitions = record.spec.lease_transitions.unwrap_or(0).saturating_add(1);
-        let mut highest = self
-            .reservation_floor()
-            .unwrap_or(Rv(0))
-            .max(self.head())
-            .max(clock_version());
-        if record.note.reserved_version.is_none() {
-            // If the Lease is new or a user has edited it, it can lack a reservation. But the last
-            // leader may have reserved resourceVersions that no replica knows any more. Usually,
-            // these resourceVersions are at most `RESERVED_AHEAD` ahead of the last leader's clock.
-            // So if the clocks of the replicas agree, the new term starts above these
-            // resourceVersions.
-            highest = highest.max(Rv(clock_version().0.saturating_add(micros(RESERVED_AHEAD))));
-        }
-        let start = Rv(highest.0.saturating_add(1));
+        let start = self.first_version(record);
+        let number = self.inputs.random.u64(..);
+        let term = Term::from(format!("{}{number:016x}", self.prefix));
         let boot = clock::boot();
         let until = boot + self.inputs.timing.renew_deadline;
-        let term = Term::from(format!(
-            "{}{:016x}",
-            self.prefix,
-            self.inputs.random.u64(..)
-        ));
-        let at = clock::now();
-        let reserved = self.reservation(at, boot, start);
         let own = OwnLeadership {
-            leadership: Leadership::new(term.clone(), start, reserved, until),
-            at,
+            leadership: Leadership::new(term.clone(), start, start, until),
+            at: clock::now(),
             boot,
             transitions,
         };
-        // If the write succeeds but its answer is lost, this Pod holds the Lease, but
-        // `write_as_holder` returns an error. So this flag is set before the write.
-        self.no_other_holder_seen = true;
-        self.write_as_holder(&own, reserved, self.request_timeout())
-            .await?;
+        self.hold(&own).await?;
         self.last_own_term = Some(term.clone());
         if !own.leadership.is_valid() {
             return Ok(());
@@ -318,6 +285,73 @@ impl Election {
         tracing::info!(%term, %start, from, "this replica leads");
         self.leading = Some(own);
         Ok(())
+    }
+
+    /// Returns the role of this replica.
+    fn role(&self) -> ReplicaRole {
+        if let Some(leading) = &self.leading {
+            return ReplicaRole::Leading(leading.leadership.clone());
+        }
+        let Some(SeenLease {
+            record,
+            has_expired,
+            ..
+        }) = &self.seen
+        else {
+            return ReplicaRole::Vacant(None);
+        };
+        let is_held = record.holder().is_some() && !has_expired;
+        match record.last() {
+            Some(last) if is_held && !self.is_own_term(&last.term) => ReplicaRole::Following(last),
+            last => ReplicaRole::Vacant(last.zip(record.final_version())),
+        }
+    }
+
+    /// Publishes the role of this replica, if it has changed.
+    fn publish(&self) {
+        let now = self.role();
+        let is_leading = matches!(now, ReplicaRole::Leading(_));
+        self.inputs.metrics.series.leader.set(is_leading.into());
+        self.inputs.status.role().send_if_modified(|before| {
+            let is_new = *before != now;
+            if let ReplicaRole::Following(leader) = &now
+                && is_new
+            {
+                tracing::info!(term = %leader.term, address = %leader.address, "this replica follows a leader");
+            }
+            *before = now;
+            is_new
+        });
+    }
+
+    /// Logs `problem` if it differs from the last logged problem. If `problem` is None, logs that
+    /// the last problem is over.
+    fn report_problem(&mut self, problem: Option<String>) {
+        if self.logged_problem != problem {
+            if let Some(problem) = &problem {
+                tracing::warn!("{problem}");
+            } else {
+                tracing::info!("the Lease can be read and written again");
+            }
+            self.logged_problem = problem;
+        }
+    }
+
+    /// Waits until the next turn of the election is due, at most for `pause`. When `stops` receives a
+    /// final version, the turn is due, because this replica must release the Lease.
+    async fn wait(&self, pause: Duration, stops: &mut watch::Receiver<Option<Rv>>) {
+        // The Lease will probably change soon. For example, the stream of changes from the leader has
+        // ended.
+        let woken = async {
+            sleep(WAKE_INTERVAL).await;
+            self.inputs.status.wake().notified().await;
+        };
+        tokio::select! {
+            biased;
+            Ok(()) = stops.changed() => {}
+            () = woken, if self.leading.is_none() => {}
+            () = sleep(pause) => {}
+        }
     }
 }
 

@@ -38,39 +38,34 @@ pub(super) enum ElectionDecision {
 }
 
 impl Election {
-    /// Returns the reason why this replica must stop leading. Returns None if this replica still
-    /// leads.
-    fn loss_reason(&self, leading: &OwnLeadership) -> Option<&'static str> {
-        if !leading.leadership.is_valid() {
-            return Some("the Lease could not be renewed in time");
-        }
-        // If the Lease has no holder, the leadership continues, and the next renewal writes the
-        // holder again. The Lease loses its holder if a user removes the holder, or deletes the Lease.
-        let holder = self.seen.as_ref()?.record.holder()?;
-        (holder != leading.leadership.term).then_some("the Lease has another holder")
-    }
-
     /// Returns the next step of this replica.
     pub(super) fn decide(&self, now: BootTime) -> ElectionDecision {
         let Some(seen) = &self.seen else {
             return ElectionDecision::Wait(None);
         };
-        let record = &seen.record;
-        let holder = record.holder();
-        if let Some(version) = self.final_version_at_stop() {
-            return if holder.is_some() && holder == self.last_own_term {
-                ElectionDecision::Release(version)
-            } else if self.leading.is_some() {
-                ElectionDecision::StopLeading("it stops, and no longer holds the Lease")
-            } else {
-                ElectionDecision::Wait(None)
-            };
+        let holder = seen.record.holder();
+        match (self.final_version_at_stop(), &self.leading) {
+            (Some(version), _) if holder.is_some() && holder == self.last_own_term => {
+                return ElectionDecision::Release(version);
+            }
+            (Some(_), None) => return ElectionDecision::Wait(None),
+            (Some(_), Some(_)) => {
+                let reason = "it stops, and no longer holds the Lease";
+                return ElectionDecision::StopLeading(reason);
+            }
+            (None, Some(leading)) => return renewal(leading, holder.as_ref()),
+            (None, None) => {}
         }
-        if let Some(leading) = &self.leading {
-            return self
-                .loss_reason(leading)
-                .map_or(ElectionDecision::Renew, ElectionDecision::StopLeading);
+        let at = seen.since + self.acquisition_delay(&seen.record);
+        if now >= at {
+            ElectionDecision::Acquire
+        } else {
+            ElectionDecision::Wait(Some(at))
         }
+    }
+
+    /// Returns the time after the last change of the Lease after which this replica acquires it.
+    fn acquisition_delay(&self, record: &LeaseRecord) -> Duration {
         let last = record.last().map(|leader| leader.term);
         // A restarted container has an empty index. If another replica has a copy of the last
         // leader's index, the other replica should lead, so that no change is lost.
@@ -84,27 +79,18 @@ impl Election {
             let age = clock::now().duration_since(renewed.0);
             age.unsigned_abs() < self.expiry_period(record)
         });
-        if self.no_other_holder_seen && is_own && is_recent && !could_lose_changes {
-            return ElectionDecision::Acquire;
-        }
         let additional_wait = if record.note.mirrored {
             ADDITIONAL_WAIT
         } else {
             SHORT_ADDITIONAL_WAIT_PERIODS * self.inputs.timing.retry_period
         };
-        let delay = match (record.final_version(), last) {
-            (Some(version), _) if self.head() == version => {
-                return ElectionDecision::Acquire;
-            }
+        match record.final_version() {
+            _ if is_own && is_recent && !could_lose_changes => Duration::ZERO,
+            Some(version) if self.head() == version => Duration::ZERO,
             // The leader has released the Lease, and this replica lacks changes.
-            (Some(_), _) => additional_wait,
-            (None, last) if self.has_all_changes_of(last.as_ref()) => self.expiry_period(record),
-            (None, _) => self.expiry_period(record) + additional_wait,
-        };
-        if now.since(seen.since) >= delay {
-            ElectionDecision::Acquire
-        } else {
-            ElectionDecision::Wait(Some(seen.since + delay))
+            Some(_) => additional_wait,
+            None if self.has_all_changes_of(last.as_ref()) => self.expiry_period(record),
+            None => self.expiry_period(record) + additional_wait,
         }
     }
 
@@ -142,4 +128,17 @@ impl Election {
         let mut known = in_sync.iter().chain(&self.last_own_term);
         known.any(|term| last.is_none_or(|last| last == term))
     }
+}
+
+/// Returns the next step of a replica that leads. `holder` is the holder in the Lease.
+fn renewal(leading: &OwnLeadership, holder: Option<&Term>) -> ElectionDecision {
+    if !leading.leadership.is_valid() {
+        return ElectionDecision::StopLeading("the Lease could not be renewed in time");
+    }
+    // If the Lease has no holder, the leadership continues, and the next renewal writes the holder
+    // again. The Lease loses its holder if a user removes the holder, or deletes the Lease.
+    if holder.is_some_and(|holder| *holder != leading.leadership.term) {
+        return ElectionDecision::StopLeading("the Lease has another holder");
+    }
+    ElectionDecision::Renew
 }

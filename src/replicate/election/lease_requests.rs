@@ -1,9 +1,8 @@
 //! Sends the requests for the Lease with which the replicas elect their leader, and remembers the
 //! answers.
 //!
-//! A leader reserves resourceVersions in the Lease before it issues them. This module computes from
-//! the answers the highest resourceVersion that any leader may have reserved. A new leader starts
-//! above this resourceVersion.
+//! A leader reserves resourceVersions in the Lease before it issues them. A new leader starts above
+//! all reserved resourceVersions.
 
 use super::super::lease::{ElectionNote, LeaseRecord, whole_seconds};
 use super::{Election, OwnLeadership};
@@ -18,12 +17,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Each renewal of the Lease reserves the resourceVersions up to this time ahead of the leader's
-/// clock. A resourceVersion is a time in microseconds.
+/// clock. A resourceVersion is a time in microseconds. A new leader starts at least this time ahead
+/// of its own clock.
 ///
 /// If the leader cannot renew the Lease, it stops leading after the renew deadline. The default
 /// deadline is 5 s, so the leader stops before it uses up the reservation. With a deadline above
 /// 15 s, a leader that has used up the reservation waits for the next renewal.
-pub(super) const RESERVED_AHEAD: Duration = Duration::from_secs(15);
+const RESERVED_AHEAD: Duration = Duration::from_secs(15);
 
 /// Each renewal reserves at least this time above the newest resourceVersion of the index: one
 /// million resourceVersions. This minimum matters if the newest resourceVersion is ahead of the
@@ -43,7 +43,7 @@ const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 /// The Lease as this process has last seen it. If there is no Lease, all fields of `lease` and `record`
 /// are empty.
 pub(super) struct SeenLease {
-    pub(super) lease: Lease,
+    lease: Lease,
     pub(super) record: LeaseRecord,
     /// The time at which this process first saw the Lease with this record.
     pub(super) since: BootTime,
@@ -53,40 +53,45 @@ pub(super) struct SeenLease {
 }
 
 impl Election {
-    /// Returns the highest resourceVersion that a write of the Lease at this moment reserves. The term
-    /// began at the time `at` of the wall clock and `boot` of the boot clock, with the resourceVersion
-    /// `start`.
-    pub(super) fn reservation(&self, at: Timestamp, boot: BootTime, start: Rv) -> Rv {
-        let clock = version(at).0 + micros(clock::boot().since(boot));
-        let head = self.head().max(start);
-        let ahead = clock.saturating_add(micros(RESERVED_AHEAD));
-        Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))))
+    /// Returns the first resourceVersion of a new leader's term. It is above the reservation in
+    /// `record`, and above the newest resourceVersion of this replica's index. It is also ahead of the
+    /// clock by [`RESERVED_AHEAD`], because `record` may not contain the newest reservation.
+    pub(super) fn first_version(&self, record: &LeaseRecord) -> Rv {
+        let now = version(clock::now());
+        let reserved = record.note.reserved_version.unwrap_or(0);
+        let is_usable = reserved <= now.saturating_add(micros(MAX_AHEAD_OF_CLOCK));
+        if !is_usable {
+            tracing::warn!(
+                reserved,
+                "the reserved resourceVersion in the Lease is more than a day ahead of the clock; this replica ignores it"
+            );
+        }
+        let known = if is_usable { reserved } else { 0 };
+        let highest = now.saturating_add(micros(RESERVED_AHEAD)).max(known);
+        Rv(highest.max(self.head().0).saturating_add(1))
     }
 
-    /// Returns the highest resourceVersion that any leader can have reserved, as far as this
-    /// process knows. Returns None if this process has found no usable reservation in the Lease.
-    ///
-    /// Another leader may have renewed the Lease after this process last read it. Each renewal
-    /// raises the reservation by the elapsed time. So the returned value also grows with the time
-    /// since this process read the reservation.
-    pub(super) fn reservation_floor(&self) -> Option<Rv> {
-        let (rv, seen) = self.seen_reservation?;
-        Some(Rv(rv.0.saturating_add(micros(clock::boot().since(seen)))))
+    /// Returns the highest resourceVersion that a write of the Lease at this moment reserves.
+    fn reservation(&self, own: &OwnLeadership) -> Rv {
+        let clock = version(own.at) + micros(clock::boot().since(own.boot));
+        let head = self.head().max(own.leadership.start);
+        let ahead = clock.saturating_add(micros(RESERVED_AHEAD));
+        let reserved = Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))));
+        reserved.max(own.leadership.granted())
     }
 
     /// Returns the time limit of one request: half of the renew deadline, as in Kubernetes' own
     /// components. So if one request gets no answer, the leader can send a second request before it
     /// must stop leading.
-    pub(super) fn request_timeout(&self) -> Duration {
+    fn request_timeout(&self) -> Duration {
         self.inputs.timing.renew_deadline / 2
     }
 
     /// Reads the Lease.
     pub(super) async fn read(&mut self) -> kube::Result<()> {
-        let sent = clock::boot();
         let read = self.inputs.leases.get();
         let lease = self.within(self.request_timeout(), read).await?;
-        self.record_lease(lease.unwrap_or_default(), sent);
+        self.record_lease(lease.unwrap_or_default());
         Ok(())
     }
 
@@ -127,13 +132,10 @@ impl Election {
         Ok(())
     }
 
-    /// Writes the Lease with this replica as the holder.
-    pub(super) async fn write_as_holder(
-        &mut self,
-        own: &OwnLeadership,
-        reserved: Rv,
-        within: Duration,
-    ) -> kube::Result<()> {
+    /// Writes the Lease with this replica as the holder. The write acquires the Lease, or renews it.
+    pub(super) async fn hold(&mut self, own: &OwnLeadership) -> kube::Result<()> {
+        let sent = clock::boot();
+        let reserved = self.reservation(own);
         let term = &own.leadership.term;
         let record = LeaseRecord {
             spec: LeaseSpec {
@@ -152,41 +154,30 @@ impl Election {
             },
             uid: None,
         };
-        self.write(&record, within.min(self.request_timeout()))
-            .await
+        let left = own.leadership.until().since(sent);
+        self.write(&record, left.min(self.request_timeout()))
+            .await?;
+        let until = sent + self.inputs.timing.renew_deadline;
+        own.leadership.renew(reserved, until);
+        Ok(())
     }
 
     /// Writes `record` with the time limit `limit`. Replaces the Lease that this process last read
     /// or wrote. If there was no Lease at the last read, creates it.
     async fn write(&mut self, record: &LeaseRecord, limit: Duration) -> kube::Result<()> {
-        let sent = clock::boot();
         let before = self.seen.as_ref().map(|seen| seen.lease.clone());
         let lease = record.write(before.unwrap_or_default());
         let written = self.within(limit, self.inputs.leases.write(lease)).await?;
-        self.record_lease(written, sent);
+        self.record_lease(written);
         Ok(())
     }
 
-    /// Records the Lease from an answer. `sent` is the time at which the request was sent.
-    fn record_lease(&mut self, lease: Lease, sent: BootTime) {
+    /// Records the Lease from an answer.
+    fn record_lease(&mut self, lease: Lease) {
         let record = LeaseRecord::read(&lease);
-        let before = self.seen.take();
-        if let Some(reserved) = record.note.reserved_version {
-            let known = before
-                .as_ref()
-                .and_then(|it| it.record.note.reserved_version);
-            self.record_reservation(Rv(reserved), sent, known != Some(reserved));
-        }
         let now = clock::boot();
-        let since = match before {
-            Some(before) if before.record == record => before.since,
-            _ => {
-                if let Some(last) = record.last() {
-                    self.no_other_holder_seen &= self.is_own_term(&last.term);
-                }
-                now
-            }
-        };
+        let before = self.seen.take().filter(|before| before.record == record);
+        let since = before.map_or(now, |before| before.since);
         let has_expired = now.since(since) >= self.expiry_period(&record);
         self.seen = Some(SeenLease {
             lease,
@@ -195,39 +186,13 @@ impl Election {
             has_expired,
         });
     }
-
-    /// Records a reserved resourceVersion from the Lease. `sent` is the time at which the request
-    /// for the Lease was sent.
-    ///
-    /// If the reserved resourceVersion is too far ahead of the clock ([`MAX_AHEAD_OF_CLOCK`]), the
-    /// method ignores it. If `is_new` is also true, the method logs a warning. `is_new` is true if
-    /// the previous answer did not have this reserved resourceVersion.
-    fn record_reservation(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
-        if reserved.0 > clock_version().0.saturating_add(micros(MAX_AHEAD_OF_CLOCK)) {
-            if is_new {
-                tracing::warn!(
-                    %reserved,
-                    "the reserved resourceVersion in the Lease is more than a day ahead of the clock; this replica ignores it"
-                );
-            }
-        } else if self.reservation_floor().is_none_or(|floor| {
-            reserved.0.saturating_add(micros(clock::boot().since(sent))) > floor.0
-        }) {
-            self.seen_reservation = Some((reserved, sent));
-        }
-    }
-}
-
-/// Returns the resourceVersion for the current time of the wall clock.
-pub(super) fn clock_version() -> Rv {
-    version(clock::now())
 }
 
 /// Returns the resourceVersion that corresponds to a time: the microseconds since 1970.
-fn version(time: Timestamp) -> Rv {
-    Rv(u64::try_from(time.as_microsecond()).unwrap_or(0))
+fn version(time: Timestamp) -> u64 {
+    u64::try_from(time.as_microsecond()).unwrap_or(0)
 }
 
-pub(super) fn micros(duration: Duration) -> u64 {
+fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
