@@ -271,3 +271,53 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{Bounds, IndexChange, index};
+    use crate::takeover::tests::{messages, tracker};
+    use futures::FutureExt as _;
+
+    /// A client that sees no gap must see all operations that were detected during the gap.
+    #[tokio::test(start_paused = true)]
+    async fn a_gap_ends_after_the_operations_that_were_detected_before() {
+        let bounds = Bounds {
+            bytes: 1 << 20,
+            age: Duration::from_mins(1),
+        };
+        let (mut writer, reader) = index(bounds);
+        let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
+        let gaps = Gaps {
+            rule_sets_are_read: true,
+            total: 1,
+            ..Gaps::default()
+        };
+        for message in messages("a", false) {
+            sender.try_send(message).unwrap();
+        }
+        sender.try_send(Message::Gaps(gaps)).unwrap();
+        drop(sender);
+        let mut cursor = reader.follow_newest(Scope::Everything);
+        let leadership = Leadership::alone(writer.head());
+        let activity = ActivityWriter::new("ifo-system".into(), &reader);
+        let metrics = Arc::new(Metrics::new());
+        run(
+            tracker(false),
+            &mut writer,
+            &leadership,
+            queue,
+            activity,
+            metrics,
+        )
+        .await;
+        let mut objects = Vec::new();
+        while let Some(changes) = cursor.next().now_or_never() {
+            let after = |change: IndexChange| Some(change.after?.object().clone());
+            objects.extend(changes.unwrap().into_iter().filter_map(after));
+        }
+        let last_gaps = objects.iter().rposition(|it| matches!(it, Object::Gaps(_)));
+        let operation = objects.iter().position(|it| it.operation().is_some());
+        assert!(operation.is_some() && operation < last_gaps, "{objects:?}");
+    }
+}

@@ -165,4 +165,4 @@ async fn custom_resources(store: &dyn Store, state: &mut InitialState) -> Result
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -41,7 +41,7 @@ impl Store for Script {
     }
 }
 
-fn tracker(retain: bool) -> Tracker {
+pub(crate) fn tracker(retain: bool) -> Tracker {
     let settings = TrackerSettings {
         debounce: Duration::ZERO,
         retain: retain.then_some(Retention {
@@ -62,10 +62,9 @@ fn start() -> Timestamp {
     *START
 }
 
-/// Returns the tracker's writes for an operation on the subject (the object) `name`. The operation
-/// has started. If `is_over` is true, the operation has also ended. Only the subject `node` is
-/// cluster-scoped.
-fn writes(name: &str, is_over: bool) -> Vec<Write> {
+/// Returns the messages about an operation on the subject (the object) `name`: it starts. If `is_over`
+/// is true, it also ends. Only the subject `node` is cluster-scoped.
+pub(crate) fn messages(name: &str, is_over: bool) -> Vec<Message> {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
         version: "v1".into(),
@@ -80,17 +79,11 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
     let rule_set = Arc::new(compile("rules", &spec).unwrap());
     let sets = vec![rule_set.clone()];
     let book = RuleBook::new(1, (*target).clone(), "VirtualMachine".into(), true, sets);
-    let mut tracker = tracker(true);
-    let now = ClockReading {
-        wall: start(),
-        ..clock::reading()
-    };
-    let rules = Message::Rules {
+    let mut messages = vec![Message::Rules {
         target: target.clone(),
         book: Some(Arc::new(book)),
         removed: false,
-    };
-    tracker.advance(rules, now);
+    }];
     for is_detected in [true, false] {
         if !is_detected && !is_over {
             break;
@@ -122,11 +115,23 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
             target: target.clone(),
             namespace: None,
         };
-        let message = Message::Feed {
+        messages.push(Message::Feed {
             source,
             generation: 1,
             event,
-        };
+        });
+    }
+    messages
+}
+
+/// Returns the tracker's writes for the operation of [`messages`].
+fn writes(name: &str, is_over: bool) -> Vec<Write> {
+    let mut tracker = tracker(true);
+    let now = ClockReading {
+        wall: start(),
+        ..clock::reading()
+    };
+    for message in messages(name, is_over) {
         tracker.advance(message, now);
     }
     tracker.take_changes()
